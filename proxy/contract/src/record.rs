@@ -1,0 +1,403 @@
+//! The lines of an audit file.
+//!
+//! Each record is one JSON object on one line. The members of every struct stand in the order of their
+//! names, so that what serde writes is canonical (RFC 8785): keys sorted, no floats, integers below 2^53,
+//! money as decimal strings. A test holds every record to that. No prompt, completion, header value or
+//! key has a place here.
+
+use serde::{Deserialize, Serialize};
+
+/// The schema that this build writes.
+pub const SCHEMA: u32 = 1;
+
+/// What every line carries, whatever its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp {
+    /// Which start of the run this file belongs to.
+    pub attempt: u32,
+    /// The run.
+    pub run_id: String,
+    /// Position in the file, from 0, without a gap.
+    pub seq: u64,
+    /// UTC, RFC 3339, microseconds.
+    pub ts: String,
+}
+
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$fdoc:meta])* $field:ident : $ty:ty),* $(,)? })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+            #[allow(missing_docs, reason = "audit.md names the members; the ones that need words have them")]
+            pub struct $name { $($(#[$fdoc])* pub $field: $ty),* }
+
+            impl $name {
+                /// The word in `kind`.
+                pub const KIND: &'static str = $kind;
+            }
+        )*
+    };
+}
+
+records! {
+    /// The sidecar started.
+    Open = "open" {
+        attempt: u32,
+        billing_account_id: String,
+        boot_id: String,
+        build: String,
+        graph_id: String,
+        kind: String,
+        limits: Limits,
+        pid: u32,
+        /// Digest of the policy in force, `sha256:` and 64 hex digits.
+        policy: String,
+        proxy_version: String,
+        run_id: String,
+        seq: u64,
+        /// `call` or `off`: whether a line is on disk, or only in the kernel, when its call goes on.
+        sync: String,
+        ts: String,
+        /// Origin only: scheme, host and port.
+        upstream: String,
+        v: u32,
+    }
+
+    /// A call is about to go upstream.
+    Intent = "intent" {
+        attempt: u32,
+        call: u64,
+        call_id: String,
+        kind: String,
+        method: String,
+        model: Option<String>,
+        path: String,
+        peer: Peer,
+        req_bytes: u64,
+        reserved_usd: Option<String>,
+        run_id: String,
+        seq: u64,
+        stream: bool,
+        /// Names of headers and body members that were removed or overwritten, never values.
+        stripped: Vec<String>,
+        ts: String,
+        v: u32,
+    }
+
+    /// A call came to its end.
+    Outcome = "outcome" {
+        attempt: u32,
+        call: u64,
+        call_id: String,
+        cost_source: CostSource,
+        cost_usd: Option<String>,
+        /// For `client_abort` only: whether the upstream was read on to its end.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        drained: Option<bool>,
+        end: End,
+        kind: String,
+        litellm_call_id: Option<String>,
+        model_served: Option<String>,
+        /// Why `usage` or `cost_usd` is null.
+        null_reason: Option<NullReason>,
+        resp_bytes: u64,
+        response_id: Option<String>,
+        result: CallResult,
+        run_id: String,
+        seq: u64,
+        /// What the upstream answered; null when it did not.
+        status: Option<u16>,
+        timing_us: Timing,
+        ts: String,
+        usage: Option<Usage>,
+        v: u32,
+    }
+
+    /// A request that was not forwarded.
+    Refused = "refused" {
+        attempt: u32,
+        kind: String,
+        method: String,
+        path: String,
+        reason: String,
+        run_id: String,
+        seq: u64,
+        status: u16,
+        ts: String,
+        v: u32,
+    }
+
+    /// The orderly end of a file.
+    Close = "close" {
+        attempt: u32,
+        calls: u64,
+        /// The sum of what is known, each call rounded to nano-USD.
+        cost_usd: String,
+        kind: String,
+        reason: String,
+        refused: u64,
+        run_id: String,
+        seq: u64,
+        ts: String,
+        /// Calls whose money is not known: no cost, and not certainly unsent.
+        unknown: u64,
+        usage: Usage,
+        v: u32,
+    }
+}
+
+/// The limits that the run was started with; null is unlimited.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct Limits {
+    pub deadline_s: Option<u64>,
+    pub max_body: u64,
+    pub max_calls: Option<u64>,
+    pub max_concurrency: u64,
+    pub max_cost_usd: Option<String>,
+    pub max_tokens: Option<u64>,
+    pub rate_per_s: Option<u64>,
+}
+
+/// The process at the other end of the socket, as the kernel names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "named like the fields of SO_PEERCRED")]
+pub struct Peer {
+    pub pid: Option<i32>,
+    pub uid: u32,
+}
+
+/// Tokens as the provider counted them; what it did not say is null.
+///
+/// On the Messages API `input` leaves out cached tokens, as the provider does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "named like the provider's fields")]
+pub struct Usage {
+    pub cache_write: Option<u64>,
+    pub cached_input: Option<u64>,
+    pub input: Option<u64>,
+    pub output: Option<u64>,
+    pub reasoning: Option<u64>,
+    pub total: Option<u64>,
+}
+
+impl Usage {
+    /// Whether the provider said anything at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// All tokens: the provider's total, else the sum of its classes.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        let known = |tokens: Option<u64>| tokens.unwrap_or(0);
+        // Without a total this is the Messages API, whose input leaves out the cached classes.
+        self.total.unwrap_or_else(|| {
+            [self.input, self.output, self.cached_input, self.cache_write]
+                .into_iter()
+                .fold(0, |sum, class| u64::saturating_add(sum, known(class)))
+        })
+    }
+
+    /// Adds another call's tokens, class by class.
+    pub fn add(&mut self, other: &Self) {
+        let add = |sum: &mut Option<u64>, more: Option<u64>| {
+            if let Some(more) = more {
+                *sum = Some(sum.unwrap_or(0).saturating_add(more));
+            }
+        };
+        add(&mut self.cache_write, other.cache_write);
+        add(&mut self.cached_input, other.cached_input);
+        add(&mut self.input, other.input);
+        add(&mut self.output, other.output);
+        add(&mut self.reasoning, other.reasoning);
+        add(&mut self.total, other.total);
+    }
+}
+
+/// Where the time of a call went, in microseconds; null where it never came to that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Timing {
+    /// Until a new upstream connection stood; null when one was reused.
+    pub connect: Option<u64>,
+    /// Until the first event with output.
+    pub first_token: Option<u64>,
+    /// The longest silence between two pieces of the answer.
+    pub longest_gap: Option<u64>,
+    /// What the sidecar itself added before sending.
+    pub own: u64,
+    /// Reading the request and waiting for the audit log.
+    pub queue: u64,
+    /// From the request head to the end of the answer.
+    pub total: u64,
+    /// From sending to the head of the answer.
+    pub ttfb: Option<u64>,
+}
+
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+            pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
+
+            impl $name {
+                /// The word in the log.
+                #[must_use]
+                pub fn as_str(self) -> &'static str {
+                    match self { $(Self::$variant => $word),* }
+                }
+            }
+        )*
+    };
+}
+
+words! {
+    /// How a call went.
+    CallResult {
+        /// A complete answer with a status below 400.
+        Ok = "ok",
+        /// A status of 400 or more, a broken stream, or no connection.
+        UpstreamError = "upstream_error",
+        /// The upstream was silent for too long.
+        Timeout = "timeout",
+        /// The client left first.
+        ClientAbort = "client_abort",
+        /// The run's deadline, or its stop, cut the call.
+        Deadline = "deadline",
+        /// Bytes went out and nothing came back: money may have been spent.
+        Unknown = "unknown",
+    }
+
+    /// Who ended a call.
+    End {
+        /// Nobody: it ran to its end.
+        Complete = "complete",
+        /// The client left.
+        CutByClient = "cut_by_client",
+        /// The upstream broke off, or never answered.
+        CutByUpstream = "cut_by_upstream",
+        /// A limit of ours.
+        CutByLimit = "cut_by_limit",
+    }
+
+    /// Where `cost_usd` comes from.
+    CostSource {
+        /// `x-litellm-response-cost` of a unary answer.
+        Header = "header",
+        /// `usage.cost` in the last event of a stream.
+        Chunk = "chunk",
+        /// Nowhere: it is null.
+        None = "none",
+    }
+
+    /// Why `usage` or `cost_usd` is null.
+    NullReason {
+        /// Nothing went upstream, so nothing can have been spent.
+        NotSent = "not_sent",
+        /// The provider gave no usage.
+        NoUsage = "no_usage",
+        /// The provider gave usage and no cost.
+        NoCost = "no_cost",
+        /// The cost given was 0, which is what LiteLLM also says when it has no price.
+        ZeroCost = "zero_cost",
+        /// The upstream answered with an error.
+        UpstreamError = "upstream_error",
+        /// The answer ended before its usage came.
+        Cut = "cut",
+        /// The answer was encoded, or no JSON or SSE that the tap could read.
+        Unreadable = "unreadable",
+        /// The call is never billed (a model list, a token count).
+        NotBilled = "not_billed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn text(s: &str) -> String {
+        s.to_owned()
+    }
+
+    /// One of each, with every member present.
+    fn samples() -> Vec<String> {
+        let usage = Usage { cache_write: Some(1), cached_input: Some(2), input: Some(3), output: Some(4), reasoning: Some(5), total: Some(7) };
+        let timing = Timing { connect: Some(1), first_token: Some(2), longest_gap: Some(3), own: 4, queue: 5, total: 6, ttfb: Some(7) };
+        let records = [
+            serde_json::to_string(&Open {
+                attempt: 0, billing_account_id: text("acct-1"), boot_id: text("b"), build: text("x"), graph_id: text("sandbox:agent"),
+                kind: text(Open::KIND), limits: Limits { max_cost_usd: Some(text("0.5")), ..Limits::default() }, pid: 1,
+                policy: text("sha256:0"), proxy_version: text("0.1.0"), run_id: text("r1"), seq: 0, sync: text("call"),
+                ts: text("2026-01-01T00:00:00.000000Z"), upstream: text("http://127.0.0.1:4000"), v: SCHEMA,
+            }),
+            serde_json::to_string(&Intent {
+                attempt: 0, call: 1, call_id: text("c"), kind: text(Intent::KIND), method: text("POST"), model: Some(text("m")),
+                path: text("/v1/messages"), peer: Peer { pid: Some(2), uid: 1001 }, req_bytes: 10, reserved_usd: Some(text("0.1")),
+                run_id: text("r1"), seq: 1, stream: true, stripped: vec![text("authorization")],
+                ts: text("2026-01-01T00:00:00.000000Z"), v: SCHEMA,
+            }),
+            serde_json::to_string(&Outcome {
+                attempt: 0, call: 1, call_id: text("c"), cost_source: CostSource::Chunk, cost_usd: Some(text("0.0000054")),
+                drained: Some(true), end: End::CutByClient, kind: text(Outcome::KIND), litellm_call_id: Some(text("c")),
+                model_served: Some(text("m")), null_reason: None, resp_bytes: 9, response_id: Some(text("msg_1")),
+                result: CallResult::ClientAbort, run_id: text("r1"), seq: 2, status: Some(200), timing_us: timing,
+                ts: text("2026-01-01T00:00:00.000000Z"), usage: Some(usage), v: SCHEMA,
+            }),
+            serde_json::to_string(&Refused {
+                attempt: 0, kind: text(Refused::KIND), method: text("GET"), path: text("/x"), reason: text("route_not_allowed"),
+                run_id: text("r1"), seq: 3, status: 404, ts: text("2026-01-01T00:00:00.000000Z"), v: SCHEMA,
+            }),
+            serde_json::to_string(&Close {
+                attempt: 0, calls: 1, cost_usd: text("0.0000054"), kind: text(Close::KIND), reason: text("sigterm"), refused: 1,
+                run_id: text("r1"), seq: 4, ts: text("2026-01-01T00:00:00.000000Z"), unknown: 0, usage, v: SCHEMA,
+            }),
+        ];
+        records.into_iter().map(|line| line.expect("records serialise")).collect()
+    }
+
+    fn assert_canonical(value: &Value) {
+        match value {
+            Value::Object(members) => members.values().for_each(assert_canonical),
+            Value::Array(items) => items.iter().for_each(assert_canonical),
+            Value::Number(n) => assert!(n.as_u64().is_some_and(|n| n < 1 << 53), "{n}"),
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn every_record_is_written_canonically() {
+        for line in samples() {
+            let value: Value = serde_json::from_str(&line).expect("a record is JSON");
+            assert_canonical(&value);
+            // serde_json's map sorts its keys: equal text means that ours were sorted, at every depth.
+            assert_eq!(value.to_string(), line);
+        }
+    }
+
+    #[test]
+    fn every_record_carries_the_stamp() {
+        for line in samples() {
+            let value: Value = serde_json::from_str(&line).expect("a record is JSON");
+            for key in ["v", "seq", "ts", "kind", "run_id", "attempt"] {
+                assert!(value.get(key).is_some(), "{key} in {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_ignores_members_it_does_not_know() {
+        let line = r#"{"attempt":0,"kind":"refused","method":"GET","new":1,"path":"/","reason":"x","run_id":"r","seq":0,"status":404,"ts":"t","v":1}"#;
+        let refused: Refused = serde_json::from_str(line).expect("additive changes are fine");
+        assert_eq!(refused.status, 404);
+    }
+
+    #[test]
+    fn a_total_is_the_providers_or_the_sum_of_its_classes() {
+        let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
+        let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
+        assert_eq!((chat.all(), messages.all()), (15, 23));
+    }
+}

@@ -1,0 +1,370 @@
+//! What a request body may say: one pass over its top-level members, no copy of what stays.
+//!
+//! Pure. The body is read in the pieces in which it came. What comes out is a [`Reading`]: the facts that
+//! the next steps need, and an [`Edit`] that says which stretches of the original bytes go upstream.
+
+mod content;
+pub mod params;
+mod tools;
+
+use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
+use crate::policy::Wire;
+use crate::refusal::{Reason, Refusal, clip};
+use content::Content;
+use params::Rule;
+use tools::Tools;
+
+/// Answers per call, `n` and `best_of`: each is billed.
+const MAX_CHOICES: u64 = 8;
+
+/// Members of one body; the public APIs have fewer than fifty.
+const MAX_MEMBERS: usize = 128;
+
+/// What the operator allows, and what is forced.
+#[derive(Debug, Clone, Default)]
+pub struct BodyPolicy {
+    /// The models that may be named; empty is any one plain name.
+    pub models: Vec<String>,
+    /// Members that pass although this build would drop or refuse them.
+    pub params: Vec<String>,
+    /// Tool types beside `function` and `custom`.
+    pub tools: Vec<String>,
+    /// Whether URLs that somebody else would fetch may stand in the content.
+    pub remote_media: bool,
+    /// The account as a JSON string, quotes included.
+    pub account_json: String,
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reading {
+    /// The one model asked for.
+    pub model: Option<String>,
+    /// Whether the answer is to be a stream.
+    pub stream: bool,
+    /// We asked for the usage in the stream, the client did not: it must not see it.
+    pub hide_usage: bool,
+    /// The client's bound on output tokens.
+    pub max_output: Option<u64>,
+    /// How many answers, at least 1.
+    pub choices: u64,
+    /// Bytes of media in the content, which are not text to be counted.
+    pub media_bytes: u64,
+    /// Media in the content.
+    pub media: u64,
+    /// Names of members that were removed or overwritten.
+    pub stripped: Vec<String>,
+    /// What goes upstream.
+    pub edit: Edit,
+}
+
+/// `prefix`, then the stretches of the original text, each after a comma, then `}`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Edit {
+    /// `{` and our own members.
+    pub prefix: String,
+    /// Offsets from and to, of whole members.
+    pub keep: Vec<(u64, u64)>,
+}
+
+/// Reads one body.
+#[derive(Debug)]
+pub struct BodyReader<'p> {
+    scanner: Scanner,
+    members: Members<'p>,
+}
+
+impl<'p> BodyReader<'p> {
+    /// Before the first byte.
+    #[must_use]
+    pub fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
+        Self { scanner: Scanner::new(), members: Members::new(wire, policy) }
+    }
+
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    /// The refusal, as soon as it is certain.
+    pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        self.scanner.feed(piece, &mut self.members)
+    }
+
+    /// The body is complete.
+    ///
+    /// # Errors
+    /// A refusal that only the whole body shows.
+    pub fn finish(mut self) -> Result<Reading, Refusal> {
+        self.scanner.finish(&mut self.members)?;
+        self.members.finish()
+    }
+}
+
+impl From<JsonError> for Refusal {
+    fn from(error: JsonError) -> Self {
+        Self::new(Reason::InvalidJson, format!("the body must be one JSON object: {error}"))
+    }
+}
+
+/// The member at hand.
+#[derive(Debug)]
+struct Member {
+    name: String,
+    rule: Rule,
+    start: u64,
+}
+
+#[derive(Debug)]
+struct Members<'p> {
+    wire: Wire,
+    policy: &'p BodyPolicy,
+    seen: Vec<Box<str>>,
+    member: Option<Member>,
+    /// The last member was kept, so the next one extends its stretch.
+    run_open: bool,
+    stream_options: Option<(u64, u64)>,
+    asks_usage: bool,
+    in_include_usage: bool,
+    content: Content,
+    tools: Tools,
+    reading: Reading,
+}
+
+impl<'p> Members<'p> {
+    fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
+        Self {
+            wire,
+            policy,
+            seen: Vec::with_capacity(16),
+            member: None,
+            run_open: false,
+            stream_options: None,
+            asks_usage: false,
+            in_include_usage: false,
+            content: Content::new(wire, policy.remote_media),
+            tools: Tools::default(),
+            reading: Reading { choices: 1, ..Reading::default() },
+        }
+    }
+
+    fn begin(&mut self, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+        if self.seen.iter().any(|seen| **seen == *key.head) && key.whole {
+            let twice = Refusal::new(Reason::DuplicateMember, "a member stands twice in the body; send it once");
+            return Err(twice.param(key.head));
+        }
+        if self.seen.len() == MAX_MEMBERS {
+            return Err(Refusal::new(Reason::InvalidParam, format!("the body has more than {MAX_MEMBERS} members")));
+        }
+        self.seen.push(key.head.into());
+        let rule = match params::rule(self.wire, key.head) {
+            Some(Rule::Never) => return Err(not_allowed(key.head)),
+            // A clipped name is nobody's.
+            _ if !key.whole => Rule::Strip,
+            Some(Rule::Refuse) | None if self.policy.params.iter().any(|allowed| allowed == key.head) => Rule::Keep,
+            Some(rule) => rule,
+            None => Rule::Strip,
+        };
+        self.member = Some(Member { name: key.head.to_owned(), rule, start });
+        Ok(())
+    }
+
+    /// A member's value is a scalar, and this is all of it.
+    fn scalar_member(&mut self, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
+        let Some(member) = self.member.take() else { return Ok(()) };
+        match (member.rule, value) {
+            (Rule::Refuse, Scalar::Null) => return self.strip(member),
+            (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(&member.name)),
+            (Rule::Model, Scalar::String(name)) => self.reading.model = Some(self.model(name)?),
+            (Rule::Model, _) => return Err(invalid(&member.name, "name one model, as a string")),
+            (Rule::Stream, Scalar::Bool(stream)) => self.reading.stream = stream,
+            (Rule::Stream, Scalar::Null) | (Rule::NotTrue, Scalar::Bool(false) | Scalar::Null) => {}
+            (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(&member.name, "want true or false")),
+            (Rule::MaxOutput, Scalar::Number(number)) => {
+                let max = number.parse().map_err(|_| invalid(&member.name, "want a whole number of tokens"))?;
+                self.reading.max_output = Some(self.reading.max_output.map_or(max, |known| max.max(known)));
+            }
+            (Rule::Choices, Scalar::Number(number)) => {
+                let choices = number.parse().map_err(|_| invalid(&member.name, "want a whole number"))?;
+                if choices > MAX_CHOICES {
+                    return Err(not_allowed(&member.name).because(format!("at most {MAX_CHOICES} answers a call")));
+                }
+                self.reading.choices = self.reading.choices.max(choices);
+            }
+            (Rule::StreamOptions | Rule::Tools | Rule::MaxOutput | Rule::Choices, Scalar::Null) => {}
+            (Rule::StreamOptions, _) => return Err(invalid(&member.name, "want an object")),
+            (Rule::Tools, _) => return Err(invalid(&member.name, "want an array")),
+            (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(&member.name, "want a number")),
+            (Rule::Content, value) => self.content.scalar(1, value, member.start, end)?,
+            (Rule::Strip, _) => return self.strip(member),
+            (Rule::Keep | Rule::Never, _) => {}
+        }
+        self.keep(&member, end);
+        Ok(())
+    }
+
+    /// A member's value is a container, and this is its end.
+    fn container_member(&mut self, end: u64) -> Result<(), Refusal> {
+        let Some(member) = self.member.take() else { return Ok(()) };
+        if member.rule == Rule::Strip {
+            return self.strip(member);
+        }
+        self.keep(&member, end);
+        Ok(())
+    }
+
+    fn open_member(&mut self, kind: Container) -> Result<(), Refusal> {
+        let Some(member) = &self.member else { return Ok(()) };
+        match (member.rule, kind) {
+            (Rule::Refuse, _) => Err(not_allowed(&member.name)),
+            (Rule::Model, _) => Err(invalid(&member.name, "name one model, as a string")),
+            (Rule::Stream | Rule::NotTrue, _) => Err(invalid(&member.name, "want true or false")),
+            (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(&member.name, "want a number")),
+            (Rule::StreamOptions, Container::Array) => Err(invalid(&member.name, "want an object")),
+            (Rule::Tools, Container::Object) => Err(invalid(&member.name, "want an array")),
+            (Rule::Content, kind) => {
+                self.content.open(1, kind);
+                Ok(())
+            }
+            (Rule::StreamOptions | Rule::Tools | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
+        }
+    }
+
+    fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
+        let refused = |message: &str| Err(Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model"));
+        let Some(name) = name.whole() else { return refused("the model's name is too long") };
+        if !self.policy.models.is_empty() {
+            return match self.policy.models.iter().find(|allowed| *allowed == name) {
+                Some(allowed) => Ok(allowed.clone()),
+                None => refused(&format!("this run may use: {}", self.policy.models.join(", "))),
+            };
+        }
+        if is_plain_model(name) { Ok(name.to_owned()) } else { refused("name one model, without a list, a URL or ':online'") }
+    }
+
+    fn strip(&mut self, member: Member) -> Result<(), Refusal> {
+        self.run_open = false;
+        self.reading.stripped.push(clip(&member.name, 64).to_owned());
+        Ok(())
+    }
+
+    fn keep(&mut self, member: &Member, end: u64) {
+        if member.rule == Rule::StreamOptions {
+            self.run_open = false;
+            self.stream_options = Some((member.start, end));
+            return;
+        }
+        match self.reading.edit.keep.last_mut() {
+            Some(last) if self.run_open => last.1 = end,
+            _ => self.reading.edit.keep.push((member.start, end)),
+        }
+        self.run_open = true;
+    }
+
+    fn finish(mut self) -> Result<Reading, Refusal> {
+        if self.reading.model.is_none() && self.wire != Wire::Other {
+            return Err(Refusal::new(Reason::ModelNotAllowed, "name a model").param("model"));
+        }
+        let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
+        let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
+        if reports_usage_if_asked && !self.asks_usage {
+            prefix.push_str(r#","stream_options":{"include_usage":true}"#);
+            self.reading.hide_usage = true;
+            if self.stream_options.is_some() {
+                self.reading.stripped.push("stream_options".to_owned());
+            }
+        } else {
+            self.reading.edit.keep.extend(self.stream_options);
+        }
+        self.reading.edit.prefix = prefix;
+        self.reading.media_bytes = self.content.media_bytes;
+        self.reading.media = self.content.media;
+        Ok(self.reading)
+    }
+}
+
+impl Visit for Members<'_> {
+    type Stop = Refusal;
+
+    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+        if depth == 1 {
+            return self.begin(key, start);
+        }
+        match self.member.as_ref().map(|member| member.rule) {
+            Some(Rule::Content) => self.content.key(depth, key),
+            Some(Rule::Tools) => self.tools.key(depth, key),
+            Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some("include_usage"),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, depth: usize, kind: Container, _start: u64) -> Result<(), Refusal> {
+        match depth {
+            0 if kind == Container::Array => {
+                return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object, not an array"));
+            }
+            0 => return Ok(()),
+            1 => return self.open_member(kind),
+            _ => {}
+        }
+        match self.member.as_ref().map(|member| member.rule) {
+            Some(Rule::Content) => self.content.open(depth, kind),
+            Some(Rule::Tools) => self.tools.open(depth, kind)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, depth: usize, _kind: Container, end: u64) -> Result<(), Refusal> {
+        match self.member.as_ref().map(|member| member.rule) {
+            Some(Rule::Content) => self.content.close(depth),
+            Some(Rule::Tools) => self.tools.close(depth)?,
+            _ => {}
+        }
+        if depth == 1 { self.container_member(end) } else { Ok(()) }
+    }
+
+    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
+        match depth {
+            0 => return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object")),
+            1 => return self.scalar_member(value, end),
+            _ => {}
+        }
+        match self.member.as_ref().map(|member| member.rule) {
+            Some(Rule::Content) => self.content.scalar(depth, value, start, end),
+            Some(Rule::Tools) => self.tools.scalar(depth, value, &self.policy.tools),
+            Some(Rule::StreamOptions) => {
+                if depth == 2 && self.in_include_usage {
+                    self.asks_usage = value == Scalar::Bool(true);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A list would be several calls and one bill; a URL another host; `:online` a web search.
+fn is_plain_model(name: &str) -> bool {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
+    let lower = name.to_ascii_lowercase();
+    plain && (1..=256).contains(&name.len()) && !name.contains("//") && !lower.split(':').any(|part| part == "online")
+}
+
+fn not_allowed(name: &str) -> Refusal {
+    let message = format!("'{}' may not be set from the sandbox; leave it out", clip(name, 64));
+    Refusal::new(Reason::ParamNotAllowed, message).param(name)
+}
+
+fn invalid(name: &str, want: &str) -> Refusal {
+    Refusal::new(Reason::InvalidParam, format!("'{}' is not valid: {want}", clip(name, 64))).param(name)
+}
+
+impl Refusal {
+    fn because(mut self, message: String) -> Self {
+        self.message = message.into();
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+use super::*;
+
+fn policy() -> BodyPolicy {
+    BodyPolicy { account_json: r#""acct-1""#.to_owned(), ..BodyPolicy::default() }
+}
+
+fn read_with(wire: Wire, policy: &BodyPolicy, body: &[u8]) -> Result<(Reading, String), Refusal> {
+    let mut reader = BodyReader::new(wire, policy);
+    reader.feed(body)?;
+    let reading = reader.finish()?;
+    let mut sent = reading.edit.prefix.clone();
+    for (from, to) in &reading.edit.keep {
+        sent.push(',');
+        sent.push_str(std::str::from_utf8(&body[*from as usize..*to as usize]).expect("UTF-8"));
+    }
+    sent.push('}');
+    let parsed: serde_json::Value = serde_json::from_str(&sent).expect("what goes upstream is JSON");
+    assert!(parsed.is_object());
+    Ok((reading, sent))
+}
+
+fn read(wire: Wire, body: &str) -> Result<(Reading, String), Refusal> {
+    read_with(wire, &policy(), body.as_bytes())
+}
+
+fn reason(wire: Wire, body: &str) -> Option<Reason> {
+    read(wire, body).err().map(|refusal| refusal.reason)
+}
+
+#[test]
+fn a_plain_chat_goes_on_byte_for_byte_behind_our_account() {
+    let (reading, sent) = read(Wire::Chat, r#"{ "model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10 }"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10}"#);
+    assert_eq!((reading.model.as_deref(), reading.stream, reading.stripped.len()), (Some("m"), false, 0));
+    assert_eq!(reading.edit.keep.len(), 1);
+}
+
+#[test]
+fn identity_members_and_unknown_ones_are_taken_out_and_named() {
+    let body = r#"{"user":"VICTIM","model":"m","metadata":{"a":{"b":[1]}},"totally_unknown":1,"messages":[],"tags":["t"],"safety_identifier":"s"}"#;
+    let (reading, sent) = read(Wire::Chat, body).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m","messages":[]}"#);
+    assert_eq!(reading.stripped, ["user", "metadata", "totally_unknown", "tags", "safety_identifier"]);
+}
+
+#[test]
+fn a_name_in_escapes_is_the_same_name() {
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","n\u006f-log":true}"#), Some(Reason::ParamNotAllowed));
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","mode\u006c":"n"}"#), Some(Reason::DuplicateMember));
+    let (_, sent) = read(Wire::Chat, r#"{"model":"m","\u0075ser":"VICTIM"}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
+}
+
+#[test]
+fn members_that_steer_the_gateway_are_refused_by_name() {
+    for name in [
+        "no-log", "no_log", "api_base", "base_url", "api_key", "user_config", "model_list", "fallbacks", "input_cost_per_token", "mock_response",
+        "num_retries", "extra_headers", "headers", "extra_body", "guardrails", "litellm_call_id", "litellm_params", "success_callback", "cache",
+        "previous_response_id", "conversation", "web_search_options", "mcp_servers", "plugins", "models", "provider", "organization", "timeout",
+        "aws_access_key_id", "vertex_project", "azure_ad_token", "langfuse_public_key", "provider_specific_header", "custom_llm_provider",
+        "turn_off_message_logging", "prompt_id", "router_settings_override", "max_retries", "priority", "route", "transforms", "container",
+    ] {
+        for wire in [Wire::Chat, Wire::Completions, Wire::Embeddings, Wire::Responses, Wire::Messages, Wire::CountTokens, Wire::Other] {
+            for value in ["true", "\"x\"", "{\"a\":1}", "[1]"] {
+                let refused = read(wire, &format!(r#"{{"model":"m","{name}":{value}}}"#)).expect_err(name);
+                assert_eq!((refused.reason, refused.param.as_deref()), (Reason::ParamNotAllowed, Some(name)), "{wire:?} {name} {value}");
+            }
+        }
+    }
+}
+
+#[test]
+fn deferred_billing_is_refused_and_its_absence_is_not() {
+    for name in ["store", "background"] {
+        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":true}}"#)), Some(Reason::ParamNotAllowed));
+        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":1}}"#)), Some(Reason::InvalidParam));
+        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":false}}"#)), None);
+    }
+    let (reading, sent) = read(Wire::Responses, r#"{"model":"m","previous_response_id":null,"input":"x"}"#).expect("null is absence");
+    assert_eq!((sent.as_str(), reading.stripped), (r#"{"user":"acct-1","model":"m","input":"x"}"#, vec!["previous_response_id".to_owned()]));
+}
+
+#[test]
+fn duplicates_and_what_is_no_object_are_refused() {
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","model":"m"}"#), Some(Reason::DuplicateMember));
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","x":1,"x":2}"#), Some(Reason::DuplicateMember));
+    for bad in ["", "[]", "1", "\"x\"", "null", r#"{"model":"m","n":NaN}"#, "\u{feff}{\"model\":\"m\"}", r#"{"model":"m"}{}"#, r#"{"model":"m""#] {
+        assert_eq!(reason(Wire::Chat, bad), Some(Reason::InvalidJson), "{bad:?}");
+    }
+    let utf16: Vec<u8> = r#"{"model":"m"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert_eq!(read_with(Wire::Chat, &policy(), &utf16).expect_err("UTF-16").reason, Reason::InvalidJson);
+}
+
+#[test]
+fn a_model_is_one_plain_name() {
+    for bad in ["\"a,b\"", "\"http://x/m\"", "\"m:online\"", "\"m:ONLINE\"", "\"\"", "\"a b\"", "[\"m\"]", "{\"a\":1}", "null", "1", "\"é\"", "\"m\\nx\""] {
+        let refused = reason(Wire::Chat, &format!(r#"{{"model":{bad}}}"#));
+        assert!(matches!(refused, Some(Reason::ModelNotAllowed | Reason::InvalidParam)), "{bad}");
+    }
+    assert_eq!(reason(Wire::Chat, "{}"), Some(Reason::ModelNotAllowed));
+    for good in ["gpt-4o-mini", "anthropic/claude-3.5@x", "bedrock/arn:aws:x", "a_b+c"] {
+        assert_eq!(reason(Wire::Chat, &format!(r#"{{"model":"{good}"}}"#)), None, "{good}");
+    }
+    let only = BodyPolicy { models: vec!["m".to_owned()], ..policy() };
+    assert!(read_with(Wire::Chat, &only, br#"{"model":"m"}"#).is_ok());
+    assert!(read_with(Wire::Chat, &only, br#"{"model":"\u006d"}"#).is_ok());
+    assert_eq!(read_with(Wire::Chat, &only, br#"{"model":"n"}"#).expect_err("not listed").reason, Reason::ModelNotAllowed);
+}
+
+#[test]
+fn usage_is_asked_for_and_then_hidden_unless_the_client_asked() {
+    let stream = |wire, rest: &str| read(wire, &format!(r#"{{"model":"m","stream":true{rest}}}"#)).expect("allowed");
+    for wire in [Wire::Chat, Wire::Completions] {
+        let (reading, sent) = stream(wire, "");
+        assert!(reading.hide_usage && sent.contains(r#""stream_options":{"include_usage":true}"#), "{sent}");
+        let (reading, sent) = stream(wire, r#","stream_options":{"include_usage":false}"#);
+        assert!(reading.hide_usage && !sent.contains("false"), "{sent}");
+        assert_eq!(reading.stripped, ["stream_options"]);
+        let (reading, sent) = stream(wire, r#","stream_options":{"include_usage":true},"temperature":1"#);
+        assert!(!reading.hide_usage && sent.matches("stream_options").count() == 1, "{sent}");
+    }
+    let (reading, sent) = stream(Wire::Messages, "");
+    assert!(!reading.hide_usage && !sent.contains("stream_options"), "{sent}");
+    let (reading, sent) = read(Wire::Chat, r#"{"model":"m","stream":false}"#).expect("allowed");
+    assert!(!reading.hide_usage && !sent.contains("stream_options"), "{sent}");
+    // The order of members must not matter.
+    let (reading, _) = read(Wire::Chat, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#).expect("allowed");
+    assert!(!reading.hide_usage);
+}
+
+#[test]
+fn only_tools_of_the_agent_pass() {
+    let tools = |tools: &str| reason(Wire::Chat, &format!(r#"{{"model":"m","tools":{tools}}}"#));
+    for good in [
+        r#"[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"type":{"type":"mcp"}}}}}]"#,
+        r#"[{"name":"f","input_schema":{"type":"object"}}]"#,
+        r#"[{"type":"custom","name":"f","input_schema":{}}]"#,
+        "[]",
+        "null",
+    ] {
+        assert_eq!(tools(good), None, "{good}");
+    }
+    for bad in [
+        r#"[{"type":"mcp","server_url":"litellm_proxy/mcp/x"}]"#,
+        r#"[{"type":"web_search_20250305","name":"web_search"}]"#,
+        r#"[{"type":"function","function":{}},{"type":"code_interpreter"}]"#,
+        r#"[{"type":"function","type":"mcp"}]"#,
+        r#"[{"type":"mcp","type":"function"}]"#,
+        r#"[{"\u0074ype":"mcp"}]"#,
+        r#"[{"googleSearch":{}}]"#,
+        r#"[{"type":"function","function":{},"server_url":"x"}]"#,
+        r#"[{"type":["function"]}]"#,
+        r#"[{"type":null}]"#,
+        r#"[{}]"#,
+        r#"["mcp"]"#,
+        r#"[[]]"#,
+    ] {
+        assert_eq!(tools(bad), Some(Reason::ToolNotAllowed), "{bad}");
+    }
+    assert_eq!(tools(r#"{"type":"function"}"#), Some(Reason::InvalidParam));
+    let with = BodyPolicy { tools: vec!["web_search_20250305".to_owned()], ..policy() };
+    let search = br#"{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}]}"#;
+    assert!(read_with(Wire::Messages, &with, search).is_ok());
+    let mixed = br#"{"model":"m","tools":[{"type":"web_search_20250305","type":"function","googleSearch":1}]}"#;
+    assert!(read_with(Wire::Messages, &with, mixed).is_err());
+}
+
+#[test]
+fn media_must_come_with_the_call() {
+    let part = |part: &str| format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
+    for bad in [
+        r#"{"type":"image_url","image_url":{"url":"http://169.254.169.254/"}}"#,
+        r#"{"type":"image_url","image_url":"https://x"}"#,
+        r#"{"type":"image_url","image_url":{"url":"\u0068ttp://x"}}"#,
+        r#"{"type":"image_url","image_url":{"url":"data:,x","url":"http://x"}}"#,
+        r#"{"type":"image_url","image_url":["http://x"]}"#,
+        r#"{"type":"file","file":{"file_id":"https://x/a.pdf"}}"#,
+        r#"{"type":"image","source":{"type":"url","url":"https://x"}}"#,
+        r#"{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}"#,
+    ] {
+        assert_eq!(reason(Wire::Chat, &part(bad)), Some(Reason::RemoteMediaNotAllowed), "{bad}");
+        assert_eq!(reason(Wire::Messages, &part(bad)), Some(Reason::RemoteMediaNotAllowed), "{bad}");
+        let open = BodyPolicy { remote_media: true, ..policy() };
+        assert!(read_with(Wire::Chat, &open, part(bad).as_bytes()).is_ok(), "{bad}");
+    }
+    for good in [
+        r#"{"type":"text","text":"see http://x"}"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
+        r#"{"type":"file","file":{"file_id":"file-abc"}}"#,
+    ] {
+        assert_eq!(reason(Wire::Chat, &part(good)), None, "{good}");
+    }
+    let tool_use = part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}},{"type":"image","source":{"url":"https://x"}}"#);
+    assert_eq!(reason(Wire::Messages, &tool_use), Some(Reason::RemoteMediaNotAllowed));
+    assert_eq!(reason(Wire::Messages, &part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}}"#)), None);
+    assert_eq!(
+        reason(Wire::Responses, r#"{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://x"}]}]}"#),
+        Some(Reason::RemoteMediaNotAllowed)
+    );
+}
+
+#[test]
+fn bounds_are_read_for_the_reservation() {
+    let (reading, _) = read(Wire::Chat, r#"{"model":"m","max_tokens":5,"max_completion_tokens":7,"n":3}"#).expect("allowed");
+    assert_eq!((reading.max_output, reading.choices), (Some(7), 3));
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","n":9}"#), Some(Reason::ParamNotAllowed));
+    for bad in [r#""max_tokens":-1"#, r#""max_tokens":1.5"#, r#""max_tokens":"5""#, r#""n":[1]"#, r#""stream":"true""#, r#""stream":1"#] {
+        assert_eq!(reason(Wire::Chat, &format!(r#"{{"model":"m",{bad}}}"#)), Some(Reason::InvalidParam), "{bad}");
+    }
+}
+
+#[test]
+fn any_split_reads_the_same() {
+    let body = br#"{"user":"V","model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}],"x":1,"stream":true}"#;
+    let policy = policy();
+    let whole = read_with(Wire::Chat, &policy, body).expect("allowed").0;
+    for size in 1..body.len() {
+        let mut reader = BodyReader::new(Wire::Chat, &policy);
+        for piece in body.chunks(size) {
+            reader.feed(piece).expect("allowed");
+        }
+        assert_eq!(reader.finish().expect("allowed"), whole);
+    }
+    assert_eq!((whole.media, whole.media_bytes), (1, 28));
+}
+
+#[test]
+fn an_operator_may_open_a_member_but_never_identity() {
+    let open = BodyPolicy { params: vec!["num_retries".to_owned(), "vendor_x".to_owned()], ..policy() };
+    let (_, sent) = read_with(Wire::Chat, &open, br#"{"model":"m","num_retries":2,"vendor_x":{"a":1}}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m","num_retries":2,"vendor_x":{"a":1}}"#);
+    assert!(!params::may_be_allowed("user") && !params::may_be_allowed("api_base") && !params::may_be_allowed("model"));
+}

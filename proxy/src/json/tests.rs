@@ -1,0 +1,128 @@
+use super::*;
+use proptest::prelude::*;
+
+/// Writes down everything it hears.
+#[derive(Default, Debug, PartialEq)]
+struct Log(Vec<String>);
+
+impl Visit for Log {
+    type Stop = JsonError;
+
+    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), JsonError> {
+        self.0.push(format!("{depth} key {:?} {} @{start}", key.head, key.whole));
+        Ok(())
+    }
+    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), JsonError> {
+        self.0.push(format!("{depth} open {kind:?} @{start}"));
+        Ok(())
+    }
+    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), JsonError> {
+        self.0.push(format!("{depth} close {kind:?} @{end}"));
+        Ok(())
+    }
+    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
+        self.0.push(format!("{depth} {value:?} @{start}..{end}"));
+        Ok(())
+    }
+}
+
+fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Log, JsonError> {
+    let (mut scanner, mut log) = (Scanner::new(), Log::default());
+    for piece in pieces {
+        scanner.feed(piece, &mut log)?;
+    }
+    scanner.finish(&mut log)?;
+    Ok(log)
+}
+
+fn valid(text: &[u8]) -> bool {
+    scan([text]).is_ok()
+}
+
+#[test]
+fn offsets_and_depths_are_those_of_the_text() {
+    let log = scan([br#" {"a":[1,"x"],"b":null}"#.as_slice()]).expect("valid");
+    assert_eq!(
+        log.0,
+        [
+            "0 open Object @1",
+            r#"1 key "a" true @2"#,
+            "1 open Array @6",
+            r#"2 Number("1") @7..8"#,
+            r#"2 String(Text { head: "x", whole: true }) @9..12"#,
+            "1 close Array @13",
+            r#"1 key "b" true @14"#,
+            "1 Null @18..22",
+            "0 close Object @23",
+        ]
+    );
+}
+
+#[test]
+fn escapes_are_decoded_before_anybody_compares() {
+    let log = scan([br#"{"n\u006f-\u006Cog":"\ud83d\ude00\n\/"}"#.as_slice()]).expect("valid");
+    assert_eq!(log.0[1], r#"1 key "no-log" true @1"#);
+    assert!(log.0[2].contains(r#""😀\n/""#), "{:?}", log.0);
+}
+
+#[test]
+fn a_long_string_is_clipped_and_said_to_be() {
+    let text = format!(r#"["{}é"]"#, "x".repeat(TEXT_MAX - 1));
+    let log = scan([text.as_bytes()]).expect("valid");
+    assert!(log.0[1].contains("whole: false"), "{:?}", log.0);
+}
+
+#[test]
+fn what_python_tolerates_and_json_does_not_is_refused() {
+    for bad in [
+        "", " ", "{", "[1,]", r#"{"a":1,}"#, "NaN", "[Infinity]", "[-Infinity]", "01", "1.", "+1", ".5", "1e", "--1", "[1 2]", "tru", "truex",
+        "{a:1}", "{'a':1}", r#"{"a" 1}"#, r#"{"a":1}x"#, r#"{"a":1}{}"#, r#""\x""#, r#""\ud800""#, r#""\ud800\u0041""#, r#""\udc00""#, r#""\ud800x""#,
+        "\u{feff}{}", "\"\n\"", "\"\u{0}\"", "// c\n1", "]", "}", ",", "[}", "{]", r#"{"a":}"#, r#"{1:2}"#,
+    ] {
+        assert!(!valid(bad.as_bytes()), "{bad:?}");
+    }
+    for bad in [b"\"\xff\"".as_slice(), b"\"\xc3\"", b"\"\xed\xa0\x80\"", b"{\0}\0", b"\"\xc3\\u0041\""] {
+        assert!(!valid(bad), "{bad:?}");
+    }
+}
+
+#[test]
+fn nesting_has_a_bound() {
+    let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+    assert!(valid(nested(DEPTH_MAX).as_bytes()));
+    assert_eq!(scan([nested(DEPTH_MAX + 1).as_bytes()]), Err(JsonError::Depth(DEPTH_MAX as u64)));
+}
+
+fn any_json() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        (-1e9f64..1e9).prop_map(Into::into),
+        any::<String>().prop_map(Into::into),
+    ];
+    leaf.prop_recursive(5, 40, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+            prop::collection::btree_map(any::<String>(), inner, 0..6).prop_map(|m| serde_json::Value::Object(m.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_split_tells_the_same(value in any_json(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+        let text = value.to_string().into_bytes();
+        let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|pair| &text[pair[0]..pair[1]]);
+        prop_assert_eq!(scan(pieces), scan([text.as_slice()]));
+        prop_assert_eq!(scan(text.chunks(1)), scan([text.as_slice()]));
+    }
+
+    #[test]
+    fn it_accepts_what_serde_accepts(text in prop::collection::vec(prop::sample::select(b"{}[],:\"\\u0019.eE+-tfnrul ad8c\n\xc3\xa9".to_vec()), 0..24)) {
+        prop_assert_eq!(valid(&text), serde_json::from_slice::<serde_json::Value>(&text).is_ok(), "{:?}", String::from_utf8_lossy(&text));
+    }
+}

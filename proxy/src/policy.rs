@@ -1,0 +1,271 @@
+//! Which method and path is which route, and in which wire format it speaks.
+//!
+//! Pure. Paths are compared byte for byte: what is not written here does not exist, so there is nothing
+//! to normalise and nothing to trick. LiteLLM has 148 paths under `/v1`, many of them administrative.
+
+use http::{Method, Uri};
+
+use crate::refusal::{Dialect, Reason, Refusal};
+
+/// How requests and answers of a route are shaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// `POST /v1/chat/completions`
+    Chat,
+    /// `POST /v1/completions`
+    Completions,
+    /// `POST /v1/embeddings`
+    Embeddings,
+    /// `POST /v1/responses`
+    Responses,
+    /// `POST /v1/messages`
+    Messages,
+    /// `POST /v1/messages/count_tokens`
+    CountTokens,
+    /// `GET /v1/models`
+    Models,
+    /// A route that the operator added with `--allow`.
+    Other,
+}
+
+impl Wire {
+    /// The error shape of its callers.
+    #[must_use]
+    pub fn dialect(self) -> Dialect {
+        match self {
+            Self::Messages | Self::CountTokens => Dialect::Anthropic,
+            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses | Self::Models | Self::Other => Dialect::OpenAi,
+        }
+    }
+
+    /// Whether the provider charges for it.
+    #[must_use]
+    pub fn is_billed(self) -> bool {
+        !matches!(self, Self::CountTokens | Self::Models)
+    }
+}
+
+/// One thing that may be asked of the upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The method that it takes.
+    pub method: Method,
+    /// The path that goes upstream, always with `/v1`.
+    pub path: &'static str,
+    /// The shape of what goes through.
+    pub wire: Wire,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admitted<'a> {
+    /// `GET /health`, answered here.
+    Health,
+    /// To the upstream.
+    Call(&'a Route),
+    /// To the controller, with `--relay`.
+    Relay(&'static str),
+}
+
+/// The routes of one run.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    routes: Vec<Route>,
+    /// `/api/v1/sandboxes/{own run}/`, when there is a controller to relay to.
+    relay: Option<String>,
+}
+
+const DEFAULT: [(&str, &str, Wire); 7] = [
+    ("POST", "/v1/chat/completions", Wire::Chat),
+    ("POST", "/v1/messages", Wire::Messages),
+    ("POST", "/v1/responses", Wire::Responses),
+    ("POST", "/v1/embeddings", Wire::Embeddings),
+    ("POST", "/v1/completions", Wire::Completions),
+    ("POST", "/v1/messages/count_tokens", Wire::CountTokens),
+    ("GET", "/v1/models", Wire::Models),
+];
+
+const RELAY_ROOT: &str = "/api/v1/sandboxes/";
+const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
+
+/// An `--allow` value that is no route.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("want a method and an absolute path, such as 'POST /v1/rerank'; GET and POST only, no '..', '//', '%' or '?'")]
+pub struct NotARoute;
+
+impl Policy {
+    /// The default routes, and those that the operator added.
+    #[must_use]
+    pub fn new(allowed: &[Route], relay_for: Option<&str>) -> Self {
+        let defaults = DEFAULT.iter().map(|(method, path, wire)| Route {
+            method: if *method == "GET" { Method::GET } else { Method::POST },
+            path,
+            wire: *wire,
+        });
+        Self {
+            routes: defaults.chain(allowed.iter().cloned()).collect(),
+            relay: relay_for.map(|run| format!("{RELAY_ROOT}{run}/")),
+        }
+    }
+
+    /// Reads `METHOD /path`.
+    ///
+    /// # Errors
+    /// [`NotARoute`]
+    pub fn parse_route(text: &str) -> Result<Route, NotARoute> {
+        let (method, path) = text.split_once(' ').ok_or(NotARoute)?;
+        let method = match method {
+            "GET" => Method::GET,
+            "POST" => Method::POST,
+            _ => return Err(NotARoute),
+        };
+        let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-.".contains(&b));
+        if !path.starts_with('/') || !plain || path.contains("..") || path.contains("//") {
+            return Err(NotARoute);
+        }
+        if DEFAULT.iter().any(|(_, known, _)| *known == path) {
+            return Err(NotARoute);
+        }
+        // Routes live as long as the process; there are a handful.
+        Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), wire: Wire::Other })
+    }
+
+    /// What the request line asks for. The query is not looked at and goes nowhere.
+    ///
+    /// # Errors
+    /// `route_not_allowed`, `method_not_allowed`, `not_own_run`.
+    pub fn admit(&self, method: &Method, uri: &Uri) -> Result<Admitted<'_>, Refusal> {
+        // Absolute-form names a host, and nobody but us says which host is called.
+        if uri.scheme().is_some() || uri.authority().is_some() {
+            return Err(Refusal::new(Reason::RouteNotAllowed, "send a plain path, not a whole URL"));
+        }
+        let path = uri.path();
+        if path == "/health" {
+            return if method == Method::GET { Ok(Admitted::Health) } else { Err(wrong_method("GET")) };
+        }
+        let mut allowed = None;
+        for route in &self.routes {
+            if same_route(route, path) {
+                if route.method == method {
+                    return Ok(Admitted::Call(route));
+                }
+                allowed = Some(route.method.as_str());
+            }
+        }
+        if let Some(allowed) = allowed {
+            return Err(wrong_method(allowed));
+        }
+        self.admit_relay(method, path).unwrap_or_else(|| {
+            Err(Refusal::new(Reason::RouteNotAllowed, "this path is not open to the sandbox; the operator can open one with --allow"))
+        })
+    }
+
+    fn admit_relay(&self, method: &Method, path: &str) -> Option<Result<Admitted<'_>, Refusal>> {
+        let own = self.relay.as_deref()?;
+        let Some(rest) = path.strip_prefix(own) else {
+            return path.starts_with(RELAY_ROOT).then(|| Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
+        };
+        let resource = RELAYED.into_iter().find(|resource| *resource == rest)?;
+        let allowed = if resource == "task" { method == Method::GET } else { method == Method::GET || method == Method::POST };
+        Some(if allowed { Ok(Admitted::Relay(resource)) } else { Err(wrong_method(if resource == "task" { "GET" } else { "GET, POST" })) })
+    }
+
+    /// The relayed path as the controller knows it.
+    #[must_use]
+    pub fn relay_path(&self, resource: &str) -> String {
+        format!("{}{resource}", self.relay.as_deref().unwrap_or(RELAY_ROOT))
+    }
+
+    /// Whose error shape this path's callers expect, also when it is refused.
+    #[must_use]
+    pub fn dialect(path: &str) -> Dialect {
+        if path.starts_with("/v1/messages") || path.starts_with("/messages") { Dialect::Anthropic } else { Dialect::OpenAi }
+    }
+
+    /// The routes, for `check` and the policy digest.
+    pub fn describe(&self) -> impl Iterator<Item = String> {
+        self.routes.iter().map(|route| format!("{} {}", route.method, route.path))
+    }
+}
+
+/// The route's path, or the same without `/v1`: SDKs differ in what they call a base URL.
+fn same_route(route: &Route, path: &str) -> bool {
+    route.path == path || (route.wire != Wire::Other && route.path.strip_prefix("/v1") == Some(path))
+}
+
+fn wrong_method(allowed: &str) -> Refusal {
+    Refusal::new(Reason::MethodNotAllowed, format!("this path takes {allowed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(policy: &Policy, method: &str, target: &str) -> Result<String, Reason> {
+        let uri: Uri = target.parse().map_err(|_| Reason::BadRequest)?;
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        match policy.admit(&method, &uri) {
+            Ok(Admitted::Health) => Ok("health".to_owned()),
+            Ok(Admitted::Call(route)) => Ok(route.path.to_owned()),
+            Ok(Admitted::Relay(resource)) => Ok(policy.relay_path(resource)),
+            Err(refusal) => Err(refusal.reason),
+        }
+    }
+
+    #[test]
+    fn the_default_routes_answer_with_and_without_v1() {
+        let policy = Policy::new(&[], None);
+        for (method, path, _) in DEFAULT {
+            assert_eq!(ask(&policy, method, path), Ok(path.to_owned()));
+            assert_eq!(ask(&policy, method, &path[3..]), Ok(path.to_owned()));
+            assert_eq!(ask(&policy, method, &format!("{path}?user=x")), Ok(path.to_owned()));
+            assert_eq!(ask(&policy, "DELETE", path), Err(Reason::MethodNotAllowed));
+        }
+        assert_eq!(ask(&policy, "GET", "/health"), Ok("health".to_owned()));
+        assert_eq!(ask(&policy, "POST", "/health"), Err(Reason::MethodNotAllowed));
+    }
+
+    #[test]
+    fn everything_else_does_not_exist() {
+        let policy = Policy::new(&[], None);
+        for path in [
+            "/", "/v1", "/v1/", "/v1/model/info", "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches", "/v1/realtime",
+            "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/", "/v1//chat/completions",
+            "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions", "/v1/chat/%63ompletions", "/V1/chat/completions",
+            "/v1/chat/completions%00", "/v1/chat/completions;x", "//v1/models", "/v1\\models", "/health/", "/%68ealth", "/messages/batches",
+            "/api/v1/sandboxes/r1/events", "http://evil/v1/models", "http://evil/health",
+        ] {
+            let refused = ask(&policy, "GET", path).expect_err(path);
+            assert!(matches!(refused, Reason::RouteNotAllowed | Reason::BadRequest), "{path}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_added_route_is_exact() {
+        let route = Policy::parse_route("POST /v1/rerank").expect("a route");
+        let policy = Policy::new(&[route], None);
+        assert_eq!(ask(&policy, "POST", "/v1/rerank"), Ok("/v1/rerank".to_owned()));
+        assert_eq!(ask(&policy, "POST", "/rerank"), Err(Reason::RouteNotAllowed));
+        for bad in ["", "POST", "POST v1", "PUT /v1/x", "POST /a/../b", "POST /a//b", "POST /a%2fb", "POST /a?b", "post /a", "POST /v1/messages"] {
+            assert_eq!(Policy::parse_route(bad), Err(NotARoute), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_own_run_is_relayed() {
+        let policy = Policy::new(&[], Some("r1"));
+        for (method, path, want) in [
+            ("POST", "/api/v1/sandboxes/r1/events", Ok("/api/v1/sandboxes/r1/events".to_owned())),
+            ("GET", "/api/v1/sandboxes/r1/task?peek=true", Ok("/api/v1/sandboxes/r1/task".to_owned())),
+            ("POST", "/api/v1/sandboxes/r1/task", Err(Reason::MethodNotAllowed)),
+            ("GET", "/api/v1/sandboxes/r2/events", Err(Reason::NotOwnRun)),
+            ("GET", "/api/v1/sandboxes/r1", Err(Reason::NotOwnRun)),
+            ("GET", "/api/v1/sandboxes/r1/", Err(Reason::RouteNotAllowed)),
+            ("GET", "/api/v1/sandboxes/r1/receipts", Err(Reason::RouteNotAllowed)),
+            ("GET", "/api/v1/sandboxes/r1/events/1", Err(Reason::RouteNotAllowed)),
+            ("GET", "/api/v1/agents", Err(Reason::RouteNotAllowed)),
+        ] {
+            assert_eq!(ask(&policy, method, path), want, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What is answered instead of a call: one reason word, its status, its text.
+//!
+//! Pure. The same word stands in the body's `code`, in the header `x-sluice-reason` and in the audit line.
+//! This is the only place where a reason becomes a status, and a refusal becomes JSON.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+
+/// Whose error shape a caller expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// `{"error":{"message","type","code","param"}}`
+    OpenAi,
+    /// `{"type":"error","error":{"type","message"}}`
+    Anthropic,
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $word:literal $status:ident),* $(,)?) => {
+        /// Why. The words are stable: scripts, dashboards and agents match on them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason { $($(#[$doc])* $name),* }
+
+        impl Reason {
+            /// Every reason there is.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The word.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word),* }
+            }
+
+            /// Its HTTP status.
+            #[must_use]
+            pub fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The request head does not parse, or its framing can be read in two ways.
+    BadRequest = "bad_request" BAD_REQUEST,
+    /// The request did not arrive in time.
+    RequestTimeout = "request_timeout" REQUEST_TIMEOUT,
+    /// Another user on the host.
+    PeerNotAllowed = "peer_not_allowed" FORBIDDEN,
+    /// No such path here, whatever the upstream may have.
+    RouteNotAllowed = "route_not_allowed" NOT_FOUND,
+    /// The path is there, the method is not.
+    MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
+    /// WebSocket and the like.
+    UpgradeNotAllowed = "upgrade_not_allowed" BAD_REQUEST,
+    /// A relayed path of another run.
+    NotOwnRun = "not_own_run" FORBIDDEN,
+    /// A compressed request body.
+    EncodingNotAllowed = "content_encoding_not_allowed" UNSUPPORTED_MEDIA_TYPE,
+    /// Larger than `--max-body`.
+    BodyTooLarge = "body_too_large" PAYLOAD_TOO_LARGE,
+    /// Not one JSON object.
+    InvalidJson = "invalid_json" BAD_REQUEST,
+    /// The same member twice: parsers disagree on which one counts.
+    DuplicateMember = "duplicate_member" BAD_REQUEST,
+    /// A member that redirects, re-keys, re-prices, amplifies or hides a call.
+    ParamNotAllowed = "param_not_allowed" BAD_REQUEST,
+    /// A public member with a value that cannot be.
+    InvalidParam = "invalid_param" BAD_REQUEST,
+    /// Not the model, or not one model, that this run may use.
+    ModelNotAllowed = "model_not_allowed" BAD_REQUEST,
+    /// A tool that the provider or the gateway would run.
+    ToolNotAllowed = "tool_not_allowed" BAD_REQUEST,
+    /// A URL that the provider or the gateway would fetch.
+    RemoteMediaNotAllowed = "remote_media_not_allowed" BAD_REQUEST,
+    /// The run's calls, tokens or dollars are spent or reserved.
+    BudgetExceeded = "budget_exceeded" PAYMENT_REQUIRED,
+    /// Faster than `--rate`.
+    RateLimited = "rate_limited" TOO_MANY_REQUESTS,
+    /// More at once than `--max-concurrency`, or more body bytes at once than fit.
+    TooManyCalls = "too_many_calls" TOO_MANY_REQUESTS,
+    /// The sidecar is stopping.
+    Draining = "draining" SERVICE_UNAVAILABLE,
+    /// The audit log cannot be written, so nothing may be sent.
+    AuditUnavailable = "audit_unavailable" SERVICE_UNAVAILABLE,
+    /// No connection to the upstream.
+    UpstreamUnreachable = "upstream_unreachable" BAD_GATEWAY,
+    /// The upstream broke off before it answered.
+    UpstreamClosed = "upstream_closed" BAD_GATEWAY,
+    /// The upstream was silent for too long.
+    UpstreamTimeout = "upstream_timeout" GATEWAY_TIMEOUT,
+    /// The upstream refused the sidecar's key.
+    UpstreamAuth = "upstream_auth" BAD_GATEWAY,
+    /// The upstream answered with a redirect, which nobody follows.
+    UpstreamRedirect = "upstream_redirect" BAD_GATEWAY,
+    /// The upstream answered in a form that cannot be checked.
+    UpstreamUnreadable = "upstream_unreadable" BAD_GATEWAY,
+}
+
+/// A request that is not, or not any more, a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// What happened and what to do, for the person who reads the agent's log.
+    pub message: Cow<'static, str>,
+    /// Which member of the body, if one.
+    pub param: Option<String>,
+    /// Seconds after which to try again, if that can help.
+    pub retry_after: Option<u32>,
+}
+
+impl Refusal {
+    /// A refusal with its words.
+    pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason, message: message.into(), param: None, retry_after: None }
+    }
+
+    /// Names the member of the body that is at fault.
+    #[must_use]
+    pub fn param(mut self, name: &str) -> Self {
+        self.param = Some(clip(name, 64).to_owned());
+        self
+    }
+
+    /// Says when to come back.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after = Some(seconds.max(1));
+        self
+    }
+
+    /// The body, in the caller's dialect.
+    #[must_use]
+    pub fn body(&self, dialect: Dialect) -> String {
+        let status = self.reason.status();
+        let (code, message, param) = (self.reason.as_str(), &self.message, &self.param);
+        match dialect {
+            Dialect::OpenAi => serde_json::json!({
+                "error": { "message": message, "type": openai_type(status), "param": param, "code": code },
+            }),
+            Dialect::Anthropic => serde_json::json!({
+                "type": "error",
+                "error": { "type": anthropic_type(status), "message": format!("{message} [{code}]"), "code": code, "param": param },
+            }),
+        }
+        .to_string()
+    }
+
+    /// Whether an SDK that tries again by itself could ever succeed.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self.reason, Reason::Draining | Reason::AuditUnavailable | Reason::UpstreamAuth | Reason::UpstreamRedirect)
+    }
+}
+
+/// Cuts at a character boundary.
+#[must_use]
+pub fn clip(text: &str, max: usize) -> &str {
+    match text.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= max).last() {
+        Some(end) => &text[..end],
+        None => "",
+    }
+}
+
+fn openai_type(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        402 => "insufficient_quota",
+        403 => "permission_error",
+        429 => "rate_limit_error",
+        400..500 => "invalid_request_error",
+        _ => "server_error",
+    }
+}
+
+fn anthropic_type(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        400..500 => "invalid_request_error",
+        503 => "overloaded_error",
+        504 => "timeout_error",
+        _ => "api_error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_reason_has_a_word_of_its_own() {
+        let words: HashSet<_> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Reason::ALL.len());
+        assert!(words.iter().all(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')));
+        assert!(Reason::ALL.iter().all(|reason| reason.status().as_u16() >= 400));
+    }
+
+    #[test]
+    fn each_caller_gets_its_own_shape() {
+        let refusal = Refusal::new(Reason::ParamNotAllowed, "leave it out").param("api_base");
+        assert_eq!(
+            refusal.body(Dialect::OpenAi),
+            r#"{"error":{"code":"param_not_allowed","message":"leave it out","param":"api_base","type":"invalid_request_error"}}"#
+        );
+        assert_eq!(
+            refusal.body(Dialect::Anthropic),
+            r#"{"error":{"code":"param_not_allowed","message":"leave it out [param_not_allowed]","param":"api_base","type":"invalid_request_error"},"type":"error"}"#
+        );
+    }
+
+    #[test]
+    fn clipping_keeps_whole_characters() {
+        assert_eq!((clip("aé", 2), clip("aé", 3), clip("é", 1), clip("abc", 9)), ("a", "aé", "", "abc"));
+    }
+}

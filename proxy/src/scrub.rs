@@ -1,0 +1,103 @@
+//! The key never reaches the sandbox, not even inside an answer.
+//!
+//! Pure. An upstream that echoes its own request, or an error page that quotes a header, would show it.
+//! Each occurrence is overwritten by as many `*`, so that lengths stay true; at most the beginning of a
+//! key at the very end of a piece waits for the next piece.
+
+use bytes::{Bytes, BytesMut};
+use memchr::{memchr_iter, memmem};
+
+/// Overwrites one text in a stream of pieces.
+#[derive(Debug, Default)]
+pub struct Scrub {
+    /// The end of the last piece, where it could be the beginning of the key.
+    held: Bytes,
+}
+
+impl Scrub {
+    /// The piece, clean; perhaps short of an end that the next call gives back.
+    #[must_use]
+    pub fn pass(&mut self, key: &[u8], piece: Bytes) -> Bytes {
+        let mut piece = self.rejoin(piece);
+        if memmem::find(&piece, key).is_some() {
+            piece = blot(key, &piece);
+        }
+        let cut = piece.len() - beginning_at_end(key, &piece);
+        self.held = piece.split_off(cut);
+        piece
+    }
+
+    /// What was held, once no piece follows.
+    #[must_use]
+    pub fn finish(&mut self) -> Bytes {
+        std::mem::take(&mut self.held)
+    }
+
+    fn rejoin(&mut self, piece: Bytes) -> Bytes {
+        if self.held.is_empty() {
+            return piece;
+        }
+        let mut joined = BytesMut::with_capacity(self.held.len() + piece.len());
+        joined.extend_from_slice(&self.held);
+        joined.extend_from_slice(&piece);
+        joined.freeze()
+    }
+}
+
+fn blot(key: &[u8], piece: &[u8]) -> Bytes {
+    let mut clean = BytesMut::from(piece);
+    while let Some(at) = memmem::find(&clean, key) {
+        clean[at..at + key.len()].fill(b'*');
+    }
+    clean.freeze()
+}
+
+/// The longest end of `piece` with which the key begins.
+fn beginning_at_end(key: &[u8], piece: &[u8]) -> usize {
+    let from = piece.len().saturating_sub(key.len() - 1);
+    let tail = &piece[from..];
+    memchr_iter(key[0], tail).find(|at| key.starts_with(&tail[*at..])).map_or(0, |at| tail.len() - at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn scrubbed(key: &[u8], pieces: &[&[u8]]) -> Vec<u8> {
+        let mut scrub = Scrub::default();
+        let mut out = Vec::new();
+        for piece in pieces {
+            out.extend_from_slice(&scrub.pass(key, Bytes::copy_from_slice(piece)));
+        }
+        out.extend_from_slice(&scrub.finish());
+        out
+    }
+
+    #[test]
+    fn the_key_is_blotted_out_across_any_cut() {
+        let text = b"x sk-secret y sk-sk-secret sk-secre";
+        let want = b"x ********* y sk-********* sk-secre";
+        for size in 1..=text.len() {
+            let pieces: Vec<_> = text.chunks(size).collect();
+            assert_eq!(scrubbed(b"sk-secret", &pieces), want, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_never_held() {
+        let mut scrub = Scrub::default();
+        let event = Bytes::from_static(b"data: {\"a\":\"sk-\"}\n\n");
+        assert_eq!(scrub.pass(b"sk-secret", event.clone()), event);
+    }
+
+    proptest! {
+        #[test]
+        fn lengths_stay_and_the_key_goes(text in "[sk\\-a]{0,60}", cut in 0usize..60) {
+            let cut = cut.min(text.len());
+            let out = scrubbed(b"sk-ska", &[&text.as_bytes()[..cut], &text.as_bytes()[cut..]]);
+            prop_assert_eq!(out.len(), text.len());
+            prop_assert!(memmem::find(&out, b"sk-ska").is_none());
+        }
+    }
+}

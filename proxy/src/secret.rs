@@ -1,0 +1,137 @@
+//! The upstream key: read once, kept once, shown to nobody.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use http::HeaderValue;
+use zeroize::Zeroizing;
+
+/// Longer than any key or signed token in use.
+const MAX: usize = 8192;
+/// A shorter text occurs in ordinary answers, and would be blotted out there.
+const MIN: usize = 6;
+
+/// The key. Zeroed when dropped; its `Debug` says nothing.
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+/// Why a key was not taken. Never quotes it.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The file or stdin could not be read.
+    #[error("cannot be read")]
+    Unreadable(#[source] std::io::Error),
+    /// No key came.
+    #[error("is empty: write the key into it")]
+    Empty,
+    /// Too short or too long to be one.
+    #[error("holds {0} bytes; a key has {MIN} to {MAX}")]
+    Length(usize),
+    /// Something that no header may carry.
+    #[error("holds a byte that is not visible ASCII, at position {0}")]
+    Alphabet(usize),
+}
+
+impl Secret {
+    /// Reads the key from a file, or from stdin to its end.
+    ///
+    /// # Errors
+    /// [`SecretError`], which tells which check failed.
+    pub fn read(from: Option<&Path>) -> Result<Self, SecretError> {
+        match from {
+            Some(path) => Self::read_from(File::open(path).map_err(SecretError::Unreadable)?),
+            None => Self::read_from(std::io::stdin()),
+        }
+    }
+
+    /// Reads at most one key: a final newline is not part of it. Bounded, and into one buffer that never
+    /// grows, so that no copy is left behind by a reallocation.
+    fn read_from(mut source: impl Read) -> Result<Self, SecretError> {
+        let mut buffer = Zeroizing::new(vec![0; MAX + 3]);
+        let mut len = 0;
+        while len < buffer.len() {
+            match source.read(&mut buffer[len..]) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(SecretError::Unreadable(e)),
+            }
+        }
+        buffer.truncate(len);
+        if buffer.ends_with(b"\n") {
+            buffer.pop();
+            if buffer.ends_with(b"\r") {
+                buffer.pop();
+            }
+        }
+        match buffer.len() {
+            0 => Err(SecretError::Empty),
+            n if !(MIN..=MAX).contains(&n) => Err(SecretError::Length(n)),
+            _ => match buffer.iter().position(|b| !b.is_ascii_graphic()) {
+                Some(at) => Err(SecretError::Alphabet(at)),
+                None => Ok(Self(buffer)),
+            },
+        }
+    }
+
+    /// `Bearer KEY`, marked so that nothing prints it.
+    #[must_use]
+    pub fn bearer(&self) -> HeaderValue {
+        let mut value = Zeroizing::new(b"Bearer ".to_vec());
+        value.extend_from_slice(&self.0);
+        let mut header = HeaderValue::from_bytes(&value).expect("the key was checked to be visible ASCII");
+        header.set_sensitive(true);
+        header
+    }
+
+    /// The bytes, for the scrubber and nobody else.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A key for tests.
+    #[must_use]
+    pub fn for_test(text: &str) -> Self {
+        Self(Zeroizing::new(text.as_bytes().to_vec()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_final_newline_is_not_part_of_the_key() {
+        for text in ["sk-test", "sk-test\n", "sk-test\r\n"] {
+            assert_eq!(Secret::read_from(text.as_bytes()).expect("a key").expose(), b"sk-test");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_without_being_shown() {
+        for (text, why) in [
+            ("", "is empty: write the key into it".to_owned()),
+            ("\n", "is empty: write the key into it".to_owned()),
+            ("short", "holds 5 bytes; a key has 6 to 8192".to_owned()),
+            ("sk-a\nsk-b", "holds a byte that is not visible ASCII, at position 4".to_owned()),
+            ("sk test", "holds a byte that is not visible ASCII, at position 2".to_owned()),
+            (&"x".repeat(9000), format!("holds {} bytes; a key has 6 to 8192", MAX + 3)),
+        ] {
+            assert_eq!(Secret::read_from(text.as_bytes()).expect_err("no key").to_string(), why);
+        }
+    }
+
+    #[test]
+    fn debug_says_nothing() {
+        let secret = Secret::for_test("sk-canary");
+        assert_eq!(format!("{secret:?} {:?}", secret.bearer()), "Secret(redacted) Sensitive");
+    }
+}

@@ -1,0 +1,144 @@
+//! Server-sent events in any split: where data lie, where an event ends.
+//!
+//! Pure, and without a buffer. Lines end in CR, LF or CRLF; only `data` fields matter here, since every
+//! wire format repeats the event's name in its data.
+
+use memchr::memchr2;
+
+/// What the splitter passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Some of the event's data; a field may come in several pieces.
+    Data {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// Where they begin in the chunk.
+        at: usize,
+    },
+    /// A data field ended; another one would be the next line of the same data.
+    DataEnd,
+    /// The event ended; the offset after it in the chunk.
+    End(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    LineStart,
+    /// So many bytes of `data` have matched.
+    Name(usize),
+    /// After `data:`, where one blank is not part of the value.
+    Blank,
+    Data,
+    Skip,
+}
+
+/// Splits a stream into events.
+#[derive(Debug)]
+pub struct Splitter {
+    at: At,
+    after_cr: bool,
+}
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Self { at: At::LineStart, after_cr: false }
+    }
+}
+
+impl Splitter {
+    /// Takes the next chunk, and tells what is in it, in order.
+    pub fn feed<'a>(&mut self, chunk: &'a [u8], mut tell: impl FnMut(Piece<'a>)) {
+        let mut i = 0;
+        while i < chunk.len() {
+            let b = chunk[i];
+            if std::mem::take(&mut self.after_cr) && b == b'\n' {
+                i += 1;
+                continue;
+            }
+            match (self.at, b) {
+                (_, b'\n' | b'\r') => {
+                    self.after_cr = b == b'\r';
+                    i += 1;
+                    match self.at {
+                        At::LineStart => {
+                            if self.after_cr && chunk.get(i) == Some(&b'\n') {
+                                self.after_cr = false;
+                                i += 1;
+                            }
+                            tell(Piece::End(i));
+                        }
+                        At::Data | At::Blank => tell(Piece::DataEnd),
+                        At::Name(_) | At::Skip => {}
+                    }
+                    self.at = At::LineStart;
+                }
+                (At::LineStart, b'd') => (self.at, i) = (At::Name(1), i + 1),
+                (At::Name(4), b':') => (self.at, i) = (At::Blank, i + 1),
+                (At::Name(n), b) if n < 4 && b == b"data"[n] => (self.at, i) = (At::Name(n + 1), i + 1),
+                (At::Blank, b' ') => (self.at, i) = (At::Data, i + 1),
+                (At::LineStart | At::Name(_), _) => self.at = At::Skip,
+                (At::Blank, _) => self.at = At::Data,
+                (At::Data | At::Skip, _) => {
+                    let rest = &chunk[i..];
+                    let len = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                    if self.at == At::Data {
+                        tell(Piece::Data { bytes: &rest[..len], at: i });
+                    }
+                    i += len;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The data of each event, its lines joined, whatever the split.
+    fn events<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+        let (mut splitter, mut done, mut now) = (Splitter::default(), Vec::new(), String::new());
+        for chunk in chunks {
+            splitter.feed(chunk, |piece| match piece {
+                Piece::Data { bytes, at } => {
+                    assert_eq!(&chunk[at..at + bytes.len()], bytes);
+                    now.push_str(&String::from_utf8_lossy(bytes));
+                }
+                Piece::DataEnd => now.push('\n'),
+                Piece::End(_) => done.push(std::mem::take(&mut now)),
+            });
+        }
+        done
+    }
+
+    #[test]
+    fn lines_end_in_three_ways_and_data_may_have_several() {
+        let text = b"event: x\ndata: one\n\ndata:two\r\ndata: three\r\n\r\n: comment\rdata:  four\r\rdatax: no\ndat\ndata\n\ndata:\n\n";
+        let want = ["one\n", "two\nthree\n", " four\n", "", "\n"];
+        assert_eq!(events([text.as_slice()]), want);
+        for size in 1..text.len() {
+            assert_eq!(events(text.chunks(size)), want, "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_event_is_the_byte_after_its_blank_line() {
+        let mut ends = Vec::new();
+        Splitter::default().feed(b"data: a\n\ndata: b\r\n\r\ndata: c", |piece| {
+            if let Piece::End(end) = piece {
+                ends.push(end);
+            }
+        });
+        assert_eq!(ends, [9, 20]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_tells_the_same(text in "[da t:x\r\n]{0,80}", cut in 0usize..80) {
+            let text = text.as_bytes();
+            let cut = cut.min(text.len());
+            prop_assert_eq!(events([&text[..cut], &text[cut..]]), events([text]));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Who is compared: how each is configured, started, and known to be ready.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::Outcome;
+use crate::measure;
+use crate::modes::Mode;
+use crate::options::Options;
+use crate::process::Running;
+use crate::wire::{self, Ask};
+
+/// One column of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Contender {
+    Sluice,
+    SluiceSync,
+    Nginx,
+    NginxTemplate,
+    Haproxy,
+    Relay,
+}
+
+/// Where a contender lives: the bench's directory, and the upstream's port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Field<'a> {
+    pub(crate) scratch: &'a Path,
+    pub(crate) port: u16,
+}
+
+/// A contender that answers.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) socket: PathBuf,
+    /// From before the fork to the first answered `GET /health`.
+    pub(crate) answers: Duration,
+    /// From before the fork to the ready line, where there is one.
+    pub(crate) announced: Option<Duration>,
+    /// All its processes.
+    pub(crate) pids: Vec<i32>,
+    _running: Running,
+}
+
+/// How long a start may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Contender {
+    /// In the order of the tables.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Sluice,
+        Self::SluiceSync,
+        Self::Nginx,
+        Self::NginxTemplate,
+        Self::Haproxy,
+        Self::Relay,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sluice => "sluice",
+            Self::SluiceSync => "sluice-sync",
+            Self::Nginx => "nginx",
+            Self::NginxTemplate => "nginx-template",
+            Self::Haproxy => "haproxy",
+            Self::Relay => "relay",
+        }
+    }
+
+    /// What it is, for the report.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",
+            Self::SluiceSync => "sluice-proxy, full policy, `--audit-sync call`",
+            Self::Nginx => {
+                "nginx tuned: 64 kept upstream connections, no spooling, access log (`nginx-tuned.conf`)"
+            }
+            Self::NginxTemplate => {
+                "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)"
+            }
+            Self::Haproxy => "HAProxy tuned: 1 thread, `http-reuse always`, access log (`haproxy.cfg`)",
+            Self::Relay => "raw byte relay: no HTTP, no header, no log: the floor",
+        }
+    }
+
+    /// Calls of a round. Who waits most of the time is asked less, so that its rounds end too:
+    /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
+    pub(crate) fn calls(self, calls: usize, mode: &Mode) -> usize {
+        match (self, mode.ask) {
+            (_, Ask::Paced) => calls,
+            (Self::SluiceSync, Ask::Chat | Ask::Burst | Ask::Body(_)) => (calls / 5).max(64),
+            (Self::NginxTemplate, Ask::Body(_)) => (calls / 10).max(20),
+            _ => calls,
+        }
+    }
+
+    /// Every contender but the relay puts the key in place of the client's.
+    pub(crate) fn signs(self) -> bool {
+        self != Self::Relay
+    }
+
+    /// The program file.
+    pub(crate) fn binary(self) -> Outcome<PathBuf> {
+        match self {
+            Self::Sluice | Self::SluiceSync => sidecar(),
+            Self::Nginx | Self::NginxTemplate => installed("nginx"),
+            Self::Haproxy => installed("haproxy"),
+            Self::Relay => Ok(std::env::current_exe()?),
+        }
+    }
+
+    /// Starts it and returns as soon as it answers.
+    pub(crate) fn start(self, field: &Field<'_>) -> Outcome<Started> {
+        let dir = field.scratch.join(self.name());
+        if dir.exists() {
+            fs::remove_dir_all(&dir)?;
+        }
+        fs::create_dir(&dir)?;
+        let socket = dir.join("llm.sock");
+        let errors = dir.join("stderr");
+        let mut command = self.command(field, &dir, &socket)?;
+        command.stderr(File::create(&errors)?);
+
+        let forked = Instant::now();
+        let mut running = Running::spawn(&mut command)?;
+        let line = self.hand_over(&mut running)?;
+        while health(&socket).is_none() {
+            let why = match running.ended()? {
+                Some(status) => format!("ended ({status})"),
+                None if forked.elapsed() > PATIENCE => format!("gave no answer in {} s", PATIENCE.as_secs()),
+                None => {
+                    std::thread::sleep(Duration::from_micros(20));
+                    continue;
+                }
+            };
+            let said = fs::read_to_string(&errors).unwrap_or_default();
+            return Err(format!("{} {why} at its start; stderr: {}", self.name(), said.trim()).into());
+        }
+        let answers = forked.elapsed();
+        let announced = match line {
+            Some(line) => Some(line.recv_timeout(PATIENCE)?.duration_since(forked)),
+            None => None,
+        };
+        let pids = measure::tree(running.pid());
+        Ok(Started {
+            socket,
+            answers,
+            announced,
+            pids,
+            _running: running,
+        })
+    }
+
+    fn command(self, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
+        let config = |template: &str| -> Outcome<PathBuf> {
+            let text = template
+                .replace("{{dir}}", &dir.to_string_lossy())
+                .replace("{{socket}}", &socket.to_string_lossy())
+                .replace("{{port}}", &field.port.to_string())
+                .replace("{{key}}", wire::KEY)
+                .replace("{{account}}", wire::ACCOUNT)
+                .replace("{{metadata}}", wire::METADATA);
+            let path = dir.join("config");
+            fs::write(&path, text)?;
+            Ok(path)
+        };
+        let mut command = Command::new(self.binary()?);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        match self {
+            Self::Sluice => sidecar_flags(&mut command, field, dir, socket, "off")?,
+            Self::SluiceSync => sidecar_flags(&mut command, field, dir, socket, "call")?,
+            Self::Nginx | Self::NginxTemplate => {
+                let template = match self {
+                    Self::Nginx => include_str!("nginx-tuned.conf"),
+                    _ => include_str!("nginx-template.conf"),
+                };
+                command.arg("-p").arg(dir).arg("-e").arg(dir.join("error.log"));
+                command.arg("-c").arg(config(template)?);
+            }
+            Self::Haproxy => {
+                command
+                    .arg("-db")
+                    .arg("-f")
+                    .arg(config(include_str!("haproxy.cfg"))?);
+                command.stdout(File::create(dir.join("access.log"))?);
+            }
+            Self::Relay => {
+                command.arg("__relay").arg(socket).arg(field.port.to_string());
+            }
+        }
+        Ok(command)
+    }
+
+    /// The sidecar gets its key by stdin and says on stdout when it is ready.
+    fn hand_over(self, running: &mut Running) -> Outcome<Option<Receiver<Instant>>> {
+        if !matches!(self, Self::Sluice | Self::SluiceSync) {
+            return Ok(None);
+        }
+        if let Some(mut stdin) = running.stdin() {
+            stdin.write_all(wire::KEY.as_bytes())?;
+        }
+        let stdout = running.stdout().ok_or("the sidecar has no stdout")?;
+        let (send, line) = channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            // At a failed start there is no line and nobody who waits for one.
+            if BufReader::new(stdout)
+                .read_line(&mut text)
+                .is_ok_and(|read| read > 0)
+            {
+                let _waited_for = send.send(Instant::now());
+            }
+        });
+        Ok(Some(line))
+    }
+}
+
+/// Whoever takes part, each known to be there.
+pub(crate) fn resolve(options: &Options) -> Outcome<Vec<Contender>> {
+    for contender in &options.contenders {
+        contender.binary()?;
+    }
+    Ok(options.contenders.clone())
+}
+
+fn sidecar_flags(
+    command: &mut Command,
+    field: &Field<'_>,
+    dir: &Path,
+    socket: &Path,
+    sync: &str,
+) -> Outcome<()> {
+    let audit = dir.join("audit");
+    fs::create_dir(&audit)?;
+    command.arg("--socket").arg(socket);
+    command
+        .arg("--upstream")
+        .arg(format!("http://127.0.0.1:{}", field.port));
+    command.arg("--audit").arg(audit.join("bench.0.jsonl"));
+    command.args([
+        "--run-id",
+        "bench",
+        "--account",
+        wire::ACCOUNT,
+        "--audit-sync",
+        sync,
+    ]);
+    command.args([
+        "--metadata",
+        r#"{"team":"bench"}"#,
+        "--drain",
+        "1s",
+        "--max-concurrency",
+        "1024",
+    ]);
+    command.args(["--max-calls", "1000000000", "--max-tokens", "1000000000000000"]);
+    for model in wire::MODELS {
+        command.args(["--model", model]);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    Ok(())
+}
+
+fn sidecar() -> Outcome<PathBuf> {
+    if let Some(named) = std::env::var_os("SLUICE_PROXY_BIN") {
+        let named = PathBuf::from(named);
+        return if named.is_file() {
+            Ok(named)
+        } else {
+            Err(format!("SLUICE_PROXY_BIN names no file: {}", named.display()).into())
+        };
+    }
+    let beside = std::env::current_exe()?.with_file_name("sluice-proxy");
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice-proxy");
+    [beside, usual].into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        "no sluice-proxy: build it with `cargo build --release -p sluice-proxy`, name it in SLUICE_PROXY_BIN, \
+         or leave it out with --contenders nginx,haproxy,relay"
+            .into()
+    })
+}
+
+fn installed(name: &str) -> Outcome<PathBuf> {
+    ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            format!("no {name}: run tests/setup/bench.sh, or leave it out with --contenders").into()
+        })
+}
+
+/// `Some` when the socket answers `GET /health` with a 200.
+fn health(socket: &Path) -> Option<()> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    stream
+        .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .ok()?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).ok()?;
+    (&answer == b"HTTP/1.1 200").then_some(())
+}

@@ -1,0 +1,103 @@
+//! `sluice-bench`: the sidecar beside nginx, HAProxy and a raw relay, on one upstream, in one run.
+//!
+//! The order of a run: options, upstream, start-up figures, then each mode in interleaved rounds,
+//! then the report. The upstream and the relay are this same binary, run as child processes.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool: the table and the progress are its output"
+)]
+
+mod contenders;
+mod load;
+mod machine;
+mod measure;
+mod modes;
+mod options;
+mod pacer;
+mod process;
+mod relay;
+mod report;
+mod response;
+mod rounds;
+mod startup;
+mod upstream;
+mod wire;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use options::Options;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Whatever stops the bench; printed once, in `main`.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["__upstream"] => upstream::serve(),
+        ["__relay", socket, port] => relay::serve(socket, port),
+        _ => bench(&words),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("sluice-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(words: &[String]) -> Outcome<ExitCode> {
+    let Some(options) = Options::parse(words)? else {
+        print!("{}", options::HELP);
+        return Ok(ExitCode::SUCCESS);
+    };
+    process::sweep_on_panic();
+    single_threaded()?.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        // Whichever way this ends, dropping `run` ends every child and removes every file.
+        tokio::select! {
+            done = run(&options) => done,
+            _ = interrupt.recv() => Ok(ExitCode::from(130)),
+            _ = terminate.recv() => Ok(ExitCode::from(143)),
+        }
+    })
+}
+
+async fn run(options: &Options) -> Outcome<ExitCode> {
+    let contenders = contenders::resolve(options)?;
+    let scratch = process::Scratch::create()?;
+    let mut machine = machine::Facts::gather(options);
+    let upstream = upstream::Child::start()?;
+    let field = contenders::Field {
+        scratch: scratch.path(),
+        port: upstream.port(),
+    };
+
+    let mut startups = Vec::new();
+    for contender in &contenders {
+        startups.push(startup::measure(*contender, &field, options).await?);
+    }
+    let cores = measure::Cores::choose(options.placement)?;
+    if let Some(cores) = &cores {
+        cores.pin_load(&[std::process::id().cast_signed(), upstream.pid()])?;
+    }
+    machine.pinning = measure::Cores::describe(cores.as_ref());
+
+    let mut results = Vec::new();
+    for mode in modes::chosen(options) {
+        eprintln!("{}: {}", mode.name, mode.title);
+        results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
+    }
+    report::publish(&machine, &startups, &results, options)
+}
+
+/// The runtime of every part of the bench: one thread, as lean as the sidecar's.
+fn single_threaded() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}

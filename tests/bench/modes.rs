@@ -1,0 +1,142 @@
+//! The modes: what is asked, over how many connections, how often.
+
+use crate::options::Options;
+use crate::wire::{self, Ask};
+
+/// Whether a connection carries one call or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connections {
+    /// Keep-alive: opened and used once before the clock starts.
+    Kept(usize),
+    /// A new one for each call, this many at a time.
+    Fresh(usize),
+}
+
+impl Connections {
+    /// How many are open at a time.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            Self::Kept(count) | Self::Fresh(count) => count,
+        }
+    }
+}
+
+/// One row of the bench's programme.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mode {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) ask: Ask,
+    pub(crate) connections: Connections,
+    /// Calls per round.
+    pub(crate) calls: usize,
+    /// Calls per round with `--quick`, and of the warm-up.
+    pub(crate) quick_calls: usize,
+}
+
+impl Mode {
+    /// Chunks in each answer; 1 where the answer is no stream.
+    pub(crate) fn chunks(&self) -> usize {
+        match self.ask {
+            Ask::Burst => wire::BURST_CHUNKS,
+            Ask::Paced => wire::PACED_CHUNKS,
+            Ask::Chat | Ask::Body(_) => 1,
+        }
+    }
+}
+
+const KIB: usize = 1024;
+
+const ALL: [Mode; 9] = [
+    Mode {
+        name: "chat-1",
+        title: "small chat, 1 keep-alive connection",
+        ask: Ask::Chat,
+        connections: Connections::Kept(1),
+        calls: 10_000,
+        quick_calls: 2500,
+    },
+    Mode {
+        name: "chat-8",
+        title: "small chat, 8 keep-alive connections",
+        ask: Ask::Chat,
+        connections: Connections::Kept(8),
+        calls: 15_000,
+        quick_calls: 5000,
+    },
+    Mode {
+        name: "chat-64",
+        title: "small chat, 64 keep-alive connections",
+        ask: Ask::Chat,
+        connections: Connections::Kept(64),
+        calls: 15_000,
+        quick_calls: 5000,
+    },
+    Mode {
+        name: "new-connection",
+        title: "small chat, a new connection for each call, 8 at a time",
+        ask: Ask::Chat,
+        connections: Connections::Fresh(8),
+        calls: 8000,
+        quick_calls: 2500,
+    },
+    Mode {
+        name: "burst-100",
+        title: "stream of 100 chunks sent in a burst, 8 connections",
+        ask: Ask::Burst,
+        connections: Connections::Kept(8),
+        calls: 6000,
+        quick_calls: 1500,
+    },
+    Mode {
+        name: "paced-64",
+        title: "64 streams of 200 chunks, one each 2 ms",
+        ask: Ask::Paced,
+        connections: Connections::Kept(64),
+        calls: 64,
+        quick_calls: 64,
+    },
+    Mode {
+        name: "body-20k",
+        title: "20 KB request body, 8 connections",
+        ask: Ask::Body(20 * KIB),
+        connections: Connections::Kept(8),
+        calls: 6000,
+        quick_calls: 1500,
+    },
+    Mode {
+        name: "body-200k",
+        title: "200 KB request body, 8 connections",
+        ask: Ask::Body(200 * KIB),
+        connections: Connections::Kept(8),
+        calls: 2000,
+        quick_calls: 400,
+    },
+    Mode {
+        name: "body-5m",
+        title: "5 MB request body (an image as a data URL), 4 connections",
+        ask: Ask::Body(5 * KIB * KIB),
+        connections: Connections::Kept(4),
+        calls: 100,
+        quick_calls: 20,
+    },
+];
+
+/// Every mode's name.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|mode| mode.name)
+}
+
+/// The modes that were asked for, in the order of the programme.
+pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = Mode> {
+    ALL.into_iter()
+        .filter(|mode| options.only.is_empty() || options.only.iter().any(|name| name == mode.name))
+        .map(|mode| Mode {
+            calls: if options.quick {
+                mode.quick_calls
+            } else {
+                mode.calls
+            },
+            ..mode
+        })
+}

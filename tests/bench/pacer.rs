@@ -1,0 +1,143 @@
+//! Paced streams: a chunk each 2 ms per stream, the streams spread evenly over those 2 ms.
+//!
+//! A thread of its own: the runtime's timer has a step of 1 ms, which would send 64 streams in
+//! two volleys and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{Error, Result, Write};
+use std::net::TcpStream as Blocking;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::prctl;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use crate::upstream::find;
+use crate::wire;
+
+const INTERVAL: Duration = Duration::from_millis(2);
+/// How many streams an interval is divided among.
+const PHASES: u32 = 64;
+
+/// The handle to the pacing thread.
+pub(crate) struct Pacer {
+    streams: Sender<Paced>,
+}
+
+/// A stream on its way.
+struct Paced {
+    stream: Blocking,
+    next: usize,
+    done: oneshot::Sender<Result<Blocking>>,
+}
+
+impl Pacer {
+    /// The thread lives as long as the process.
+    pub(crate) fn start() -> Self {
+        let (streams, arrivals) = channel();
+        std::thread::spawn(move || pace(&arrivals));
+        Self { streams }
+    }
+
+    /// Sends a whole paced answer and gives the connection back.
+    pub(crate) async fn send(&self, stream: TcpStream) -> Result<TcpStream> {
+        let (done, sent) = oneshot::channel();
+        let stream = stream.into_std()?;
+        self.streams
+            .send(Paced {
+                stream,
+                next: 0,
+                done,
+            })
+            .map_err(|_| Error::other("the pacing thread has ended"))?;
+        TcpStream::from_std(
+            sent.await
+                .map_err(|_| Error::other("the pacing thread has ended"))??,
+        )
+    }
+}
+
+fn pace(arrivals: &Receiver<Paced>) {
+    // The default slack of 50 µs is more than the distance between two chunks.
+    if let Err(error) = prctl::set_timerslack(1) {
+        eprintln!("upstream: cannot set the timer slack: {error}");
+    }
+    let mut chunks: Vec<Vec<u8>> = (0..wire::PACED_CHUNKS)
+        .map(|index| wire::chunk(index, wire::PACED_CHUNKS))
+        .collect();
+    let mut live: Vec<Option<Paced>> = Vec::new();
+    let mut due: BinaryHeap<Reverse<(Instant, usize)>> = BinaryHeap::new();
+    let epoch = Instant::now();
+    loop {
+        let wait = match due.peek() {
+            Some(Reverse((at, _))) => at.saturating_duration_since(Instant::now()),
+            None => Duration::from_secs(3600),
+        };
+        match arrivals.recv_timeout(wait) {
+            Ok(paced) => {
+                let slot = live.iter().position(Option::is_none).unwrap_or_else(|| {
+                    live.push(None);
+                    live.len() - 1
+                });
+                live[slot] = Some(paced);
+                due.push(Reverse((first(epoch, slot), slot)));
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        let now = Instant::now();
+        while let Some(Reverse((at, slot))) = due.peek().copied() {
+            if at > now {
+                break;
+            }
+            due.pop();
+            let Some(mut paced) = live[slot].take() else {
+                continue;
+            };
+            match paced.step(&mut chunks) {
+                Ok(()) if paced.next < wire::PACED_CHUNKS => {
+                    live[slot] = Some(paced);
+                    due.push(Reverse((at + INTERVAL, slot)));
+                }
+                // A receiver that is gone means that the connection is not wanted any more.
+                Ok(()) => drop(paced.done.send(Ok(paced.stream))),
+                Err(error) => drop(paced.done.send(Err(error))),
+            }
+        }
+    }
+}
+
+/// The first moment to come of a slot's phase.
+fn first(epoch: Instant, slot: usize) -> Instant {
+    let phase = INTERVAL / PHASES * (u32::try_from(slot).unwrap_or(0) % PHASES);
+    let periods = epoch.elapsed().as_micros() / INTERVAL.as_micros() + 1;
+    epoch + INTERVAL * u32::try_from(periods).unwrap_or(u32::MAX) + phase
+}
+
+impl Paced {
+    /// Sends the next chunk, stamped; the first together with the head.
+    fn step(&mut self, chunks: &mut [Vec<u8>]) -> Result<()> {
+        let chunk = &mut chunks[self.next];
+        if let Some(at) = find(chunk, wire::STAMP) {
+            let at = at + wire::STAMP.len();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_err(Error::other)?;
+            let stamp = format!("{:0width$}", now.as_micros(), width = wire::STAMP_DIGITS);
+            chunk[at..at + wire::STAMP_DIGITS].copy_from_slice(stamp.as_bytes());
+        }
+        // Non-blocking, and far below a socket buffer: a client that does not read is an error here.
+        if self.next == 0 {
+            let mut head = wire::stream_head();
+            head.extend_from_slice(chunk);
+            self.stream.write_all(&head)?;
+        } else {
+            self.stream.write_all(chunk)?;
+        }
+        self.next += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Child processes and the scratch directory, none of which outlives the bench.
+//!
+//! Guards do it on every way out that unwinds or returns. The release profile aborts on a panic,
+//! so the same list is also swept by a panic hook.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::measure;
+
+static LIVE: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+static SCRATCH: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// How long a child may take to end by itself.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// A child that ends, with its own children, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    ended: bool,
+}
+
+impl Running {
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        let program = command.get_program().to_owned();
+        let child = command.spawn().map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot start {}: {error}", program.display()),
+            )
+        })?;
+        let running = Self { child, ended: false };
+        if let Ok(mut live) = LIVE.lock() {
+            live.push(running.pid());
+        }
+        Ok(running)
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    pub(crate) fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// `Some` once it has ended.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        let status = self.child.try_wait()?;
+        self.ended |= status.is_some();
+        Ok(status)
+    }
+
+    fn stop(&mut self) {
+        let tree = measure::tree(self.pid());
+        if !matches!(self.ended(), Ok(None)) {
+            return;
+        }
+        signal(self.pid(), Signal::SIGTERM);
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE {
+            if !matches!(self.ended(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for pid in tree {
+            signal(pid, Signal::SIGKILL);
+        }
+        // It was killed: this returns at once, and nothing could be done about an error.
+        let _status: io::Result<ExitStatus> = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+        let pid = self.pid();
+        if let Ok(mut live) = LIVE.lock() {
+            live.retain(|other| *other != pid);
+        }
+    }
+}
+
+/// A directory that is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    /// Below the system's directory for temporary files; a short path, for the sockets.
+    pub(crate) fn create() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("sluice-bench-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        if let Ok(mut scratch) = SCRATCH.lock() {
+            *scratch = Some(path.clone());
+        }
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            eprintln!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+/// From here on a panic of this process leaves nothing behind either.
+pub(crate) fn sweep_on_panic() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        if let Ok(live) = LIVE.try_lock() {
+            for pid in live.iter().flat_map(|root| measure::tree(*root)) {
+                signal(pid, Signal::SIGKILL);
+            }
+        }
+        if let Ok(scratch) = SCRATCH.try_lock()
+            && let Some(path) = scratch.as_ref()
+        {
+            // The panic has been printed; there is nobody to tell about this.
+            let _removed: io::Result<()> = std::fs::remove_dir_all(path);
+        }
+    }));
+}
+
+fn signal(pid: i32, signal: Signal) {
+    // A process that is gone already is what was wanted.
+    let _sent: nix::Result<()> = kill(Pid::from_raw(pid), signal);
+}

@@ -1,0 +1,229 @@
+//! The report: a Markdown text, the same on the terminal and in the file, and JSON.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::contenders::Contender;
+use crate::machine::Facts;
+use crate::options::Options;
+use crate::rounds::{ModeResult, Result, Round};
+use crate::startup::{Startup, median};
+
+#[derive(Serialize)]
+struct Everything<'a> {
+    machine: &'a Facts,
+    startups: &'a [Startup],
+    modes: &'a [ModeResult],
+}
+
+/// Prints and writes the figures. Fails if any call of any contender failed.
+pub(crate) fn publish(
+    machine: &Facts,
+    startups: &[Startup],
+    modes: &[ModeResult],
+    options: &Options,
+) -> Outcome<ExitCode> {
+    let text = markdown(machine, startups, modes, options)?;
+    println!("{text}");
+    if let Some(path) = &options.json {
+        let everything = Everything {
+            machine,
+            startups,
+            modes,
+        };
+        std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
+    }
+    let failed = modes
+        .iter()
+        .flat_map(|mode| &mode.results)
+        .any(|result| result.errors > 0);
+    match &options.results {
+        _ if failed => eprintln!("calls have failed: no report was written"),
+        Some(path) => {
+            std::fs::write(path, &text)?;
+            eprintln!("written: {}", path.display());
+        }
+        None => eprintln!("a partial run: RESULTS.md is left as it is (--results FILE writes a report)"),
+    }
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn markdown(
+    machine: &Facts,
+    startups: &[Startup],
+    modes: &[ModeResult],
+    options: &Options,
+) -> Outcome<String> {
+    let mut text = String::new();
+    let out = &mut text;
+    writeln!(
+        out,
+        "# Side by side\n\nWritten by `{}` on {}.\n",
+        machine.command, machine.date
+    )?;
+    writeln!(
+        out,
+        "- {}, {} cores, {} GiB, Linux {}, {}",
+        machine.cpu, machine.cores, machine.memory_gib, machine.kernel, machine.system
+    )?;
+    writeln!(out, "- {}", machine.versions.join("; "))?;
+    writeln!(
+        out,
+        "- {}; load average at the start {}",
+        machine.pinning, machine.load
+    )?;
+    writeln!(
+        out,
+        "- medians of {} interleaved rounds; × is the median of the ratios of CPU per call within each round; \
+         CPU is the time on a core of all threads of the contender's processes (schedstat)\n\
+         - sizes in 10⁶ bytes; peak RSS is that of the mode, summed over processes; every answer was checked \
+         (status, length, end), and that the upstream saw our key and account, but for the relay\n",
+        options.rounds
+    )?;
+    for startup in startups {
+        writeln!(out, "- **{}**: {}", startup.contender, startup.title)?;
+    }
+    summary(out, modes)?;
+    starts(out, startups)?;
+    for mode in modes {
+        table(out, mode)?;
+    }
+    Ok(text)
+}
+
+fn summary(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
+    let Some(first) = modes.first() else { return Ok(()) };
+    writeln!(out, "\n## CPU, µs per call (paced: per chunk)\n")?;
+    write!(out, "| mode |")?;
+    for result in &first.results {
+        write!(out, " {} |", result.contender)?;
+    }
+    writeln!(out, "\n|---|{}", "---:|".repeat(first.results.len()))?;
+    for mode in modes {
+        write!(out, "| {} |", mode.mode)?;
+        let per = if is_paced(mode) { mode.chunks as f64 } else { 1.0 };
+        for result in &mode.results {
+            let cpu = of(result, |round| round.cpu_us_per_call / per);
+            write!(out, " {} |", cell(cpu, 1))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn starts(out: &mut String, startups: &[Startup]) -> Outcome<()> {
+    writeln!(out, "\n## Start and idle\n")?;
+    writeln!(
+        out,
+        "| contender | answers /health, ms | worst | ready line, ms | idle RSS, MB | idle PSS, MB | processes | binary, MB |"
+    )?;
+    writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|")?;
+    for startup in startups {
+        writeln!(
+            out,
+            "| {} | {:.2} | {:.2} | {} | {:.1} | {:.1} | {} | {:.1} |",
+            startup.contender,
+            startup.answers_ms,
+            startup.answers_worst_ms,
+            cell(startup.announced_ms, 2),
+            mb(startup.idle.rss),
+            mb(startup.idle.pss),
+            startup.processes,
+            startup.binary_bytes as f64 / 1e6,
+        )?;
+    }
+    Ok(())
+}
+
+fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
+    let streams = mode.chunks > 1;
+    writeln!(out, "\n## {}: {}\n", mode.mode, mode.title)?;
+    let per_chunk = if streams { " CPU µs/chunk |" } else { "" };
+    let latency = if is_paced(mode) { "a chunk's way" } else { "call" };
+    writeln!(
+        out,
+        "| contender | CPU µs/call |{per_chunk} range | × nginx | × relay | {latency} p50, µs | p99, µs | calls/s | peak RSS, MB | PSS, MB |"
+    )?;
+    writeln!(
+        out,
+        "|---|---:|{}---:|---:|---:|---:|---:|---:|---:|---:|",
+        if streams { "---:|" } else { "" }
+    )?;
+    for result in &mode.results {
+        if let Some(error) = &result.first_error {
+            let error = error.replace(['\r', '\n', '|'], " ");
+            writeln!(
+                out,
+                "| {} | **{} errors**, the first: {error} |",
+                result.contender, result.errors
+            )?;
+            continue;
+        }
+        let cpu = |round: &Round| round.cpu_us_per_call;
+        write!(out, "| {} | {} |", result.contender, cell(of(result, cpu), 1))?;
+        if streams {
+            write!(
+                out,
+                " {} |",
+                cell(of(result, |round| cpu(round) / mode.chunks as f64), 2)
+            )?;
+        }
+        let (least, most) = result
+            .rounds
+            .iter()
+            .fold((f64::MAX, 0.0_f64), |(least, most), round| {
+                (least.min(cpu(round)), most.max(cpu(round)))
+            });
+        writeln!(
+            out,
+            " {least:.1}–{most:.1} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            cell(ratio(mode, result, Contender::Nginx), 2),
+            cell(ratio(mode, result, Contender::Relay), 2),
+            cell(of(result, |round| round.chunk_p50_us.unwrap_or(round.p50_us)), 0),
+            cell(of(result, |round| round.chunk_p99_us.unwrap_or(round.p99_us)), 0),
+            cell(of(result, |round| round.calls_per_s), 0),
+            mb(result.memory.peak),
+            mb(result.memory.pss),
+        )?;
+    }
+    Ok(())
+}
+
+/// Only paced streams have stamps.
+fn is_paced(mode: &ModeResult) -> bool {
+    mode.results
+        .iter()
+        .flat_map(|result| &result.rounds)
+        .any(|round| round.chunk_p50_us.is_some())
+}
+
+/// The median over the rounds.
+fn of(result: &Result, figure: impl Fn(&Round) -> f64) -> Option<f64> {
+    median(&result.rounds.iter().map(figure).collect::<Vec<_>>())
+}
+
+/// The median of the ratios within each round.
+fn ratio(mode: &ModeResult, result: &Result, to: Contender) -> Option<f64> {
+    let other = mode.results.iter().find(|other| other.contender == to.name())?;
+    let pairs = result.rounds.iter().zip(&other.rounds);
+    median(
+        &pairs
+            .map(|(ours, theirs)| ours.cpu_us_per_call / theirs.cpu_us_per_call)
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn cell(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn mb(kib: u64) -> f64 {
+    kib as f64 * 1024.0 / 1e6
+}

@@ -1,0 +1,224 @@
+//! The upstream: one thread, raw bytes, prepared answers.
+//!
+//! As cheap as it can be made, since it shares a core with the load generator. It reads a
+//! request of a known length, looks at the model's name, answers, and keeps the connection.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Error, ErrorKind, Result, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::rc::Rc;
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use crate::pacer::Pacer;
+use crate::process::Running;
+use crate::wire::{self, Answer};
+use crate::{Outcome, single_threaded};
+
+/// The upstream as a child of the bench.
+#[derive(Debug)]
+pub(crate) struct Child {
+    running: Running,
+    port: u16,
+}
+
+impl Child {
+    /// Returns once it listens.
+    pub(crate) fn start() -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("__upstream")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut running = Running::spawn(&mut command)?;
+        let mut line = String::new();
+        let stdout = running.stdout().ok_or("the upstream has no stdout")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let port = line.trim().parse().map_err(|_| "the upstream did not start")?;
+        Ok(Self { running, port })
+    }
+
+    /// Where it listens on 127.0.0.1.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.running.pid()
+    }
+}
+
+/// The hidden subcommand: prints its port and serves until it is killed, or its parent is.
+pub(crate) fn serve() -> Outcome<ExitCode> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let service = Rc::new(Service::new());
+    LocalSet::new().block_on(&single_threaded()?, async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("{}", listener.local_addr()?.port());
+        std::io::stdout().flush()?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let service = Rc::clone(&service);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = service.connection(stream).await
+                    && !matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+                {
+                    eprintln!("upstream: {error}");
+                }
+            });
+        }
+    })
+}
+
+/// Prepared answers, and what all connections share.
+struct Service {
+    chat: Vec<u8>,
+    burst: Vec<u8>,
+    pacer: Pacer,
+    /// Where bodies go that nobody reads.
+    drain: RefCell<Vec<u8>>,
+}
+
+/// A request, as far as its answer needs it.
+struct Request {
+    answer: Option<Answer>,
+    signed: bool,
+}
+
+impl Service {
+    fn new() -> Self {
+        let mut burst = wire::stream_head();
+        for index in 0..wire::BURST_CHUNKS {
+            burst.extend(wire::chunk(index, wire::BURST_CHUNKS));
+        }
+        Self {
+            chat: wire::chat_response(),
+            burst,
+            pacer: Pacer::start(),
+            drain: RefCell::new(vec![0; 256 * 1024]),
+        }
+    }
+
+    async fn connection(&self, mut stream: TcpStream) -> Result<()> {
+        let mut buffer = Vec::with_capacity(16 * 1024);
+        while let Some(request) = self.read(&mut stream, &mut buffer).await? {
+            match request.answer {
+                Some(Answer::Chat) => stream.write_all(&self.chat).await?,
+                Some(Answer::Burst) => stream.write_all(&self.burst).await?,
+                Some(Answer::Paced) => stream = self.pacer.send(stream).await?,
+                Some(Answer::Signed) => {
+                    let body = wire::SIGNED[usize::from(!request.signed)];
+                    stream.write_all(&wire::unary(body)).await?;
+                }
+                None => {
+                    stream
+                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                        .await?
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one request to its end. `None`: the peer has closed between requests.
+    async fn read(&self, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Option<Request>> {
+        buffer.clear();
+        let head = loop {
+            if stream.read_buf(buffer).await? == 0 {
+                return if buffer.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(ErrorKind::UnexpectedEof.into())
+                };
+            }
+            if let Some(at) = find(buffer, b"\r\n\r\n") {
+                break at + 4;
+            }
+        };
+        let length = content_length(&buffer[..head])?;
+        while buffer.len() < head + length.min(4096) {
+            if stream.read_buf(buffer).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let mut left = (head + length)
+            .checked_sub(buffer.len())
+            .ok_or_else(|| Error::other("more bytes than content-length says"))?;
+        while left > 0 {
+            stream.readable().await?;
+            match stream.try_read(&mut self.drain.borrow_mut()) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => {
+                    left = left
+                        .checked_sub(read)
+                        .ok_or_else(|| Error::other("body longer than its length"))?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let body = &buffer[head..];
+        let answer = if length == 0 {
+            None
+        } else {
+            let name = model(body).and_then(Answer::to);
+            Some(name.ok_or_else(|| Error::other("no known model in the body"))?)
+        };
+        let signed = matches!(answer, Some(Answer::Signed)) && is_signed(&buffer[..head]);
+        Ok(Some(Request { answer, signed }))
+    }
+}
+
+/// Exactly one key, ours; exactly one account, ours.
+fn is_signed(head: &[u8]) -> bool {
+    let all = |name: &'static str| header_values(head, name.as_bytes()).collect::<Vec<_>>();
+    let key = format!("Bearer {}", wire::KEY);
+    all("authorization") == [key.as_bytes()] && all("x-litellm-end-user-id") == [wire::ACCOUNT.as_bytes()]
+}
+
+/// Where `needle` begins.
+pub(crate) fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
+    bytes.windows(needle.len()).position(|window| window == needle)
+}
+
+/// Every value of a header, trimmed.
+pub(crate) fn header_values<'a>(head: &'a [u8], name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    head.split(|byte| *byte == b'\n').filter_map(move |line| {
+        let (found, value) = line.split_at_checked(name.len())?;
+        let value = value.strip_prefix(b":")?;
+        found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+    })
+}
+
+/// A decimal header value.
+pub(crate) fn decimal(value: &[u8]) -> Option<usize> {
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+fn content_length(head: &[u8]) -> Result<usize> {
+    if header_values(head, b"transfer-encoding").next().is_some() {
+        return Err(Error::other("the bench's upstream reads no chunked requests"));
+    }
+    match header_values(head, b"content-length").next() {
+        Some(value) => decimal(value).ok_or_else(|| Error::other("bad content-length")),
+        None => Ok(0),
+    }
+}
+
+/// The value of the first `"model"` member, whatever the spacing.
+fn model(body: &[u8]) -> Option<&[u8]> {
+    const MEMBER: &[u8] = b"\"model\"";
+    let value = &body[find(body, MEMBER)? + MEMBER.len()..];
+    let value = value
+        .trim_ascii_start()
+        .strip_prefix(b":")?
+        .trim_ascii_start()
+        .strip_prefix(b"\"")?;
+    value.split(|byte| *byte == b'"').next()
+}

@@ -1,0 +1,206 @@
+//! The audit log of one sidecar, read back and held against what it promises.
+//!
+//! [`AuditFile::read`] fails the test on any line, or any order of lines, that the log of this
+//! version may not have; so every test that looks at the log checks all of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+mod strict;
+
+pub use strict::canonical;
+
+/// How long [`AuditFile::wait_for`] goes on.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A whole audit file that has kept every rule.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFile {
+    lines: Vec<Value>,
+}
+
+/// The two records of one call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// What was written before the first byte went upstream.
+    pub intent: Value,
+    /// What was written after the last.
+    pub outcome: Value,
+}
+
+impl Call {
+    /// The id that joins the two, and LiteLLM's rows with them.
+    pub fn id(&self) -> &str {
+        self.intent["call_id"].as_str().expect("an intent has a call_id")
+    }
+
+    /// The outcome's `result`.
+    pub fn result(&self) -> &str {
+        self.outcome["result"].as_str().expect("an outcome has a result")
+    }
+
+    /// The outcome's `end`, empty if null.
+    pub fn end(&self) -> &str {
+        self.outcome["end"].as_str().unwrap_or_default()
+    }
+
+    /// The outcome's `status`, None if null.
+    pub fn status(&self) -> Option<u64> {
+        self.outcome["status"].as_u64()
+    }
+
+    /// The outcome's usage: (input, output, total); None if null.
+    pub fn tokens(&self) -> Option<(Option<u64>, Option<u64>, Option<u64>)> {
+        let usage = &self.outcome["usage"];
+        usage.is_object().then(|| (usage["input"].as_u64(), usage["output"].as_u64(), usage["total"].as_u64()))
+    }
+
+    /// The outcome's `cost_usd`, None if null.
+    pub fn cost(&self) -> Option<&str> {
+        self.outcome["cost_usd"].as_str()
+    }
+
+    /// The outcome's `cost_source`.
+    pub fn cost_source(&self) -> &str {
+        self.outcome["cost_source"].as_str().expect("an outcome has a cost_source")
+    }
+}
+
+impl AuditFile {
+    /// Reads a file that is to be whole; panics on the first rule it breaks.
+    #[track_caller]
+    pub fn read(path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref();
+        let bytes = read(path);
+        Self::parse(&bytes).unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes)))
+    }
+
+    /// Reads a file whose last line may be torn, and returns that line's bytes too.
+    #[track_caller]
+    pub fn read_torn(path: impl AsRef<Path>) -> (Self, Vec<u8>) {
+        let path = path.as_ref();
+        let mut bytes = read(path);
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let torn = bytes.split_off(whole);
+        let file = Self::parse(&bytes);
+        (file.unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes))), torn)
+    }
+
+    /// The rules, for bytes: the first one broken is named.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        strict::lines(bytes).map(|lines| Self { lines })
+    }
+
+    /// Waits until the file has `count` records of `kind`; panics after ten seconds with what it had.
+    ///
+    /// Nothing signals that another process has written to its file, so this looks every 5 ms.
+    /// Where a signal exists (the client's last byte, the process's exit) wait for that and `read`.
+    pub async fn wait_for(path: impl AsRef<Path>, kind: &str, count: usize) -> Self {
+        let path = path.as_ref();
+        let mut ticks = tokio::time::interval(Duration::from_millis(5));
+        let looking = tokio::time::timeout(AUDIT_PATIENCE, async {
+            loop {
+                ticks.tick().await;
+                if !path.exists() {
+                    continue;
+                }
+                // A read may fall into the middle of a write.
+                let (file, _) = Self::read_torn(path);
+                if file.of_kind(kind).len() >= count {
+                    break file;
+                }
+            }
+        });
+        let found = looking.await;
+        found.unwrap_or_else(|_| {
+            let had = if path.exists() { text(&read(path)) } else { "no file".to_owned() };
+            panic!("waited {AUDIT_PATIENCE:?} in vain for {count} × {kind} in {}:\n{had}", path.display())
+        })
+    }
+
+    /// Every record.
+    pub fn lines(&self) -> &[Value] {
+        &self.lines
+    }
+
+    /// The kinds in order.
+    pub fn kinds(&self) -> Vec<&str> {
+        self.lines.iter().map(|line| line["kind"].as_str().unwrap_or_default()).collect()
+    }
+
+    /// The records of one kind.
+    pub fn of_kind(&self, kind: &str) -> Vec<&Value> {
+        self.lines.iter().filter(|line| line["kind"] == kind).collect()
+    }
+
+    /// The intents.
+    pub fn intents(&self) -> Vec<&Value> {
+        self.of_kind("intent")
+    }
+
+    /// The outcomes.
+    pub fn outcomes(&self) -> Vec<&Value> {
+        self.of_kind("outcome")
+    }
+
+    /// The refusals.
+    pub fn refusals(&self) -> Vec<&Value> {
+        self.of_kind("refused")
+    }
+
+    /// The reasons of the refusals, in order.
+    pub fn refused_reasons(&self) -> Vec<String> {
+        self.refusals().iter().map(|line| line["reason"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// The calls that have an outcome, in the order of their intents.
+    pub fn calls(&self) -> Vec<Call> {
+        let settled = |intent: &&Value| {
+            let outcome = self.outcomes().into_iter().find(|outcome| outcome["call_id"] == intent["call_id"])?;
+            Some(Call { intent: (*intent).clone(), outcome: outcome.clone() })
+        };
+        self.intents().iter().filter_map(settled).collect()
+    }
+
+    /// The ids of the calls that have no outcome yet.
+    pub fn open_calls(&self) -> Vec<String> {
+        let (intents, outcomes) = (self.intents(), self.outcomes());
+        let open = intents.iter().filter(|intent| !outcomes.iter().any(|line| line["call_id"] == intent["call_id"]));
+        open.map(|intent| intent["call_id"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    /// The one call there is, which must be settled.
+    #[track_caller]
+    pub fn only_call(&self) -> Call {
+        assert_eq!(self.intents().len(), 1, "intents among {:?}", self.kinds());
+        self.calls().pop().unwrap_or_else(|| panic!("the call has no outcome: {:?}", self.kinds()))
+    }
+
+    /// The `open` record.
+    #[track_caller]
+    pub fn open(&self) -> &Value {
+        self.of_kind("open").first().copied().unwrap_or_else(|| panic!("no open among {:?}", self.kinds()))
+    }
+
+    /// The `close` record.
+    #[track_caller]
+    pub fn close(&self) -> &Value {
+        self.of_kind("close").first().copied().unwrap_or_else(|| panic!("no close among {:?}", self.kinds()))
+    }
+
+    /// Whether there is a `close`.
+    pub fn is_closed(&self) -> bool {
+        !self.of_kind("close").is_empty()
+    }
+}
+
+#[track_caller]
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

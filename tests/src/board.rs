@@ -1,0 +1,65 @@
+//! Shared state that can be waited on: every change is a tick, every wait is bounded.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+/// How long any wait of the test kit lasts before it fails the test.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// State behind a lock, with a tick for everyone who waits for it to change.
+///
+/// Changes may come from any thread; the lock is never held across an await.
+#[derive(Debug)]
+pub(crate) struct Board<S> {
+    state: Mutex<S>,
+    tick: watch::Sender<u64>,
+}
+
+impl<S> Board<S> {
+    pub(crate) fn new(state: S) -> Self {
+        Self { state: Mutex::new(state), tick: watch::Sender::new(0) }
+    }
+
+    /// Changes the state and wakes the waiters.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut S) -> T) -> T {
+        let answer = change(&mut self.lock());
+        self.tick.send_modify(|tick| *tick = tick.wrapping_add(1));
+        answer
+    }
+
+    /// Reads the state.
+    pub(crate) fn look<T>(&self, read: impl FnOnce(&S) -> T) -> T {
+        read(&self.lock())
+    }
+
+    /// Waits until `seek` finds what it looks for; panics after [`PATIENCE`], naming `what`.
+    pub(crate) async fn until<T>(&self, what: &str, mut seek: impl FnMut(&mut S) -> Option<T>) -> T {
+        let mut ticks = self.tick.subscribe();
+        let wait = async {
+            loop {
+                ticks.borrow_and_update();
+                if let Some(found) = seek(&mut self.lock()) {
+                    return found;
+                }
+                ticks.changed().await.expect("the board outlives its waiters");
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
+    }
+
+    /// Waits until nothing has changed for `silence`; panics after [`PATIENCE`] of change.
+    pub(crate) async fn quiet(&self, what: &str, silence: Duration) {
+        let mut ticks = self.tick.subscribe();
+        let wait = async { while tokio::time::timeout(silence, ticks.changed()).await.is_ok() {} };
+        let waited = tokio::time::timeout(PATIENCE, wait).await;
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"));
+    }
+
+    // A panic in one test's closure must not hide behind a poisoned lock in its Drop.
+    fn lock(&self) -> MutexGuard<'_, S> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,24 @@
+//! The test kit of Sluice: both ends of a call, and everything in between to look at.
+//!
+//! A test stands on both sides of the real `sluice-proxy` binary: [`Upstream`] plays the provider
+//! and sends any bytes, [`Raw`] plays the agent and accepts only the headers that may reach it,
+//! [`Sidecar`] is the process between them, [`AuditFile`] what it wrote down. Nothing here
+//! sleeps: waiting is for a signal, for the end of a stream, or bounded and then loud. What a
+//! test started is gone when it ends, also when it panics.
+
+mod board;
+mod scratch;
+mod wire;
+
+pub mod audit;
+pub mod client;
+pub mod sidecar;
+pub mod upstream;
+
+pub use audit::{AuditFile, Call};
+pub use board::PATIENCE;
+pub use client::{Answer, Head, Payload, Raw};
+pub use scratch::TempDir;
+pub use sidecar::{Exit, Finished, Launch, Sidecar};
+pub use upstream::{Deaf, Gate, Nowhere, Received, Script, Step, Upstream};
+pub use wire::sse_data;

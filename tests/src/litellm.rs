@@ -1,0 +1,369 @@
+//! The real LiteLLM of the tests, and the provider behind it.
+//!
+//! [`LiteLlm::shared`] starts one per test process, on a port that the kernel picks, with the models of
+//! `tests/python/litellm.yaml`: mocks that answer by themselves, and `provider-*` models that call
+//! `tests/python/provider.py`, which writes down what reached it. Both end with the test process, however it ends:
+//! each runs on a [`Leash`].
+
+use std::{
+    fmt::Write as _,
+    fs,
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
+    os::unix::fs::{DirBuilderExt, FileExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::OnceCell,
+};
+
+/// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
+const START_LIMIT: Duration = Duration::from_secs(90);
+const RECORD_LIMIT: Duration = Duration::from_secs(15);
+const POLL: Duration = Duration::from_millis(20);
+
+/// A running LiteLLM: where it listens, its master key, and what it and its provider wrote down.
+#[derive(Debug)]
+pub struct LiteLlm {
+    url: String,
+    key: String,
+    server: Leash,
+    provider: Option<Leash>,
+}
+
+impl LiteLlm {
+    /// The one of this test process, started by the first caller.
+    ///
+    /// # Panics
+    /// With LiteLLM's log when it did not start, and with what to run when its environment is missing.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
+        // A failure is kept too: the next test must not wait for the same end again.
+        match SHARED.get_or_init(Self::with_own_provider).await {
+            Ok(litellm) => litellm,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// Another one, whose `provider-*` models call `base` (`http://host:port`, without `/v1`). It takes seconds to
+    /// start: only for a test that must script the provider.
+    ///
+    /// # Panics
+    /// As [`LiteLlm::shared`].
+    pub async fn with_provider(base: &str) -> Self {
+        match Self::start(base, None).await {
+            Ok(litellm) => litellm,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    async fn with_own_provider() -> Result<Self, String> {
+        let (provider, port) = Leash::start_listening(
+            |directory| {
+                let mut command = Command::new(python());
+                command
+                    .arg(python_file("provider.py"))
+                    .arg(directory.join("requests.jsonl"));
+                command
+            },
+            "listening on 127.0.0.1:",
+        )
+        .await?;
+        Self::start(&format!("http://127.0.0.1:{port}"), Some(provider)).await
+    }
+
+    async fn start(provider_url: &str, provider: Option<Leash>) -> Result<Self, String> {
+        let key = random_key();
+        let (server, port) = Leash::start_listening(
+            |directory| {
+                let mut command = Command::new(python());
+                command
+                    // Not `python -m`: that imports the proxy twice. Not bin/litellm: its first line is a path.
+                    .args([
+                        "-c",
+                        "import sys; from litellm import run_server; sys.exit(run_server())",
+                    ])
+                    .arg("--config")
+                    .arg(python_file("litellm.yaml"))
+                    .args(["--host", "127.0.0.1", "--port", "0", "--telemetry", "False"])
+                    .env("HOME", directory)
+                    .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+                    .env("DO_NOT_TRACK", "1")
+                    .env("SLUICE_MASTER_KEY", &key)
+                    .env("SLUICE_RECORD", directory.join("records.jsonl"))
+                    .env("SLUICE_PROVIDER", provider_url)
+                    .env("SLUICE_PROVIDER_OPENAI", format!("{provider_url}/v1"));
+                command
+            },
+            "Uvicorn running on http://127.0.0.1:",
+        )
+        .await?;
+        if !poll(START_LIMIT, || is_alive(port)).await {
+            return Err(format!(
+                "LiteLLM listens on {port} but is not alive; its log:\n{}",
+                server.log()
+            ));
+        }
+        Ok(Self {
+            url: format!("http://127.0.0.1:{port}"),
+            key,
+            server,
+            provider,
+        })
+    }
+
+    /// `http://127.0.0.1:PORT`: what `--upstream` takes.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The master key, fresh for each start, so that a leak of it can be searched for.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What LiteLLM printed so far.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
+    /// The billing record of every call so far, oldest first; the fields are those of `tests/python/recorder.py`.
+    /// LiteLLM writes one shortly **after** it has answered: see [`LiteLlm::record_for`].
+    pub fn records(&self) -> Vec<Value> {
+        json_lines(&self.server.directory.join("records.jsonl"))
+    }
+
+    /// The record whose `litellm_call_id` is `call_id`, waited for.
+    ///
+    /// # Panics
+    /// When there is none after 15 seconds.
+    pub async fn record_for(&self, call_id: &str) -> Value {
+        self.record_where(|record| record["litellm_call_id"] == call_id, call_id)
+            .await
+    }
+
+    /// The first record with that `spend_logs_metadata.run_id`, waited for.
+    ///
+    /// # Panics
+    /// When there is none after 15 seconds.
+    pub async fn record_of_run(&self, run_id: &str) -> Value {
+        self.record_where(|record| record["spend_logs_metadata"]["run_id"] == run_id, run_id)
+            .await
+    }
+
+    async fn record_where(&self, wanted: impl Fn(&Value) -> bool, name: &str) -> Value {
+        let mut found = None;
+        poll(RECORD_LIMIT, async || {
+            found = self.records().into_iter().find(&wanted);
+            found.is_some()
+        })
+        .await;
+        found.unwrap_or_else(|| {
+            let ids: Vec<_> = self
+                .records()
+                .iter()
+                .map(|record| record["litellm_call_id"].clone())
+                .collect();
+            panic!(
+                "LiteLLM has no record of {name}; it has {ids:?}; its log:\n{}",
+                self.log()
+            )
+        })
+    }
+
+    /// Every request that reached the provider so far: `method`, `path`, `headers` (lower-case names), `body`.
+    /// Strings of more than 4,096 characters are `{"length": N, "sha256": HEX}`.
+    ///
+    /// # Panics
+    /// When the provider is not ours ([`LiteLlm::with_provider`]).
+    pub fn provider_requests(&self) -> Vec<Value> {
+        let provider = self
+            .provider
+            .as_ref()
+            .expect("provider_requests() needs LiteLlm::shared()");
+        json_lines(&provider.directory.join("requests.jsonl"))
+    }
+
+    /// Those whose body holds `marker`, which a test puts into its prompt to find its own. Written down before the
+    /// provider answers: there is nothing to wait for.
+    pub fn provider_requests_with(&self, marker: &str) -> Vec<Value> {
+        let mut requests = self.provider_requests();
+        requests.retain(|request| request["body"].to_string().contains(marker));
+        requests
+    }
+}
+
+/// A child process that cannot outlive this one, kill -9 included: `tests/python/leash.py` holds it, and kills it
+/// with all of its group when the pipe from here closes. It has a directory of its own, removed at the end.
+#[derive(Debug)]
+pub(crate) struct Leash {
+    holder: Child,
+    directory: PathBuf,
+    // Open, since the directory goes when the command ends, and then its last words are what is wanted.
+    log: fs::File,
+}
+
+impl Leash {
+    /// Starts what `command` builds, given its directory, and waits until it prints `marker` followed by its port.
+    /// Of this process's environment it sees nothing but `PATH`.
+    pub(crate) async fn start_listening(
+        command: impl FnOnce(&Path) -> Command,
+        marker: &str,
+    ) -> Result<(Self, u16), String> {
+        let directory = scratch_directory().map_err(|e| format!("cannot make a scratch directory: {e}"))?;
+        let command = command(&directory);
+        let mut leash =
+            Self::hold(&command, directory).map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let mut port = None;
+        let mut ended = None;
+        poll(START_LIMIT, async || {
+            ended = leash.holder.try_wait().expect("the holder is our child");
+            port = port_after(&leash.log(), marker);
+            port.is_some() || ended.is_some()
+        })
+        .await;
+        match (port, ended) {
+            (Some(port), None) => Ok((leash, port)),
+            (_, Some(status)) => Err(format!(
+                "{command:?} ended with {status}; its log:\n{}",
+                leash.log()
+            )),
+            (None, None) => Err(format!(
+                "{command:?} is not ready after {START_LIMIT:?}; its log:\n{}",
+                leash.log()
+            )),
+        }
+    }
+
+    fn hold(command: &Command, directory: PathBuf) -> io::Result<Self> {
+        let file = directory.join("log");
+        let output = fs::File::create(&file)?;
+        let log = fs::File::open(&file)?;
+        let mut holder = Command::new(python());
+        holder
+            .args(["-I", "-S"])
+            .arg(python_file("leash.py"))
+            .arg("--remove")
+            .arg(&directory)
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .env("LANG", "C.UTF-8")
+            .envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        Ok(Self {
+            holder: holder.spawn()?,
+            directory,
+            log,
+        })
+    }
+
+    /// What it printed so far, both outputs.
+    pub(crate) fn log(&self) -> String {
+        let mut bytes = vec![0; self.log.metadata().map_or(0, |m| m.len().try_into().unwrap_or(0))];
+        let read = self.log.read_at(&mut bytes, 0).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).into_owned()
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        // It kills at once, so this does not wait long; when it returns, nothing is left.
+        let _ = self.holder.wait();
+    }
+}
+
+/// The interpreter of the test environment.
+///
+/// # Panics
+/// When the environment is missing: a test that cannot run must not pass.
+pub(crate) fn python() -> PathBuf {
+    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/venv");
+    assert!(
+        venv.join(".stamp").exists(),
+        "the Python environment of the tests is missing: run `make test`, or tests/setup/venv.sh"
+    );
+    venv.join("bin/python")
+}
+
+/// A file of `tests/python`.
+pub(crate) fn python_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name)
+}
+
+/// Asks again and again, until `ready` or `limit`; true if ready. By the wall clock, also where tokio's is paused.
+pub(crate) async fn poll(limit: Duration, mut ready: impl AsyncFnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        if ready().await {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn scratch_directory() -> io::Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("sluice-test-{}-{number}", std::process::id()));
+    // A process of the same number may have been killed together with its leashes: this is what it left.
+    let _ = fs::remove_dir_all(&directory);
+    fs::DirBuilder::new().mode(0o700).create(&directory)?;
+    Ok(directory)
+}
+
+/// The number after `marker`, in a complete line.
+fn port_after(log: &str, marker: &str) -> Option<u16> {
+    let rest = log.split_once(marker)?.1;
+    let digits = rest.split_once(|c: char| !c.is_ascii_digit())?.0;
+    digits.parse().ok()
+}
+
+/// The values of a file that others append to; a last line that is not complete yet is left out.
+fn json_lines(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.split_inclusive('\n')
+        .filter(|line| line.ends_with('\n'))
+        .map(|line| serde_json::from_str(line).expect("our own writers write one JSON value a line"))
+        .collect()
+}
+
+async fn is_alive(port: u16) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream
+            .write_all(b"GET /health/liveliness HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        io::Result::Ok(answer)
+    };
+    ask.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+/// Random, but not secret: it opens a LiteLLM that lives for one test run on this machine.
+fn random_key() -> String {
+    let mut key = "sk-litellm-".to_owned();
+    for _ in 0..2 {
+        write!(key, "{:016x}", RandomState::new().build_hasher().finish()).expect("a String takes all");
+    }
+    key
+}

@@ -1,0 +1,203 @@
+//! The real `sluice-proxy` process, between a scripted upstream and a raw client.
+//!
+//! Dropping a [`Sidecar`] kills and reaps the process, removes its directory, and fails the test
+//! if the upstream key stands in anything that the process wrote or shows.
+
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::audit::AuditFile;
+use crate::client::{Answer, Payload, Raw};
+use crate::scratch::TempDir;
+
+mod inspect;
+mod launch;
+mod process;
+
+pub use launch::{CANARY, Finished, Launch};
+pub use process::Exit;
+use process::Process;
+
+/// A running sidecar that has said it is ready.
+#[derive(Debug)]
+pub struct Sidecar {
+    process: Process,
+    /// The sidecar itself, which is not the child when a wrapper stays in front of it.
+    pid: i32,
+    ready: Value,
+    socket: PathBuf,
+    audit: PathBuf,
+    key: String,
+    passed_headers: Vec<String>,
+    dir: TempDir,
+}
+
+impl Sidecar {
+    /// A sidecar for this upstream, to be described further.
+    pub fn to(upstream: &crate::Upstream) -> Launch {
+        Launch::new(upstream.url())
+    }
+
+    /// A sidecar for any `--upstream`.
+    pub fn to_url(url: &str) -> Launch {
+        Launch::new(url)
+    }
+
+    /// The ready line.
+    pub fn ready(&self) -> &Value {
+        &self.ready
+    }
+
+    /// The pid of the sidecar itself.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its directory, with socket and audit file unless they were put elsewhere.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where its audit file is.
+    pub fn audit_path(&self) -> &Path {
+        &self.audit
+    }
+
+    /// Its audit file so far, held against all rules (see [`AuditFile::read`]).
+    #[track_caller]
+    pub fn audit(&self) -> AuditFile {
+        AuditFile::read(&self.audit)
+    }
+
+    /// Its audit file once it has `count` records of `kind` (see [`AuditFile::wait_for`]).
+    pub async fn audit_with(&self, kind: &str, count: usize) -> AuditFile {
+        AuditFile::wait_for(&self.audit, kind, count).await
+    }
+
+    /// A new connection to its socket.
+    pub async fn connect(&self) -> Raw {
+        Raw::connect(&self.socket).await.allowing(&self.passed_headers)
+    }
+
+    /// One request on a connection of its own.
+    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+        self.connect().await.request(method, path, headers, body).await
+    }
+
+    /// One `GET` on a connection of its own.
+    pub async fn get(&self, path: &str) -> Answer {
+        self.connect().await.get(path).await
+    }
+
+    /// One `POST` of JSON on a connection of its own.
+    pub async fn post(&self, path: &str, body: impl Payload) -> Answer {
+        self.connect().await.post_json(path, body).await
+    }
+
+    /// Sends a `POST` of JSON and leaves the answer to be read, head and events, from the connection.
+    pub async fn stream(&self, path: &str, body: impl Payload) -> Raw {
+        let mut raw = self.connect().await;
+        raw.send_request("POST", path, &[("content-type", "application/json")], body).await;
+        raw
+    }
+
+    /// Sends any signal.
+    pub fn signal(&self, signal: Signal) {
+        self.inspect();
+        self.process.signal(self.pid, signal);
+    }
+
+    /// Sends SIGTERM.
+    pub fn sigterm(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Sends SIGKILL and waits until the process is gone.
+    pub async fn kill(&self) {
+        self.signal(Signal::SIGKILL);
+        self.wait().await;
+    }
+
+    /// Waits for the process to end by itself, and for the end of its output.
+    pub async fn wait(&self) -> Exit {
+        self.process.wait().await
+    }
+
+    /// SIGTERM, then the exit code; panics if a signal ended the process.
+    pub async fn stop(&self) -> i32 {
+        self.sigterm();
+        let exit = self.wait().await;
+        exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {}", exit.signal, self.stderr()))
+    }
+
+    /// Everything on stdout so far.
+    pub fn stdout(&self) -> String {
+        self.process.stdout.text()
+    }
+
+    /// Everything on stderr so far.
+    pub fn stderr(&self) -> String {
+        self.process.stderr.text()
+    }
+
+    /// Waits until stderr contains `text`.
+    pub async fn logs(&self, text: &str) {
+        self.process.stderr.contains(text).await;
+    }
+
+    /// Its resident memory in KiB.
+    pub fn rss_kib(&self) -> u64 {
+        inspect::status_kib(self.pid, "VmRSS:")
+    }
+
+    /// Its peak resident memory in KiB.
+    pub fn peak_rss_kib(&self) -> u64 {
+        inspect::status_kib(self.pid, "VmHWM:")
+    }
+
+    /// How many file descriptors it holds.
+    pub fn fds(&self) -> usize {
+        inspect::fds(self.pid)
+    }
+
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        inspect::threads(self.pid)
+    }
+
+    /// What is wrong with the living process: the key where others can read it, a child of its own.
+    fn inspect(&self) {
+        let mut faults = Vec::new();
+        if self.process.is_running() {
+            inspect::process(self.pid, &self.key, &mut faults);
+        }
+        if !std::thread::panicking() {
+            assert!(faults.is_empty(), "{}", faults.join("; "));
+        }
+    }
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        let mut faults = Vec::new();
+        if self.process.is_running() {
+            inspect::process(self.pid, &self.key, &mut faults);
+            self.process.signal(self.pid, Signal::SIGKILL);
+        }
+        self.process.end(&mut faults);
+        inspect::text("stdout", self.stdout().as_bytes(), &self.key, &mut faults);
+        inspect::text("stderr", self.stderr().as_bytes(), &self.key, &mut faults);
+        inspect::files(&self.audit, &self.key, &mut faults);
+        inspect::files(self.dir.path(), &self.key, &mut faults);
+        if !faults.is_empty() && !std::thread::panicking() {
+            panic!("{}", faults.join("; "));
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What an outsider can see of a process, and whether the key is in it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::wire::find;
+
+/// Adds a fault for each place of `/proc` that shows the key, and for each child of the process.
+pub(super) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
+    for name in ["cmdline", "environ"] {
+        // Unreadable: the process has just ended.
+        let shown = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        text(&format!("/proc/PID/{name}"), &shown, key, faults);
+    }
+    let children = children(pid);
+    if !children.is_empty() {
+        faults.push(format!("the sidecar has children: {children:?}"));
+    }
+}
+
+/// Adds a fault if the bytes contain the key. Keys under eight bytes are no canaries and stand anywhere.
+pub(super) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String>) {
+    if key.len() >= 8 && find(bytes, key.as_bytes()).is_some() {
+        faults.push(format!("the upstream key stands in {place}: {}", String::from_utf8_lossy(bytes)));
+    }
+}
+
+/// Adds a fault for each regular file at or under `path` that contains the key.
+pub(super) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
+    let Ok(meta) = fs::symlink_metadata(path) else { return };
+    if meta.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            files(&entry.path(), key, faults);
+        }
+    } else if meta.is_file() && !path.extension().is_some_and(|extension| extension == "key") {
+        text(&path.display().to_string(), &fs::read(path).unwrap_or_default(), key, faults);
+    }
+}
+
+/// The pids of the processes whose parent is `pid`.
+pub(super) fn children(pid: i32) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("there is a /proc").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|other| parent(*other) == Some(pid)).collect()
+}
+
+/// The parent of a process.
+pub(super) fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+pub(super) fn status_kib(pid: i32, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is running");
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or_else(|| panic!("no {field} in {status}"))
+}
+
+pub(super) fn fds(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is running, and we are root").count()
+}
+
+pub(super) fn threads(pid: i32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).expect("the process is running").count()
+}

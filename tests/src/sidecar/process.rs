@@ -1,0 +1,164 @@
+//! A child process: its output captured whole, its end awaited without a race, never left behind.
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::board::Board;
+
+/// How a process ended: by an exit code or by a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// The exit code.
+    pub code: Option<i32>,
+    /// The signal.
+    pub signal: Option<i32>,
+}
+
+/// One captured stream.
+#[derive(Debug, Clone)]
+pub(super) struct Output(Arc<Board<Captured>>);
+
+#[derive(Debug, Default)]
+struct Captured {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Output {
+    /// Reads a stream to its end on a thread: that works while the test's one thread is busy.
+    fn capture(mut stream: impl Read + Send + 'static) -> (Self, JoinHandle<()>) {
+        let output = Self(Arc::new(Board::new(Captured::default())));
+        let board = output.0.clone();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                board.update(|captured| captured.bytes.extend_from_slice(&buffer[..count]));
+            }
+            board.update(|captured| captured.ended = true);
+        });
+        (output, thread)
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.0.look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
+    }
+
+    /// The first line, or None when the stream ended without one.
+    pub(super) async fn first_line(&self) -> Option<String> {
+        let line = |captured: &mut Captured| match captured.bytes.iter().position(|byte| *byte == b'\n') {
+            Some(end) => Some(Some(String::from_utf8_lossy(&captured.bytes[..end]).into_owned())),
+            None => captured.ended.then_some(None),
+        };
+        self.0.until("the ready line", line).await
+    }
+
+    pub(super) async fn contains(&self, text: &str) {
+        let found = |captured: &mut Captured| {
+            let seen = String::from_utf8_lossy(&captured.bytes);
+            match seen.contains(text) {
+                true => Some(()),
+                false if captured.ended => panic!("the stream ended without {text:?}: {seen}"),
+                false => None,
+            }
+        };
+        self.0.until(text, found).await;
+    }
+
+    async fn ended(&self) {
+        self.0.until("the end of the output", |captured| captured.ended.then_some(())).await;
+    }
+}
+
+/// A child and the threads that watch it.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    pub(super) stdout: Output,
+    pub(super) stderr: Output,
+    /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
+    exit: Arc<Board<Option<Exit>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts the command, writes `stdin` to it and closes that.
+    pub(super) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        let pid = i32::try_from(child.id()).expect("a pid is an i32");
+        let mut input = child.stdin.take().expect("stdin is piped");
+        let (stdout, reads_stdout) = Output::capture(child.stdout.take().expect("stdout is piped"));
+        let (stderr, reads_stderr) = Output::capture(child.stderr.take().expect("stderr is piped"));
+        // A child that refuses its arguments never reads its key.
+        let writes = std::thread::spawn(move || drop(input.write_all(&stdin)));
+        let exit = Arc::new(Board::new(None));
+        let reaps = reap(child, pid, exit.clone());
+        Self { pid, stdout, stderr, exit, threads: vec![reaps, reads_stdout, reads_stderr, writes] }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.exit.look(Option::is_none)
+    }
+
+    /// Signals the child, or `pid`, a descendant of it; nothing once the child has been reaped.
+    pub(super) fn signal(&self, pid: i32, signal: Signal) {
+        self.exit.look(|exit| {
+            if exit.is_none() {
+                // An error means that it has just ended.
+                let _ = nix::sys::signal::kill(Pid::from_raw(pid), signal);
+            }
+        });
+    }
+
+    /// Waits for the end of the process and of its output.
+    pub(super) async fn wait(&self) -> Exit {
+        let exit = self.exit.until("the process to end", |exit| *exit).await;
+        self.stdout.ended().await;
+        self.stderr.ended().await;
+        exit
+    }
+
+    /// Kills and reaps whatever is left, and reads its output to the end, without a runtime.
+    pub(super) fn end(&mut self, faults: &mut Vec<String>) {
+        self.signal(self.pid, Signal::SIGKILL);
+        let until = Instant::now() + Duration::from_secs(5);
+        for thread in self.threads.drain(..) {
+            // Normally at once: the child is dead. A grandchild could keep the pipes open.
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            } else {
+                faults.push(format!("something still holds the output of process {}", self.pid));
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end(&mut Vec::new());
+    }
+}
+
+/// Waits for the child on a thread. It becomes a zombie first and is reaped under the lock, so that
+/// nobody can signal a pid that the kernel has given away.
+fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(Pid::from_raw(pid)), dead) == Err(nix::errno::Errno::EINTR) {}
+        exit.update(|exit| {
+            let status = child.wait().expect("our own child can be waited for");
+            *exit = Some(Exit { code: status.code(), signal: status.signal() });
+        });
+    })
+}

@@ -1,0 +1,331 @@
+//! The answers of a provider behind LiteLLM, in every wire format, unary and streaming.
+//!
+//! Usage is always 10 in, 5 out, 15 in all, cost 0.0000054: any other number in an audit line
+//! was invented. The shapes are those of the design's `litellm.md`, section 6.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::script::{Framing, Script, Shape, Step};
+use super::Received;
+
+/// What every unary answer costs, and what a chat stream's last chunk and `response.completed` say.
+pub const COST: &str = "0.0000054";
+
+/// Headers that LiteLLM sends and no agent may see; every LiteLLM-like answer carries them.
+pub const LEAKY: [(&str, &str); 11] = [
+    ("x-litellm-key-spend", "12.34567"),
+    ("x-litellm-model-api-base", "http://10.9.8.7:4000/leaked-base"),
+    ("x-litellm-model-id", "leaked-model-id-5f2c"),
+    ("x-litellm-model-region", "leaked-region"),
+    ("x-litellm-version", "1.106.2"),
+    ("x-litellm-cache-key", "leaked-cache-key"),
+    ("llm_provider-set-cookie", "leaked=1"),
+    ("llm_provider-openai-organization", "leaked-org"),
+    ("set-cookie", "leaked=2; Path=/"),
+    ("server", "uvicorn"),
+    ("location", "http://leaked.internal/v1"),
+];
+
+/// A gzip member that holds [`GZIPPED`].
+const GZIP: [u8; 74] = [
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0xca, 0x4c, 0x51, 0xb2, 0x52, 0x4a, 0xce,
+    0x48, 0x2c, 0x49, 0xce, 0x2d, 0xc8, 0xd1, 0x4d, 0xaf, 0xca, 0x2c, 0x50, 0xd2, 0x51, 0xca, 0x4f, 0xca, 0x4a, 0x4d,
+    0x2e, 0x81, 0x4a, 0xe8, 0x25, 0xe7, 0x03, 0xa5, 0x52, 0x4b, 0x32, 0xf3, 0xf3, 0x80, 0x52, 0xc9, 0x19, 0xf9, 0x99,
+    0xc9, 0xa9, 0xc5, 0x4a, 0x56, 0xd1, 0xb1, 0xb5, 0x00, 0xc6, 0x1a, 0xb0, 0x24, 0x3e, 0x00, 0x00, 0x00,
+];
+
+/// What the body of [`Script::gzip`] says when unpacked.
+pub const GZIPPED: &str = r#"{"id":"chatcmpl-gzip","object":"chat.completion","choices":[]}"#;
+
+impl Script {
+    /// A JSON answer with no header beside its type.
+    pub fn json(status: u16, value: Value) -> Self {
+        Self::json_with(status, &[], value)
+    }
+
+    /// A JSON answer with more headers.
+    pub fn json_with(status: u16, headers: &[(&str, &str)], value: Value) -> Self {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self::shaped(move |_| {
+            let mut shape = Shape::unary(status, "application/json", value.to_string().into_bytes());
+            shape.headers.extend(headers.clone());
+            shape
+        })
+    }
+
+    /// Any bytes of any type, with a length.
+    pub fn body(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
+        let (content_type, body) = (content_type.to_owned(), body.into());
+        Self::shaped(move |_| Shape::unary(status, &content_type, body.clone()))
+    }
+
+    /// An event stream, one chunk per event. An event is `data: X` unless it ends with a blank line.
+    pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Self {
+        let events: Vec<Bytes> = events.into_iter().map(|event| event_bytes(event.as_ref())).collect();
+        Self::shaped(move |_| Shape::chunked("text/event-stream", events.clone()))
+    }
+
+    /// A chunked stream that sends so many copies of an event, as fast as they are read.
+    pub fn flood(event: &str, copies: usize) -> Self {
+        let event = event_bytes(event);
+        Self::shaped(move |_| {
+            let mut shape = Shape::chunked("text/event-stream", []);
+            shape.body.push(Step::Flood(event.clone(), copies));
+            shape
+        })
+    }
+
+    /// An unasked-for `content-encoding: gzip`.
+    pub fn gzip() -> Self {
+        Self::body(200, "application/json", GZIP).header("content-encoding", "gzip")
+    }
+
+    /// What a provider would say to this very request: by route, streaming if asked to.
+    pub fn provider(text: &str) -> Self {
+        let text = text.to_owned();
+        Self::shaped(move |request| {
+            let (route, one) = (request.route(), [text.as_str()]);
+            let script = match (route.as_str(), request.wants("stream")) {
+                ("chat/completions", true) => Self::chat_stream(one),
+                ("completions", true) => Self::completion_stream(one),
+                ("responses", true) => Self::responses_stream(one),
+                ("messages", true) => Self::messages_stream(one),
+                ("completions", false) => Self::completion(&text),
+                ("embeddings", _) => Self::embeddings(),
+                ("responses", false) => Self::responses(&text),
+                ("messages", false) => Self::messages(&text),
+                ("messages/count_tokens", _) => Self::count_tokens(),
+                ("models", _) => Self::models(["gpt-test"]),
+                _ => Self::chat(&text),
+            };
+            script.shape(request)
+        })
+    }
+
+    /// A chat completion.
+    pub fn chat(text: &str) -> Self {
+        let choice = json!({"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"});
+        Self::litellm(move |request| {
+            json!({"id": "chatcmpl-sluice1", "object": "chat.completion", "created": 1_790_000_000,
+                "model": request.model(), "choices": [choice], "usage": usage("prompt_tokens", "completion_tokens")})
+        })
+    }
+
+    /// A text completion.
+    pub fn completion(text: &str) -> Self {
+        let choice = json!({"index": 0, "text": text, "logprobs": null, "finish_reason": "stop"});
+        Self::litellm(move |request| {
+            json!({"id": "cmpl-sluice1", "object": "text_completion", "created": 1_790_000_000,
+                "model": request.model(), "choices": [choice], "usage": usage("prompt_tokens", "completion_tokens")})
+        })
+    }
+
+    /// One embedding; its usage has no output.
+    pub fn embeddings() -> Self {
+        Self::litellm(|request| {
+            json!({"object": "list", "model": request.model(),
+                "data": [{"object": "embedding", "index": 0, "embedding": [0.25, -0.5]}],
+                "usage": {"prompt_tokens": 10, "total_tokens": 10}})
+        })
+    }
+
+    /// A response of `/v1/responses`.
+    pub fn responses(text: &str) -> Self {
+        let text = text.to_owned();
+        Self::litellm(move |request| response(request, "completed", &text))
+    }
+
+    /// A message of `/v1/messages`.
+    pub fn messages(text: &str) -> Self {
+        let content = json!([{"type": "text", "text": text}]);
+        Self::litellm(move |request| {
+            json!({"id": "msg_sluice1", "type": "message", "role": "assistant", "model": request.model(),
+                "content": content, "stop_reason": "end_turn", "stop_sequence": null, "usage": message_usage(5)})
+        })
+    }
+
+    /// The answer of `/v1/messages/count_tokens`; LiteLLM names no call and no cost on it.
+    pub fn count_tokens() -> Self {
+        Self::json_with(200, &LEAKY, json!({"input_tokens": 10}))
+    }
+
+    /// The answer of `/v1/models`.
+    pub fn models<M: AsRef<str>>(names: impl IntoIterator<Item = M>) -> Self {
+        let model = |name: M| json!({"id": name.as_ref(), "object": "model", "created": 1, "owned_by": "openai"});
+        let data: Vec<Value> = names.into_iter().map(model).collect();
+        Self::json_with(200, &LEAKY, json!({"object": "list", "data": data}))
+    }
+
+    /// An error as LiteLLM words it, with its call id and a cost of 0.
+    pub fn error(status: u16, message: &str) -> Self {
+        let code = status.to_string();
+        let body = json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": code}});
+        let script = Self::litellm(move |_| body.clone()).status(status);
+        script.without_header("x-litellm-response-cost").header("x-litellm-response-cost", "0")
+    }
+
+    /// A chat stream: a chunk per text, the finish, LiteLLM's usage chunk if asked for, `[DONE]`.
+    pub fn chat_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+        Self::openai_stream(texts, "chatcmpl-sluice1", "chat.completion.chunk", |text| json!({"delta": {"content": text}}))
+    }
+
+    /// A text completion stream, ended like a chat stream.
+    pub fn completion_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+        Self::openai_stream(texts, "cmpl-sluice1", "text_completion", |text| json!({"text": text}))
+    }
+
+    /// A chat stream that turns into an error under its 200, as LiteLLM's do, and then says `[DONE]`.
+    pub fn chat_stream_failing<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+        let whole = Self::chat_stream(texts);
+        Self::shaped(move |request| {
+            let mut shape = whole.shape(request);
+            let finish = shape.body.len() - if request.wants_usage() { 3 } else { 2 };
+            shape.body.truncate(finish);
+            let error = json!({"error": {"message": "upstream broke", "type": "server_error", "code": "500"}});
+            shape.body.extend([error.to_string(), "[DONE]".to_owned()].map(|event| Step::Send(event_bytes(&event))));
+            shape
+        })
+    }
+
+    /// A stream of `/v1/responses`: `response.created`, a delta per text, `response.completed`.
+    pub fn responses_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+        let texts = owned(texts);
+        Self::litellm_stream(move |request| {
+            let mut begun = response(request, "in_progress", "");
+            begun["usage"] = Value::Null;
+            begun["output"] = json!([]);
+            let mut done = response(request, "completed", &texts.concat());
+            done["usage"]["cost"] = cost();
+            let mut events = vec![json!({"type": "response.created", "response": begun})];
+            events.extend(texts.iter().map(|text| {
+                json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0,
+                    "delta": text})
+            }));
+            events.push(json!({"type": "response.completed", "response": done}));
+            events.iter().map(typed_event).collect()
+        })
+    }
+
+    /// A stream of `/v1/messages`: start, block start, a delta per text, block stop, delta, stop.
+    pub fn messages_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
+        let texts = owned(texts);
+        Self::litellm_stream(move |request| {
+            let begun = json!({"id": "msg_sluice1", "type": "message", "role": "assistant", "model": request.model(),
+                "content": [], "stop_reason": null, "stop_sequence": null, "usage": message_usage(1)});
+            let mut events = vec![
+                json!({"type": "message_start", "message": begun}),
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            ];
+            events.extend(texts.iter().map(|text| {
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})
+            }));
+            events.extend([
+                json!({"type": "content_block_stop", "index": 0}),
+                json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}),
+                json!({"type": "message_stop"}),
+            ]);
+            events.iter().map(typed_event).collect()
+        })
+    }
+
+    /// A unary 200 with LiteLLM's headers: the request's own call id, the cost, and all that leaks.
+    fn litellm(body: impl Fn(&Received) -> Value + Send + Sync + 'static) -> Self {
+        Self::shaped(move |request| {
+            let mut shape = Shape::unary(200, "application/json", body(request).to_string().into_bytes());
+            shape.headers.extend(litellm_headers(request));
+            shape.headers.push(("x-litellm-response-cost".to_owned(), COST.to_owned()));
+            shape
+        })
+    }
+
+    /// A streamed 200 with LiteLLM's headers; a stream has no cost header.
+    fn litellm_stream(events: impl Fn(&Received) -> Vec<Bytes> + Send + Sync + 'static) -> Self {
+        Self::shaped(move |request| {
+            let mut shape = Shape::chunked("text/event-stream; charset=utf-8", events(request));
+            shape.headers.extend(litellm_headers(request));
+            debug_assert_eq!(shape.framing, Framing::Chunked);
+            shape
+        })
+    }
+
+    fn openai_stream<T: AsRef<str>>(
+        texts: impl IntoIterator<Item = T>,
+        id: &'static str,
+        object: &'static str,
+        choice: fn(&str) -> Value,
+    ) -> Self {
+        let texts = owned(texts);
+        Self::litellm_stream(move |request| {
+            let chunk = |choice: Value| {
+                let mut chunk = json!({"id": id, "object": object, "created": 1_790_000_000, "model": request.model()});
+                chunk["choices"] = json!([choice]);
+                chunk
+            };
+            let indexed = |mut choice: Value, finish: Value| {
+                choice["index"] = json!(0);
+                choice["finish_reason"] = finish;
+                choice
+            };
+            let mut events: Vec<Value> =
+                texts.iter().map(|text| chunk(indexed(choice(text), Value::Null))).collect();
+            let mut last = choice("");
+            if let Some(delta) = last.get_mut("delta") {
+                *delta = json!({});
+            }
+            events.push(chunk(indexed(last, json!("stop"))));
+            if request.wants_usage() {
+                let mut usage = usage("prompt_tokens", "completion_tokens");
+                usage["cost"] = cost();
+                let mut closing = chunk(json!({"index": 0, "delta": {}}));
+                closing["usage"] = usage;
+                events.push(closing);
+            }
+            let events = events.iter().map(Value::to_string).chain(["[DONE]".to_owned()]);
+            events.map(|event| event_bytes(&event)).collect()
+        })
+    }
+}
+
+fn litellm_headers(request: &Received) -> Vec<(String, String)> {
+    let call_id = request.header("x-litellm-call-id").map(|id| ("x-litellm-call-id", id));
+    let pairs = call_id.into_iter().chain(LEAKY);
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn response(request: &Received, status: &str, text: &str) -> Value {
+    json!({"id": "resp_sluice1", "object": "response", "created_at": 1_790_000_000, "status": status,
+        "model": request.model(), "usage": responses_usage(),
+        "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": status,
+            "content": [{"type": "output_text", "text": text, "annotations": []}]}]})
+}
+
+fn usage(input: &str, output: &str) -> Value {
+    json!({input: 10, output: 5, "total_tokens": 15})
+}
+
+fn message_usage(output: u64) -> Value {
+    json!({"input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": output})
+}
+
+fn cost() -> Value {
+    COST.parse::<f64>().expect("the cost is a number").into()
+}
+
+fn owned<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
+    texts.into_iter().map(|text| text.as_ref().to_owned()).collect()
+}
+
+fn typed_event(data: &Value) -> Bytes {
+    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default()).into()
+}
+
+fn event_bytes(event: &str) -> Bytes {
+    let raw = event.ends_with("\n\n") || event.ends_with("\r\r") || event.ends_with("\r\n\r\n");
+    if raw { event.to_owned().into() } else { format!("data: {event}\n\n").into() }
+}
+
+fn responses_usage() -> Value {
+    json!({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 15})
+}
