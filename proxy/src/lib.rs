@@ -1,5 +1,41 @@
-//! The Sluice sidecar.
+//! The Sluice sidecar: one process, one run, one unix socket, one upstream, one audit file.
+//!
+//! # The life of a call
+//!
+//! accept (the socket is the identity, [`server`], [`wire`]) → route ([`policy`]) → body ([`body`]) → reserve
+//! ([`caps`]) → intent, durable ([`audit`]) → inject ([`headers`]) → send ([`upstream`]) → screen ([`headers`]) → tap
+//! ([`tap`], [`filter`], [`usage`]) → close, once ([`carried`]) → settle ([`caps`]) → outcome, durable before the client
+//! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
+//!
+//! `body`, `caps`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `scrub`, `sse` and `usage`
+//! are pure: they know no clock, no socket and no file.
+
+pub mod audit;
 pub mod body;
+pub mod call;
+pub mod caps;
+pub mod carried;
+pub mod exchange;
+pub mod filter;
+pub mod framing;
+pub mod harden;
+pub mod headers;
+pub mod intake;
 pub mod json;
+pub mod models;
 pub mod policy;
+pub mod prices;
 pub mod refusal;
+pub mod relay;
+pub mod run;
+pub mod scrub;
+pub mod secret;
+pub mod server;
+pub mod settings;
+pub mod socket;
+pub mod sse;
+pub mod start;
+pub mod tap;
+pub mod upstream;
+pub mod usage;
+pub mod wire;

@@ -1,1 +1,147 @@
-fn main(){}
+//! `sluice-proxy`: harden, settings, secret, start, ready, serve, drain, exit code.
+
+use std::io::{self, Write};
+use std::pin::pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use sluice_proxy::harden;
+use sluice_proxy::server::{self, Stage};
+use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
+use sluice_proxy::start::{self, Started};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+mod log;
+
+fn main() -> ExitCode {
+    // A wrong start is told in one line, whoever reads it.
+    match run() {
+        Ok(exit) => ExitCode::from(exit as u8),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "sluice-proxy: {error}");
+            ExitCode::from(error.exit as u8)
+        }
+    }
+}
+
+fn run() -> Result<Exit, StartError> {
+    harden::process().map_err(|error| StartError::caused("hardening", Exit::Software, &error))?;
+    let Some((flags, only_check)) = flags()? else { return Ok(Exit::Ok) };
+    let settings = Settings::from_flags(flags)?;
+    if only_check {
+        let checked = start::check(&settings)?;
+        return print(&checked.to_string()).map(|()| Exit::Ok);
+    }
+    if settings.die_with_parent {
+        harden::die_with_parent().map_err(|error| StartError::caused("--die-with-parent", Exit::Config, &error))?;
+    }
+    let _log = log::begin(settings.log.as_deref(), settings.log_level)?;
+    let key = start::key(&settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| StartError::caused("runtime", Exit::Software, &error))?;
+    let exit = runtime.block_on(async {
+        // Before the ready line: a signal that comes right behind it must find its handler.
+        let signals = Signals::new().map_err(|error| StartError::caused("signals", Exit::Software, &error))?;
+        let started = start::start(&settings, key)?;
+        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
+        tokio::spawn(serve(settings, started, signals)).await.map_err(|error| StartError::caused("serve", Exit::Software, &error))?
+    });
+    drop(runtime);
+    exit
+}
+
+/// The flags, and whether they are only to be checked; none when help or version was asked for.
+fn flags() -> Result<Option<(Flags, bool)>, StartError> {
+    let mut args: Vec<_> = std::env::args_os().collect();
+    let only_check = args.get(1).is_some_and(|arg| arg == "check");
+    if only_check {
+        args.remove(1);
+    }
+    match Flags::try_parse_from(args) {
+        Ok(flags) => Ok(Some((flags, only_check))),
+        Err(error) if !error.use_stderr() => print(error.render().to_string().trim_end()).map(|()| None),
+        Err(error) => {
+            let text = error.render().to_string();
+            let said: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
+            let said = said.join(" ");
+            Err(StartError::new("usage", Exit::Usage, format!("{}; see sluice-proxy --help", said.trim_start_matches("error: "))))
+        }
+    }
+}
+
+/// Carries calls until a signal or the deadline, then ends in order.
+async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
+    let Started { socket, run, hardening } = started;
+    let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
+    let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?).map_err(|e| software(&e))?;
+    let connections = server::connections_max(settings.caps.concurrency).map_err(|e| software(&e))?;
+    for warning in settings.warnings() {
+        tracing::warn!("{warning}");
+    }
+    print(&start::ready_line(&settings, &hardening))?;
+    tracing::info!(run = %run.run_id, upstream = %settings.upstream, "ready");
+
+    let (stage, watched) = watch::channel(Stage::Open);
+    let mut serving = pin!(server::serve(&listener, &run, connections, watched));
+    let reason = tokio::select! {
+        // Cancel-safe: serving goes on below; a signal that is not taken here is taken there.
+        () = &mut serving => "stopped",
+        reason = signals.stop_or(settings.deadline) => reason,
+    };
+    tracing::info!(reason, "stopping: new calls are refused, open ones may end");
+    stage.send_replace(Stage::Drain);
+    tokio::select! {
+        () = &mut serving => {}
+        _ = signals.stop_or(Some(settings.drain)) => {
+            stage.send_replace(Stage::Cut);
+            serving.await;
+        }
+    }
+    drop(socket);
+    let exit = if run.ending.calls_cut() > 0 { Exit::Cut } else { Exit::Ok };
+    run.journal.close(reason).map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete; it could not be written"))?;
+    tracing::info!(reason, cut = run.ending.calls_cut(), "ended");
+    Ok(exit)
+}
+
+fn print(line: &str) -> Result<(), StartError> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| StartError::caused("stdout", Exit::Software, &error))
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// Caught so that a file limit is an error of a write, and not the end of the process.
+    _file_limit: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            _file_limit: signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?,
+        })
+    }
+
+    /// The first signal, or the end of this time.
+    async fn stop_or(&mut self, time: Option<Duration>) -> &'static str {
+        let time_is_up = async {
+            match time {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // Cancel-safe: a signal that is not taken here is taken the next time.
+            _ = self.terminate.recv() => "sigterm",
+            _ = self.interrupt.recv() => "sigint",
+            () = time_is_up => "deadline",
+        }
+    }
+}

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
@@ -13,8 +14,11 @@ const MAX: usize = 8192;
 /// A shorter text occurs in ordinary answers, and would be blotted out there.
 const MIN: usize = 6;
 
-/// The key. Zeroed when dropped; its `Debug` says nothing.
-pub struct Secret(Zeroizing<Vec<u8>>);
+const BEARER: &[u8] = b"Bearer ";
+
+/// `Bearer KEY`, in the one buffer that ever holds it: headers share it, and it is zeroed with the last
+/// of them. Its `Debug` says nothing.
+pub struct Secret(Bytes);
 
 /// Why a key was not taken. Never quotes it.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +52,9 @@ impl Secret {
     /// Reads at most one key: a final newline is not part of it. Bounded, and into one buffer that never
     /// grows, so that no copy is left behind by a reallocation.
     fn read_from(mut source: impl Read) -> Result<Self, SecretError> {
-        let mut buffer = Zeroizing::new(vec![0; MAX + 3]);
-        let mut len = 0;
+        let mut buffer = Zeroizing::new(vec![0; BEARER.len() + MAX + 3]);
+        buffer[..BEARER.len()].copy_from_slice(BEARER);
+        let mut len = BEARER.len();
         while len < buffer.len() {
             match source.read(&mut buffer[len..]) {
                 Ok(0) => break,
@@ -65,22 +70,21 @@ impl Secret {
                 buffer.pop();
             }
         }
-        match buffer.len() {
+        let key = &buffer[BEARER.len()..];
+        match key.len() {
             0 => Err(SecretError::Empty),
             n if !(MIN..=MAX).contains(&n) => Err(SecretError::Length(n)),
-            _ => match buffer.iter().position(|b| !b.is_ascii_graphic()) {
+            _ => match key.iter().position(|b| !b.is_ascii_graphic()) {
                 Some(at) => Err(SecretError::Alphabet(at)),
-                None => Ok(Self(buffer)),
+                None => Ok(Self(Bytes::from_owner(buffer))),
             },
         }
     }
 
-    /// `Bearer KEY`, marked so that nothing prints it.
+    /// `Bearer KEY`, marked so that nothing prints it. Shares the key's memory.
     #[must_use]
     pub fn bearer(&self) -> HeaderValue {
-        let mut value = Zeroizing::new(b"Bearer ".to_vec());
-        value.extend_from_slice(&self.0);
-        let mut header = HeaderValue::from_bytes(&value).expect("the key was checked to be visible ASCII");
+        let mut header = HeaderValue::from_maybe_shared(self.0.clone()).expect("the key was checked to be visible ASCII");
         header.set_sensitive(true);
         header
     }
@@ -88,13 +92,7 @@ impl Secret {
     /// The bytes, for the scrubber and nobody else.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// A key for tests.
-    #[must_use]
-    pub fn for_test(text: &str) -> Self {
-        Self(Zeroizing::new(text.as_bytes().to_vec()))
+        &self.0[BEARER.len()..]
     }
 }
 
@@ -131,7 +129,7 @@ mod tests {
 
     #[test]
     fn debug_says_nothing() {
-        let secret = Secret::for_test("sk-canary");
+        let secret = Secret::read_from("sk-canary".as_bytes()).expect("a key");
         assert_eq!(format!("{secret:?} {:?}", secret.bearer()), "Secret(redacted) Sensitive");
     }
 }

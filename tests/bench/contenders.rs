@@ -13,6 +13,7 @@ use crate::measure;
 use crate::modes::Mode;
 use crate::options::Options;
 use crate::process::Running;
+use crate::programs;
 use crate::wire::{self, Ask};
 
 /// One column of the comparison.
@@ -83,7 +84,9 @@ impl Contender {
                 "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)"
             }
             Self::Haproxy => "HAProxy tuned: 1 thread, `http-reuse always`, access log (`haproxy.cfg`)",
-            Self::Relay => "raw byte relay: no HTTP, no header, no log: the floor",
+            Self::Relay => {
+                "raw byte relay: no HTTP, no header, no log: the floor, except where each call is a new connection (it keeps none to the upstream)"
+            }
         }
     }
 
@@ -106,9 +109,9 @@ impl Contender {
     /// The program file.
     pub(crate) fn binary(self) -> Outcome<PathBuf> {
         match self {
-            Self::Sluice | Self::SluiceSync => sidecar(),
-            Self::Nginx | Self::NginxTemplate => installed("nginx"),
-            Self::Haproxy => installed("haproxy"),
+            Self::Sluice | Self::SluiceSync => programs::sidecar(),
+            Self::Nginx | Self::NginxTemplate => programs::installed("nginx"),
+            Self::Haproxy => programs::installed("haproxy"),
             Self::Relay => Ok(std::env::current_exe()?),
         }
     }
@@ -201,7 +204,8 @@ impl Contender {
             return Ok(None);
         }
         if let Some(mut stdin) = running.stdin() {
-            stdin.write_all(wire::KEY.as_bytes())?;
+            // A sidecar that has ended already is reported by the caller, with what it said.
+            let _written: std::io::Result<()> = stdin.write_all(wire::KEY.as_bytes());
         }
         let stdout = running.stdout().ok_or("the sidecar has no stdout")?;
         let (send, line) = channel();
@@ -263,34 +267,6 @@ fn sidecar_flags(
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     Ok(())
-}
-
-fn sidecar() -> Outcome<PathBuf> {
-    if let Some(named) = std::env::var_os("SLUICE_PROXY_BIN") {
-        let named = PathBuf::from(named);
-        return if named.is_file() {
-            Ok(named)
-        } else {
-            Err(format!("SLUICE_PROXY_BIN names no file: {}", named.display()).into())
-        };
-    }
-    let beside = std::env::current_exe()?.with_file_name("sluice-proxy");
-    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice-proxy");
-    [beside, usual].into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        "no sluice-proxy: build it with `cargo build --release -p sluice-proxy`, name it in SLUICE_PROXY_BIN, \
-         or leave it out with --contenders nginx,haproxy,relay"
-            .into()
-    })
-}
-
-fn installed(name: &str) -> Outcome<PathBuf> {
-    ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
-        .iter()
-        .map(|dir| Path::new(dir).join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| {
-            format!("no {name}: run tests/setup/bench.sh, or leave it out with --contenders").into()
-        })
 }
 
 /// `Some` when the socket answers `GET /health` with a 200.

@@ -64,7 +64,10 @@ impl Facts {
                 .collect::<Vec<_>>()
                 .join(" "),
             pinning: String::new(),
-            command: format!("make bench (sluice-bench {})", options.words.join(" ")).replace(" )", ")"),
+            command: match options.words.as_slice() {
+                [] => "make bench".to_owned(),
+                words => format!("sluice-bench {}", words.join(" ")),
+            },
             date: first_line(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"])),
         }
     }

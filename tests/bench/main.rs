@@ -17,6 +17,7 @@ mod modes;
 mod options;
 mod pacer;
 mod process;
+mod programs;
 mod relay;
 mod report;
 mod response;

@@ -118,7 +118,9 @@ impl Entrant {
     /// Proves that it signs, then lets it run until it is warm.
     async fn warm_up(&mut self, mode: &Mode) -> Outcome<()> {
         if let Err(fault) = self.load.signed(self.contender.signs()).await {
-            self.fault(fault);
+            self.fault(format!(
+                "the upstream did not see the right key and account: {fault}"
+            ));
         }
         measure::reset_peak(&self.started.pids)?;
         let calls = self.contender.calls(mode.quick_calls, mode);

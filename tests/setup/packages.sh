@@ -1,8 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that the tests need, and only those that are missing. Silent and instant when all are there.
 #
-# usage: tests/setup/packages.sh [bench]
-#   bench   also the proxies that the benchmark compares with
+# usage: tests/setup/packages.sh
 set -eu
 
 say() { printf 'packages: %s\n' "$*" >&2; }
@@ -31,30 +30,14 @@ if command -v python3 >/dev/null 2>&1; then
     python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 fi
 [ -s /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
-case "${1-}" in
-"") ;;
-bench)
-    need nginx nginx-light
-    need haproxy haproxy
-    ;;
-*) fail "unknown argument '$1'; usage: packages.sh [bench]" ;;
-esac
-
 [ -n "$missing" ] || exit 0
 
 command -v apt-get >/dev/null 2>&1 || fail "missing:$missing. There is no apt-get here; install them with your package manager."
 [ "$(id -u)" = 0 ] || fail "missing:$missing. Run as root: apt-get install -y --no-install-recommends$missing"
 
-# nginx and haproxy would start as services and take ports; the benchmark starts its own.
-if [ ! -e /usr/sbin/policy-rc.d ]; then
-    log=$(mktemp)
-    trap 'rm -f /usr/sbin/policy-rc.d "$log"' EXIT INT TERM
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-    chmod 755 /usr/sbin/policy-rc.d
-else
-    log=$(mktemp)
-    trap 'rm -f "$log"' EXIT INT TERM
-fi
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM
 
 say "installing:$missing"
 export DEBIAN_FRONTEND=noninteractive

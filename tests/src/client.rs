@@ -4,7 +4,6 @@ use std::io;
 use std::path::Path;
 
 use bytes::BytesMut;
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -12,9 +11,11 @@ use crate::board::PATIENCE;
 use crate::wire::{Body, first_event, take_head};
 
 mod answer;
+mod payload;
 
 pub use answer::{Answer, Head};
 use answer::{check_headers, parse_head};
+pub use payload::Payload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
 pub const ALLOWED: [&str; 11] = [
@@ -30,34 +31,6 @@ pub const ALLOWED: [&str; 11] = [
     "x-should-retry",
     "allow",
 ];
-
-/// What can be a request body.
-pub trait Payload {
-    /// Its bytes.
-    fn into_bytes(self) -> Vec<u8>;
-}
-
-macro_rules! payload {
-    ($($from:ty => $into:expr),* $(,)?) => {
-        $(impl Payload for $from {
-            fn into_bytes(self) -> Vec<u8> {
-                ($into)(self)
-            }
-        })*
-    };
-}
-
-payload! {
-    &str => |text: &str| text.as_bytes().to_vec(),
-    String => String::into_bytes,
-    &String => |text: &String| text.as_bytes().to_vec(),
-    Vec<u8> => |bytes| bytes,
-    &[u8] => <[u8]>::to_vec,
-    &Vec<u8> => Vec::clone,
-    Value => |value: Value| value.to_string().into_bytes(),
-    &Value => |value: &Value| value.to_string().into_bytes(),
-    () => |()| Vec::new(),
-}
 
 /// One connection to a unix socket.
 ///
@@ -122,7 +95,8 @@ impl Raw {
     /// Accepts these response headers too.
     #[must_use]
     pub fn allowing<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.allowed.extend(names.into_iter().map(|name| name.as_ref().to_ascii_lowercase()));
+        self.allowed
+            .extend(names.into_iter().map(|name| name.as_ref().to_ascii_lowercase()));
         self
     }
 
@@ -136,7 +110,12 @@ impl Raw {
     /// Writes the bytes. A peer that has already closed is no error here: it may have answered early.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         match self.try_send(bytes).await {
-            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
                 panic!("cannot send: {error}")
             }
             _ => {}
@@ -161,7 +140,13 @@ impl Raw {
     }
 
     /// Writes a request with `host`, and `content-length` if there is a body, before `headers`.
-    pub async fn send_request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) {
+    pub async fn send_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Payload,
+    ) {
         let body = body.into_bytes();
         let mut message = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         if !body.is_empty() {
@@ -184,7 +169,13 @@ impl Raw {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    pub async fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Payload,
+    ) -> Answer {
         self.send_request(method, path, headers, body).await;
         self.read_response().await
     }
@@ -196,7 +187,8 @@ impl Raw {
 
     /// `POST` of JSON, said to be so.
     pub async fn post_json(&mut self, path: &str, body: impl Payload) -> Answer {
-        self.request("POST", path, &[("content-type", "application/json")], body).await
+        self.request("POST", path, &[("content-type", "application/json")], body)
+            .await
     }
 
     /// The whole response, or the rest of the one whose head has been read.
@@ -215,9 +207,15 @@ impl Raw {
                 }
             }
         });
-        let Ok(complete) = reading.await else { self.give_up("a whole response") };
+        let Ok(complete) = reading.await else {
+            self.give_up("a whole response")
+        };
         (self.body, self.ended) = (None, false);
-        Answer { head, body: std::mem::take(&mut self.decoded), complete }
+        Answer {
+            head,
+            body: std::mem::take(&mut self.decoded),
+            complete,
+        }
     }
 
     /// The head of the next final response; interim ones before it stand in [`Head::interim`].
@@ -244,7 +242,11 @@ impl Raw {
     /// The status of one interim response, such as 100.
     pub async fn read_interim(&mut self) -> u16 {
         let head = self.read_any_head().await;
-        assert!(head.status < 200, "an interim response was due, came {}", head.status);
+        assert!(
+            head.status < 200,
+            "an interim response was due, came {}",
+            head.status
+        );
         head.status
     }
 
@@ -289,7 +291,11 @@ impl Raw {
         if waiting.await.is_err() {
             self.give_up("the connection to close");
         }
-        assert!(self.buffer.is_empty(), "came before the close: {}", String::from_utf8_lossy(&self.buffer));
+        assert!(
+            self.buffer.is_empty(),
+            "came before the close: {}",
+            String::from_utf8_lossy(&self.buffer)
+        );
     }
 
     async fn need_head(&mut self) {
@@ -336,7 +342,9 @@ impl Raw {
     async fn more(&mut self) -> More {
         let before = self.decoded.len();
         loop {
-            let Some(body) = &mut self.body else { return More::Ended { complete: true } };
+            let Some(body) = &mut self.body else {
+                return More::Ended { complete: true };
+            };
             match body.take(&mut self.buffer, &mut self.decoded) {
                 Err(fault) => panic!("malformed response body: {fault}"),
                 Ok(true) if self.decoded.len() == before => return More::Ended { complete: true },
@@ -374,3 +382,6 @@ impl Raw {
         panic!("waited {PATIENCE:?} in vain for {what}; {}", self.seen())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,8 @@ mod wire;
 
 pub mod audit;
 pub mod client;
+pub mod litellm;
+pub mod sdk;
 pub mod sidecar;
 pub mod upstream;
 

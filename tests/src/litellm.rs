@@ -3,7 +3,7 @@
 //! [`LiteLlm::shared`] starts one per test process, on a port that the kernel picks, with the models of
 //! `tests/python/litellm.yaml`: mocks that answer by themselves, and `provider-*` models that call
 //! `tests/python/provider.py`, which writes down what reached it. Both end with the test process, however it ends:
-//! each runs on a [`Leash`].
+//! each runs on a leash (`tests/python/leash.py`).
 
 use std::{
     fmt::Write as _,
@@ -217,10 +217,12 @@ impl Leash {
         command: impl FnOnce(&Path) -> Command,
         marker: &str,
     ) -> Result<(Self, u16), String> {
+        // First of all, since it panics when the environment is missing, and nothing may be left behind.
+        let interpreter = python();
         let directory = scratch_directory().map_err(|e| format!("cannot make a scratch directory: {e}"))?;
         let command = command(&directory);
-        let mut leash =
-            Self::hold(&command, directory).map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let mut leash = Self::hold(interpreter, &command, directory)
+            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let mut port = None;
         let mut ended = None;
         poll(START_LIMIT, async || {
@@ -242,11 +244,11 @@ impl Leash {
         }
     }
 
-    fn hold(command: &Command, directory: PathBuf) -> io::Result<Self> {
+    fn hold(interpreter: PathBuf, command: &Command, directory: PathBuf) -> io::Result<Self> {
         let file = directory.join("log");
         let output = fs::File::create(&file)?;
         let log = fs::File::open(&file)?;
-        let mut holder = Command::new(python());
+        let mut holder = Command::new(interpreter);
         holder
             .args(["-I", "-S"])
             .arg(python_file("leash.py"))

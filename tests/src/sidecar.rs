@@ -87,7 +87,13 @@ impl Sidecar {
     }
 
     /// One request on a connection of its own.
-    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Payload,
+    ) -> Answer {
         self.connect().await.request(method, path, headers, body).await
     }
 
@@ -104,7 +110,8 @@ impl Sidecar {
     /// Sends a `POST` of JSON and leaves the answer to be read, head and events, from the connection.
     pub async fn stream(&self, path: &str, body: impl Payload) -> Raw {
         let mut raw = self.connect().await;
-        raw.send_request("POST", path, &[("content-type", "application/json")], body).await;
+        raw.send_request("POST", path, &[("content-type", "application/json")], body)
+            .await;
         raw
     }
 
@@ -134,7 +141,8 @@ impl Sidecar {
     pub async fn stop(&self) -> i32 {
         self.sigterm();
         let exit = self.wait().await;
-        exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {}", exit.signal, self.stderr()))
+        exit.code
+            .unwrap_or_else(|| panic!("ended by signal {:?}: {}", exit.signal, self.stderr()))
     }
 
     /// Everything on stdout so far.
@@ -189,7 +197,10 @@ impl Drop for Sidecar {
         let mut faults = Vec::new();
         if self.process.is_running() {
             inspect::process(self.pid, &self.key, &mut faults);
+            // A fault by now, but no reason to leave them behind.
+            let children = inspect::children(self.pid);
             self.process.signal(self.pid, Signal::SIGKILL);
+            inspect::kill(&children);
         }
         self.process.end(&mut faults);
         inspect::text("stdout", self.stdout().as_bytes(), &self.key, &mut faults);
@@ -201,3 +212,6 @@ impl Drop for Sidecar {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use crate::wire::find;
-
 /// Adds a fault for each place of `/proc` that shows the key, and for each child of the process.
 pub(super) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
     for name in ["cmdline", "environ"] {
@@ -20,20 +18,29 @@ pub(super) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
 
 /// Adds a fault if the bytes contain the key. Keys under eight bytes are no canaries and stand anywhere.
 pub(super) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String>) {
-    if key.len() >= 8 && find(bytes, key.as_bytes()).is_some() {
-        faults.push(format!("the upstream key stands in {place}: {}", String::from_utf8_lossy(bytes)));
+    let shown = String::from_utf8_lossy(bytes);
+    if key.len() >= 8 && shown.contains(key) {
+        let around: Vec<&str> = shown.lines().filter(|line| line.contains(key)).take(3).collect();
+        faults.push(format!("the upstream key stands in {place}: {around:?}"));
     }
 }
 
 /// Adds a fault for each regular file at or under `path` that contains the key.
 pub(super) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
-    let Ok(meta) = fs::symlink_metadata(path) else { return };
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return;
+    };
     if meta.is_dir() {
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
             files(&entry.path(), key, faults);
         }
-    } else if meta.is_file() && !path.extension().is_some_and(|extension| extension == "key") {
-        text(&path.display().to_string(), &fs::read(path).unwrap_or_default(), key, faults);
+    } else if meta.is_file() && path.extension().is_none_or(|extension| extension != "key") {
+        text(
+            &path.display().to_string(),
+            &fs::read(path).unwrap_or_default(),
+            key,
+            faults,
+        );
     }
 }
 
@@ -42,6 +49,16 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("there is a /proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|other| parent(*other) == Some(pid)).collect()
+}
+
+/// Kills processes that have just been seen.
+pub(super) fn kill(pids: &[i32]) {
+    for pid in pids {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(*pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+    }
 }
 
 /// The parent of a process.
@@ -59,9 +76,13 @@ pub(super) fn status_kib(pid: i32, field: &str) -> u64 {
 }
 
 pub(super) fn fds(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is running, and we are root").count()
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("the process is running, and we are root")
+        .count()
 }
 
 pub(super) fn threads(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/task")).expect("the process is running").count()
+    fs::read_dir(format!("/proc/{pid}/task"))
+        .expect("the process is running")
+        .count()
 }

@@ -3,14 +3,15 @@
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
+use super::inspect;
 use crate::board::Board;
 
 /// How a process ended: by an exit code or by a signal.
@@ -34,21 +35,23 @@ struct Captured {
 
 impl Output {
     /// Reads a stream to its end on a thread: that works while the test's one thread is busy.
-    fn capture(mut stream: impl Read + Send + 'static) -> (Self, JoinHandle<()>) {
+    fn capture(mut stream: impl Read + Send + 'static, alive: Sender<()>) -> Self {
         let output = Self(Arc::new(Board::new(Captured::default())));
         let board = output.0.clone();
-        let thread = std::thread::spawn(move || {
+        std::thread::spawn(move || {
+            let _alive = alive;
             let mut buffer = [0; 8192];
             while let Ok(count @ 1..) = stream.read(&mut buffer) {
                 board.update(|captured| captured.bytes.extend_from_slice(&buffer[..count]));
             }
             board.update(|captured| captured.ended = true);
         });
-        (output, thread)
+        output
     }
 
     pub(super) fn text(&self) -> String {
-        self.0.look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
+        self.0
+            .look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
     }
 
     /// The first line, or None when the stream ended without one.
@@ -73,7 +76,9 @@ impl Output {
     }
 
     async fn ended(&self) {
-        self.0.until("the end of the output", |captured| captured.ended.then_some(())).await;
+        self.0
+            .until("the end of the output", |captured| captured.ended.then_some(()))
+            .await;
     }
 }
 
@@ -85,23 +90,36 @@ pub(super) struct Process {
     pub(super) stderr: Output,
     /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
     exit: Arc<Board<Option<Exit>>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Hangs up when the threads that watch the child have all ended.
+    watching: Mutex<Receiver<()>>,
 }
 
 impl Process {
     /// Starts the command, writes `stdin` to it and closes that.
     pub(super) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         let mut input = child.stdin.take().expect("stdin is piped");
-        let (stdout, reads_stdout) = Output::capture(child.stdout.take().expect("stdout is piped"));
-        let (stderr, reads_stderr) = Output::capture(child.stderr.take().expect("stderr is piped"));
-        // A child that refuses its arguments never reads its key.
-        let writes = std::thread::spawn(move || drop(input.write_all(&stdin)));
+        let (alive, watching) = channel();
+        let stdout = Output::capture(child.stdout.take().expect("stdout is piped"), alive.clone());
+        let stderr = Output::capture(child.stderr.take().expect("stderr is piped"), alive.clone());
         let exit = Arc::new(Board::new(None));
-        let reaps = reap(child, pid, exit.clone());
-        Self { pid, stdout, stderr, exit, threads: vec![reaps, reads_stdout, reads_stderr, writes] }
+        reap(child, pid, exit.clone(), alive);
+        // A child that refuses its arguments never reads its key: then this ends by a broken pipe.
+        std::thread::spawn(move || drop(input.write_all(&stdin)));
+        Self {
+            pid,
+            stdout,
+            stderr,
+            exit,
+            watching: Mutex::new(watching),
+        }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -111,7 +129,8 @@ impl Process {
     /// Signals the child, or `pid`, a descendant of it; nothing once the child has been reaped.
     pub(super) fn signal(&self, pid: i32, signal: Signal) {
         self.exit.look(|exit| {
-            if exit.is_none() {
+            let ours = pid == self.pid || inspect::parent(pid) == Some(self.pid);
+            if exit.is_none() && ours {
                 // An error means that it has just ended.
                 let _ = nix::sys::signal::kill(Pid::from_raw(pid), signal);
             }
@@ -129,17 +148,13 @@ impl Process {
     /// Kills and reaps whatever is left, and reads its output to the end, without a runtime.
     pub(super) fn end(&mut self, faults: &mut Vec<String>) {
         self.signal(self.pid, Signal::SIGKILL);
-        let until = Instant::now() + Duration::from_secs(5);
-        for thread in self.threads.drain(..) {
-            // Normally at once: the child is dead. A grandchild could keep the pipes open.
-            while !thread.is_finished() && Instant::now() < until {
-                std::thread::park_timeout(Duration::from_millis(1));
-            }
-            if thread.is_finished() {
-                let _ = thread.join();
-            } else {
-                faults.push(format!("something still holds the output of process {}", self.pid));
-            }
+        let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // At once, since the child is dead, unless a grandchild keeps the pipes open.
+        if watching.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
+            faults.push(format!(
+                "something still holds the output of process {}",
+                self.pid
+            ));
         }
     }
 }
@@ -152,13 +167,17 @@ impl Drop for Process {
 
 /// Waits for the child on a thread. It becomes a zombie first and is reaped under the lock, so that
 /// nobody can signal a pid that the kernel has given away.
-fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>) -> JoinHandle<()> {
+fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>, alive: Sender<()>) {
     std::thread::spawn(move || {
+        let _alive = alive;
         let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(Pid::from_raw(pid)), dead) == Err(nix::errno::Errno::EINTR) {}
         exit.update(|exit| {
             let status = child.wait().expect("our own child can be waited for");
-            *exit = Some(Exit { code: status.code(), signal: status.signal() });
+            *exit = Some(Exit {
+                code: status.code(),
+                signal: status.signal(),
+            });
         });
-    })
+    });
 }

@@ -10,8 +10,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use super::script::Step;
-use super::{Choose, Hook, Received};
+use super::{Choose, Hook, Received, Step};
 use crate::board::Board;
 use crate::wire::{Body, take_head};
 
@@ -118,7 +117,9 @@ async fn read(
             }
         };
         let parts: Vec<&str> = head.first.split(' ').collect();
-        let [method, target, "HTTP/1.1"] = parts[..] else { return Err(format!("request line {:?}", head.first)) };
+        let [method, target, "HTTP/1.1"] = parts[..] else {
+            return Err(format!("request line {:?}", head.first));
+        };
         let (method, target) = (method.to_owned(), target.to_owned());
         let mut framing = Body::of_request(&head.headers)?;
         let mut body = Vec::new();
@@ -127,8 +128,17 @@ async fn read(
                 return Ok(());
             }
         }
-        let received = Received { connection, method, target, headers: head.headers, head: head.raw, body };
-        serving.board.update(|state| state.requests.push(received.clone()));
+        let received = Received {
+            connection,
+            method,
+            target,
+            headers: head.headers,
+            head: head.raw,
+            body,
+        };
+        serving
+            .board
+            .update(|state| state.requests.push(received.clone()));
         if requests.send(received).is_err() {
             return Ok(());
         }

@@ -1,230 +1,12 @@
-//! What the upstream does with one request: a list of steps, shaped by what was received.
+//! What the upstream does with one request, shaped by what was received.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
 
-use super::Received;
-use crate::board::Board;
-
-/// A gate in a script: the upstream stands before it until the test opens it.
-#[derive(Clone)]
-pub struct Gate {
-    passes: Arc<Semaphore>,
-    arrivals: Arc<Board<usize>>,
-}
-
-impl Gate {
-    /// A closed gate.
-    pub fn new() -> Self {
-        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(Board::new(0)) }
-    }
-
-    /// Opens it for good.
-    pub fn open(&self) {
-        self.passes.close();
-    }
-
-    /// Lets one script through, now or when it arrives.
-    pub fn step(&self) {
-        self.passes.add_permits(1);
-    }
-
-    /// Waits until scripts have arrived at it `count` times in all.
-    pub async fn reached(&self, count: usize) {
-        self.arrivals.until("the upstream to stand at a gate", |seen| (*seen >= count).then_some(())).await;
-    }
-
-    pub(super) async fn pass(&self) {
-        self.arrivals.update(|seen| *seen += 1);
-        // A closed semaphore is an open gate.
-        if let Ok(permit) = self.passes.acquire().await {
-            permit.forget();
-        }
-    }
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for Gate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.passes.is_closed() { "Gate(open)" } else { "Gate(closed)" })
-    }
-}
-
-/// One thing that the upstream does.
-#[derive(Debug, Clone)]
-pub enum Step {
-    /// Writes the bytes at once.
-    Send(Bytes),
-    /// Writes the bytes one by one.
-    Trickle(Bytes),
-    /// Waits at the gate.
-    Hold(Gate),
-    /// Writes so many copies, as fast as the reader takes them.
-    Flood(Bytes, usize),
-    /// Sends FIN, then waits for the other side to close.
-    Close,
-    /// Sends RST (TCP; a unix socket is just closed).
-    Reset,
-    /// Does nothing until the other side closes.
-    Never,
-}
-
-/// How the end of a body is told.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Framing {
-    /// The body's steps are written as they are.
-    Bare,
-    Length(usize),
-    Chunked,
-    /// With extensions and trailers.
-    OddChunked,
-    UntilClose,
-}
-
-/// An answer before it becomes bytes.
-#[derive(Debug, Clone)]
-pub(super) struct Shape {
-    pub(super) preface: Vec<u8>,
-    /// None: the steps are all there is.
-    pub(super) status: Option<u16>,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) cut_head: Option<usize>,
-    pub(super) trickle_head: bool,
-    pub(super) framing: Framing,
-    pub(super) body: Vec<Step>,
-}
-
-impl Shape {
-    pub(super) fn raw(steps: Vec<Step>) -> Self {
-        Self {
-            preface: Vec::new(),
-            status: None,
-            headers: Vec::new(),
-            cut_head: None,
-            trickle_head: false,
-            framing: Framing::Bare,
-            body: steps,
-        }
-    }
-
-    pub(super) fn unary(status: u16, content_type: &str, body: Vec<u8>) -> Self {
-        let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        let framing = Framing::Length(body.len());
-        Self { status: Some(status), headers, framing, body: vec![Step::Send(body.into())], ..Self::raw(Vec::new()) }
-    }
-
-    pub(super) fn chunked(content_type: &str, parts: impl IntoIterator<Item = Bytes>) -> Self {
-        let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        let body = parts.into_iter().map(Step::Send).collect();
-        Self { status: Some(200), headers, framing: Framing::Chunked, body, ..Self::raw(Vec::new()) }
-    }
-
-    /// The place after `count` writes of the body and the gates that stand right behind them.
-    pub(super) fn after(&self, count: usize) -> usize {
-        let mut left = count;
-        for (at, step) in self.body.iter().enumerate() {
-            match step {
-                Step::Hold(_) => {}
-                _ if left == 0 => return at,
-                _ => left -= 1,
-            }
-        }
-        self.body.len()
-    }
-
-    /// Nothing after `count` writes but `end`.
-    pub(super) fn end_after(&mut self, count: usize, end: Step) {
-        let at = self.after(count);
-        self.body.truncate(at);
-        self.body.push(end);
-    }
-
-    pub(super) fn render(self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let head = self.head();
-        match (self.trickle_head, self.cut_head) {
-            _ if head.is_empty() => {}
-            (_, Some(cut)) => {
-                steps.extend([Step::Send(head.slice(..cut.min(head.len()))), Step::Close]);
-                return steps;
-            }
-            (true, None) => steps.push(Step::Trickle(head)),
-            (false, None) => steps.push(Step::Send(head)),
-        }
-        let ends = |step: &Step| matches!(step, Step::Close | Step::Reset | Step::Never);
-        let cut = self.body.iter().any(ends);
-        let framing = self.framing;
-        steps.extend(self.body.into_iter().map(|step| match step {
-            Step::Send(bytes) => Step::Send(framed(&bytes, framing)),
-            Step::Flood(bytes, count) => Step::Flood(framed(&bytes, framing), count),
-            other => other,
-        }));
-        match framing {
-            _ if cut => {}
-            Framing::Chunked => steps.push(Step::Send(Bytes::from_static(b"0\r\n\r\n"))),
-            Framing::OddChunked => {
-                steps.push(Step::Send(Bytes::from_static(b"000;last\r\nx-trailer: leaked\r\nx-two: 2\r\n\r\n")));
-            }
-            Framing::UntilClose => steps.push(Step::Close),
-            Framing::Bare | Framing::Length(_) => {}
-        }
-        steps
-    }
-
-    fn head(&self) -> Bytes {
-        let mut head = self.preface.clone();
-        if let Some(status) = self.status {
-            head.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", phrase(status)).as_bytes());
-            let framing = match self.framing {
-                Framing::Length(length) => Some(("content-length".to_owned(), length.to_string())),
-                Framing::Chunked | Framing::OddChunked => {
-                    Some(("transfer-encoding".to_owned(), "chunked".to_owned()))
-                }
-                Framing::Bare | Framing::UntilClose => None,
-            };
-            for (name, value) in self.headers.iter().chain(&framing) {
-                head.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-            }
-            head.extend_from_slice(b"\r\n");
-        }
-        head.into()
-    }
-}
-
-fn framed(bytes: &Bytes, framing: Framing) -> Bytes {
-    let extension = match framing {
-        Framing::Chunked => "",
-        Framing::OddChunked => ";ext=\"a b\";flag",
-        Framing::Bare | Framing::Length(_) | Framing::UntilClose => return bytes.clone(),
-    };
-    let mut chunk = format!("{:X}{extension}\r\n", bytes.len()).into_bytes();
-    chunk.extend_from_slice(bytes);
-    chunk.extend_from_slice(b"\r\n");
-    chunk.into()
-}
-
-fn phrase(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        307 => "Temporary Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        _ => "Whatever",
-    }
-}
+use super::shape::{Framing, Shape};
+use super::{Gate, Received, Step};
 
 /// What the upstream does with one request.
 ///
@@ -297,7 +79,10 @@ impl Script {
         let gate = gate.clone();
         self.edit(move |shape| {
             let body = std::mem::take(&mut shape.body);
-            shape.body = body.into_iter().flat_map(|step| [Step::Hold(gate.clone()), step]).collect();
+            shape.body = body
+                .into_iter()
+                .flat_map(|step| [Step::Hold(gate.clone()), step])
+                .collect();
         })
     }
 
@@ -350,7 +135,9 @@ impl Script {
     /// So many headers of so many bytes each, `x-huge-0` and on.
     pub fn huge_headers(self, count: usize, size: usize) -> Self {
         self.edit(move |shape| {
-            shape.headers.extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));
+            shape
+                .headers
+                .extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));
         })
     }
 
@@ -382,7 +169,9 @@ impl Script {
     /// An interim response (100, 102, 103) before the answer.
     pub fn after_interim(self, status: u16) -> Self {
         self.edit(move |shape| {
-            shape.preface.extend_from_slice(format!("HTTP/1.1 {status} Interim\r\nx-interim: 1\r\n\r\n").as_bytes());
+            shape
+                .preface
+                .extend_from_slice(format!("HTTP/1.1 {status} Interim\r\nx-interim: 1\r\n\r\n").as_bytes());
         })
     }
 
@@ -400,7 +189,9 @@ impl Script {
             let mut steps: Vec<Step> = Vec::new();
             for step in self.shape(request).render() {
                 match (steps.last_mut(), step) {
-                    (Some(Step::Send(before)), Step::Send(bytes)) => *before = [&before[..], &bytes].concat().into(),
+                    (Some(Step::Send(before)), Step::Send(bytes)) => {
+                        *before = [&before[..], &bytes].concat().into()
+                    }
                     (_, step) => steps.push(step),
                 }
             }
@@ -417,7 +208,10 @@ impl fmt::Debug for Script {
 
 fn pieces(step: Step, size: usize) -> Vec<Step> {
     match step {
-        Step::Send(bytes) => bytes.chunks(size).map(|piece| Step::Send(Bytes::copy_from_slice(piece))).collect(),
+        Step::Send(bytes) => bytes
+            .chunks(size)
+            .map(|piece| Step::Send(Bytes::copy_from_slice(piece)))
+            .collect(),
         other => vec![other],
     }
 }

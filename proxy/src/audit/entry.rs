@@ -1,0 +1,102 @@
+//! One call's place in the log: an intent is followed by one outcome, however the call ends.
+
+use std::sync::Arc;
+
+use sluice_contract::Usd;
+use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
+
+use super::{Ack, Journal};
+
+/// What an intent says.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs, reason = "the members of the record")]
+pub struct Planned {
+    pub call_id: String,
+    pub method: String,
+    pub model: Option<String>,
+    pub path: String,
+    pub peer: Peer,
+    pub req_bytes: u64,
+    pub reserved_usd: Option<String>,
+    pub stream: bool,
+    pub stripped: Vec<String>,
+}
+
+/// What an outcome says.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the members of the record")]
+pub struct Ended {
+    pub result: CallResult,
+    pub end: End,
+    pub status: Option<u16>,
+    pub drained: Option<bool>,
+    pub litellm_call_id: Option<String>,
+    pub response_id: Option<String>,
+    pub model_served: Option<String>,
+    pub usage: Option<Usage>,
+    pub cost: Option<Usd>,
+    pub cost_source: CostSource,
+    pub null_reason: Option<NullReason>,
+    pub resp_bytes: u64,
+    pub timing: Timing,
+}
+
+impl Ended {
+    /// The client left, or was cut, before anything went upstream.
+    #[must_use]
+    pub fn not_sent(result: CallResult, end: End) -> Self {
+        Self {
+            result,
+            end,
+            status: None,
+            drained: None,
+            litellm_call_id: None,
+            response_id: None,
+            model_served: None,
+            usage: None,
+            cost: None,
+            cost_source: CostSource::None,
+            null_reason: Some(NullReason::NotSent),
+            resp_bytes: 0,
+            timing: Timing::default(),
+        }
+    }
+
+    /// Null here is no open question.
+    pub(super) fn costs_nothing(&self) -> bool {
+        matches!(self.null_reason, Some(NullReason::NotSent | NullReason::NotBilled))
+    }
+}
+
+/// An intent without its outcome. Closing it consumes it; dropping it closes it as never sent.
+#[derive(Debug)]
+pub struct Entry {
+    journal: Arc<Journal>,
+    call: u64,
+    /// Taken by the outcome.
+    call_id: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: String) -> Self {
+        Self { journal, call, call_id: Some(call_id) }
+    }
+
+    /// Writes the outcome.
+    pub fn close(mut self, ended: Ended) -> Ack {
+        self.write(ended)
+    }
+
+    fn write(&mut self, ended: Ended) -> Ack {
+        match self.call_id.take() {
+            Some(call_id) => self.journal.outcome(self.call, call_id, ended),
+            None => Ack::Known(Ok(())),
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let _ = self.write(Ended::not_sent(CallResult::ClientAbort, End::CutByClient));
+    }
+}

@@ -1,0 +1,361 @@
+//! The life of one call. This file is the order of its steps, and nothing else.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use sluice_contract::Usd;
+use sluice_contract::record::{CallResult, End, Peer};
+
+use crate::audit::{Entry, Planned, Poisoned};
+use crate::body::Reading;
+use crate::call::{Call, Clock};
+use crate::caps::{Ask, Reservation};
+use crate::carried::Carried;
+use crate::headers;
+use crate::intake::{self, Text};
+use crate::models;
+use crate::policy::{Admitted, Policy, Route, Wire};
+use crate::prices::{ASSUMED_OUTPUT, Price};
+use crate::refusal::{Reason, Refusal};
+use crate::run::Run;
+use crate::tap::{AnswerCut, Tap};
+use crate::upstream::{Broken, Outgoing};
+use crate::usage::Seen;
+use crate::wire::Busy;
+
+/// Bytes to a token, where only bytes are known: fewer than in any language that models are billed in.
+const BYTES_PER_TOKEN: u64 = 3;
+/// What an image or a document costs, where only its bytes are known.
+const TOKENS_PER_MEDIUM: u64 = 2048;
+
+static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
+static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// What the client gets.
+#[derive(Debug)]
+pub struct Answer {
+    content: Content,
+    /// Until it is given or dropped, the client's line is busy.
+    _busy: Busy,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Ours.
+    Whole(Option<Bytes>),
+    /// The upstream's.
+    Tapped(Box<Tap>),
+}
+
+/// Why there is no answer of the upstream's.
+enum Denied {
+    /// The request was not forwarded, and the log has to say so.
+    Refused(Refusal),
+    /// It was, and its outcome is written.
+    Failed(Refusal),
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Poisoned> for Denied {
+    fn from(_: Poisoned) -> Self {
+        // There is no log to say it in.
+        Self::Failed(Refusal::new(Reason::AuditUnavailable, "the audit log cannot be written, so no call may be made; the operator has to act"))
+    }
+}
+
+/// Answers one request, whatever it is.
+pub async fn exchange(run: Arc<Run>, peer: Peer, request: Request<Incoming>, busy: Busy) -> Result<Response<Answer>, Infallible> {
+    let (head, body) = request.into_parts();
+    let (response, content) = match answer(&run, peer, &head, body).await {
+        Ok(answer) => answer,
+        Err(denied) => refuse(&run, &head, denied).await,
+    };
+    Ok(Response::from_parts(response, Answer { content, _busy: busy }))
+}
+
+type Given = (http::response::Parts, Content);
+
+async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+    admit_peer(run, peer)?;
+    match run.policy.admit(&head.method, &head.uri)? {
+        Admitted::Health => Ok(health(run)),
+        Admitted::Relay(resource) => relay(run, resource, head, body).await,
+        Admitted::Call(route) => call(run, peer, route, head, body).await,
+    }
+}
+
+/// One call, from its head to the head of its answer; the tap sees to the rest.
+async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+    let mut clock = Clock::start();
+    admit_head(run, head)?;
+    let (mut reading, text) = read(run, route, body).await?;
+    clock.waited(clock.began());
+    let price = price(run, &reading);
+    let reservation = run.caps.reserve(ask(&reading, &text, price, route.wire), clock.began())?;
+
+    let call_id = uuid::Uuid::new_v4().to_string();
+    run.injector.stripped(&head.headers, &mut reading.stripped);
+    let entry = intend(run, peer, route, &mut reading, &text, &call_id, &reservation, &mut clock).await?;
+    let mut call = Call::new(entry, reservation, price, route.wire, clock);
+
+    let request = outbound(run, route, head, &call_id, &mut reading, text);
+    let flight = match run.upstream.send(request).await {
+        Ok(flight) => flight,
+        Err(broken) => {
+            call.end(&Seen::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
+            return Err(Denied::Failed(lost(broken)));
+        }
+    };
+    call.is_being_sent();
+    let mut carried = Carried::new(Arc::clone(run), call, flight, reading.hide_usage);
+
+    let upstream = match carried.head().await {
+        Ok(upstream) => upstream,
+        Err(broken) => {
+            carried.broke(broken).await?;
+            return Err(Denied::Failed(lost(broken)));
+        }
+    };
+    if let Some(refusal) = reject(&upstream) {
+        carried.rejected().await?;
+        return Err(Denied::Failed(refusal));
+    }
+    let screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
+    if route.wire == Wire::Models && upstream.status.is_success() && !run.body.models.is_empty() {
+        return filtered_models(run, carried, upstream.status, screened).await;
+    }
+    let length = upstream.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    Ok(given(upstream.status, screened, Content::Tapped(Box::new(Tap::new(carried, length)))))
+}
+
+fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
+    if run.peer_uids.is_empty() || run.peer_uids.contains(&peer.uid) {
+        return Ok(());
+    }
+    Err(Refusal::new(Reason::PeerNotAllowed, format!("user {} may not use this socket", peer.uid)))
+}
+
+/// What no call may have in its head, whatever its route.
+fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
+    if run.ending.is_draining() {
+        return Err(Refusal::new(Reason::Draining, "the run is ending; no new calls"));
+    }
+    if run.journal.is_poisoned() {
+        return Err(Refusal::new(Reason::AuditUnavailable, "the audit log cannot be written, so no call may be made; the operator has to act"));
+    }
+    if head.headers.contains_key(header::UPGRADE) {
+        return Err(Refusal::new(Reason::UpgradeNotAllowed, "only plain HTTP is carried here; leave out the Upgrade header"));
+    }
+    let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if head.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded) {
+        return Err(Refusal::new(Reason::EncodingNotAllowed, "send the body as it is, without Content-Encoding"));
+    }
+    Ok(())
+}
+
+async fn read(run: &Run, route: &Route, body: Incoming) -> Result<(Reading, Text), Refusal> {
+    if route.method == http::Method::GET {
+        let text = intake::collect(body, &run.bounds, |_| Err(Refusal::new(Reason::BadRequest, "a GET has no body here"))).await?;
+        return Ok((Reading::default(), text));
+    }
+    intake::read(body, route.wire, &run.body, &run.bounds).await
+}
+
+fn price(run: &Run, reading: &Reading) -> Option<Price> {
+    Some(run.prices.as_ref()?.of(reading.model.as_deref()?))
+}
+
+/// What the call may use at most, as far as that can be told before it is made.
+fn ask(reading: &Reading, text: &Text, price: Option<Price>, wire: Wire) -> Ask {
+    if !wire.is_billed() {
+        return Ask { declared: true, ..Ask::default() };
+    }
+    let input = (text.len() - reading.media_bytes) / BYTES_PER_TOKEN + reading.media * TOKENS_PER_MEDIUM;
+    let has_output = wire != Wire::Embeddings;
+    let each = reading.max_output.or_else(|| price.and_then(|price| price.max_output)).unwrap_or(ASSUMED_OUTPUT);
+    let output = if has_output { each.saturating_mul(reading.choices) } else { 0 };
+    Ask {
+        tokens: input.saturating_add(output),
+        nanos: price.map_or(0, |price| price.cost(input, output)),
+        declared: reading.max_output.is_some() || !has_output,
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "each is one fact of the intent")]
+async fn intend(
+    run: &Run,
+    peer: Peer,
+    route: &Route,
+    reading: &mut Reading,
+    text: &Text,
+    call_id: &str,
+    reservation: &Reservation,
+    clock: &mut Clock,
+) -> Result<Entry, Poisoned> {
+    let asked = Instant::now();
+    let (entry, durable) = run.journal.intent(Planned {
+        call_id: call_id.to_owned(),
+        method: route.method.to_string(),
+        model: reading.model.clone(),
+        path: route.path.to_owned(),
+        peer,
+        req_bytes: text.len(),
+        reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
+        stream: reading.stream,
+        stripped: std::mem::take(&mut reading.stripped),
+    })?;
+    durable.await?;
+    clock.waited(asked);
+    Ok(entry)
+}
+
+fn outbound(run: &Run, route: &Route, head: &Parts, call_id: &str, reading: &mut Reading, text: Text) -> Request<Outgoing> {
+    let is_post = route.method == http::Method::POST;
+    let body = if is_post { text.edited(std::mem::take(&mut reading.edit)) } else { Outgoing::empty() };
+    let mut request = Request::new(body);
+    *request.method_mut() = route.method.clone();
+    *request.uri_mut() = run.address.target(route.path);
+    *request.headers_mut() = run.injector.outbound(&head.headers, call_id, is_post);
+    request
+}
+
+/// Answers that no sandbox may see: they leak the key, or lead elsewhere, or cannot be read.
+fn reject(upstream: &http::response::Parts) -> Option<Refusal> {
+    match upstream.status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            return Some(Refusal::new(Reason::UpstreamAuth, "the upstream refused the sidecar's key; the operator has to give it another"));
+        }
+        status if status.is_redirection() || status.is_informational() => {
+            return Some(Refusal::new(Reason::UpstreamRedirect, "the upstream answered with a redirect, which is not followed; the operator has to correct --upstream"));
+        }
+        _ => {}
+    }
+    let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
+    let unreadable = upstream.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded);
+    unreadable.then(|| Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to"))
+}
+
+fn lost(broken: Broken) -> Refusal {
+    match broken {
+        Broken::Unreachable => Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1),
+        Broken::Closed | Broken::Cut => Refusal::new(Reason::UpstreamClosed, "the upstream closed the connection before it answered; the call may have been made"),
+        Broken::Timeout => Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made"),
+    }
+}
+
+async fn filtered_models(run: &Run, mut carried: Carried, status: StatusCode, screened: HeaderMap) -> Result<Given, Denied> {
+    let refusal = match carried.collect(models::MAX).await {
+        Ok(pieces) => match models::filter(&crate::filter::join(pieces), &run.body.models) {
+            Some(list) => {
+                carried.complete().await?;
+                let mut screened = screened;
+                screened.remove(header::CONTENT_LENGTH);
+                return Ok(given(status, screened, Content::Whole(Some(list))));
+            }
+            None => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models cannot be read"),
+        },
+        Err(None) => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models is too long"),
+        Err(Some(broken)) => {
+            carried.broke(broken).await?;
+            return Err(Denied::Failed(lost(broken)));
+        }
+    };
+    carried.rejected().await?;
+    Err(Denied::Failed(refusal))
+}
+
+async fn relay(run: &Run, resource: &'static str, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+    admit_head(run, head)?;
+    let Some(relay) = &run.relay else {
+        return Err(Refusal::new(Reason::RouteNotAllowed, "this run has no controller to relay to").into());
+    };
+    let path = run.policy.relay_path(resource);
+    let (status, headers, body) = relay.forward(&head.method, path, body, &run.bounds, run.key.expose()).await?;
+    Ok(given(status, headers, Content::Whole(Some(body))))
+}
+
+fn health(run: &Run) -> Given {
+    let (code, status) = if run.journal.is_poisoned() {
+        (StatusCode::SERVICE_UNAVAILABLE, Reason::AuditUnavailable.as_str())
+    } else if run.ending.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, Reason::Draining.as_str())
+    } else {
+        (StatusCode::OK, "ok")
+    };
+    let body = serde_json::json!({ "status": status, "runId": run.run_id.as_str() }).to_string();
+    given(code, json_type(), Content::Whole(Some(Bytes::from(body))))
+}
+
+async fn refuse(run: &Run, head: &Parts, denied: Denied) -> Given {
+    let refusal = match denied {
+        Denied::Failed(refusal) => refusal,
+        Denied::Refused(refusal) => {
+            let (reason, status) = (refusal.reason, refusal.reason.status().as_u16());
+            // A refusal that cannot be written is still a refusal.
+            let _ = run.journal.refused(head.method.as_str(), head.uri.path(), reason.as_str(), status).await;
+            refusal
+        }
+    };
+    tracing::debug!(reason = refusal.reason.as_str(), "refused");
+    let mut headers = json_type();
+    headers.insert(&REASON, HeaderValue::from_static(refusal.reason.as_str()));
+    if refusal.is_final() {
+        headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
+    }
+    if let Some(seconds) = refusal.retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    let body = refusal.body(Policy::dialect(head.uri.path()));
+    given(refusal.reason.status(), headers, Content::Whole(Some(Bytes::from(body))))
+}
+
+fn json_type() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}
+
+fn given(status: StatusCode, headers: HeaderMap, content: Content) -> Given {
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    (response.into_parts().0, content)
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = AnswerCut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+        match &mut self.content {
+            Content::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Tapped(tap) => Pin::new(&mut **tap).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole(whole) => whole.as_ref().is_none_or(Bytes::is_empty),
+            Content::Tapped(tap) => tap.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        match &self.content {
+            Content::Whole(whole) => http_body::SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Content::Tapped(_) => http_body::SizeHint::new(),
+        }
+    }
+}

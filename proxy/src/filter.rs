@@ -1,0 +1,217 @@
+//! What an answer goes through, piece by piece: the key is scrubbed, the usage read, the usage that only
+//! we asked for taken out, and the end held back.
+//!
+//! Pure. A piece goes on as the same memory that came, unless something in it has to change.
+
+use bytes::{Bytes, BytesMut};
+use memchr::{memchr2_iter, memmem};
+
+use crate::scrub::Scrub;
+use crate::usage::{Event, Observer, Seen, UsageIn};
+
+/// While usage is hidden, an event waits until it is whole; a larger one goes on as it is.
+const EVENT_MAX: usize = 64 * 1024;
+
+/// The state of one answer.
+#[derive(Debug)]
+pub struct Filter {
+    scrub: Scrub,
+    observer: Observer,
+    hide_usage: bool,
+    /// The beginning of an event, while usage is hidden.
+    partial: BytesMut,
+    events: Vec<Event>,
+}
+
+/// What became of a piece.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// May go on.
+    pub on: Vec<Bytes>,
+    /// From the event that ends the stream: waits for the outcome.
+    pub held: Vec<Bytes>,
+    /// The stream has ended for the client.
+    pub terminal: bool,
+    /// Some of it was output.
+    pub output: bool,
+}
+
+impl Filter {
+    /// For an answer that this observer reads.
+    #[must_use]
+    pub fn new(observer: Observer, hide_usage: bool) -> Self {
+        Self { scrub: Scrub::default(), observer, hide_usage, partial: BytesMut::new(), events: Vec::new() }
+    }
+
+    /// Takes a piece.
+    pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Passed) {
+        let piece = self.scrub.pass(key, piece);
+        if passed.terminal {
+            return push(&mut passed.held, piece);
+        }
+        self.events.clear();
+        self.observer.feed(&piece, &mut self.events);
+        passed.output |= self.events.iter().any(|event| event.output);
+        if self.hide_usage { self.pass_hiding(&piece, passed) } else { self.pass_whole(piece, passed) }
+    }
+
+    /// The answer has ended: gives what was held for want of more.
+    pub fn finish(&mut self, passed: &mut Passed) {
+        self.observer.finish();
+        let into = if passed.terminal { &mut passed.held } else { &mut passed.on };
+        push(into, self.partial.split().freeze());
+        push(into, self.scrub.finish());
+    }
+
+    /// What has been seen of the answer.
+    #[must_use]
+    pub fn seen(&self) -> &Seen {
+        self.observer.seen()
+    }
+
+    fn pass_whole(&mut self, mut piece: Bytes, passed: &mut Passed) {
+        if let Some(ends) = self.events.iter().position(|event| event.terminal) {
+            let from = ends.checked_sub(1).map_or(0, |before| self.events[before].end);
+            push(&mut passed.held, piece.split_off(from));
+            passed.terminal = true;
+        }
+        push(&mut passed.on, piece);
+    }
+
+    fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Passed) {
+        let (mut run, mut at) = (0, 0);
+        for event in &self.events {
+            if event.terminal || event.usage != UsageIn::None {
+                push(&mut passed.on, piece.slice(run..at));
+                run = event.end;
+            }
+            if event.terminal {
+                push(&mut passed.held, self.partial.split().freeze());
+                push(&mut passed.held, piece.slice(at..));
+                passed.terminal = true;
+                return;
+            }
+            match event.usage {
+                UsageIn::None => push(&mut passed.on, self.partial.split().freeze()),
+                UsageIn::Alone => self.partial.clear(),
+                UsageIn::Beside(from, to) => {
+                    self.partial.extend_from_slice(&piece[at..event.end]);
+                    push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
+                }
+            }
+            at = event.end;
+        }
+        push(&mut passed.on, piece.slice(run..at));
+        self.partial.extend_from_slice(&piece[at..]);
+        if self.partial.len() > EVENT_MAX {
+            self.hide_usage = false;
+            push(&mut passed.on, self.partial.split().freeze());
+        }
+    }
+}
+
+fn push(into: &mut Vec<Bytes>, piece: Bytes) {
+    if !piece.is_empty() {
+        into.push(piece);
+    }
+}
+
+/// The event without some bytes of its one data line.
+fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
+    let line_starts = std::iter::once(0).chain(memchr2_iter(b'\n', b'\r', event).map(|at| at + 1));
+    let data = line_starts.into_iter().find(|at| event[*at..].starts_with(b"data:")).map(|at| at + 5);
+    let Some(data) = data.map(|at| at + usize::from(event.get(at) == Some(&b' '))) else { return event.clone() };
+    let (from, to) = (data + from as usize, data + to as usize);
+    let mut out = BytesMut::with_capacity(event.len());
+    out.extend_from_slice(&event[..from]);
+    out.extend_from_slice(&event[to..]);
+    out.freeze()
+}
+
+/// One piece of many, so that a burst is one write.
+#[must_use]
+pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() == 1 {
+        return pieces.swap_remove(0);
+    }
+    let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    for piece in &pieces {
+        joined.extend_from_slice(piece);
+    }
+    joined.freeze()
+}
+
+/// Whether the text stands in the piece; for callers that hold whole answers.
+#[must_use]
+pub fn contains(piece: &[u8], text: &[u8]) -> bool {
+    memmem::find(piece, text).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Wire;
+
+    const KEY: &[u8] = b"sk-secret";
+
+    /// What goes on at once, what waits, for every size of piece.
+    fn passed(wire: Wire, hide: bool, answer: &str) -> (String, String) {
+        let text = |pieces: &[Bytes]| pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>();
+        let run = |size: usize| {
+            let mut filter = Filter::new(Observer::new(wire, true), hide);
+            let mut out = Passed::default();
+            for piece in answer.as_bytes().chunks(size) {
+                filter.pass(KEY, Bytes::copy_from_slice(piece), &mut out);
+            }
+            filter.finish(&mut out);
+            (text(&out.on), text(&out.held))
+        };
+        let whole = run(answer.len());
+        for size in 1..answer.len() {
+            let (on, held) = run(size);
+            assert_eq!(format!("{on}{held}"), format!("{}{}", whole.0, whole.1), "pieces of {size}");
+            assert_eq!(held.is_empty(), whole.1.is_empty(), "pieces of {size}");
+        }
+        whole
+    }
+
+    const CHAT: &str = "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+    const USAGE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
+    const DONE: &str = "data: [DONE]\n\n";
+
+    #[test]
+    fn usage_that_the_client_did_not_ask_for_is_gone_whole() {
+        assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        assert_eq!(passed(Wire::Chat, false, &format!("{CHAT}{USAGE}{DONE}")), (format!("{CHAT}{USAGE}"), DONE.to_owned()));
+        assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")), (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned()));
+    }
+
+    #[test]
+    fn usage_beside_output_is_cut_out_of_its_event() {
+        let both = "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
+        let left = "data: {\"choices\":[{\"text\":\"x\"}]}\r\n\r\n";
+        assert_eq!(passed(Wire::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
+    }
+
+    #[test]
+    fn the_end_of_every_stream_is_held() {
+        let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+        assert_eq!(passed(Wire::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
+        let completed = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
+        let (_, held) = passed(Wire::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
+        assert_eq!(held, format!("{completed}{DONE}"));
+    }
+
+    #[test]
+    fn comments_and_a_missing_end_pass() {
+        assert_eq!(passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"), (": ping\n\ndata: {\"a\":1}".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn an_event_too_large_to_wait_for_goes_on() {
+        let mut filter = Filter::new(Observer::new(Wire::Chat, true), true);
+        let mut out = Passed::default();
+        filter.pass(KEY, Bytes::from(format!("data: {{\"x\":\"{}", "y".repeat(EVENT_MAX))), &mut out);
+        assert_eq!(out.on.len(), 1);
+    }
+}

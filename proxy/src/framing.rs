@@ -1,0 +1,224 @@
+//! A second opinion on where a request ends.
+//!
+//! Pure. hyper decides by RFC 9112 and forgets what it overruled: two equal lengths become one, a length
+//! beside `Transfer-Encoding` is dropped. We forward neither, but a peer that sends them is confused or
+//! hostile, and is told so. This reads the same bytes on the side; it never decides what a request says.
+
+use memchr::memchr;
+
+/// The head can be read in two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ambiguous;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// Before the first byte of a head, or after blank lines that a parser skips.
+    Between,
+    Head,
+    /// So many bytes of a body with a length.
+    Body(u64),
+    ChunkSize,
+    /// So many bytes of a chunk, with the line break behind it.
+    Chunk(u64),
+    Trailers,
+    /// The framing is hyper's to judge; nothing more is read here.
+    Lost,
+}
+
+/// A line longer than this is cut; no framing header is.
+const LINE: usize = 96;
+
+/// Follows the requests of one connection.
+#[derive(Debug)]
+pub struct Framing {
+    at: At,
+    line: [u8; LINE],
+    len: usize,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Default for Framing {
+    fn default() -> Self {
+        Self { at: At::Between, line: [0; LINE], len: 0, length: None, chunked: false }
+    }
+}
+
+impl Framing {
+    /// Takes the bytes that were read.
+    ///
+    /// # Errors
+    /// [`Ambiguous`], at the end of the line that makes it so.
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Ambiguous> {
+        while !bytes.is_empty() {
+            match &mut self.at {
+                At::Lost => return Ok(()),
+                At::Body(left) | At::Chunk(left) => {
+                    let taken = (bytes.len() as u64).min(*left);
+                    *left -= taken;
+                    bytes = &bytes[taken as usize..];
+                    self.at = match self.at {
+                        At::Body(0) => At::Between,
+                        At::Chunk(0) => At::ChunkSize,
+                        at => at,
+                    };
+                }
+                At::Between | At::Head | At::ChunkSize | At::Trailers => {
+                    let Some(end) = memchr(b'\n', bytes) else {
+                        self.keep(bytes);
+                        if self.at == At::Between {
+                            self.at = At::Head;
+                        }
+                        return Ok(());
+                    };
+                    let (line, rest) = bytes.split_at(end);
+                    bytes = &rest[1..];
+                    self.end_line(line)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Some of a head has come, and not all of it.
+    #[must_use]
+    pub fn in_head(&self) -> bool {
+        self.at == At::Head
+    }
+
+    /// Between requests: an end of input here is no broken request.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        matches!(self.at, At::Between | At::Lost)
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        let room = (LINE - self.len).min(bytes.len());
+        self.line[self.len..self.len + room].copy_from_slice(&bytes[..room]);
+        self.len += room;
+    }
+
+    fn end_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        if self.len == 0 {
+            return self.whole_line(line);
+        }
+        self.keep(line);
+        let (kept, len) = (self.line, std::mem::take(&mut self.len));
+        self.whole_line(&kept[..len])
+    }
+
+    fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        match self.at {
+            At::Between if line.is_empty() => {}
+            At::Between => self.at = At::Head,
+            At::Head if line.is_empty() => {
+                self.at = match (self.chunked, self.length.take()) {
+                    (true, _) => At::ChunkSize,
+                    (false, Some(length)) if length > 0 => At::Body(length),
+                    (false, _) => At::Between,
+                };
+                self.chunked = false;
+            }
+            At::Head => self.header(line)?,
+            At::ChunkSize => self.at = chunk(line),
+            At::Trailers if line.is_empty() => self.at = At::Between,
+            At::Trailers | At::Body(_) | At::Chunk(_) | At::Lost => {}
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        let Some(colon) = memchr(b':', line) else { return Ok(()) };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = decimal(value).ok_or(Ambiguous)?;
+            if self.chunked || self.length.replace(length).is_some() {
+                return Err(Ambiguous);
+            }
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.chunked || self.length.is_some() || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Ambiguous);
+            }
+            self.chunked = true;
+        }
+        Ok(())
+    }
+}
+
+/// Digits and nothing else: `+5`, `5, 5` and `0x5` are read differently by different programs.
+fn decimal(value: &[u8]) -> Option<u64> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    if digits { std::str::from_utf8(value).ok()?.parse().ok() } else { None }
+}
+
+fn chunk(line: &[u8]) -> At {
+    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    let size = std::str::from_utf8(&line[..digits]).ok().and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    match size {
+        Some(0) => At::Trailers,
+        Some(size) if size < u64::MAX - 2 => At::Chunk(size + 2),
+        _ => At::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<bool, Ambiguous> {
+        let run = |size: usize| {
+            let mut framing = Framing::default();
+            text.as_bytes().chunks(size).try_for_each(|piece| framing.feed(piece)).map(|()| framing.is_between())
+        };
+        let whole = run(text.len().max(1));
+        for size in 1..text.len() {
+            assert_eq!(run(size), whole, "{text:?} in pieces of {size}");
+        }
+        whole
+    }
+
+    #[test]
+    fn plain_requests_are_followed_to_their_end() {
+        for (text, ended) in [
+            ("GET /health HTTP/1.1\r\nhost: x\r\n\r\n", true),
+            ("\r\nGET / HTTP/1.1\n\n", true),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", true),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhell", false),
+            ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n", true),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nt: 1\r\n\r\n", true),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", false),
+            ("GET / HTTP/1.1\r\nhost", false),
+        ] {
+            assert_eq!(read(text), Ok(ended), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for lines in [
+            "Content-Length: 5\r\nContent-Length: 5",
+            "Content-Length: 5\r\nContent-Length: 6",
+            "Content-Length: 5\r\nTransfer-Encoding: chunked",
+            "transfer-encoding: chunked\r\ncontent-length: 5",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: identity",
+            "Transfer-Encoding: xchunked",
+            "Content-Length: +5",
+            "Content-Length: 5, 5",
+            "Content-Length: 0x5",
+            "Content-Length:",
+            "Content-Length: 99999999999999999999",
+        ] {
+            assert_eq!(read(&format!("POST / HTTP/1.1\r\nhost: x\r\n{lines}\r\n\r\n")), Err(Ambiguous), "{lines}");
+            let second = format!("POST / HTTP/1.1\r\ncontent-length: 2\r\n\r\n{{}}POST / HTTP/1.1\r\n{lines}\r\n\r\n");
+            assert_eq!(read(&second), Err(Ambiguous), "pipelined {lines}");
+        }
+    }
+
+    #[test]
+    fn a_long_header_is_no_framing_header() {
+        assert_eq!(read(&format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "content-length: 1".repeat(100))), Ok(true));
+    }
+}

@@ -1,0 +1,286 @@
+//! Which headers may cross, in either direction.
+//!
+//! Pure. Default deny both ways. A header that we own is set or removed, never passed on; so forgery is
+//! not detected, it has no way through. Order of precedence inside LiteLLM: the design notes in
+//! ARCHITECTURE.md, "What LiteLLM believes".
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use sluice_contract::{Account, RunId};
+
+use crate::refusal::clip;
+
+/// More names than this are not worth a line in the audit log.
+const STRIPPED_MAX: usize = 48;
+
+/// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out.
+pub const DEFAULT_BETAS: &[&str] = &[
+    "advanced-tool-use-2025-11-20",
+    "claude-code-20250219",
+    "context-1m-2025-08-07",
+    "context-management-2025-06-27",
+    "effort-2025-11-24",
+    "extended-cache-ttl-2025-04-11",
+    "fine-grained-tool-streaming-2025-05-14",
+    "interleaved-thinking-2025-05-14",
+    "max-tokens-3-5-sonnet-2024-07-15",
+    "output-128k-2025-02-19",
+    "prompt-caching-2024-07-31",
+    "prompt-caching-scope-2026-01-05",
+    "structured-outputs-2025-11-13",
+    "token-counting-2024-11-01",
+    "token-efficient-tools-2025-02-19",
+    "tool-examples-2025-10-29",
+];
+
+/// Names of ours that `--metadata` may not take.
+const RESERVED: [&str; 4] = ["run_id", "attempt", "graph_id", "sluice_call_id"];
+
+/// Who every call of this run is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The run.
+    pub run_id: RunId,
+    /// Which start of it.
+    pub attempt: u32,
+    /// Who pays.
+    pub account: Account,
+    /// The graph that the run belongs to.
+    pub graph_id: String,
+    /// What the operator wants on every spend row.
+    pub metadata: Map<String, Value>,
+}
+
+/// The metadata cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MetadataError {
+    /// One of our own names.
+    #[error("'{0}' is set by the sidecar itself; choose another name")]
+    Reserved(&'static str),
+    /// Headers have limits.
+    #[error("it is {0} bytes as JSON; headers hold at most 8192")]
+    TooLong(usize),
+    /// Something that Langfuse's headers cannot carry.
+    #[error("'{0}' must be text of visible ASCII")]
+    NotAHeader(&'static str),
+    /// The graph id.
+    #[error("a graph id is 1 to 255 characters of visible ASCII")]
+    GraphId,
+}
+
+/// Makes the head of every call.
+#[derive(Debug)]
+pub struct Injector {
+    fixed: HeaderMap,
+    /// The metadata up to the call id, and after it.
+    metadata: (String, String),
+    betas: Vec<String>,
+}
+
+static END_USER_ID: HeaderName = HeaderName::from_static("x-litellm-end-user-id");
+static CUSTOMER_ID: HeaderName = HeaderName::from_static("x-litellm-customer-id");
+static METADATA: HeaderName = HeaderName::from_static("x-litellm-metadata");
+static SPEND_LOGS_METADATA: HeaderName = HeaderName::from_static("x-litellm-spend-logs-metadata");
+static CALL_ID: HeaderName = HeaderName::from_static("x-litellm-call-id");
+static TRACE_ID: HeaderName = HeaderName::from_static("x-litellm-trace-id");
+static SESSION_ID: HeaderName = HeaderName::from_static("x-litellm-session-id");
+static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-cost");
+static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+
+impl Injector {
+    /// Everything that is the same for each call.
+    ///
+    /// # Errors
+    /// [`MetadataError`] for what no header can carry.
+    pub fn new(identity: &Identity, host: HeaderValue, bearer: HeaderValue, betas: Vec<String>) -> Result<Self, MetadataError> {
+        if let Some(name) = RESERVED.into_iter().find(|name| identity.metadata.contains_key(*name)) {
+            return Err(MetadataError::Reserved(name));
+        }
+        let visible = |text: &str| !text.is_empty() && text.len() <= 255 && text.bytes().all(|b| b.is_ascii_graphic());
+        if !visible(&identity.graph_id) {
+            return Err(MetadataError::GraphId);
+        }
+        let text = |name: &'static str| match identity.metadata.get(name) {
+            None => Ok(None),
+            Some(Value::String(text)) if visible(text) => Ok(Some(header_value(text))),
+            Some(_) => Err(MetadataError::NotAHeader(name)),
+        };
+        let run = header_value(identity.run_id.as_str());
+        let account = header_value(identity.account.as_str());
+        let session = text("session_id")?;
+
+        let mut fixed = HeaderMap::with_capacity(24);
+        fixed.insert(header::HOST, host);
+        fixed.insert(header::AUTHORIZATION, bearer);
+        fixed.insert(header::USER_AGENT, HeaderValue::from_static(concat!("sluice-proxy/", env!("CARGO_PKG_VERSION"))));
+        // A compressed answer could not be read for its usage, nor searched for the key.
+        fixed.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        // LiteLLM bills by the customer id before the end-user id; ours must stand in both.
+        fixed.insert(&CUSTOMER_ID, account.clone());
+        fixed.insert(&END_USER_ID, account);
+        fixed.insert(&TRACE_ID, run.clone());
+        fixed.insert(&SESSION_ID, session.clone().unwrap_or(run));
+        // Langfuse links traces by these and by nothing else.
+        match (text("existing_trace_id")?, text("trace_id")?) {
+            (Some(existing), _) => drop(fixed.insert("langfuse_existing_trace_id", existing)),
+            (None, Some(trace)) => drop(fixed.insert("langfuse_trace_id", trace)),
+            (None, None) => {}
+        }
+        if let Some(session) = session {
+            fixed.insert("langfuse_session_id", session);
+        }
+        if let Some(user) = text("trace_user_id")? {
+            fixed.insert("langfuse_trace_user_id", user);
+        }
+        Ok(Self { fixed, metadata: metadata_around_call_id(identity)?, betas })
+    }
+
+    /// The head of one call: ours, and the little that the client may say.
+    #[must_use]
+    pub fn outbound(&self, client: &HeaderMap, call_id: &str, has_body: bool) -> HeaderMap {
+        let mut out = self.fixed.clone();
+        let call = header_value(call_id);
+        let metadata = header_value(&format!("{}{call_id}{}", self.metadata.0, self.metadata.1));
+        out.insert(&SPEND_LOGS_METADATA, metadata.clone());
+        out.insert(&METADATA, metadata);
+        out.insert(&CALL_ID, call);
+        if has_body {
+            out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        for name in [&header::ACCEPT, &ANTHROPIC_VERSION] {
+            if let Some(value) = client.get(name).filter(|value| is_plain(value)) {
+                out.insert(name, value.clone());
+            }
+        }
+        if let Some(betas) = self.betas(client) {
+            out.insert(&ANTHROPIC_BETA, betas);
+        }
+        out
+    }
+
+    /// Those of the client's beta values that are allowed, in its order.
+    fn betas(&self, client: &HeaderMap) -> Option<HeaderValue> {
+        let asked = client.get_all(&ANTHROPIC_BETA).iter().filter_map(|value| value.to_str().ok());
+        let allowed: Vec<_> = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|beta| self.allows_beta(beta)).collect();
+        (!allowed.is_empty()).then(|| header_value(&allowed.join(",")))
+    }
+
+    fn allows_beta(&self, beta: &str) -> bool {
+        DEFAULT_BETAS.contains(&beta) || self.betas.iter().any(|allowed| allowed == beta)
+    }
+
+    /// Names, for the audit line, of what the client sent and nobody will see: each once, in its order.
+    pub fn stripped(&self, client: &HeaderMap, into: &mut Vec<String>) {
+        let mut stainless = false;
+        for name in client.keys() {
+            let kept = is_transport(name) || (name == header::ACCEPT || name == ANTHROPIC_VERSION) && client.get(name).is_some_and(is_plain);
+            let all_betas_pass = name == ANTHROPIC_BETA
+                && client.get_all(name).iter().all(|v| v.to_str().is_ok_and(|v| v.split(',').all(|beta| self.allows_beta(beta.trim()))));
+            if kept || all_betas_pass {
+                continue;
+            }
+            // The SDKs' telemetry: eight names, one entry.
+            if name.as_str().starts_with("x-stainless-") {
+                if !std::mem::replace(&mut stainless, true) {
+                    into.push("x-stainless-*".to_owned());
+                }
+                continue;
+            }
+            if into.len() == STRIPPED_MAX {
+                into.push("…".to_owned());
+                return;
+            }
+            into.push(clip(name.as_str(), 64).to_owned());
+        }
+    }
+}
+
+/// The head of the answer, as the sandbox may see it. `content-length` is hyper's to set.
+#[must_use]
+pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMap {
+    let mut out = HeaderMap::with_capacity(8);
+    let ours = [&header::CONTENT_TYPE, &header::CONTENT_LENGTH, &header::RETRY_AFTER, &CALL_ID, &RESPONSE_COST];
+    for name in ours.into_iter().chain(also) {
+        let Some(value) = upstream.get(name) else { continue };
+        if memchr::memmem::find(value.as_bytes(), key).is_none() {
+            out.insert(name, value.clone());
+        }
+    }
+    out
+}
+
+/// What `--pass-response-header` may not name: it would leak the operator's side, or steer the client.
+#[must_use]
+pub fn may_pass(name: &HeaderName) -> bool {
+    let never = [
+        &header::SET_COOKIE, &header::LOCATION, &header::CONNECTION, &header::TRANSFER_ENCODING, &header::UPGRADE, &header::CONTENT_ENCODING,
+        &header::PROXY_AUTHENTICATE, &header::WWW_AUTHENTICATE, &header::TRAILER,
+    ];
+    !never.contains(&name) && !matches!(name.as_str(), "keep-alive" | "proxy-connection" | "llm_provider-set-cookie")
+}
+
+/// `x-litellm-call-id` of an answer.
+#[must_use]
+pub fn call_id(upstream: &HeaderMap) -> Option<&str> {
+    upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)
+}
+
+/// `x-litellm-response-cost` of an answer.
+#[must_use]
+pub fn response_cost(upstream: &HeaderMap) -> Option<&str> {
+    upstream.get(&RESPONSE_COST)?.to_str().ok()
+}
+
+/// JSON in ASCII: LiteLLM reads headers as latin-1, and would make mojibake of UTF-8.
+#[must_use]
+pub fn ascii_json(value: &Value) -> String {
+    let mut out = String::new();
+    for c in value.to_string().chars() {
+        if c.is_ascii() {
+            out.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    out
+}
+
+fn metadata_around_call_id(identity: &Identity) -> Result<(String, String), MetadataError> {
+    let ours = serde_json::json!({
+        "run_id": identity.run_id.as_str(),
+        "attempt": identity.attempt,
+        "graph_id": identity.graph_id,
+    });
+    let ours = ascii_json(&ours);
+    let extra = ascii_json(&Value::Object(identity.metadata.clone()));
+    if extra.len() > 8192 {
+        return Err(MetadataError::TooLong(extra.len()));
+    }
+    let open = format!("{},\"sluice_call_id\":\"", ours.trim_end_matches('}'));
+    let rest = if identity.metadata.is_empty() { "\"}".to_owned() } else { format!("\",{}", &extra[1..]) };
+    Ok((open, rest))
+}
+
+/// Headers of the connection and of every client; removing them says nothing about anybody.
+fn is_transport(name: &HeaderName) -> bool {
+    [
+        &header::HOST, &header::CONNECTION, &header::CONTENT_LENGTH, &header::CONTENT_TYPE, &header::TRANSFER_ENCODING, &header::EXPECT,
+        &header::ACCEPT_ENCODING, &header::USER_AGENT,
+    ]
+    .contains(&name)
+        || name == "keep-alive"
+}
+
+fn is_plain(value: &HeaderValue) -> bool {
+    value.len() <= 256 && value.as_bytes().iter().all(|b| (0x20..0x7f).contains(b))
+}
+
+fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("checked to be visible ASCII")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use super::*;
+
+fn identity(metadata: &str) -> Identity {
+    Identity {
+        run_id: "r1".parse().expect("a run id"),
+        attempt: 2,
+        account: "acct-1".parse().expect("an account"),
+        graph_id: "sandbox:agent".to_owned(),
+        metadata: serde_json::from_str(metadata).expect("an object"),
+    }
+}
+
+fn injector(metadata: &str) -> Result<Injector, MetadataError> {
+    let host = HeaderValue::from_static("litellm:4000");
+    Injector::new(&identity(metadata), host, HeaderValue::from_static("Bearer KEY"), vec!["mine-2026".to_owned()])
+}
+
+fn client(lines: &[(&str, &str)]) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    for (name, value) in lines {
+        map.append(name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"));
+    }
+    map
+}
+
+fn lines(map: &HeaderMap) -> Vec<(String, String)> {
+    let mut lines: Vec<_> = map.iter().map(|(n, v)| (n.to_string(), v.to_str().expect("ASCII").to_owned())).collect();
+    lines.sort();
+    lines
+}
+
+/// Everything that LiteLLM would act on, from ../litellm.md §2.
+const HOSTILE: &[(&str, &str)] = &[
+    ("x-litellm-api-key", "sk-other"), ("authorization", "Bearer sk-dummy"), ("api-key", "k"), ("x-api-key", "k"), ("x-goog-api-key", "k"),
+    ("ocp-apim-subscription-key", "k"), ("x-litellm-customer-id", "VICTIM"), ("x-litellm-end-user-id", "VICTIM"), ("x-litellm-end-user-id", "V2"),
+    ("x-litellm-spend-logs-metadata", "{\"run_id\":\"other\"}"), ("x-litellm-metadata", "{}"), ("x-litellm-call-id", "fixed"),
+    ("x-litellm-trace-id", "t"), ("x-litellm-session-id", "s"), ("x-vendor-session-id", "s"), ("x-session-id", "s"), ("session-id", "s"),
+    ("thread-id", "t"), ("traceparent", "00-0-0-0"), ("tracestate", "a=b"), ("baggage", "session.id=x"), ("langfuse_trace_id", "t"),
+    ("langfuse_existing_trace_id", "t"), ("langfuse_trace_user_id", "u"), ("x-litellm-tags", "a"), ("x-litellm-agent-id", "a"),
+    ("x-litellm-disable-callbacks", "all"), ("x-litellm-enable-message-redaction", "true"), ("litellm-disable-message-redaction", "true"),
+    ("x-litellm-timeout", "1"), ("x-litellm-num-retries", "9"), ("x-litellm-model", "m"), ("x-mcp-auth", "a"), ("x-pass-x", "1"),
+    ("openai-organization", "o"), ("openai-project", "p"), ("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1"), ("x-real-ip", "1.2.3.4"),
+    ("cache-control", "no-store"), ("content-encoding", "gzip"), ("accept-encoding", "gzip"), ("user-agent", "claude-cli/1"), ("cookie", "a=b"),
+    ("proxy-authorization", "x"), ("connection", "close, x-keep"), ("x-keep", "1"), ("upgrade", "websocket"), ("te", "trailers"),
+    ("host", "evil"), ("content-type", "multipart/form-data"), ("x-http-method-override", "GET"), ("via", "1"), ("referer", "x"),
+];
+
+#[test]
+fn nothing_that_a_client_says_changes_the_head() {
+    let injector = injector("{}").expect("valid");
+    assert_eq!(
+        lines(&injector.outbound(&client(HOSTILE), "cid", true)),
+        lines(&injector.outbound(&HeaderMap::new(), "cid", true)),
+    );
+}
+
+#[test]
+fn the_head_is_what_litellm_needs() {
+    let head = injector(r#"{"team":"ä😀","session_id":"s1"}"#).expect("valid").outbound(&HeaderMap::new(), "cid", true);
+    let metadata = r#"{"attempt":2,"graph_id":"sandbox:agent","run_id":"r1","sluice_call_id":"cid","session_id":"s1","team":"\u00e4\ud83d\ude00"}"#;
+    let want = [
+        ("accept-encoding", "identity"),
+        ("authorization", "Bearer KEY"),
+        ("content-type", "application/json"),
+        ("host", "litellm:4000"),
+        ("langfuse_session_id", "s1"),
+        ("user-agent", concat!("sluice-proxy/", env!("CARGO_PKG_VERSION"))),
+        ("x-litellm-call-id", "cid"),
+        ("x-litellm-customer-id", "acct-1"),
+        ("x-litellm-end-user-id", "acct-1"),
+        ("x-litellm-metadata", metadata),
+        ("x-litellm-session-id", "s1"),
+        ("x-litellm-spend-logs-metadata", metadata),
+        ("x-litellm-trace-id", "r1"),
+    ];
+    assert_eq!(lines(&head), want.map(|(n, v)| (n.to_owned(), v.to_owned())));
+    serde_json::from_str::<Value>(metadata).expect("the metadata is JSON");
+}
+
+#[test]
+fn the_little_that_passes_is_listed() {
+    let head = injector("{}").expect("valid").outbound(
+        &client(&[
+            ("accept", "text/event-stream"),
+            ("accept", "x/y"),
+            ("anthropic-version", "2023-06-01"),
+            ("anthropic-beta", "prompt-caching-2024-07-31, mcp-client-2025-04-04"),
+            ("anthropic-beta", "mine-2026"),
+        ]),
+        "cid",
+        false,
+    );
+    let of = |name: &str| head.get_all(name).iter().map(|v| v.to_str().expect("ASCII")).collect::<Vec<_>>();
+    assert_eq!(of("accept"), ["text/event-stream"]);
+    assert_eq!(of("anthropic-version"), ["2023-06-01"]);
+    assert_eq!(of("anthropic-beta"), ["prompt-caching-2024-07-31,mine-2026"]);
+    assert_eq!(of("content-type"), [""; 0]);
+}
+
+#[test]
+fn what_is_taken_out_is_named_once() {
+    let mut names = Vec::new();
+    injector("{}").expect("valid").stripped(&client(HOSTILE), &mut names);
+    for name in ["authorization", "x-litellm-customer-id", "langfuse_trace_id", "cookie", "x-keep", "traceparent"] {
+        assert_eq!(names.iter().filter(|n| *n == name).count(), 1, "{name}");
+    }
+    assert!(!names.iter().any(|name| name == "host" || name == "user-agent"));
+    let many: Vec<_> = (0..100).map(|n| (format!("x-{n}"), "v".to_owned())).collect();
+    let many: Vec<_> = many.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let mut names = Vec::new();
+    injector("{}").expect("valid").stripped(&client(&many), &mut names);
+    assert_eq!(names.len(), STRIPPED_MAX + 1);
+}
+
+#[test]
+fn metadata_may_not_take_our_names_or_overflow() {
+    assert_eq!(injector(r#"{"run_id":"other"}"#).err(), Some(MetadataError::Reserved("run_id")));
+    assert_eq!(injector(r#"{"session_id":"a b"}"#).err(), Some(MetadataError::NotAHeader("session_id")));
+    assert!(matches!(injector(&format!(r#"{{"a":"{}"}}"#, "x".repeat(9000))), Err(MetadataError::TooLong(_))));
+}
+
+#[test]
+fn the_answer_shows_only_what_is_listed() {
+    let upstream = client(&[
+        ("content-type", "application/json"), ("content-length", "5"), ("retry-after", "1"), ("x-litellm-call-id", "c"),
+        ("x-litellm-response-cost", "0.1"), ("x-litellm-key-spend", "9"), ("x-litellm-model-api-base", "http://internal"),
+        ("x-litellm-model-id", "i"), ("x-litellm-version", "1"), ("x-litellm-cache-key", "k"), ("llm_provider-set-cookie", "c"),
+        ("set-cookie", "c"), ("server", "s"), ("location", "l"), ("x-request-id", "r"),
+    ]);
+    let names = |map: &HeaderMap| lines(map).into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let default = ["content-length", "content-type", "retry-after", "x-litellm-call-id", "x-litellm-response-cost"];
+    assert_eq!(names(&screen(&upstream, &[], b"sk-secret")), default);
+    let also = [HeaderName::from_static("x-request-id")];
+    assert!(names(&screen(&upstream, &also, b"sk-secret")).contains(&"x-request-id".to_owned()));
+    let leak = client(&[("content-type", "x/sk-secret")]);
+    assert!(screen(&leak, &[], b"sk-secret").is_empty());
+    assert!(!may_pass(&header::SET_COOKIE) && !may_pass(&header::LOCATION) && may_pass(&HeaderName::from_static("x-request-id")));
+}

@@ -1,0 +1,231 @@
+//! The client's request body, read and bounded, and cut into what goes upstream.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use crate::body::{BodyPolicy, BodyReader, Edit, Reading};
+use crate::policy::Wire;
+use crate::refusal::{Reason, Refusal};
+use crate::upstream::Outgoing;
+
+/// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
+/// not cost a piece a byte.
+const SMALL: usize = 4096;
+
+/// How many body bytes may be held at once, over all calls.
+#[derive(Debug)]
+pub struct Room {
+    max: u64,
+    used: AtomicU64,
+}
+
+/// Bytes held; given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Room {
+    /// Room for so many bytes.
+    #[must_use]
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { max, used: AtomicU64::new(0) })
+    }
+
+    fn hold(self: &Arc<Self>) -> Held {
+        Held { room: Arc::clone(self), bytes: 0 }
+    }
+}
+
+impl Held {
+    fn grow(&mut self, by: u64) -> Result<(), Refusal> {
+        let used = self.room.used.fetch_add(by, Ordering::Relaxed) + by;
+        self.bytes += by;
+        if used <= self.room.max {
+            return Ok(());
+        }
+        let full = Refusal::new(Reason::TooManyCalls, "too many large requests at once; wait for one to end");
+        Err(full.retry_after(1))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The body as it came, in pieces.
+#[derive(Debug)]
+pub struct Text {
+    pieces: Vec<Bytes>,
+    small: BytesMut,
+    len: u64,
+    held: Held,
+}
+
+/// What bounds a body.
+#[derive(Debug, Clone)]
+pub struct Bounds {
+    /// Bytes.
+    pub max: u64,
+    /// The longest silence between two pieces.
+    pub idle: Duration,
+    /// All bodies together.
+    pub room: Arc<Room>,
+}
+
+/// Reads a body to its end, and what it says.
+///
+/// # Errors
+/// The refusal, as soon as one is certain; the rest of the body is then not read.
+pub async fn read(body: Incoming, wire: Wire, policy: &BodyPolicy, bounds: &Bounds) -> Result<(Reading, Text), Refusal> {
+    let mut reader = BodyReader::new(wire, policy);
+    let text = collect(body, bounds, |piece| reader.feed(piece)).await?;
+    Ok((reader.finish()?, text))
+}
+
+/// Reads a body to its end; each piece is shown as it comes.
+///
+/// # Errors
+/// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
+pub async fn collect(mut body: Incoming, bounds: &Bounds, mut see: impl FnMut(&[u8]) -> Result<(), Refusal>) -> Result<Text, Refusal> {
+    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
+    if body.size_hint().lower() > bounds.max {
+        return Err(too_large());
+    }
+    let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.room.hold() };
+    loop {
+        let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+        let Ok(next) = tokio::time::timeout(bounds.idle, next).await else {
+            return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
+        };
+        let Some(frame) = next else { break };
+        let frame = frame.map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
+        // Request trailers say nothing that anybody may hear.
+        let Ok(piece) = frame.into_data() else { continue };
+        if text.len + piece.len() as u64 > bounds.max {
+            return Err(too_large());
+        }
+        text.held.grow(piece.len() as u64)?;
+        see(&piece)?;
+        text.push(piece);
+    }
+    text.settle();
+    Ok(text)
+}
+
+impl Text {
+    /// Bytes in it.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// As it came.
+    #[must_use]
+    pub fn whole(self) -> Outgoing {
+        let mut out = Outgoing::holding(self.held);
+        self.pieces.into_iter().for_each(|piece| out.push(piece));
+        out
+    }
+
+    /// As the policy wants it: slices of what came, behind and between our own bytes.
+    #[must_use]
+    pub fn edited(self, edit: Edit) -> Outgoing {
+        let Self { pieces, held, .. } = self;
+        let mut out = Outgoing::holding(held);
+        out.push(Bytes::from(edit.prefix));
+        for (from, to) in edit.keep {
+            out.push(Bytes::from_static(b","));
+            slice(&pieces, from, to, &mut out);
+        }
+        out.push(Bytes::from_static(b"}"));
+        out
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        self.len += piece.len() as u64;
+        let first = self.pieces.is_empty() && self.small.is_empty();
+        if piece.len() < SMALL && !first {
+            self.small.extend_from_slice(&piece);
+        } else {
+            self.settle();
+            self.pieces.push(piece);
+        }
+    }
+
+    fn settle(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
+    }
+}
+
+fn slice(pieces: &[Bytes], from: u64, to: u64, out: &mut Outgoing) {
+    let mut start = 0;
+    for piece in pieces {
+        let end = start + piece.len() as u64;
+        let (a, b) = (from.clamp(start, end), to.clamp(start, end));
+        out.push(piece.slice((a - start) as usize..(b - start) as usize));
+        start = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(pieces: &[&'static str]) -> Text {
+        let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: Room::new(10).hold() };
+        pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
+        text.settle();
+        text
+    }
+
+    fn sent(out: Outgoing) -> String {
+        let len = out.len();
+        let sent: String = out.into_pieces().iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect();
+        assert_eq!(sent.len() as u64, len);
+        sent
+    }
+
+    #[test]
+    fn an_edit_is_made_of_slices_whatever_the_pieces() {
+        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)] };
+        for pieces in [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]] {
+            assert_eq!(sent(text(&pieces).edited(edit())), "{\"u\":1,abc,def}", "{pieces:?}");
+            assert_eq!(sent(text(&pieces).whole()), "0abc45def9");
+        }
+    }
+
+    #[test]
+    fn small_pieces_become_one() {
+        let pieces = vec!["x"; 1000];
+        assert_eq!(text(&pieces).pieces.len(), 2);
+    }
+
+    #[test]
+    fn room_is_taken_and_given_back() {
+        let room = Room::new(10);
+        let mut one = room.hold();
+        one.grow(8).expect("fits");
+        assert_eq!(room.hold().grow(3).map_err(|refusal| refusal.reason), Err(Reason::TooManyCalls));
+        drop(one);
+        room.hold().grow(10).expect("all is free again");
+    }
+}

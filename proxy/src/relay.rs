@@ -1,0 +1,73 @@
+//! The way to the controller: events, messages, interventions and the task of this run, and no more.
+//!
+//! The sandbox has no network, so its worker reports through its own socket. The controller knows the run
+//! by a token that only the sidecar holds.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
+
+use crate::filter;
+use crate::headers;
+use crate::intake::{self, Bounds};
+use crate::refusal::{Reason, Refusal};
+use crate::scrub::Scrub;
+use crate::secret::Secret;
+use crate::upstream::{Address, Outgoing, Upstream};
+
+/// An event is at most 100,000 bytes of JSON, escaped.
+const REQUEST_MAX: u64 = 1024 * 1024;
+const ANSWER_MAX: usize = 4 * 1024 * 1024;
+
+/// The controller, as this run reaches it.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where it is.
+    pub address: Address,
+    /// Connections to it.
+    pub upstream: Arc<Upstream>,
+    /// The run's token.
+    pub token: Secret,
+}
+
+impl Relay {
+    /// Carries one request to the controller and its whole answer back.
+    ///
+    /// # Errors
+    /// What the client gets instead.
+    pub async fn forward(&self, method: &Method, path: String, body: Incoming, bounds: &Bounds, key: &[u8]) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
+        let bounds = Bounds { max: REQUEST_MAX, ..bounds.clone() };
+        let text = intake::collect(body, &bounds, |_| Ok(())).await?;
+        let mut request = Request::new(if text.is_empty() { Outgoing::empty() } else { text.whole() });
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = Uri::try_from(path).map_err(|_| gone("the controller's path is not valid"))?;
+        let host = HeaderValue::from_str(&self.address.authority).map_err(|_| gone("the controller's name is not valid"))?;
+        let json = HeaderValue::from_static("application/json");
+        *request.headers_mut() =
+            HeaderMap::from_iter([(header::HOST, host), (header::AUTHORIZATION, self.token.bearer()), (header::CONTENT_TYPE, json)]);
+
+        let mut flight = self.upstream.send(request).await.map_err(|_| gone("the controller cannot be reached"))?;
+        let head = poll_fn(|cx| flight.poll_head(cx)).await.map_err(|_| gone("the controller did not answer"))?;
+        let (mut pieces, mut len, mut scrub) = (Vec::new(), 0, Scrub::default());
+        while let Some(piece) = poll_fn(|cx| flight.poll_piece(cx)).await {
+            let piece = piece.map_err(|_| gone("the controller broke off"))?;
+            len += piece.len();
+            if len > ANSWER_MAX {
+                return Err(gone("the controller's answer is too long"));
+            }
+            pieces.push(scrub.pass(key, piece));
+        }
+        pieces.push(scrub.finish());
+        let mut screened = headers::screen(&head.headers, &[], key);
+        screened.remove(header::CONTENT_LENGTH);
+        Ok((head.status, screened, filter::join(pieces)))
+    }
+}
+
+fn gone(what: &'static str) -> Refusal {
+    Refusal::new(Reason::UpstreamUnreachable, what).retry_after(1)
+}

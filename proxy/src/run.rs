@@ -1,0 +1,114 @@
+//! What all calls of a run share: the policies, the caps, the log, the upstream, and whether it is over.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderName;
+use sluice_contract::RunId;
+use tokio::task::JoinSet;
+
+use crate::audit::Journal;
+use crate::body::BodyPolicy;
+use crate::caps::Caps;
+use crate::headers::Injector;
+use crate::intake::Bounds;
+use crate::policy::Policy;
+use crate::prices::Prices;
+use crate::relay::Relay;
+use crate::secret::Secret;
+use crate::upstream::{Address, Upstream};
+
+/// What becomes of a call whose client leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Abort {
+    /// Its answer is read on, to learn what it cost: hanging up is not free.
+    Drain,
+    /// Its connection is closed at once.
+    Cancel,
+}
+
+/// One run.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are their types")]
+pub struct Run {
+    pub run_id: RunId,
+    pub policy: Policy,
+    pub body: BodyPolicy,
+    pub bounds: Bounds,
+    pub injector: Injector,
+    pub pass_response_headers: Vec<HeaderName>,
+    pub caps: Arc<Caps>,
+    pub prices: Option<Prices>,
+    pub journal: Arc<Journal>,
+    pub key: Secret,
+    pub address: Address,
+    pub upstream: Arc<Upstream>,
+    pub relay: Option<Relay>,
+    pub abort: Abort,
+    /// Users that may connect; empty is anybody whom the socket's mode lets in.
+    pub peer_uids: Vec<u32>,
+    pub ending: Ending,
+}
+
+/// How far the run is from its end.
+#[derive(Debug, Default)]
+pub struct Ending {
+    draining: AtomicBool,
+    cutting: AtomicBool,
+    cut: AtomicUsize,
+    drains: Mutex<JoinSet<()>>,
+}
+
+impl Ending {
+    /// New calls are refused from here on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    /// Whether new calls are refused.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// What is still open ends now.
+    pub fn cut(&self) {
+        self.cutting.store(true, Ordering::Release);
+    }
+
+    /// Whether what is open ends now.
+    #[must_use]
+    pub fn is_cutting(&self) -> bool {
+        self.cutting.load(Ordering::Acquire)
+    }
+
+    /// One call was cut.
+    pub fn count_cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many calls were cut.
+    #[must_use]
+    pub fn calls_cut(&self) -> usize {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Reads an answer on behind a client that has left.
+    pub fn spawn_drain(&self, drain: impl Future<Output = ()> + Send + 'static) {
+        let mut drains = self.drains.lock().unwrap_or_else(PoisonError::into_inner);
+        while drains.try_join_next().is_some() {}
+        drains.spawn(drain);
+    }
+
+    /// The drains that are open, for whoever waits for them or ends them.
+    #[must_use]
+    pub fn take_drains(&self) -> JoinSet<()> {
+        std::mem::take(&mut self.drains.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// How long, and how far, an answer is read on behind its client.
+pub const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Bytes.
+pub const DRAIN_BYTES: u64 = 4 * 1024 * 1024;

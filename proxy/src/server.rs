@@ -1,0 +1,157 @@
+//! The socket's side: connections in, each with its peer, until the run ends.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use sluice_contract::record::Peer;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::exchange::exchange;
+use crate::refusal::Reason;
+use crate::run::Run;
+use crate::wire::{Line, Wire};
+
+/// Heads larger than this are answered with 431.
+const HEAD_MAX: usize = 64 * 1024;
+/// How much of a body is read at once.
+const READ_MAX: usize = 256 * 1024;
+/// After an accept that failed for want of descriptors or memory.
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// How far the server is told to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Calls are carried.
+    Open,
+    /// New calls are refused, open ones may end.
+    Drain,
+    /// What is open is cut.
+    Cut,
+}
+
+/// Serves until it is told to stop, and returns once no call is open.
+pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usize, mut stage: watch::Receiver<Stage>) {
+    let mut open = JoinSet::new();
+    accept_until(listener, run, connections_max, &mut stage, Stage::Open, &mut open).await;
+    run.ending.drain();
+
+    // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
+    let mut late = JoinSet::new();
+    let finish = async {
+        while open.join_next().await.is_some() {}
+        let mut drains = run.ending.take_drains();
+        while drains.join_next().await.is_some() {}
+    };
+    tokio::select! {
+        // Cancel-safe: both only wait, and what they wait for stays in `open` and in the drains.
+        () = finish => {}
+        () = accept_until(listener, run, connections_max, &mut stage, Stage::Drain, &mut late) => {}
+    }
+    cut(run, open, late).await;
+}
+
+/// Ends what is still open: every task is dropped, and each open call writes its outcome as it goes.
+async fn cut(run: &Run, mut open: JoinSet<()>, mut late: JoinSet<()>) {
+    run.ending.cut();
+    for tasks in [&mut open, &mut late, &mut run.ending.take_drains()] {
+        tasks.shutdown().await;
+    }
+}
+
+/// Accepts for as long as the stage lasts.
+async fn accept_until(
+    listener: &UnixListener,
+    run: &Arc<Run>,
+    max: usize,
+    stage: &mut watch::Receiver<Stage>,
+    during: Stage,
+    tasks: &mut JoinSet<()>,
+) {
+    while *stage.borrow_and_update() <= during {
+        tokio::select! {
+            // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole.
+            changed = stage.changed() => if changed.is_err() { return },
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.accept(), if tasks.len() < max => match accepted {
+                Ok((stream, _)) => drop(tasks.spawn(connection(Arc::clone(run), stream, stage.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection; trying again");
+                    tokio::time::sleep(BACKOFF).await;
+                }
+            },
+        }
+    }
+}
+
+/// One connection, for as long as it lasts.
+async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receiver<Stage>) {
+    let peer = peer_of(&stream);
+    let line = Arc::new(Line::default());
+    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
+    let mut conn = pin!(
+        http1::Builder::new()
+            .max_header_size(HEAD_MAX)
+            .max_buf_size(READ_MAX)
+            .serve_connection(TokioIo::new(Wire::new(stream, Arc::clone(&line))), service)
+    );
+    let mut stopping = pin!(async {
+        // The sender lives as long as the process.
+        let _ = stage.wait_for(|stage| *stage > Stage::Open).await;
+    });
+    let mut told = run.ending.is_draining();
+    let ended = poll_fn(|cx| {
+        if !told && stopping.as_mut().poll(cx).is_ready() {
+            told = true;
+            line.close();
+            conn.as_mut().graceful_shutdown();
+        }
+        match conn.as_mut().poll(cx) {
+            Poll::Ready(ended) => Poll::Ready(ended),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await;
+    if let Err(error) = ended {
+        note(&run, &line, &error).await;
+    }
+}
+
+/// Requests that never became one are refused too, and the log says so.
+async fn note(run: &Run, line: &Line, error: &hyper::Error) {
+    tracing::debug!(%error, "connection ended");
+    let reason = line.fault().or_else(|| error.is_parse().then_some(Reason::BadRequest));
+    if let Some(reason) = reason {
+        let _ = run.journal.refused("", "", reason.as_str(), reason.status().as_u16()).await;
+    }
+}
+
+/// Who the kernel says is there.
+fn peer_of(stream: &UnixStream) -> Peer {
+    match stream.peer_cred() {
+        Ok(cred) => Peer { pid: cred.pid(), uid: cred.uid() },
+        // Nobody: `u32::MAX` is no user, so a list of allowed ones refuses it.
+        Err(_) => Peer { pid: None, uid: u32::MAX },
+    }
+}
+
+/// How many connections may be open, so that each call can still reach its upstream.
+///
+/// # Errors
+/// The system's, when the limit cannot be read.
+pub fn connections_max(concurrency: usize) -> io::Result<usize> {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
+    let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    Ok(limit.saturating_sub(concurrency + 32).max(16))
+}

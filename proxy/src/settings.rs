@@ -1,0 +1,282 @@
+//! The command line: what the operator says, checked for what it says alone.
+//!
+//! Every flag has an environment variable; the flag wins. Nothing secret is ever a flag or a variable.
+
+mod flags;
+mod units;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::HeaderName;
+use serde_json::{Map, Value};
+use sluice_contract::Usd;
+use sluice_contract::record::Limits;
+
+pub use flags::Flags;
+use flags::{OnAbort, Sync};
+
+use crate::audit::SyncMode;
+use crate::body::params;
+use crate::caps::CapLimits;
+use crate::headers::{self, Identity};
+use crate::policy::{Policy, Route};
+use crate::prices::Prices;
+use crate::run::Abort;
+use crate::upstream::{Address, Timeouts};
+
+/// A start that cannot be: which flag, why, what to do, and the exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: {cause}")]
+pub struct StartError {
+    /// The flag at fault.
+    pub flag: &'static str,
+    /// What is wrong, and what to do.
+    pub cause: String,
+    /// Its exit code.
+    pub exit: Exit,
+}
+
+/// Exit codes, after `sysexits.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// All calls ended, everything is written.
+    Ok = 0,
+    /// Calls had to be cut.
+    Cut = 3,
+    /// The command line.
+    Usage = 64,
+    /// A file that is not there.
+    NoInput = 66,
+    /// A bug, or a system that fails in the middle.
+    Software = 70,
+    /// A socket or a file that cannot be made.
+    CannotCreate = 73,
+    /// The audit log.
+    Audit = 74,
+    /// A question of permission.
+    Permission = 77,
+    /// Flags that contradict each other or what they name.
+    Config = 78,
+}
+
+impl StartError {
+    /// An error of one flag.
+    pub fn new(flag: &'static str, exit: Exit, cause: impl ToString) -> Self {
+        Self { flag, cause: cause.to_string(), exit }
+    }
+
+    /// An error with the chain of its causes.
+    pub fn caused(flag: &'static str, exit: Exit, error: &dyn std::error::Error) -> Self {
+        let mut cause = error.to_string();
+        let mut next = error.source();
+        while let Some(error) = next {
+            cause.push_str(&format!(": {error}"));
+            next = error.source();
+        }
+        Self { flag, cause, exit }
+    }
+}
+
+/// What the flags come to.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct Settings {
+    pub socket: PathBuf,
+    pub socket_mode: u32,
+    pub peer_uids: Vec<u32>,
+    pub upstream: Address,
+    pub ca: Option<PathBuf>,
+    pub audit: PathBuf,
+    pub audit_sync: SyncMode,
+    pub identity: Identity,
+    pub key_file: Option<PathBuf>,
+    pub models: Vec<String>,
+    pub routes: Vec<Route>,
+    pub params: Vec<String>,
+    pub betas: Vec<String>,
+    pub tools: Vec<String>,
+    pub remote_media: bool,
+    pub pass_response_headers: Vec<HeaderName>,
+    pub caps: CapLimits,
+    pub max_cost: Option<Usd>,
+    pub prices: Option<Prices>,
+    pub max_body: u64,
+    pub deadline: Option<Duration>,
+    pub timeouts: Timeouts,
+    pub drain: Duration,
+    pub abort: Abort,
+    pub relay: Option<(Address, PathBuf)>,
+    pub log: Option<PathBuf>,
+    pub log_level: tracing::Level,
+    pub die_with_parent: bool,
+}
+
+impl Settings {
+    /// Checks the flags, and reads the files that they name, but for keys.
+    ///
+    /// # Errors
+    /// The first [`StartError`].
+    pub fn from_flags(flags: Flags) -> Result<Self, StartError> {
+        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, Exit::Usage, error);
+        let identity = Identity {
+            run_id: flags.run_id.parse().map_err(|e| usage("--run-id", &e))?,
+            attempt: flags.attempt,
+            account: flags.account.parse().map_err(|e| usage("--account", &e))?,
+            graph_id: flags.graph_id,
+            metadata: metadata(flags.metadata.as_deref(), flags.metadata_file.as_deref())?,
+        };
+        let prices = flags.prices.as_deref().map(prices).transpose()?;
+        let relay = match (flags.relay, flags.relay_token_file) {
+            (Some(url), Some(token)) => Some((url.parse().map_err(|e| usage("--relay", &e))?, token)),
+            (None, None) => None,
+            (Some(_), None) => return Err(StartError::new("--relay", Exit::Usage, "needs --relay-token-file: the controller knows the run by it")),
+            (None, Some(_)) => return Err(StartError::new("--relay-token-file", Exit::Usage, "is for --relay, which is not given")),
+        };
+        Ok(Self {
+            socket: flags.socket,
+            socket_mode: flags.socket_mode,
+            peer_uids: flags.peer_uid,
+            upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
+            ca: flags.ca,
+            audit: flags.audit,
+            audit_sync: match flags.audit_sync {
+                Sync::Call => SyncMode::Call,
+                Sync::Off => SyncMode::Off,
+            },
+            identity,
+            key_file: flags.key_file.filter(|path| path.as_os_str() != "-"),
+            models: flags.model.into_iter().map(model).collect::<Result<_, _>>()?,
+            routes: flags.allow.iter().map(|text| Policy::parse_route(text).map_err(|e| usage("--allow", &e))).collect::<Result<_, _>>()?,
+            params: flags.allow_param.into_iter().map(param).collect::<Result<_, _>>()?,
+            betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
+            tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
+            remote_media: flags.allow_remote_media,
+            pass_response_headers: flags.pass_response_header.iter().map(|text| response_header(text)).collect::<Result<_, _>>()?,
+            caps: CapLimits {
+                calls: flags.max_calls,
+                tokens: flags.max_tokens,
+                nanos: flags.max_cost_usd.as_ref().map(Usd::to_nanos),
+                concurrency: flags.max_concurrency,
+                rate: flags.rate,
+            },
+            max_cost: flags.max_cost_usd,
+            prices,
+            max_body: flags.max_body,
+            deadline: flags.deadline,
+            timeouts: Timeouts { connect: flags.connect_timeout, first_byte: flags.first_byte_timeout, idle: flags.idle_timeout },
+            drain: flags.drain,
+            abort: match flags.abort {
+                OnAbort::Drain => Abort::Drain,
+                OnAbort::Cancel => Abort::Cancel,
+            },
+            relay,
+            log: flags.log.filter(|path| path.as_os_str() != "stderr"),
+            log_level: flags.log_level,
+            die_with_parent: flags.die_with_parent,
+        })
+    }
+
+    /// What `open` says of the limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            deadline_s: self.deadline.map(|deadline| deadline.as_secs()),
+            max_body: self.max_body,
+            max_calls: self.caps.calls,
+            max_concurrency: self.caps.concurrency as u64,
+            max_cost_usd: self.max_cost.as_ref().map(Usd::to_string),
+            max_tokens: self.caps.tokens,
+            rate_per_s: self.caps.rate,
+        }
+    }
+
+    /// Everything that decides what a call may do: its digest is the policy's name.
+    #[must_use]
+    pub fn policy(&self) -> Value {
+        let abort = if self.abort == Abort::Drain { "drain" } else { "cancel" };
+        let routes: Vec<_> = Policy::new(&self.routes, None).describe().collect();
+        let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
+        let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
+        serde_json::json!({
+            "abort": abort, "betas": betas, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
+            "peer_uids": self.peer_uids, "relay": self.relay.is_some(), "remote_media": self.remote_media, "routes": routes, "tools": self.tools,
+        })
+    }
+
+    /// What is allowed, but weaker than its reader may think.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let mut warnings = Vec::new();
+        if self.caps.nanos.is_some() && self.prices.is_none() {
+            warnings.push(
+                "--max-cost-usd without --prices: only calls whose cost the upstream reports count (not streams of /v1/messages), and a burst may overshoot",
+            );
+        }
+        if self.models.is_empty() {
+            warnings.push("no --model: any model that the upstream has may be named");
+        }
+        if self.audit_sync == SyncMode::Off {
+            warnings.push("--audit-sync off: a power cut may lose the last records");
+        }
+        warnings
+    }
+}
+
+fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value>, StartError> {
+    let (flag, text) = match (text, file) {
+        (None, None) => return Ok(Map::new()),
+        (Some(text), _) => ("--metadata", text.to_owned()),
+        (None, Some(path)) => ("--metadata-file", read("--metadata-file", path)?),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(StartError::new(flag, Exit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
+        Err(error) => Err(StartError::new(flag, Exit::Config, format!("want one JSON object: {error}"))),
+    }
+}
+
+fn prices(path: &Path) -> Result<Prices, StartError> {
+    Prices::parse(&read("--prices", path)?).map_err(|error| StartError::caused("--prices", Exit::Config, &error))
+}
+
+fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
+    fs::read_to_string(path).map_err(|error| unreadable(flag, path, &error))
+}
+
+/// A file that is named and cannot be read.
+#[must_use]
+pub fn unreadable(flag: &'static str, path: &Path, error: &std::io::Error) -> StartError {
+    let exit = if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::Permission } else { Exit::NoInput };
+    StartError::new(flag, exit, format!("cannot read {}: {error}", path.display()))
+}
+
+fn model(name: String) -> Result<String, StartError> {
+    if name.is_empty() || name.contains(',') || name.chars().any(char::is_control) {
+        return Err(StartError::new("--model", Exit::Usage, "want one model's name; repeat the flag for more"));
+    }
+    Ok(name)
+}
+
+fn param(name: String) -> Result<String, StartError> {
+    if params::may_be_allowed(&name) {
+        return Ok(name);
+    }
+    Err(StartError::new("--allow-param", Exit::Config, format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it")))
+}
+
+fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
+    let is_plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b',');
+    if is_plain { Ok(text) } else { Err(StartError::new(flag, Exit::Usage, "want one value of visible ASCII; repeat the flag for more")) }
+}
+
+fn response_header(text: &str) -> Result<HeaderName, StartError> {
+    let flag = "--pass-response-header";
+    let name: HeaderName = text.parse().map_err(|_| StartError::new(flag, Exit::Usage, format!("'{text}' is no header name")))?;
+    if headers::may_pass(&name) {
+        return Ok(name);
+    }
+    Err(StartError::new(flag, Exit::Config, format!("'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client")))
+}

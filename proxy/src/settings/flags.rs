@@ -1,0 +1,179 @@
+//! The flags, and what `--help` says of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use sluice_contract::Usd;
+
+use super::units;
+
+const EXAMPLES: &str = "\
+Examples:
+  # carry the calls of run r1, billed to acct-1, to a LiteLLM on this host; the key comes by stdin
+  printf '%s' \"$LITELLM_KEY\" | sluice-proxy --socket /run/r1/llm.sock --upstream http://127.0.0.1:4000 \\
+      --audit /var/log/sluice/r1.0.jsonl --run-id r1 --account acct-1
+
+  # one model, at most 100 calls and 2 dollars, prices from LiteLLM's /model/info
+  sluice-proxy … --key-file /run/keys/litellm --model gpt-4o-mini --max-calls 100 --max-cost-usd 2 --prices prices.json
+
+  # say what these flags would do, and bind nothing (exit 0, or 78)
+  sluice-proxy check …
+
+  # call it
+  curl --unix-socket /run/r1/llm.sock http://localhost/v1/chat/completions -d '{\"model\":\"gpt-4o-mini\",\"messages\":[…]}'";
+
+const EXITS: &str = "\
+Exit codes: 0 ended in order; 3 calls had to be cut; 64 usage; 66 a file is not there; 73 cannot create the socket;
+74 audit log; 77 permission; 78 configuration; 70 internal. Every flag can be given as SLUICE_… in the environment.";
+
+/// The Sluice sidecar: one unix socket, one run, one model upstream, every call written down before it is made.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sluice-proxy",
+    version,
+    before_help = EXAMPLES,
+    after_help = EXITS,
+    max_term_width = 110,
+    help_template = "{about}\n\n{before-help}{usage-heading} sluice-proxy [check] [OPTIONS]\n\n{all-args}{after-help}"
+)]
+#[allow(missing_docs, reason = "the help texts are the docs")]
+pub struct Flags {
+    /// Where to listen: a path of at most 107 bytes, in a directory that exists
+    #[arg(long, value_name = "PATH", env = "SLUICE_SOCKET", help_heading = "The run")]
+    pub socket: PathBuf,
+    /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
+    #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
+    pub upstream: String,
+    /// The audit file to create, in a directory that no sandbox sees
+    #[arg(long, value_name = "PATH", env = "SLUICE_AUDIT", help_heading = "The run")]
+    pub audit: PathBuf,
+    /// The run: 1 to 63 of a-z, 0-9, '_' and '-'
+    #[arg(long, value_name = "ID", env = "SLUICE_RUN_ID", help_heading = "The run")]
+    pub run_id: String,
+    /// The billing account that pays
+    #[arg(long, value_name = "ID", env = "SLUICE_ACCOUNT", help_heading = "The run")]
+    pub account: String,
+    /// Which start of the run this is
+    #[arg(long, value_name = "N", default_value_t = 0, env = "SLUICE_ATTEMPT", help_heading = "The run")]
+    pub attempt: u32,
+    /// The graph that the run belongs to
+    #[arg(long, value_name = "G", default_value = "sandbox:agent", env = "SLUICE_GRAPH_ID", help_heading = "The run")]
+    pub graph_id: String,
+    /// A JSON object to stand on every spend row, beside the run's own names
+    #[arg(long, value_name = "JSON", env = "SLUICE_METADATA", conflicts_with = "metadata_file", help_heading = "The run")]
+    pub metadata: Option<String>,
+    /// The same, from a file
+    #[arg(long, value_name = "FILE", env = "SLUICE_METADATA_FILE", help_heading = "The run")]
+    pub metadata_file: Option<PathBuf>,
+    /// The upstream's key, one line; '-' is stdin, read once to its end
+    #[arg(long, value_name = "PATH", default_value = "-", env = "SLUICE_KEY_FILE", help_heading = "The run")]
+    pub key_file: Option<PathBuf>,
+
+    /// A model that may be named; repeat for more [default: any one plain name]
+    #[arg(long, value_name = "NAME", env = "SLUICE_MODEL", value_delimiter = ' ', help_heading = "What calls may say")]
+    pub model: Vec<String>,
+    /// Open one more route, such as 'POST /v1/rerank'; repeat for more
+    #[arg(long, value_name = "METHOD /PATH", env = "SLUICE_ALLOW", value_delimiter = ';', help_heading = "What calls may say")]
+    pub allow: Vec<String>,
+    /// Let a body member through that is dropped or refused otherwise
+    #[arg(long, value_name = "NAME", env = "SLUICE_ALLOW_PARAM", value_delimiter = ' ', help_heading = "What calls may say")]
+    pub allow_param: Vec<String>,
+    /// Let an anthropic-beta value through, beside those of the SDK and Claude Code
+    #[arg(long, value_name = "VALUE", env = "SLUICE_ALLOW_BETA", value_delimiter = ' ', help_heading = "What calls may say")]
+    pub allow_beta: Vec<String>,
+    /// Let tools of this type through, beside 'function' and 'custom'; they run outside the sandbox
+    #[arg(long, value_name = "TYPE", env = "SLUICE_ALLOW_TOOL", value_delimiter = ' ', help_heading = "What calls may say")]
+    pub allow_tool: Vec<String>,
+    /// Let URLs stand in messages that the upstream or the provider will fetch
+    #[arg(long, env = "SLUICE_ALLOW_REMOTE_MEDIA", help_heading = "What calls may say")]
+    pub allow_remote_media: bool,
+    /// Let a header of the answer through to the sandbox
+    #[arg(long, value_name = "NAME", env = "SLUICE_PASS_RESPONSE_HEADER", value_delimiter = ' ', help_heading = "What calls may say")]
+    pub pass_response_header: Vec<String>,
+
+    /// Calls of the whole run
+    #[arg(long, value_name = "N", env = "SLUICE_MAX_CALLS", help_heading = "Caps")]
+    pub max_calls: Option<u64>,
+    /// Tokens of the whole run, input and output
+    #[arg(long, value_name = "N", env = "SLUICE_MAX_TOKENS", help_heading = "Caps")]
+    pub max_tokens: Option<u64>,
+    /// Dollars of the whole run
+    #[arg(long, value_name = "X", value_parser = units::usd, env = "SLUICE_MAX_COST_USD", help_heading = "Caps")]
+    pub max_cost_usd: Option<Usd>,
+    /// Prices to reserve by: the JSON of LiteLLM's GET /model/info
+    #[arg(long, value_name = "FILE", env = "SLUICE_PRICES", help_heading = "Caps")]
+    pub prices: Option<PathBuf>,
+    /// Calls at once
+    #[arg(long, value_name = "N", default_value_t = 64, env = "SLUICE_MAX_CONCURRENCY", help_heading = "Caps")]
+    pub max_concurrency: usize,
+    /// Calls a second, such as 5/s, with a burst of as many
+    #[arg(long, value_name = "N/s", value_parser = units::rate, env = "SLUICE_RATE", help_heading = "Caps")]
+    pub rate: Option<u64>,
+    /// The largest request body; four of them may be held at once
+    #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB", env = "SLUICE_MAX_BODY", help_heading = "Caps")]
+    pub max_body: u64,
+    /// The run ends after so long, in seconds or as 10m
+    #[arg(long, value_name = "SECS", value_parser = units::some_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
+    pub deadline: Option<Duration>,
+
+    /// Silence until a connection stands
+    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "5s", env = "SLUICE_CONNECT_TIMEOUT", help_heading = "Times")]
+    pub connect_timeout: Duration,
+    /// Silence until the answer's head; long prefill is legitimate
+    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "600s", env = "SLUICE_FIRST_BYTE_TIMEOUT", help_heading = "Times")]
+    pub first_byte_timeout: Duration,
+    /// Silence in the middle of an answer or a request
+    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
+    pub idle_timeout: Duration,
+    /// How long open calls may go on after SIGTERM or the deadline
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
+    pub drain: Duration,
+    /// When a client leaves: read the answer on to its usage, within 30 s and 4 MiB, or close at once
+    #[arg(long, value_enum, default_value_t = OnAbort::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
+    pub abort: OnAbort,
+
+    /// When a record counts as written: on disk at each call, or in the kernel
+    #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
+    pub audit_sync: Sync,
+    /// Mode of the socket, whatever the umask
+    #[arg(long, value_name = "MODE", value_parser = units::mode, default_value = "0666", env = "SLUICE_SOCKET_MODE", help_heading = "The host")]
+    pub socket_mode: u32,
+    /// A user that may connect; repeat for more [default: whom the mode lets in]
+    #[arg(long, value_name = "UID", env = "SLUICE_PEER_UID", value_delimiter = ' ', help_heading = "The host")]
+    pub peer_uid: Vec<u32>,
+    /// Certificates to trust for https, instead of the system's
+    #[arg(long, value_name = "FILE", env = "SLUICE_CA", help_heading = "The host")]
+    pub ca: Option<PathBuf>,
+    /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|task)
+    #[arg(long, value_name = "URL", env = "SLUICE_RELAY", help_heading = "The host")]
+    pub relay: Option<String>,
+    /// The run's token for it
+    #[arg(long, value_name = "FILE", env = "SLUICE_RELAY_TOKEN_FILE", help_heading = "The host")]
+    pub relay_token_file: Option<PathBuf>,
+    /// Where the operator's log goes
+    #[arg(long, value_name = "FILE|stderr", default_value = "stderr", env = "SLUICE_LOG", help_heading = "The host")]
+    pub log: Option<PathBuf>,
+    /// error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", default_value = "info", env = "SLUICE_LOG_LEVEL", help_heading = "The host")]
+    pub log_level: tracing::Level,
+    /// End, in order, when the process that started this one ends
+    #[arg(long, env = "SLUICE_DIE_WITH_PARENT", help_heading = "The host")]
+    pub die_with_parent: bool,
+}
+
+/// `--abort`
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs, reason = "the values of the flag")]
+pub enum OnAbort {
+    Drain,
+    Cancel,
+}
+
+/// `--audit-sync`
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs, reason = "the values of the flag")]
+pub enum Sync {
+    Call,
+    Off,
+}

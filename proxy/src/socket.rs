@@ -1,0 +1,121 @@
+//! The unix socket: bound under another name, so that whoever sees it can use it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// What the kernel takes for a path, without its final zero.
+const PATH_MAX: usize = 107;
+
+/// A listening socket; its file goes when it is dropped.
+#[derive(Debug)]
+pub struct Socket {
+    /// The listener, non-blocking.
+    pub listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: a file that somebody else put there since is not ours to remove.
+    file: (u64, u64),
+}
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Longer than the kernel takes.
+    #[error("the path has {0} bytes, and a unix socket's may have {PATH_MAX}; choose a shorter one")]
+    TooLong(usize),
+    /// No directory to put it into.
+    #[error("its directory does not exist or is not a directory; create it first")]
+    NoDirectory,
+    /// Somebody answers there.
+    #[error("another process answers on it; stop it, or choose another path")]
+    InUse,
+    /// Something else has that name.
+    #[error("it exists and is not a socket; it is left as it is")]
+    NotASocket,
+    /// The system says no.
+    #[error("cannot create it")]
+    System(#[source] io::Error),
+}
+
+impl BindError {
+    /// Whether it is a question of permission.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(self, Self::System(error) if error.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
+/// Whether a socket could be bound there now.
+///
+/// # Errors
+/// [`BindError`]
+pub fn check(path: &Path) -> Result<(), BindError> {
+    let longest = path.as_os_str().len().max(temporary(path).as_os_str().len());
+    if longest > PATH_MAX {
+        return Err(BindError::TooLong(longest));
+    }
+    if !directory(path).is_dir() {
+        return Err(BindError::NoDirectory);
+    }
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(BindError::System(error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(BindError::NotASocket),
+        Ok(_) => match UnixStream::connect(path) {
+            // Refused: whoever bound it is gone. Its file is stale, and a rename replaces it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(_) => Err(BindError::InUse),
+            Err(error) => Err(BindError::System(error)),
+        },
+    }
+}
+
+impl Socket {
+    /// Binds and listens; the socket appears with its mode, whatever the umask.
+    ///
+    /// # Errors
+    /// [`BindError`]
+    pub fn bind(path: &Path, mode: u32) -> Result<Self, BindError> {
+        check(path)?;
+        let temporary = temporary(path);
+        let bound = Self::bind_as(path, &temporary, mode);
+        if bound.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        bound.map_err(BindError::System)
+    }
+
+    fn bind_as(path: &Path, temporary: &Path, mode: u32) -> io::Result<Self> {
+        if let Err(error) = fs::remove_file(temporary)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+        let listener = UnixListener::bind(temporary)?;
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(temporary, fs::Permissions::from_mode(mode))?;
+        let meta = fs::symlink_metadata(temporary)?;
+        fs::rename(temporary, path)?;
+        Ok(Self { listener, path: path.to_owned(), file: (meta.dev(), meta.ino()) })
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// In the same directory, so that the rename is one step.
+fn temporary(path: &Path) -> PathBuf {
+    directory(path).join(format!(".s{}", std::process::id()))
+}

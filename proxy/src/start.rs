@@ -1,0 +1,233 @@
+//! From settings to a run that is ready: everything that can fail, fails here, by the name of its flag.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::HeaderValue;
+use sha2::{Digest, Sha256};
+use sluice_contract::record::{Open, SCHEMA};
+
+use crate::audit::{AuditFile, Journal, OpenError};
+use crate::body::BodyPolicy;
+use crate::caps::Caps;
+use crate::harden::{self, Hardening, HardenError, Measure, Needs};
+use crate::headers::Injector;
+use crate::intake::{Bounds, Room};
+use crate::policy::Policy;
+use crate::relay::Relay;
+use crate::run::{Ending, Run};
+use crate::secret::{Secret, SecretError};
+use crate::settings::{Exit, Settings, StartError, unreadable};
+use crate::socket::{BindError, Socket};
+use crate::upstream::{Address, Connector, Scheme, Upstream};
+
+/// What `build.rs` found.
+const BUILD: &str = env!("SLUICE_BUILD");
+
+/// What is left after the start: a socket, and a run behind it.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named like their types")]
+pub struct Started {
+    pub socket: Socket,
+    pub run: Arc<Run>,
+    pub hardening: Hardening,
+}
+
+/// Reads the key of the upstream.
+///
+/// # Errors
+/// Of `--key-file`.
+pub fn key(settings: &Settings) -> Result<Secret, StartError> {
+    secret("--key-file", settings.key_file.as_deref())
+}
+
+/// Opens, in order: the way out, the audit log, the socket; then gives up what is not needed any more.
+///
+/// # Errors
+/// The first thing that cannot be.
+pub fn start(settings: &Settings, key: Secret) -> Result<Started, StartError> {
+    let upstream = upstream("--upstream", &settings.upstream, settings)?;
+    let relay = relay(settings)?;
+    let host = HeaderValue::from_str(&settings.upstream.authority).map_err(|e| StartError::caused("--upstream", Exit::Usage, &e))?;
+    let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
+        .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
+
+    let audit = AuditFile::create(&settings.audit).map_err(|error| audit_error(&settings.audit, &error))?;
+    let socket = Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
+
+    let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
+    let identity = &settings.identity;
+    let journal = Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
+        attempt: stamp.attempt,
+        billing_account_id: identity.account.to_string(),
+        boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned(),
+        build: BUILD.to_owned(),
+        graph_id: identity.graph_id.clone(),
+        kind: Open::KIND.to_owned(),
+        limits: settings.limits(),
+        pid: std::process::id(),
+        policy: policy_digest(settings),
+        proxy_version: env!("CARGO_PKG_VERSION").to_owned(),
+        run_id: stamp.run_id,
+        seq: stamp.seq,
+        sync: settings.audit_sync.as_str().to_owned(),
+        ts: stamp.ts,
+        upstream: settings.upstream.to_string(),
+        v: SCHEMA,
+    })
+    .map_err(|error| StartError::new("--audit", Exit::Audit, format!("cannot write {}: {error}; free some room", settings.audit.display())))?;
+    let seccomp = harden::system_calls().map_err(|error| harden_error(&error))?;
+
+    let run = Run {
+        run_id: identity.run_id.clone(),
+        policy: Policy::new(&settings.routes, settings.relay.as_ref().map(|_| identity.run_id.as_str())),
+        body: body_policy(settings),
+        bounds: Bounds { max: settings.max_body, idle: settings.timeouts.idle, room: Room::new(settings.max_body.saturating_mul(4)) },
+        injector,
+        pass_response_headers: settings.pass_response_headers.clone(),
+        caps: Caps::new(settings.caps.clone()),
+        prices: settings.prices.clone(),
+        journal,
+        key,
+        address: settings.upstream.clone(),
+        upstream,
+        relay,
+        abort: settings.abort,
+        peer_uids: settings.peer_uids.clone(),
+        ending: Ending::default(),
+    };
+    let hardening = Hardening { no_core: Measure::Applied, no_new_privileges: Measure::Applied, non_dumpable: Measure::Applied, landlock, seccomp };
+    Ok(Started { socket, run: Arc::new(run), hardening })
+}
+
+/// `sluice-proxy check`: what would be done, and whether it could be, without doing it.
+///
+/// # Errors
+/// What `start` would run into, as far as that shows from outside.
+pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
+    let config = |error: StartError| StartError { exit: Exit::Config, ..error };
+    upstream("--upstream", &settings.upstream, settings).map_err(config)?;
+    if let Some((address, token)) = &settings.relay {
+        upstream("--relay", address, settings).map_err(config)?;
+        std::fs::File::open(token).map_err(|error| config(unreadable("--relay-token-file", token, &error)))?;
+    }
+    if let Some(path) = &settings.key_file {
+        std::fs::File::open(path).map_err(|error| config(unreadable("--key-file", path, &error)))?;
+    }
+    Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
+        .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
+    crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
+    if std::fs::metadata(&settings.audit).is_ok_and(|meta| meta.len() > 0 || !meta.is_file()) {
+        return Err(config(audit_error(&settings.audit, &OpenError::NotEmpty)));
+    }
+    if !directory(&settings.audit).is_dir() {
+        return Err(StartError::new("--audit", Exit::Config, format!("{} is no directory; create it first", directory(&settings.audit).display())));
+    }
+    Ok(serde_json::json!({
+        "event": "checked",
+        "run_id": settings.identity.run_id.as_str(),
+        "account": settings.identity.account.as_str(),
+        "socket": settings.socket,
+        "upstream": settings.upstream.to_string(),
+        "audit": settings.audit,
+        "audit_sync": settings.audit_sync.as_str(),
+        "policy": policy_digest(settings),
+        "rules": settings.policy(),
+        "warnings": settings.warnings(),
+    }))
+}
+
+/// The line that says that calls are taken.
+#[must_use]
+pub fn ready_line(settings: &Settings, hardening: &Hardening) -> String {
+    serde_json::json!({
+        "event": "ready",
+        "socket": settings.socket,
+        "pid": std::process::id(),
+        "run_id": settings.identity.run_id.as_str(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "build": BUILD,
+        "policy": policy_digest(settings),
+        "hardening": hardening,
+    })
+    .to_string()
+}
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+fn policy_digest(settings: &Settings) -> String {
+    let digest = Sha256::digest(settings.policy().to_string());
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn body_policy(settings: &Settings) -> BodyPolicy {
+    BodyPolicy {
+        models: settings.models.clone(),
+        params: settings.params.clone(),
+        tools: settings.tools.clone(),
+        remote_media: settings.remote_media,
+        account_json: serde_json::Value::from(settings.identity.account.as_str()).to_string(),
+    }
+}
+
+fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
+    let connector = Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| StartError::caused(flag, Exit::Config, &error))?;
+    Ok(Upstream::new(connector, settings.timeouts))
+}
+
+fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
+    let Some((address, token)) = &settings.relay else { return Ok(None) };
+    let upstream = upstream("--relay", address, settings)?;
+    Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
+}
+
+fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
+    Secret::read(path).map_err(|error| match (&error, path) {
+        (SecretError::Unreadable(source), Some(path)) => unreadable(flag, path, source),
+        _ => StartError::caused(flag, Exit::NoInput, &error),
+    })
+}
+
+/// Files and ports that are still used once everything is open.
+fn needs(settings: &Settings) -> Needs {
+    let mut write = vec![directory(&settings.audit).to_owned(), directory(&settings.socket).to_owned()];
+    let mut connect = Some(vec![53]);
+    for address in std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address)) {
+        match &address.scheme {
+            Scheme::Http | Scheme::Https => connect.iter_mut().for_each(|ports| ports.push(address.port)),
+            Scheme::Unix(path) => write.push(directory(path).to_owned()),
+        }
+    }
+    let read = ["/etc/hosts", "/etc/resolv.conf", BOOT_ID].map(PathBuf::from).to_vec();
+    Needs { write, read, connect }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn audit_error(path: &Path, error: &OpenError) -> StartError {
+    let fix = match error {
+        OpenError::NotEmpty => "; give each attempt a file of its own",
+        OpenError::Locked => "; another sidecar is writing it",
+        OpenError::NotAFile => "; name a file to create",
+        OpenError::Create(_) => "; its directory must exist and be writable",
+    };
+    let exit = match error {
+        OpenError::Create(source) if source.kind() == std::io::ErrorKind::PermissionDenied => Exit::Permission,
+        _ => Exit::Audit,
+    };
+    let StartError { cause, .. } = StartError::caused("--audit", exit, error);
+    StartError::new("--audit", exit, format!("{}: {cause}{fix}", path.display()))
+}
+
+fn bind_error(path: &Path, error: &BindError) -> StartError {
+    let exit = if error.is_permission() { Exit::Permission } else { Exit::CannotCreate };
+    let StartError { cause, .. } = StartError::caused("--socket", exit, error);
+    StartError::new("--socket", exit, format!("{}: {cause}", path.display()))
+}
+
+fn harden_error(error: &HardenError) -> StartError {
+    StartError::caused("hardening", Exit::Software, error)
+}

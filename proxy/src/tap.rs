@@ -1,0 +1,219 @@
+//! The body of an answer: pieces go on at once, and the end once its outcome is durable.
+
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+
+use crate::audit::Ack;
+use crate::carried::Carried;
+use crate::filter::{Passed, join};
+use crate::policy::Wire;
+use crate::upstream::Broken;
+
+/// Pieces that are ready together go on as one, up to here: a burst of events is one write.
+const GATHER: usize = 64 * 1024;
+
+/// A piece of this size is worth a write of its own.
+const LARGE: usize = 16 * 1024;
+
+/// The answer cannot be given whole; the connection to the client breaks off here.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was cut")]
+pub struct AnswerCut;
+
+/// The body that the client gets.
+#[derive(Debug)]
+pub struct Tap {
+    carried: Carried,
+    state: State,
+    /// Bytes that the answer's length still promises.
+    left: Option<u64>,
+    /// A piece that may be the last one: it waits for the next, or for the outcome.
+    held_back: Option<Bytes>,
+    is_stream: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Passing,
+    /// The outcome is being written; then these go.
+    Closing { ack: Ack, held: Vec<Bytes>, then: Then },
+    /// Behind the event that ended the stream.
+    Tail,
+    /// One turn for what was written to leave, and then the cut.
+    Cutting { flushed: bool },
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Tail,
+    Done,
+    Cut,
+}
+
+impl Tap {
+    /// For an answer whose head is known.
+    #[must_use]
+    pub fn new(carried: Carried, content_length: Option<u64>) -> Self {
+        let is_stream = carried.call.head.as_ref().is_some_and(|head| head.is_stream);
+        Self { carried, state: State::Passing, left: content_length, held_back: None, is_stream }
+    }
+
+    /// Gathers what is ready, until there is enough, nothing more, or the end.
+    fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
+        let mut passed = Passed::default();
+        passed.on.extend(self.held_back.take());
+        let mut gathered = 0;
+        loop {
+            match self.carried.poll_piece(cx, &mut passed) {
+                Poll::Pending => {
+                    if self.may_be_last() {
+                        self.held_back = passed.on.pop();
+                    }
+                    if passed.on.is_empty() {
+                        return Poll::Pending;
+                    }
+                    break;
+                }
+                Poll::Ready(Some(Ok(len))) => {
+                    gathered += len;
+                    self.left = self.left.map(|left| left.saturating_sub(len as u64));
+                    if passed.terminal {
+                        let ack = self.carried.complete();
+                        self.state = State::Closing { ack, held: mem::take(&mut passed.held), then: Then::Tail };
+                        break;
+                    }
+                    if (len >= LARGE || gathered >= GATHER) && !self.may_be_last() {
+                        break;
+                    }
+                }
+                Poll::Ready(None) => {
+                    let ack = self.carried.complete();
+                    let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
+                    self.state = State::Closing { ack, held, then: Then::Done };
+                    break;
+                }
+                Poll::Ready(Some(Err(broken))) => {
+                    let ack = self.carried.broke(broken);
+                    let held = if self.is_stream { cut_event(self.carried.call.wire, broken) } else { None };
+                    self.state = State::Closing { ack, held: held.into_iter().collect(), then: Then::Cut };
+                    break;
+                }
+            }
+        }
+        Poll::Ready(passed.on)
+    }
+
+    /// The client could take what came last for the whole answer: its length is reached, or, in an answer
+    /// without one that is no stream of events, nobody knows.
+    fn may_be_last(&self) -> bool {
+        self.left.map_or(!self.is_stream, |left| left == 0)
+    }
+
+    /// Waits for the outcome, then lets the end go, together with what came behind it.
+    fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
+        let State::Closing { ack, held, then } = &mut self.state else { return Poll::Ready(Vec::new()) };
+        let durable = ready!(Pin::new(ack).poll(cx));
+        let (mut held, then) = (mem::take(held), *then);
+        self.state = match (durable, then) {
+            // The client must not see the end of a call of which no outcome is known.
+            (Err(_), _) => {
+                held.clear();
+                State::Cutting { flushed: false }
+            }
+            (Ok(()), Then::Cut) => State::Cutting { flushed: false },
+            (Ok(()), Then::Done) => State::Done,
+            (Ok(()), Then::Tail) => {
+                self.state = State::Tail;
+                if let Poll::Ready(tail) = self.poll_tail(cx) {
+                    held.extend(tail);
+                }
+                return Poll::Ready(held);
+            }
+        };
+        Poll::Ready(held)
+    }
+
+    /// What the upstream sends behind the end; its own end frees the connection.
+    fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
+        let mut passed = Passed { terminal: true, ..Passed::default() };
+        loop {
+            match self.carried.poll_piece(cx, &mut passed) {
+                Poll::Pending if passed.held.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+                Poll::Ready(Some(Ok(_))) => {}
+                // The client has the whole answer; how the connection ends is between us and the upstream.
+                Poll::Ready(None | Some(Err(_))) => {
+                    self.state = State::Done;
+                    break;
+                }
+            }
+        }
+        Poll::Ready(passed.held)
+    }
+}
+
+impl Body for Tap {
+    type Data = Bytes;
+    type Error = AnswerCut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+        let tap: &mut Self = &mut self;
+        let mut out = Vec::new();
+        loop {
+            let more = match &mut tap.state {
+                State::Passing => tap.poll_passing(cx),
+                State::Closing { .. } => tap.poll_closing(cx),
+                State::Tail => tap.poll_tail(cx),
+                State::Cutting { flushed } if !out.is_empty() || !*flushed => {
+                    if out.is_empty() {
+                        *flushed = true;
+                        // hyper drops what it has not written when a body fails: let it write first.
+                        cx.waker().wake_by_ref();
+                    }
+                    Poll::Pending
+                }
+                State::Cutting { .. } => {
+                    tap.state = State::Done;
+                    return Poll::Ready(Some(Err(AnswerCut)));
+                }
+                State::Done if out.is_empty() => return Poll::Ready(None),
+                State::Done => Poll::Pending,
+            };
+            match more {
+                Poll::Ready(more) => out.extend(more),
+                Poll::Pending if out.is_empty() => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(Some(Ok(Frame::data(join(out))))),
+            }
+            // While passing, what was gathered goes at once; only the end may still join it.
+            if matches!(tap.state, State::Passing) && !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(join(out)))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}
+
+/// The error event of the protocols that have one. A chat stream has none, and is never given a fake end.
+fn cut_event(wire: Wire, broken: Broken) -> Option<Bytes> {
+    let message = match broken {
+        Broken::Timeout => "the upstream went silent in the middle of its answer",
+        Broken::Closed | Broken::Cut | Broken::Unreachable => "the upstream broke off in the middle of its answer",
+    };
+    match wire {
+        Wire::Messages => Some(Bytes::from(format!(
+            "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":\"{message}\"}}}}\n\n"
+        ))),
+        Wire::Responses => Some(Bytes::from(format!(
+            "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
+        ))),
+        Wire::Chat | Wire::Completions | Wire::Embeddings | Wire::CountTokens | Wire::Models | Wire::Other => None,
+    }
+}

@@ -1,0 +1,128 @@
+//! The way to the upstream: where it is, and a pool of connections that stay alive.
+//!
+//! A pooled connection is driven by nobody while it is idle, and by the task that owns the answer while
+//! it is used: hyper's usual task of its own would cost a task switch for each chunk.
+
+mod address;
+mod connect;
+pub mod flight;
+mod outgoing;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+pub use address::{Address, NotAnAddress, Scheme};
+pub use connect::{Connector, SetupError, Stream};
+pub use flight::{Broken, Flight};
+pub use outgoing::Outgoing;
+
+/// uvicorn, under LiteLLM, closes idle connections after 5 s and without a notice. One that is reused
+/// before that cannot lose the race.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// As many as `--max-concurrency` by default: a burst leaves no more.
+const POOL_MAX: usize = 64;
+
+/// How long the upstream may be silent, at each stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Name, TCP, TLS.
+    pub connect: Duration,
+    /// Until the head of the answer: a long prefill is legitimate.
+    pub first_byte: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+}
+
+/// One connection, and both ends of the library's handle on it.
+#[derive(Debug)]
+pub struct Link {
+    send: http1::SendRequest<Outgoing>,
+    conn: http1::Connection<TokioIo<Stream>, Outgoing>,
+    idle_since: Instant,
+}
+
+/// The upstream of this run.
+#[derive(Debug)]
+pub struct Upstream {
+    connector: Connector,
+    timeouts: Timeouts,
+    idle: Mutex<Vec<Link>>,
+    reaping: AtomicBool,
+}
+
+impl Upstream {
+    /// Nothing is connected yet.
+    #[must_use]
+    pub fn new(connector: Connector, timeouts: Timeouts) -> Arc<Self> {
+        Arc::new(Self { connector, timeouts, idle: Mutex::default(), reaping: AtomicBool::new(false) })
+    }
+
+    /// The longest silences allowed.
+    #[must_use]
+    pub fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    /// A connection that was used before and is still there.
+    fn pooled(&self) -> Option<Link> {
+        let mut idle = self.lock();
+        while let Some(link) = idle.pop() {
+            if link.idle_since.elapsed() < IDLE_MAX && link.send.is_ready() {
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    /// A new connection.
+    async fn connect(&self) -> Result<Link, Broken> {
+        let connected = tokio::time::timeout(self.timeouts.connect, self.connector.connect());
+        let stream = match connected.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "cannot connect to the upstream");
+                return Err(Broken::Unreachable);
+            }
+            Err(_) => {
+                tracing::warn!("cannot connect to the upstream in time");
+                return Err(Broken::Unreachable);
+            }
+        };
+        let (send, conn) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Broken::Unreachable)?;
+        Ok(Link { send, conn, idle_since: Instant::now() })
+    }
+
+    /// Keeps a connection whose answer was read to its end.
+    fn keep(self: &Arc<Self>, mut link: Link) {
+        link.idle_since = Instant::now();
+        let mut idle = self.lock();
+        if idle.len() < POOL_MAX {
+            idle.push(link);
+        }
+        if !self.reaping.swap(true, Ordering::AcqRel) {
+            tokio::spawn(Arc::clone(self).reap());
+        }
+    }
+
+    /// Closes what nobody used in time, and ends when nothing is left.
+    async fn reap(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(IDLE_MAX).await;
+            let mut idle = self.lock();
+            idle.retain(|link| link.idle_since.elapsed() < IDLE_MAX);
+            if idle.is_empty() {
+                self.reaping.store(false, Ordering::Release);
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,196 @@
+//! One call on its way: the connection that carries it, and how long it may be silent.
+//!
+//! Whoever polls a flight drives its connection. Dropping it closes the connection, and with it the call.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use tokio::time::{Instant, Sleep};
+
+use super::{Link, Outgoing, Upstream};
+
+/// Why an upstream gave no whole answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// No connection, so nothing was sent.
+    Unreachable,
+    /// It closed before it answered; what it did with the request nobody knows.
+    Closed,
+    /// It broke off in the middle of its answer.
+    Cut,
+    /// It was silent for too long.
+    Timeout,
+}
+
+type Sent = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>;
+
+/// A request that is being carried.
+pub struct Flight {
+    upstream: Arc<Upstream>,
+    link: Option<Link>,
+    head: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
+    body: Option<Incoming>,
+    silence: Silence,
+    /// Whether the connection was made for this call.
+    pub connected: Option<Duration>,
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flight").field("head_known", &self.head.is_none()).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// Puts a request on a connection. Returns before the answer's head is there.
+    ///
+    /// # Errors
+    /// [`Broken::Unreachable`]: nothing was sent.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Broken> {
+        if let Some(link) = self.pooled() {
+            let mut flight = Flight::start(Arc::clone(self), link, request, None);
+            // A pooled connection may have died while nobody looked. If it did so before a byte was sent, the
+            // request comes back, and goes on a new one. Nothing else is ever sent twice.
+            match poll_fn(|cx| Poll::Ready(flight.unsent(cx))).await {
+                None => return Ok(flight),
+                Some(unsent) => request = unsent,
+            }
+        }
+        let before = Instant::now();
+        let link = self.connect().await?;
+        Ok(Flight::start(Arc::clone(self), link, request, Some(before.elapsed())))
+    }
+}
+
+impl Flight {
+    fn start(upstream: Arc<Upstream>, mut link: Link, request: Request<Outgoing>, connected: Option<Duration>) -> Self {
+        let head = Box::pin(link.send.try_send_request(request));
+        let silence = Silence::new(upstream.timeouts().first_byte);
+        Self { upstream, link: Some(link), head: Some(head), body: None, silence, connected }
+    }
+
+    /// One turn of the connection; gives the request back if it can never go out here.
+    fn unsent(&mut self, cx: &mut Context<'_>) -> Option<Request<Outgoing>> {
+        self.drive(cx);
+        let Poll::Ready(sent) = self.head.as_mut()?.as_mut().poll(cx) else { return None };
+        match sent {
+            Err(mut error) => match error.take_message() {
+                Some(request) => return Some(request),
+                None => self.head = Some(Box::pin(std::future::ready(Err(error)))),
+            },
+            Ok(response) => self.head = Some(Box::pin(std::future::ready(Ok(response)))),
+        }
+        None
+    }
+
+    /// Waits for the head of the answer.
+    ///
+    /// # Errors
+    /// [`Broken::Closed`] or [`Broken::Timeout`].
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
+        self.drive(cx);
+        let Some(head) = self.head.as_mut() else { return Poll::Ready(Err(Broken::Closed)) };
+        match head.as_mut().poll(cx) {
+            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
+            Poll::Ready(sent) => {
+                self.head = None;
+                let (parts, body) = sent.map_err(|_| Broken::Closed)?.into_parts();
+                self.body = Some(body);
+                self.silence.begin(self.upstream.timeouts().idle);
+                Poll::Ready(Ok(parts))
+            }
+        }
+    }
+
+    /// The next piece of the answer; `None` at its end, and then the connection is kept for the next call.
+    ///
+    /// # Errors
+    /// [`Broken::Cut`] or [`Broken::Timeout`].
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        loop {
+            self.drive(cx);
+            let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
+            match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.silence.heard();
+                    // Trailers would be a way around the header policy; they end here.
+                    if let Ok(piece) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                }
+                Poll::Ready(None) => {
+                    self.body = None;
+                    self.give_back(cx);
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(Broken::Cut))),
+                Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+            }
+        }
+    }
+
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if let Some(link) = self.link.as_mut() {
+            // An error shows in the head or the body as well; here it only means that nothing more comes.
+            if Pin::new(&mut link.conn).poll(cx).is_ready() {
+                self.link = None;
+            }
+        }
+    }
+
+    fn give_back(&mut self, cx: &mut Context<'_>) {
+        // One more turn takes hyper from the end of the answer to readiness for another request.
+        self.drive(cx);
+        if let Some(link) = self.link.take().filter(|link| link.send.is_ready()) {
+            self.upstream.keep(link);
+        }
+    }
+}
+
+/// A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires.
+#[derive(Debug)]
+struct Silence {
+    limit: Duration,
+    last: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    fn new(limit: Duration) -> Self {
+        Self { limit, last: Instant::now(), timer: None }
+    }
+
+    /// Another limit from now on.
+    fn begin(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.heard();
+        if let Some(timer) = &mut self.timer {
+            timer.as_mut().reset(self.last + limit);
+        }
+    }
+
+    fn heard(&mut self) {
+        self.last = Instant::now();
+    }
+
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let ends = self.last + self.limit;
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
+            match timer.as_mut().poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(()) if self.last + self.limit <= Instant::now() => return Poll::Ready(()),
+                Poll::Ready(()) => timer.as_mut().reset(ends),
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! A request body made of pieces that were never copied.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::intake::Held;
+
+/// Pieces, in order.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    pieces: VecDeque<Bytes>,
+    left: u64,
+    /// Room for what is held; free again once all is written.
+    _held: Option<Held>,
+}
+
+impl Outgoing {
+    /// Nothing, as in a GET.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// Pieces that take up this much room.
+    #[must_use]
+    pub fn holding(held: Held) -> Self {
+        Self { _held: Some(held), ..Self::default() }
+    }
+
+    /// What is left.
+    #[must_use]
+    pub fn into_pieces(self) -> VecDeque<Bytes> {
+        self.pieces
+    }
+
+    /// Adds a piece.
+    pub fn push(&mut self, piece: Bytes) {
+        if !piece.is_empty() {
+            self.left += piece.len() as u64;
+            self.pieces.push_back(piece);
+        }
+    }
+
+    /// How many bytes are left to send.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.left
+    }
+
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.pieces.pop_front();
+        self.left -= piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

@@ -1,0 +1,245 @@
+//! The few members of an answer that matter, in all wire formats at once.
+//!
+//! `id`, `model`, `usage` and `error` stand at the top, or one level down in `response` (Responses
+//! events) or `message` (`message_start`).
+
+use sluice_contract::Usd;
+use sluice_contract::record::Usage;
+
+use super::{Seen, UsageIn};
+use crate::json::{Container, JsonError, Scalar, Text, Visit};
+
+/// A provider's id or model name is shorter.
+const NAME_MAX: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Key {
+    #[default]
+    Other,
+    Id,
+    Model,
+    Type,
+    Usage,
+    Error,
+    /// `response` or `message`: the same members stand inside.
+    Inner,
+    Choices,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Token {
+    #[default]
+    None,
+    Input,
+    Output,
+    Total,
+    CachedInput,
+    CacheWrite,
+    Reasoning,
+    Cost,
+}
+
+/// Collects them from one document or one event.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    /// How many data lines the event has had.
+    pub(super) lines: u32,
+    /// It carries output for the client.
+    pub(super) output: bool,
+    id: Option<String>,
+    model: Option<String>,
+    kind: Option<String>,
+    usage: Usage,
+    has_usage: bool,
+    cost: Option<Usd>,
+    error: bool,
+    top: Key,
+    inner: Key,
+    in_role: bool,
+    /// The depth of the members of the usage object at hand.
+    usage_depth: Option<usize>,
+    token: Token,
+    /// Where the top-level `usage` member begins and ends, and whether a member came before it.
+    usage_at: Option<(u64, u64)>,
+    key_start: u64,
+    previous_end: Option<u64>,
+}
+
+impl Facts {
+    /// Moves what was found over what was known: later explicit values replace.
+    pub(super) fn take_into(&mut self, seen: &mut Seen) {
+        replace(&mut seen.response_id, self.id.take());
+        replace(&mut seen.model, self.model.take());
+        replace(&mut seen.cost, self.cost.take());
+        seen.error |= self.error;
+        if self.real_usage() {
+            let known = seen.usage.get_or_insert_default();
+            replace(&mut known.input, self.usage.input);
+            replace(&mut known.output, self.usage.output);
+            replace(&mut known.total, self.usage.total);
+            replace(&mut known.cached_input, self.usage.cached_input);
+            replace(&mut known.cache_write, self.usage.cache_write);
+            replace(&mut known.reasoning, self.usage.reasoning);
+        }
+    }
+
+    fn real_usage(&self) -> bool {
+        self.has_usage && self.usage.all() > 0
+    }
+
+    pub(super) fn ends_stream(&self) -> bool {
+        matches!(self.kind.as_deref(), Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed"))
+    }
+
+    pub(super) fn usage_in(&self) -> UsageIn {
+        match self.usage_at {
+            Some((from, to)) if self.output && self.lines <= 1 => UsageIn::Beside(from, to),
+            Some(_) if !self.output => UsageIn::Alone,
+            _ => UsageIn::None,
+        }
+    }
+
+    /// The key that governs a member at this depth, seen from where the known members stand.
+    fn slot(&self, depth: usize) -> Option<Key> {
+        match depth {
+            1 => Some(self.top),
+            2 if self.top == Key::Inner => Some(self.inner),
+            _ => None,
+        }
+    }
+
+    fn string(&mut self, depth: usize, text: Text<'_>) {
+        let name = || (!text.head.is_empty() && text.head.len() <= NAME_MAX).then(|| text.head.to_owned());
+        match self.slot(depth) {
+            Some(Key::Id) if text.whole => replace(&mut self.id, name()),
+            Some(Key::Model) if text.whole => replace(&mut self.model, name()),
+            Some(Key::Type) if depth == 1 => {
+                self.error |= matches!(text.head, "error" | "response.failed");
+                self.output |= text.head.ends_with("delta") && text.head != "message_delta";
+                self.kind = name();
+            }
+            Some(Key::Error) => self.error = true,
+            _ => {}
+        }
+        if self.top == Key::Choices && depth > 2 && !self.in_role && !text.head.is_empty() {
+            self.output = true;
+        }
+    }
+
+    fn number(&mut self, text: &str) {
+        let tokens = text.parse::<u64>().ok().filter(|n| *n < 1 << 53);
+        match self.token {
+            Token::None => {}
+            Token::Cost => replace(&mut self.cost, Usd::parse(text).ok()),
+            Token::Input => replace(&mut self.usage.input, tokens),
+            Token::Output => replace(&mut self.usage.output, tokens),
+            Token::Total => replace(&mut self.usage.total, tokens),
+            Token::CachedInput => replace(&mut self.usage.cached_input, tokens),
+            Token::CacheWrite => replace(&mut self.usage.cache_write, tokens),
+            Token::Reasoning => replace(&mut self.usage.reasoning, tokens),
+        }
+    }
+
+    fn end_member(&mut self, depth: usize, end: u64) {
+        if depth == 1 {
+            if self.top == Key::Usage && self.has_usage {
+                // With one of the commas around it, so that what remains is still an object.
+                self.usage_at = Some((self.previous_end.unwrap_or(self.key_start), end));
+            }
+            self.previous_end = Some(end);
+        }
+    }
+}
+
+impl Visit for Facts {
+    type Stop = JsonError;
+
+    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), JsonError> {
+        if let Some(base) = self.usage_depth {
+            self.token = if depth == base { usage_token(key.head) } else { detail_token(key.head) };
+            return Ok(());
+        }
+        match depth {
+            1 => {
+                self.top = known(key.head);
+                self.inner = Key::Other;
+                self.key_start = start;
+            }
+            2 if self.top == Key::Inner => self.inner = known(key.head),
+            _ => self.in_role = matches!(key.head, "role" | "object"),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, depth: usize, kind: Container, _start: u64) -> Result<(), JsonError> {
+        match self.slot(depth) {
+            Some(Key::Usage) if kind == Container::Object => {
+                self.usage_depth = Some(depth + 1);
+                self.has_usage = true;
+            }
+            Some(Key::Error) => self.error = true,
+            _ => {}
+        }
+        self.token = Token::None;
+        Ok(())
+    }
+
+    fn close(&mut self, depth: usize, _kind: Container, end: u64) -> Result<(), JsonError> {
+        if self.usage_depth == Some(depth + 1) {
+            self.usage_depth = None;
+        }
+        self.token = Token::None;
+        self.end_member(depth, end);
+        Ok(())
+    }
+
+    fn scalar(&mut self, depth: usize, value: Scalar<'_>, _start: u64, end: u64) -> Result<(), JsonError> {
+        match value {
+            Scalar::String(text) if self.usage_depth.is_none() => self.string(depth, text),
+            Scalar::Number(text) if self.usage_depth.is_some() => self.number(text),
+            _ => {}
+        }
+        self.end_member(depth, end);
+        Ok(())
+    }
+}
+
+fn replace<T>(known: &mut Option<T>, found: Option<T>) {
+    if found.is_some() {
+        *known = found;
+    }
+}
+
+fn known(key: &str) -> Key {
+    match key {
+        "id" => Key::Id,
+        "model" => Key::Model,
+        "type" => Key::Type,
+        "usage" => Key::Usage,
+        "error" => Key::Error,
+        "response" | "message" => Key::Inner,
+        "choices" => Key::Choices,
+        _ => Key::Other,
+    }
+}
+
+fn usage_token(key: &str) -> Token {
+    match key {
+        "prompt_tokens" | "input_tokens" => Token::Input,
+        "completion_tokens" | "output_tokens" => Token::Output,
+        "total_tokens" => Token::Total,
+        "cache_read_input_tokens" => Token::CachedInput,
+        "cache_creation_input_tokens" => Token::CacheWrite,
+        "cost" => Token::Cost,
+        _ => Token::None,
+    }
+}
+
+/// Inside `…_tokens_details`.
+fn detail_token(key: &str) -> Token {
+    match key {
+        "cached_tokens" => Token::CachedInput,
+        "reasoning_tokens" => Token::Reasoning,
+        _ => Token::None,
+    }
+}

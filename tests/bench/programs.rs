@@ -1,0 +1,35 @@
+//! Where the contenders' programs are.
+
+use std::path::{Path, PathBuf};
+
+use crate::Outcome;
+
+/// The sidecar: named by the environment, beside this binary, or where cargo puts it.
+pub(crate) fn sidecar() -> Outcome<PathBuf> {
+    if let Some(named) = std::env::var_os("SLUICE_PROXY_BIN") {
+        let named = PathBuf::from(named);
+        return if named.is_file() {
+            Ok(named)
+        } else {
+            Err(format!("SLUICE_PROXY_BIN names no file: {}", named.display()).into())
+        };
+    }
+    let beside = std::env::current_exe()?.with_file_name("sluice-proxy");
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice-proxy");
+    [beside, usual].into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        "no sluice-proxy: build it with `cargo build --release -p sluice-proxy`, name it in SLUICE_PROXY_BIN, \
+         or leave it out with --contenders nginx,haproxy,relay"
+            .into()
+    })
+}
+
+/// A program of the system, where an ordinary user's `PATH` may not look.
+pub(crate) fn installed(name: &str) -> Outcome<PathBuf> {
+    ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
+        .iter()
+        .map(|dir| Path::new(dir).join(name))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            format!("no {name}: run tests/setup/bench.sh, or leave it out with --contenders").into()
+        })
+}
