@@ -262,13 +262,28 @@ impl Journal {
         self.append(&mut state, &record)
     }
 
-    /// Writes `close`, syncs whatever the mode, and lets the file go. Blocks; nothing else runs by then.
+    /// Writes `close`, syncs whatever the mode, and lets the file go. Nothing else runs by then.
     ///
     /// # Errors
     /// [`Poisoned`], when the file does not hold everything.
-    pub fn close(&self, reason: &str) -> Result<(), Poisoned> {
-        let mut state = self.lock();
-        let stamp = self.stamp(&mut state);
+    pub async fn close(&self, reason: &str) -> Result<(), Poisoned> {
+        let (ack, out, writer) = {
+            let mut state = self.lock();
+            let ack = self.append_close(&mut state, reason);
+            (ack, std::mem::replace(&mut state.out, Out::Closed), state.writer.take())
+        };
+        ack.await?;
+        match out {
+            Out::Here(mut sink) => sink.sync().map_err(|error| self.poison(&error))?,
+            // The writer's queue is empty, and now closed: it ends at once.
+            Out::Thread(jobs) => drop(jobs),
+            Out::Closed => return Err(Poisoned),
+        }
+        writer.map_or(Ok(()), |writer| writer.join().map_err(|_| Poisoned))
+    }
+
+    fn append_close(&self, state: &mut State, reason: &str) -> Ack {
+        let stamp = self.stamp(state);
         let record = Close {
             attempt: stamp.attempt,
             calls: state.totals.calls,
@@ -283,19 +298,7 @@ impl Journal {
             usage: state.totals.usage,
             v: SCHEMA,
         };
-        let ack = self.append(&mut state, &record);
-        match (ack, std::mem::replace(&mut state.out, Out::Closed)) {
-            (Ack::Known(Ok(())), Out::Here(mut sink)) => sink.sync().map_err(|error| self.poison(&error)),
-            (Ack::Waiting(waiting), Out::Thread(jobs)) => {
-                drop(jobs);
-                waiting.blocking_recv().unwrap_or(Err(Poisoned))
-            }
-            _ => Err(Poisoned),
-        }?;
-        if let Some(writer) = state.writer.take() {
-            writer.join().map_err(|_| Poisoned)?;
-        }
-        if self.is_poisoned() { Err(Poisoned) } else { Ok(()) }
+        self.append(state, &record)
     }
 
     fn append(&self, state: &mut State, record: &impl Serialize) -> Ack {

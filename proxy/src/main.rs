@@ -75,10 +75,9 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
 
 /// Carries calls until a signal or the deadline, then ends in order.
 async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
-    let Started { socket, run, hardening } = started;
+    let Started { socket, run, hardening, connections } = started;
     let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?).map_err(|e| software(&e))?;
-    let connections = server::connections_max(settings.caps.concurrency).map_err(|e| software(&e))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
@@ -103,7 +102,7 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     }
     drop(socket);
     let exit = if run.ending.calls_cut() > 0 { Exit::Cut } else { Exit::Ok };
-    run.journal.close(reason).map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete; it could not be written"))?;
+    run.journal.close(reason).await.map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete; it could not be written"))?;
     tracing::info!(reason, cut = run.ending.calls_cut(), "ended");
     Ok(exit)
 }

@@ -17,6 +17,7 @@ use crate::policy::Policy;
 use crate::relay::Relay;
 use crate::run::{Ending, Run};
 use crate::secret::{Secret, SecretError};
+use crate::server::connections_max;
 use crate::settings::{Exit, Settings, StartError, unreadable};
 use crate::socket::{BindError, Socket};
 use crate::upstream::{Address, Connector, Scheme, Upstream};
@@ -31,6 +32,8 @@ pub struct Started {
     pub socket: Socket,
     pub run: Arc<Run>,
     pub hardening: Hardening,
+    /// How many connections may be open at once.
+    pub connections: usize,
 }
 
 /// Reads the key of the upstream.
@@ -55,6 +58,7 @@ pub fn start(settings: &Settings, key: Secret) -> Result<Started, StartError> {
     let audit = AuditFile::create(&settings.audit).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket = Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
+    let connections = connections_max(settings.caps.concurrency).map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     let identity = &settings.identity;
     let journal = Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
@@ -97,7 +101,7 @@ pub fn start(settings: &Settings, key: Secret) -> Result<Started, StartError> {
         ending: Ending::default(),
     };
     let hardening = Hardening { no_core: Measure::Applied, no_new_privileges: Measure::Applied, non_dumpable: Measure::Applied, landlock, seccomp };
-    Ok(Started { socket, run: Arc::new(run), hardening })
+    Ok(Started { socket, run: Arc::new(run), hardening, connections })
 }
 
 /// `sluice-proxy check`: what would be done, and whether it could be, without doing it.

@@ -1,1 +1,3 @@
+//! The promises of the sidecar, against the real program.
 
+mod calls;

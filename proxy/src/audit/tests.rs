@@ -66,11 +66,8 @@ fn planned() -> Planned {
     Planned { call_id: "c".to_owned(), ..Planned::default() }
 }
 
-fn wait(ack: Ack) -> Result<(), Poisoned> {
-    match ack {
-        Ack::Known(known) => known,
-        Ack::Waiting(waiting) => waiting.blocking_recv().unwrap_or(Err(Poisoned)),
-    }
+fn wait(ack: impl Future<Output = Result<(), Poisoned>>) -> Result<(), Poisoned> {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(ack)
 }
 
 #[test]
@@ -81,7 +78,7 @@ fn an_intent_is_synced_before_it_is_acknowledged() {
     wait(ack).expect("written");
     assert_eq!(events(&script), ["0 open", "1 intent", "sync"]);
     wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
-    journal.close("test").expect("closes");
+    wait(journal.close("test")).expect("closes");
     assert_eq!(events(&script), ["0 open", "1 intent", "sync", "2 outcome", "sync", "3 close", "sync"]);
 }
 
@@ -93,7 +90,7 @@ fn without_sync_every_record_is_still_written_at_once() {
     assert!(matches!(ack, Ack::Known(Ok(()))));
     assert_eq!(events(&script), ["0 open", "1 intent"]);
     drop(entry);
-    journal.close("test").expect("closes");
+    wait(journal.close("test")).expect("closes");
     assert_eq!(events(&script), ["0 open", "1 intent", "2 outcome", "3 close", "sync"]);
 }
 
@@ -108,7 +105,7 @@ fn a_failed_write_poisons_for_ever() {
         assert_eq!(wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))), Err(Poisoned));
         assert!(journal.intent(planned()).is_err());
         assert_eq!(wait(journal.refused("GET", "/", "x", 404)), Err(Poisoned));
-        assert_eq!(journal.close("test"), Err(Poisoned));
+        assert_eq!(wait(journal.close("test")), Err(Poisoned));
         assert_eq!(events(&script), ["0 open"], "{mode:?}");
     }
 }
@@ -121,7 +118,7 @@ fn a_failed_sync_is_never_tried_again() {
     assert_eq!(wait(ack), Err(Poisoned));
     drop(entry);
     assert!(journal.intent(planned()).is_err());
-    assert_eq!(journal.close("test"), Err(Poisoned));
+    assert_eq!(wait(journal.close("test")), Err(Poisoned));
     assert_eq!(events(&script).iter().filter(|event| *event == "sync").count(), 1);
 }
 
@@ -158,7 +155,7 @@ fn a_dropped_entry_is_closed_as_never_sent() {
     })
     .expect("begins");
     drop(journal.intent(planned()).expect("not poisoned"));
-    journal.close("test").expect("closes");
+    wait(journal.close("test")).expect("closes");
     let text = std::fs::read_to_string(&path).expect("a file");
     assert!(text.lines().nth(2).expect("an outcome").contains(r#""null_reason":"not_sent""#), "{text}");
     assert!(text.lines().nth(3).expect("a close").contains(r#""calls":1"#), "{text}");
@@ -175,5 +172,5 @@ fn a_flood_of_refusals_is_counted_and_not_written() {
         wait(journal.refused("GET", "/x", "route_not_allowed", 404)).expect("taken");
     }
     assert_eq!(events(&script).len() as u64, 1 + REFUSED_LINES);
-    journal.close("test").expect("closes");
+    wait(journal.close("test")).expect("closes");
 }
