@@ -279,34 +279,42 @@ impl Scanner {
         self.at = At::String;
     }
 
-    /// Runs to the end of the string, its next escape, or the end of the piece.
+    /// Runs to the end of the string, or to the end of the piece.
     fn string<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
-        let rest = &piece[i..];
-        let stop = memchr2(b'"', b'\\', rest);
-        let run = &rest[..stop.unwrap_or(rest.len())];
-        let here = self.offset + i as u64;
-        if has_control(run) || !self.utf8.feed(run, stop.is_some()) {
-            return Err(JsonError::String(here).into());
-        }
-        let Some(stop) = stop else {
-            self.keep(run);
-            return Ok(piece.len());
+        let (mut run, mut at) = (i, i);
+        let stop = loop {
+            match memchr2(b'"', b'\\', &piece[at..]) {
+                None => break None,
+                Some(n) if piece[at + n] == b'"' => break Some(at + n),
+                // Text is full of escapes: those that lie whole in the piece are taken on the way.
+                Some(n) => match short_escape(&piece[at + n..]) {
+                    Some((decoded, len)) => {
+                        self.keep(&piece[run..at + n]);
+                        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+                        at += n + len;
+                        run = at;
+                    }
+                    None => break Some(at + n),
+                },
+            }
         };
-        if rest[stop] == b'\\' {
-            self.keep(run);
-            self.at = At::Escape;
-            return Ok(i + stop + 1);
+        let end = stop.unwrap_or(piece.len());
+        // An escape is ASCII, so what stands between two of them is UTF-8 exactly if all of it is.
+        if has_control(&piece[i..end]) || !self.utf8.feed(&piece[i..end], stop.is_some()) {
+            return Err(JsonError::String(self.offset + i as u64).into());
         }
-        let end = here + stop as u64 + 1;
-        if self.text.is_empty() && self.whole {
+        if run == i && stop.is_some_and(|stop| piece[stop] == b'"') && self.text.is_empty() && self.whole {
             // The common case: the whole string lies in this piece, without an escape.
-            let (head, whole) = clip(run);
-            self.end_string(Some((head, whole)), end, visit)?;
-        } else {
-            self.keep(run);
-            self.end_string(None, end, visit)?;
+            self.end_string(Some(clip(&piece[i..end])), self.offset + end as u64 + 1, visit)?;
+            return Ok(end + 1);
         }
-        Ok(i + stop + 1)
+        self.keep(&piece[run..end]);
+        match stop {
+            None => return Ok(end),
+            Some(stop) if piece[stop] == b'"' => self.end_string(None, self.offset + end as u64 + 1, visit)?,
+            Some(_) => self.at = At::Escape,
+        }
+        Ok(end + 1)
     }
 
     fn end_string<V: Visit>(&mut self, inline: Option<(&[u8], bool)>, end: u64, visit: &mut V) -> Result<(), V::Stop> {
@@ -330,6 +338,9 @@ impl Scanner {
     fn keep(&mut self, run: &[u8]) {
         let room = TEXT_MAX - self.text.len();
         self.whole &= run.len() <= room;
+        if room == 0 || run.is_empty() {
+            return;
+        }
         self.text.extend_from_slice(&run[..run.len().min(room)]);
     }
 
@@ -394,6 +405,25 @@ impl Scanner {
 
 fn clip(run: &[u8]) -> (&[u8], bool) {
     (&run[..run.len().min(TEXT_MAX)], run.len() <= TEXT_MAX)
+}
+
+/// What an escape at the beginning of `text` stands for, and its length; `None` for one that is cut, wrong,
+/// or half of a surrogate pair: those are read byte by byte.
+fn short_escape(text: &[u8]) -> Option<(char, usize)> {
+    let decoded = match text.get(1)? {
+        b'u' => {
+            let digits = text.get(2..6)?.iter().try_fold(0, |code, b| Some(code << 4 | char::from(*b).to_digit(16)?))?;
+            return char::from_u32(digits).map(|decoded| (decoded, 6));
+        }
+        b'n' => '\n',
+        b't' => '\t',
+        b'r' => '\r',
+        b'b' => '\u{8}',
+        b'f' => '\u{c}',
+        b @ (b'"' | b'\\' | b'/') => char::from(*b),
+        _ => return None,
+    };
+    Some((decoded, 2))
 }
 
 /// A fold without a branch, so that the compiler makes it wide.

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -114,22 +113,13 @@ async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receive
             line.close();
             conn.as_mut().graceful_shutdown();
         }
-        match conn.as_mut().poll(cx) {
-            Poll::Ready(ended) => Poll::Ready(ended),
-            Poll::Pending => Poll::Pending,
-        }
+        conn.as_mut().poll(cx)
     })
     .await;
-    if let Err(error) = ended {
-        note(&run, &line, &error).await;
-    }
-}
-
-/// Requests that never became one are refused too, and the log says so.
-async fn note(run: &Run, line: &Line, error: &hyper::Error) {
-    tracing::debug!(%error, "connection ended");
-    let reason = line.fault().or_else(|| error.is_parse().then_some(Reason::BadRequest));
-    if let Some(reason) = reason {
+    // hyper swallows an error that came before the first byte of a request; the line remembers why.
+    let parse = ended.as_ref().is_err_and(hyper::Error::is_parse).then_some(Reason::BadRequest);
+    if let Some(reason) = line.fault().or(parse) {
+        // A request that never became one is refused too, and the log says so.
         let _ = run.journal.refused("", "", reason.as_str(), reason.status().as_u16()).await;
     }
 }
