@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use sluice_proxy::harden;
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
@@ -61,12 +61,14 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
     if only_check {
         args.remove(1);
     }
-    match Flags::try_parse_from(args) {
+    // The variables are named after the flags; a column of them would hide the help.
+    let command = Flags::command().mut_args(|arg| arg.hide_env(true));
+    match command.try_get_matches_from(args).and_then(|matches| Flags::from_arg_matches(&matches)) {
         Ok(flags) => Ok(Some((flags, only_check))),
         Err(error) if !error.use_stderr() => print(error.render().to_string().trim_end()).map(|()| None),
         Err(error) => {
             let text = error.render().to_string();
-            let said: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:")).filter(|line| !line.is_empty()).collect();
+            let said: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).filter(|line| !line.is_empty()).collect();
             let said = said.join(" ");
             Err(StartError::new("usage", Exit::Usage, format!("{}; see sluice-proxy --help", said.trim_start_matches("error: "))))
         }

@@ -44,6 +44,8 @@ macro_rules! reasons {
 reasons! {
     /// The request head does not parse, or its framing can be read in two ways.
     BadRequest = "bad_request" BAD_REQUEST,
+    /// The request line and headers are larger than 64 KiB, or more than 100.
+    HeadTooLarge = "head_too_large" REQUEST_HEADER_FIELDS_TOO_LARGE,
     /// The request did not arrive in time.
     RequestTimeout = "request_timeout" REQUEST_TIMEOUT,
     /// Another user on the host.

@@ -117,10 +117,18 @@ async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receive
     })
     .await;
     // hyper swallows an error that came before the first byte of a request; the line remembers why.
-    let parse = ended.as_ref().is_err_and(hyper::Error::is_parse).then_some(Reason::BadRequest);
-    if let Some(reason) = line.fault().or(parse) {
+    if let Some(reason) = line.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
         // A request that never became one is refused too, and the log says so.
         let _ = run.journal.refused("", "", reason.as_str(), reason.status().as_u16()).await;
+    }
+}
+
+/// Why hyper answered a head by itself, with the same status and an empty body.
+fn unparsed(error: &hyper::Error) -> Option<Reason> {
+    if error.is_parse_too_large() {
+        Some(Reason::HeadTooLarge)
+    } else {
+        error.is_parse().then_some(Reason::BadRequest)
     }
 }
 

@@ -175,6 +175,21 @@ impl Sidecar {
         inspect::fds(self.pid)
     }
 
+    /// Waits until it holds fewer file descriptors than `count`: it has noticed that a peer has left.
+    ///
+    /// Nothing signals that another process has closed a socket that its peer had closed before, so
+    /// this looks every 2 ms.
+    pub async fn fds_below(&self, count: usize) {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(2));
+        let looking = async {
+            while self.fds() >= count {
+                ticks.tick().await;
+            }
+        };
+        let waited = tokio::time::timeout(crate::PATIENCE, looking).await;
+        waited.unwrap_or_else(|_| panic!("the sidecar still holds {} descriptors, not under {count}", self.fds()));
+    }
+
     /// How many threads it has.
     pub fn threads(&self) -> usize {
         inspect::threads(self.pid)

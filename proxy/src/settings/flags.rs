@@ -11,30 +11,33 @@ use super::units;
 const EXAMPLES: &str = "\
 Examples:
   # carry the calls of run r1, billed to acct-1, to a LiteLLM on this host; the key comes by stdin
-  printf '%s' \"$LITELLM_KEY\" | sluice-proxy --socket /run/r1/llm.sock --upstream http://127.0.0.1:4000 \\
-      --audit /var/log/sluice/r1.0.jsonl --run-id r1 --account acct-1
+  printf '%s' \"$LITELLM_KEY\" | sluice-proxy --run-id r1 --account acct-1 \\
+      --socket /run/r1/llm.sock --upstream http://127.0.0.1:4000 --audit /var/log/sluice/r1.0.jsonl
 
-  # one model, at most 100 calls and 2 dollars, prices from LiteLLM's /model/info
-  sluice-proxy … --key-file /run/keys/litellm --model gpt-4o-mini --max-calls 100 --max-cost-usd 2 --prices prices.json
+  # one model, at most 100 calls and 2 dollars, by the prices of LiteLLM's GET /model/info
+  sluice-proxy … --model gpt-4o-mini --max-calls 100 --max-cost-usd 2 --prices prices.json
 
-  # say what these flags would do, and bind nothing (exit 0, or 78)
+  # say what the flags would do, and bind nothing: exit 0, or 78
   sluice-proxy check …
 
   # call it
-  curl --unix-socket /run/r1/llm.sock http://localhost/v1/chat/completions -d '{\"model\":\"gpt-4o-mini\",\"messages\":[…]}'";
+  curl --unix-socket /run/r1/llm.sock http://localhost/v1/chat/completions \\
+      -d '{\"model\":\"gpt-4o-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'";
 
 const EXITS: &str = "\
-Exit codes: 0 ended in order; 3 calls had to be cut; 64 usage; 66 a file is not there; 73 cannot create the socket;
-74 audit log; 77 permission; 78 configuration; 70 internal. Every flag can be given as SLUICE_… in the environment.";
+Each flag can stand in the environment as well, as SLUICE_SOCKET, SLUICE_RUN_ID and so on; the flag wins.
 
-/// The Sluice sidecar: one unix socket, one run, one model upstream, every call written down before it is made.
+Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file is not there · 70 internal
+  73 cannot create the socket · 74 audit log · 77 permission · 78 configuration";
+
+/// The Sluice sidecar: one unix socket, one run, one upstream, every call written down first.
 #[derive(Debug, Parser)]
 #[command(
     name = "sluice-proxy",
     version,
     before_help = EXAMPLES,
     after_help = EXITS,
-    max_term_width = 110,
+    max_term_width = 100,
     help_template = "{about}\n\n{before-help}{usage-heading} sluice-proxy [check] [OPTIONS]\n\n{all-args}{after-help}"
 )]
 #[allow(missing_docs, reason = "the help texts are the docs")]

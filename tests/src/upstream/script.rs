@@ -115,6 +115,15 @@ impl Script {
         })
     }
 
+    /// The whole answer, then RST.
+    pub fn then_reset(self) -> Self {
+        Self::shaped(move |request| {
+            let mut steps = self.shape(request).render();
+            steps.push(Step::Reset);
+            Shape::raw(steps)
+        })
+    }
+
     /// Another status.
     pub fn status(self, status: u16) -> Self {
         self.edit(move |shape| shape.status = Some(status))

@@ -1,0 +1,56 @@
+//! The path policy: what is admitted is, byte for byte, a path that is written down.
+//!
+//! Input: a policy, a newline, a method, a blank, a request target.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use http::{Method, Uri};
+use libfuzzer_sys::fuzz_target;
+use sluice_proxy::policy::{Admitted, Policy, Wire};
+use sluice_proxy::upstream::Address;
+use sluice_proxy_fuzz::choices_and_input;
+
+const OPEN: [(&str, &str); 7] = [
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/messages"), ("POST", "/v1/responses"), ("POST", "/v1/embeddings"),
+    ("POST", "/v1/completions"), ("POST", "/v1/messages/count_tokens"), ("GET", "/v1/models"),
+];
+const ADDED: (&str, &str) = ("POST", "/v1/rerank");
+const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
+
+static PLAIN: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[], None));
+static WIDE: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[Policy::parse_route("POST /v1/rerank").expect("a route")], Some("r1")));
+static ADDRESS: LazyLock<Address> = LazyLock::new(|| "http://litellm:4000/proxy".parse().expect("an address"));
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([choice], line)) = choices_and_input(data) else { return };
+    let Some(blank) = line.iter().position(|b| *b == b' ') else { return };
+    let (method, target) = (&line[..blank], &line[blank + 1..]);
+    let is_wide = choice == b'w';
+    let policy = if is_wide { &WIDE } else { &PLAIN };
+    let (Ok(parsed_method), Ok(uri)) = (Method::from_bytes(method), Uri::try_from(target)) else { return };
+    // What the client wrote, up to its query: nothing may have been made of it.
+    let written = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+
+    match policy.admit(&parsed_method, &uri) {
+        Ok(Admitted::Health) => assert_eq!((method, written), (b"GET".as_slice(), b"/health".as_slice())),
+        Ok(Admitted::Call(route)) => {
+            assert!(OPEN.contains(&(route.method.as_str(), route.path)) || is_wide && (route.method.as_str(), route.path) == ADDED);
+            assert_eq!(method, route.method.as_str().as_bytes());
+            let short = (route.wire != Wire::Other).then(|| route.path.strip_prefix("/v1")).flatten();
+            assert!(written == route.path.as_bytes() || short.is_some_and(|short| written == short.as_bytes()));
+            assert_eq!(ADDRESS.target(route.path).to_string(), format!("/proxy{}", route.path));
+        }
+        Ok(Admitted::Relay(resource)) => {
+            assert!(is_wide && RELAYED.contains(&resource));
+            assert_eq!(written, policy.relay_path(resource).as_bytes());
+            assert!(method == b"GET" || method == b"POST" && resource != "task");
+        }
+        Err(refusal) => {
+            assert!(refusal.reason.status().is_client_error());
+            let is_open = OPEN.iter().any(|open| (open.0.as_bytes(), open.1.as_bytes()) == (method, written));
+            assert!(!is_open, "an open route was refused");
+        }
+    }
+});

@@ -1,0 +1,83 @@
+//! What the targets share: input that a person can read, a split, and a second JSON parser as the judge.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The first bytes are choices, as text; behind the first newline stands the input proper.
+pub fn choices_and_input<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
+    let (choices, rest) = data.split_first_chunk::<N>()?;
+    Some((*choices, rest.strip_prefix(b"\n")?))
+}
+
+/// Cuts the input: `0` into single bytes, `1` not at all, everything else somewhere.
+pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
+    match choice {
+        b'0' => input.chunks(1).collect(),
+        b'1' => vec![input],
+        b'2'..=b'9' => input.chunks(usize::from(choice - b'0')).collect(),
+        seed => {
+            let (mut rest, mut state, mut pieces) = (input, u32::from(seed) * 2_654_435_761 | 1, Vec::new());
+            while !rest.is_empty() {
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                let (piece, left) = rest.split_at(rest.len().min(1 + state as usize % 40));
+                pieces.push(piece);
+                rest = left;
+            }
+            pieces
+        }
+    }
+}
+
+/// The members of one object, in order, duplicates and all.
+#[derive(Debug)]
+pub struct Members<'a>(pub Vec<(String, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}
+
+/// One object, checked to the last byte: serde_json looks at the inside of a string only when somebody wants it.
+pub fn object(text: &[u8]) -> Option<Members<'_>> {
+    let text = std::str::from_utf8(text).ok()?;
+    value(text)?;
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.disable_recursion_limit();
+    let members = Members::deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(members)
+}
+
+/// Any JSON.
+pub fn value(text: &str) -> Option<Value> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    deserializer.disable_recursion_limit();
+    let value = Value::deserialize(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(value)
+}
+
+/// Whether it is JSON at all.
+pub fn is_json(text: &str) -> bool {
+    value(text).is_some() && serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().count() == 1
+}
