@@ -1,7 +1,7 @@
 //! The client's end of a connection, watched for what hyper does not watch.
 //!
-//! Three things: a head that can be read in two ways, a head that does not come to its end, and a client
-//! that has left while its call is open. A half-closed client has not left; it waits for its answer.
+//! Four things: a head that can be read in two ways, one that does not come to its end, one that hyper refuses
+//! without a word, and a client that has left while its call is open. A half-closed client has not left; it waits for its answer.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use memchr::memmem;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::time::Sleep;
@@ -28,6 +29,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub struct Line {
     /// Calls whose answer is not yet given; hyper serves one at a time.
     busy: AtomicBool,
+    /// The head that was read last became a call. If it did not, what hyper writes is an error of its own.
+    called: AtomicBool,
     /// The connection ends at the next pause.
     closing: AtomicBool,
     /// Why the connection was ended by us: a [`Reason`] that no call has told.
@@ -43,6 +46,7 @@ impl Line {
     #[must_use]
     pub fn busy(self: &Arc<Self>) -> Busy {
         self.busy.store(true, Ordering::Release);
+        self.called.store(true, Ordering::Release);
         Busy(Arc::clone(self))
     }
 
@@ -57,6 +61,7 @@ impl Line {
         match self.fault.load(Ordering::Acquire) {
             1 => Some(Reason::BadRequest),
             2 => Some(Reason::RequestTimeout),
+            3 => Some(Reason::HeadTooLarge),
             _ => None,
         }
     }
@@ -111,7 +116,12 @@ impl Wire {
 
     /// Ends the connection with an answer of our own; hyper has none for this.
     fn fail(&mut self, reason: Reason, message: &'static str) -> io::Error {
-        self.line.fault.store(if reason == Reason::BadRequest { 1 } else { 2 }, Ordering::Release);
+        let fault = match reason {
+            Reason::RequestTimeout => 2,
+            Reason::HeadTooLarge => 3,
+            _ => 1,
+        };
+        self.line.fault.store(fault, Ordering::Release);
         if !self.line.is_busy() {
             let body = Refusal::new(reason, message).body(Dialect::OpenAi);
             let head = format!(
@@ -124,6 +134,18 @@ impl Wire {
             let _ = self.stream.try_write(format!("{head}{body}").as_bytes());
         }
         io::Error::new(io::ErrorKind::InvalidData, message)
+    }
+
+    /// hyper answers a head that it cannot read by itself, without a body; the client gets ours instead.
+    fn replaces(&mut self, written: &[u8]) -> bool {
+        let empty = !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
+        let (reason, message) = match written.get(9..12) {
+            Some(b"400") if empty => (Reason::BadRequest, "the request's head is no valid HTTP/1.1"),
+            Some(b"414" | b"431") if empty => (Reason::HeadTooLarge, "the request's head is over 64 KiB, or has more than 100 headers"),
+            _ => return false,
+        };
+        self.fail(reason, message);
+        true
     }
 
     fn poll_slow_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -155,6 +177,9 @@ impl AsyncRead for Wire {
             wire.timer = None;
             return wire.poll_left(cx);
         }
+        if !wire.line.is_busy() {
+            wire.line.called.store(false, Ordering::Release);
+        }
         if wire.framing.feed(read).is_err() {
             return Poll::Ready(Err(wire.fail(Reason::BadRequest, "the request's length can be read in two ways")));
         }
@@ -167,10 +192,16 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.replaces(buf) {
+            return Poll::Ready(Ok(buf.len()));
+        }
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if bufs.first().is_some_and(|head| self.replaces(head)) {
+            return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
+        }
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 
