@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use sluice_contract::record::{Close, Intent, Open, Outcome, Refused, SCHEMA, Stamp, Usage};
+use sluice_contract::record::{CallResult, Close, Intent, Open, Outcome, Refused, SCHEMA, Stamp, Usage};
 use sluice_contract::{RunId, Usd};
 use tokio::sync::oneshot;
 
@@ -73,6 +73,7 @@ pub struct Journal {
     run_id: RunId,
     attempt: u32,
     poisoned: Arc<AtomicBool>,
+    cutting: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -89,6 +90,7 @@ struct Totals {
     calls: u64,
     refused: u64,
     unknown: u64,
+    cut: u64,
     usage: Usage,
     nanos: i64,
 }
@@ -144,6 +146,7 @@ impl Journal {
             run_id,
             attempt,
             poisoned: Arc::default(),
+            cutting: AtomicBool::new(false),
             state: Mutex::new(State { seq: 0, totals: Totals::default(), out: Out::Closed, writer: None }),
         };
         {
@@ -167,6 +170,23 @@ impl Journal {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// From here on a call that ends without a reason of its own was cut by us.
+    pub fn cut(&self) {
+        self.cutting.store(true, Ordering::Release);
+    }
+
+    /// Whether what is open is being cut.
+    #[must_use]
+    pub fn is_cutting(&self) -> bool {
+        self.cutting.load(Ordering::Acquire)
+    }
+
+    /// How many calls were cut.
+    #[must_use]
+    pub fn calls_cut(&self) -> u64 {
+        self.lock().totals.cut
     }
 
     /// Writes that a call is about to go upstream. It may go once the acknowledgement says so.
@@ -232,6 +252,7 @@ impl Journal {
         let known = ended.cost.as_ref().map(Usd::to_nanos);
         state.totals.nanos = state.totals.nanos.saturating_add(known.unwrap_or(0));
         state.totals.unknown += u64::from(known.is_none() && !ended.costs_nothing());
+        state.totals.cut += u64::from(ended.result == CallResult::Deadline);
         if let Some(usage) = &ended.usage {
             state.totals.usage.add(usage);
         }

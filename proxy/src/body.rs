@@ -50,8 +50,8 @@ pub struct Reading {
     pub choices: u64,
     /// Bytes of media in the content, which are not text to be counted.
     pub media_bytes: u64,
-    /// Media in the content.
-    pub media: u64,
+    /// What those media may come to, in tokens.
+    pub media_tokens: u64,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<String>,
     /// What goes upstream.
@@ -124,6 +124,8 @@ struct Members<'p> {
     stream_options: Option<(u64, u64)>,
     asks_usage: bool,
     in_include_usage: bool,
+    /// Texts in a `prompt` of several.
+    prompts: u64,
     content: Content,
     tools: Tools,
     reading: Reading,
@@ -140,6 +142,7 @@ impl<'p> Members<'p> {
             stream_options: None,
             asks_usage: false,
             in_include_usage: false,
+            prompts: 0,
             content: Content::new(wire, policy.remote_media),
             tools: Tools::default(),
             reading: Reading { choices: 1, ..Reading::default() },
@@ -159,12 +162,19 @@ impl<'p> Members<'p> {
             Some(Rule::Never) => return Err(not_allowed(key.head)),
             // A clipped name is nobody's.
             _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse) | None if self.policy.params.iter().any(|allowed| allowed == key.head) => Rule::Keep,
+            Some(Rule::Refuse | Rule::NotTrue) | None if self.policy.params.iter().any(|allowed| allowed == key.head) => Rule::Keep,
             Some(rule) => rule,
             None => Rule::Strip,
         };
         self.member = Some(Member { name: key.head.to_owned(), rule, start });
-        Ok(())
+        match rule {
+            Rule::Content => self.content.key(1, key),
+            Rule::Tools => {
+                self.tools = Tools::default();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A member's value is a scalar, and this is all of it.
@@ -195,7 +205,7 @@ impl<'p> Members<'p> {
             (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(&member.name, "want a number")),
             (Rule::Content, value) => self.content.scalar(1, value, member.start, end)?,
             (Rule::Strip, _) => return self.strip(member),
-            (Rule::Keep | Rule::Never, _) => {}
+            (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
         self.keep(&member, end);
         Ok(())
@@ -224,7 +234,7 @@ impl<'p> Members<'p> {
                 self.content.open(1, kind);
                 Ok(())
             }
-            (Rule::StreamOptions | Rule::Tools | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
+            (Rule::StreamOptions | Rule::Tools | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
         }
     }
 
@@ -263,6 +273,10 @@ impl<'p> Members<'p> {
         if self.reading.model.is_none() && self.wire != Wire::Other {
             return Err(Refusal::new(Reason::ModelNotAllowed, "name a model").param("model"));
         }
+        self.reading.choices *= self.prompts.max(1);
+        if self.reading.choices > MAX_CHOICES {
+            return Err(not_allowed("prompt").because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one")));
+        }
         let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
         let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
         if reports_usage_if_asked && !self.asks_usage {
@@ -276,7 +290,7 @@ impl<'p> Members<'p> {
         }
         self.reading.edit.prefix = prefix;
         self.reading.media_bytes = self.content.media_bytes;
-        self.reading.media = self.content.media;
+        self.reading.media_tokens = self.content.media_tokens;
         Ok(self.reading)
     }
 }
@@ -289,7 +303,7 @@ impl Visit for Members<'_> {
             return self.begin(key, start);
         }
         match self.member.as_ref().map(|member| member.rule) {
-            Some(Rule::Content) => self.content.key(depth, key),
+            Some(Rule::Content) => self.content.key(depth, key)?,
             Some(Rule::Tools) => self.tools.key(depth, key),
             Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some("include_usage"),
             _ => {}
@@ -309,6 +323,9 @@ impl Visit for Members<'_> {
         match self.member.as_ref().map(|member| member.rule) {
             Some(Rule::Content) => self.content.open(depth, kind),
             Some(Rule::Tools) => self.tools.open(depth, kind)?,
+            // Parsers keep the last of two: whatever this one is, it is not `true`.
+            Some(Rule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
+            Some(Rule::Prompts) if depth == 2 => self.prompts += 1,
             _ => {}
         }
         Ok(())
@@ -332,6 +349,10 @@ impl Visit for Members<'_> {
         match self.member.as_ref().map(|member| member.rule) {
             Some(Rule::Content) => self.content.scalar(depth, value, start, end),
             Some(Rule::Tools) => self.tools.scalar(depth, value, &self.policy.tools),
+            Some(Rule::Prompts) => {
+                self.prompts += u64::from(depth == 2 && matches!(value, Scalar::String(_)));
+                Ok(())
+            }
             Some(Rule::StreamOptions) => {
                 if depth == 2 && self.in_include_usage {
                     self.asks_usage = value == Scalar::Bool(true);

@@ -1,6 +1,6 @@
 //! One open call: its place in the log, its share of the caps, its clock.
 //!
-//! It ends once. Dropped before it was sent, it ends as never sent.
+//! It ends once. Dropped before it was sent, its entry and its reservation say just that.
 
 use std::time::{Duration, Instant};
 
@@ -133,7 +133,7 @@ impl Call {
         if self.sent {
             reservation.settle(self.spent(&ended));
         } else {
-            reservation.release();
+            drop(reservation);
             ended.null_reason = Some(NullReason::NotSent);
         }
         tracing::debug!(result = result.as_str(), end = end.as_str(), status = ended.status, "call ended");
@@ -200,14 +200,5 @@ fn cost(head: &AnswerHead, seen: &Seen, is_success: bool) -> (Option<Usd>, CostS
         None => (None, CostSource::None, Some(NullReason::NoCost)),
         Some(zero) if zero.is_zero() => (None, CostSource::None, Some(NullReason::ZeroCost)),
         Some(cost) => (Some(cost), source, None),
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        // Only a call that was never sent is dropped open; the entry then writes just that.
-        if let Some((_entry, reservation)) = self.open.take() {
-            reservation.release();
-        }
     }
 }

@@ -63,7 +63,7 @@ struct State {
     empty_at: Option<Instant>,
 }
 
-/// One call's share. Dropped unsettled, it is charged in full.
+/// One call's share. Dropped unsettled, it was never sent, and is given back.
 #[derive(Debug)]
 pub struct Reservation {
     caps: Arc<Caps>,
@@ -167,23 +167,18 @@ impl Reservation {
             state.nanos = state.nanos.saturating_sub(self.nanos).saturating_add(nanos);
         }
     }
+}
 
-    /// Nothing went upstream: as if it had never been.
-    pub fn release(mut self) {
-        self.settled = true;
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
         let mut state = self.caps.lock();
         state.open -= 1;
         state.calls -= 1;
         state.tokens = state.tokens.saturating_sub(self.tokens);
         state.nanos = state.nanos.saturating_sub(self.nanos);
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.caps.lock().open -= 1;
-        }
     }
 }
 
@@ -241,14 +236,12 @@ mod tests {
     #[test]
     fn a_call_without_usage_is_charged_its_reservation() {
         let ask = Ask { tokens: 60, nanos: 0, declared: true };
-        for end in [|r: Reservation| r.settle(Spent::default()), drop::<Reservation>] {
-            let caps = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
-            end(caps.reserve(ask, Instant::now()).expect("fits"));
-            assert_eq!(reason(&caps.reserve(ask, Instant::now())), Some(Reason::BudgetExceeded));
-            assert_eq!(caps.open(), 0);
-        }
+        let charged = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
+        charged.reserve(ask, Instant::now()).expect("fits").settle(Spent::default());
+        assert_eq!(reason(&charged.reserve(ask, Instant::now())), Some(Reason::BudgetExceeded));
+        assert_eq!(charged.open(), 0);
         let caps = caps(CapLimits { calls: Some(1), tokens: Some(100), ..CapLimits::default() });
-        caps.reserve(ask, Instant::now()).expect("fits").release();
+        drop(caps.reserve(ask, Instant::now()).expect("fits"));
         assert!(caps.reserve(ask, Instant::now()).is_ok(), "what was never sent is given back");
     }
 
@@ -278,7 +271,7 @@ mod tests {
                         settled += tokens / 2;
                         reservation.settle(Spent { tokens: Some(tokens / 2), nanos: None });
                     } else {
-                        reservation.release();
+                        drop(reservation);
                     }
                 }
                 let reserved: u64 = open.iter().map(|(_, tokens)| tokens).sum();

@@ -76,10 +76,11 @@ impl Inner {
         self.call.head = Some(AnswerHead {
             status: parts.status.as_u16(),
             is_stream,
-            litellm_call_id: headers::call_id(&parts.headers).map(str::to_owned),
+            litellm_call_id: headers::call_id(&parts.headers, self.run.key.expose()).map(str::to_owned),
             response_cost: headers::response_cost(&parts.headers).map(str::to_owned),
         });
-        self.filter = Some(Filter::new(Observer::new(self.call.wire, is_stream), self.hide_usage && is_stream));
+        self.hide_usage &= is_stream;
+        self.filter = Some(Filter::new(Observer::new(self.call.wire, is_stream), self.hide_usage));
         Poll::Ready(Ok(parts))
     }
 
@@ -102,6 +103,12 @@ impl Inner {
                 Some(Ok(len))
             }
         })
+    }
+
+    /// The client gets less than the upstream sends, so a length would be wrong.
+    #[must_use]
+    pub fn hides_usage(&self) -> bool {
+        self.hide_usage
     }
 
     /// Reads a whole small answer.
@@ -151,7 +158,6 @@ impl Inner {
     }
 
     fn cut(&mut self) {
-        self.run.ending.count_cut();
         let seen = self.seen();
         let _ = self.call.end(&seen, CallResult::Deadline, End::CutByLimit, None);
     }
@@ -199,7 +205,7 @@ impl Drop for Carried {
             return;
         }
         let run = Arc::clone(&inner.run);
-        if run.ending.is_cutting() {
+        if run.journal.is_cutting() {
             inner.cut();
         } else if inner.draining || run.abort == Abort::Cancel {
             inner.aborted(false);

@@ -34,8 +34,6 @@ use crate::wire::Busy;
 
 /// Bytes to a token, where only bytes are known: fewer than in any language that models are billed in.
 const BYTES_PER_TOKEN: u64 = 3;
-/// What an image or a document costs, where only its bytes are known.
-const TOKENS_PER_MEDIUM: u64 = 2048;
 
 static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -134,11 +132,21 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
         carried.rejected().await?;
         return Err(Denied::Failed(refusal));
     }
-    let screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
+    let mut screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
     if route.wire == Wire::Models && upstream.status.is_success() && !run.body.models.is_empty() {
         return filtered_models(run, carried, upstream.status, screened).await;
     }
-    let length = upstream.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let mut length = upstream.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    if length == Some(0) || matches!(upstream.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
+        // hyper never asks for the body of such an answer, so its end is here.
+        let _ = carried.collect(0).await;
+        carried.complete().await?;
+        return Ok(given(upstream.status, screened, Content::Whole(None)));
+    }
+    if carried.hides_usage() {
+        screened.remove(header::CONTENT_LENGTH);
+        length = None;
+    }
     Ok(given(upstream.status, screened, Content::Tapped(Box::new(Tap::new(carried, length)))))
 }
 
@@ -184,7 +192,7 @@ fn ask(reading: &Reading, text: &Text, price: Option<Price>, wire: Wire) -> Ask 
     if !wire.is_billed() {
         return Ask { declared: true, ..Ask::default() };
     }
-    let input = (text.len() - reading.media_bytes) / BYTES_PER_TOKEN + reading.media * TOKENS_PER_MEDIUM;
+    let input = (text.len() - reading.media_bytes) / BYTES_PER_TOKEN + reading.media_tokens;
     let has_output = wire != Wire::Embeddings;
     let each = reading.max_output.or_else(|| price.and_then(|price| price.max_output)).unwrap_or(ASSUMED_OUTPUT);
     let output = if has_output { each.saturating_mul(reading.choices) } else { 0 };

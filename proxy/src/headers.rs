@@ -119,8 +119,10 @@ impl Injector {
         // LiteLLM bills by the customer id before the end-user id; ours must stand in both.
         fixed.insert(&CUSTOMER_ID, account.clone());
         fixed.insert(&END_USER_ID, account);
-        fixed.insert(&TRACE_ID, run.clone());
-        fixed.insert(&SESSION_ID, session.clone().unwrap_or(run));
+        // LiteLLM takes the trace id, when there is one, for the session as well: both say the same.
+        let chain = session.clone().unwrap_or(run);
+        fixed.insert(&TRACE_ID, chain.clone());
+        fixed.insert(&SESSION_ID, chain);
         // Langfuse links traces by these and by nothing else.
         match (text("existing_trace_id")?, text("trace_id")?) {
             (Some(existing), _) => drop(fixed.insert("langfuse_existing_trace_id", existing)),
@@ -222,8 +224,10 @@ pub fn may_pass(name: &HeaderName) -> bool {
 
 /// `x-litellm-call-id` of an answer.
 #[must_use]
-pub fn call_id(upstream: &HeaderMap) -> Option<&str> {
-    upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)
+pub fn call_id<'a>(upstream: &'a HeaderMap, key: &[u8]) -> Option<&'a str> {
+    let id = upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)?;
+    // It is written to the audit log, and an upstream may echo anything.
+    memchr::memmem::find(id.as_bytes(), key).is_none().then_some(id)
 }
 
 /// `x-litellm-response-cost` of an answer.

@@ -117,6 +117,7 @@ fn print(line: &str) -> Result<(), StartError> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
     /// Caught so that a file limit is an error of a write, and not the end of the process.
     _file_limit: Signal,
 }
@@ -126,6 +127,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
             _file_limit: signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?,
         })
     }
@@ -142,6 +144,7 @@ impl Signals {
             // Cancel-safe: a signal that is not taken here is taken the next time.
             _ = self.terminate.recv() => "sigterm",
             _ = self.interrupt.recv() => "sigint",
+            _ = self.hangup.recv() => "sighup",
             () = time_is_up => "deadline",
         }
     }

@@ -52,17 +52,19 @@ impl Relay {
 
         let mut flight = self.upstream.send(request).await.map_err(|_| gone("the controller cannot be reached"))?;
         let head = poll_fn(|cx| flight.poll_head(cx)).await.map_err(|_| gone("the controller did not answer"))?;
-        let (mut pieces, mut len, mut scrub) = (Vec::new(), 0, Scrub::default());
+        let token = self.token.expose();
+        let (mut pieces, mut len, mut scrub, mut scrub_token) = (Vec::new(), 0, Scrub::default(), Scrub::default());
         while let Some(piece) = poll_fn(|cx| flight.poll_piece(cx)).await {
             let piece = piece.map_err(|_| gone("the controller broke off"))?;
             len += piece.len();
             if len > ANSWER_MAX {
                 return Err(gone("the controller's answer is too long"));
             }
-            pieces.push(scrub.pass(key, piece));
+            pieces.push(scrub_token.pass(token, scrub.pass(key, piece)));
         }
-        pieces.push(scrub.finish());
-        let mut screened = headers::screen(&head.headers, &[], key);
+        pieces.push(scrub_token.pass(token, scrub.finish()));
+        pieces.push(scrub_token.finish());
+        let mut screened = headers::screen(&headers::screen(&head.headers, &[], key), &[], token);
         screened.remove(header::CONTENT_LENGTH);
         Ok((head.status, screened, filter::join(pieces)))
     }

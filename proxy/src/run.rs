@@ -1,6 +1,6 @@
 //! What all calls of a run share: the policies, the caps, the log, the upstream, and whether it is over.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,8 +55,6 @@ pub struct Run {
 #[derive(Debug, Default)]
 pub struct Ending {
     draining: AtomicBool,
-    cutting: AtomicBool,
-    cut: AtomicUsize,
     drains: Mutex<JoinSet<()>>,
 }
 
@@ -70,28 +68,6 @@ impl Ending {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
-    }
-
-    /// What is still open ends now.
-    pub fn cut(&self) {
-        self.cutting.store(true, Ordering::Release);
-    }
-
-    /// Whether what is open ends now.
-    #[must_use]
-    pub fn is_cutting(&self) -> bool {
-        self.cutting.load(Ordering::Acquire)
-    }
-
-    /// One call was cut.
-    pub fn count_cut(&self) {
-        self.cut.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many calls were cut.
-    #[must_use]
-    pub fn calls_cut(&self) -> usize {
-        self.cut.load(Ordering::Relaxed)
     }
 
     /// Reads an answer on behind a client that has left.

@@ -44,24 +44,20 @@ pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usi
     run.ending.drain();
 
     // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
-    let mut late = JoinSet::new();
+    let (mut late, mut drains) = (JoinSet::new(), JoinSet::new());
     let finish = async {
         while open.join_next().await.is_some() {}
-        let mut drains = run.ending.take_drains();
+        drains = run.ending.take_drains();
         while drains.join_next().await.is_some() {}
     };
     tokio::select! {
-        // Cancel-safe: both only wait, and what they wait for stays in `open` and in the drains.
+        // Cancel-safe: both only wait, and what they wait for stays in `open` and `drains`.
         () = finish => {}
         () = accept_until(listener, run, connections_max, &mut stage, Stage::Drain, &mut late) => {}
     }
-    cut(run, open, late).await;
-}
-
-/// Ends what is still open: every task is dropped, and each open call writes its outcome as it goes.
-async fn cut(run: &Run, mut open: JoinSet<()>, mut late: JoinSet<()>) {
-    run.ending.cut();
-    for tasks in [&mut open, &mut late, &mut run.ending.take_drains()] {
+    // What is still open ends: every task is dropped, and each open call writes its outcome as it goes.
+    run.journal.cut();
+    for tasks in [&mut open, &mut late, &mut drains, &mut run.ending.take_drains()] {
         tasks.shutdown().await;
     }
 }

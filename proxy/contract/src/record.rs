@@ -182,22 +182,22 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether the provider said anything at all.
+    /// Whether the provider counted anything at all: a usage of zeros is a placeholder.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+    pub fn any(&self) -> bool {
+        let classes = [self.input, self.output, self.total, self.cached_input, self.cache_write, self.reasoning];
+        classes.into_iter().flatten().any(|tokens| tokens > 0)
     }
 
-    /// All tokens: the provider's total, else the sum of its classes.
+    /// All tokens: the provider's total, or what its classes come to, where that is more.
     #[must_use]
     pub fn all(&self) -> u64 {
-        let known = |tokens: Option<u64>| tokens.unwrap_or(0);
-        // Without a total this is the Messages API, whose input leaves out the cached classes.
-        self.total.unwrap_or_else(|| {
-            [self.input, self.output, self.cached_input, self.cache_write]
-                .into_iter()
-                .fold(0, |sum, class| u64::saturating_add(sum, known(class)))
-        })
+        let sum = |classes: &[Option<u64>]| classes.iter().flatten().fold(0, |sum: u64, class| sum.saturating_add(*class));
+        match self.total {
+            Some(total) => total.max(sum(&[self.input, self.output])),
+            // Without a total this is the Messages API, whose input leaves out the cached classes.
+            None => sum(&[self.input, self.output, self.cached_input, self.cache_write]),
+        }
     }
 
     /// Adds another call's tokens, class by class.

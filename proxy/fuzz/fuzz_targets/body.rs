@@ -96,7 +96,8 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
             assert_eq!(raw.get(), format!("\"{ACCOUNT}\""));
             continue;
         }
-        let plain = name.to_ascii_lowercase().replace('-', "_");
+        // FZ-12: on a route of the operator's, only the exact spelling of the accounting members is taken out.
+        let plain = if wire == Wire::Other { name.clone() } else { name.to_ascii_lowercase().replace('-', "_") };
         let opened = policy.params.iter().any(|param| param == name);
         assert!(opened || !DANGEROUS.contains(&plain.as_str()), "{name} goes up: {text}");
         let ours = name == "stream_options" && reading.hide_usage;
@@ -145,8 +146,8 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
 /// No URL where somebody would fetch one. What an agent's own tool was called with is its own affair.
 fn no_remote(content: &Value, text: &str) {
     let is_remote = |url: &str| {
-        let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(8).collect();
-        url.to_ascii_lowercase().starts_with("http:") || url.to_ascii_lowercase().starts_with("https:")
+        let url: String = url.trim_start_matches(|c: char| c.is_whitespace() || c.is_control()).chars().take(8).collect();
+        url.to_ascii_lowercase().starts_with("http://") || url.to_ascii_lowercase().starts_with("https://")
     };
     match content {
         Value::Array(items) => items.iter().for_each(|item| no_remote(item, text)),

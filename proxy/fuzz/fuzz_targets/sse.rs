@@ -52,7 +52,7 @@ struct Out {
 
 fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
     let mut filter = Filter::new(Observer::new(wire, is_stream), hide && is_stream);
-    let (mut out, mut held, mut terminal, mut output) = (Vec::new(), Vec::new(), false, false);
+    let (mut out, mut held, mut terminal) = (Vec::new(), Vec::new(), false);
     let mut take = |passed: Passed, terminal: &mut bool| {
         assert!(!*terminal || passed.on.is_empty(), "something behind the end went on");
         passed.on.iter().for_each(|piece| out.extend_from_slice(piece));
@@ -62,7 +62,6 @@ fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<It
     for piece in pieces {
         let mut passed = Passed { terminal, ..Passed::default() };
         filter.pass(KEY, Bytes::copy_from_slice(piece), &mut passed);
-        output |= passed.output;
         take(passed, &mut terminal);
     }
     let mut passed = Passed { terminal, ..Passed::default() };

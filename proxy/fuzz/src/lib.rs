@@ -9,6 +9,10 @@ use serde_json::value::RawValue;
 /// The first bytes are choices, as text; behind the first newline stands the input proper.
 pub fn choices_and_input<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
     let (choices, rest) = data.split_first_chunk::<N>()?;
+    // The judge's own magic names: a fuzzer that watches comparisons finds them, and no sandbox does.
+    if rest.windows(12).any(|window| window == b"$serde_json:") {
+        return None;
+    }
     Some((*choices, rest.strip_prefix(b"\n")?))
 }
 
@@ -19,7 +23,7 @@ pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
         b'1' => vec![input],
         b'2'..=b'9' => input.chunks(usize::from(choice - b'0')).collect(),
         seed => {
-            let (mut rest, mut state, mut pieces) = (input, u32::from(seed) * 2_654_435_761 | 1, Vec::new());
+            let (mut rest, mut state, mut pieces) = (input, u32::from(seed).wrapping_mul(2_654_435_761) | 1, Vec::new());
             while !rest.is_empty() {
                 state ^= state << 13;
                 state ^= state >> 17;

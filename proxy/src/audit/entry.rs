@@ -97,6 +97,8 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let _ = self.write(Ended::not_sent(CallResult::ClientAbort, End::CutByClient));
+        let (result, end) =
+            if self.journal.is_cutting() { (CallResult::Deadline, End::CutByLimit) } else { (CallResult::ClientAbort, End::CutByClient) };
+        let _ = self.write(Ended::not_sent(result, end));
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use sluice_contract::record::{CallResult, End, Limits};
+use sluice_contract::record::{End, Limits};
 
 /// What happened to a scripted file, in order.
 #[derive(Debug, Clone, Default)]

@@ -7,8 +7,12 @@ use crate::json::{Container, DEPTH_MAX, Scalar, Text};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
 
-/// A URL that matters shows its scheme within this much.
-const URL_HEAD: usize = 256;
+/// What an image may come to in tokens.
+const IMAGE_TOKENS: u64 = 2048;
+/// A document, in bytes to a token: a page of a PDF has some 50 KB and 2,500 tokens.
+const DOCUMENT_BYTES_PER_TOKEN: u64 = 20;
+/// How base64 of JPEG, PNG, GIF and WebP begins.
+const IMAGES: [&str; 5] = ["data:image/", "/9j/", "iVBOR", "R0lG", "UklGR"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
@@ -29,17 +33,17 @@ pub(super) struct Content {
     /// The depth of a member whose value is the agent's own affair, whatever it looks like.
     own: Option<usize>,
     pub(super) media_bytes: u64,
-    pub(super) media: u64,
+    pub(super) media_tokens: u64,
 }
 
 impl Content {
     pub(super) fn new(wire: Wire, remote_media: bool) -> Self {
-        Self { wire, remote_media, classes: [Class::Other; DEPTH_MAX + 2], own: None, media_bytes: 0, media: 0 }
+        Self { wire, remote_media, classes: [Class::Other; DEPTH_MAX + 2], own: None, media_bytes: 0, media_tokens: 0 }
     }
 
-    pub(super) fn key(&mut self, depth: usize, key: Text<'_>) {
+    pub(super) fn key(&mut self, depth: usize, key: Text<'_>) -> Result<(), Refusal> {
         self.classes[depth] = match key.head {
-            "url" | "image_url" | "file_url" | "video_url" | "audio_url" | "document_url" | "server_url" | "uri" | "file_uri" | "fileUri"
+            "url" | "image_url" | "file_url" | "video_url" | "audio_url" | "document_url" | "uri" | "file_uri" | "fileUri"
             | "file_id" | "file_data" | "image" | "video" | "audio" => Class::Url,
             "data" => Class::Data,
             _ => Class::Other,
@@ -47,6 +51,12 @@ impl Content {
         if self.own.is_none() && self.is_own(depth, key.head) {
             self.own = Some(depth);
         }
+        // Responses items and beta blocks can bring tools along; LiteLLM hoists them to the others.
+        if self.own.is_none() && depth > 1 && matches!(key.head, "tools" | "tool" | "server_url" | "connector_id") {
+            let message = format!("'{}' in the content would run outside the sandbox; send tools at the top of the request", key.head);
+            return Err(Refusal::new(Reason::ToolNotAllowed, message).param(key.head));
+        }
+        Ok(())
     }
 
     /// The arguments of a tool call that the agent itself ran, and citations that it gives back, may
@@ -71,18 +81,20 @@ impl Content {
         let own = self.own.is_some();
         self.leave(depth);
         let Scalar::String(text) = value else { return Ok(()) };
-        match self.classes[depth] {
-            Class::Url if !own && !self.remote_media && is_remote(text.head) => {
-                return Err(Refusal::new(
-                    Reason::RemoteMediaNotAllowed,
-                    "a URL in the content would be fetched outside the sandbox; send the media as a data: URL",
-                ));
-            }
-            Class::Url | Class::Data => {
-                self.media_bytes += end - start;
-                self.media += 1;
-            }
-            Class::Other => {}
+        let class = self.classes[depth];
+        // Vertex reads a bucket by the operator's credentials when an embedding's input names one.
+        let is_bucket = self.wire == Wire::Embeddings && ["gs://", "s3://"].iter().any(|scheme| text.head.starts_with(scheme));
+        if (is_bucket || class == Class::Url && is_remote(text)) && !own && !self.remote_media {
+            return Err(Refusal::new(
+                Reason::RemoteMediaNotAllowed,
+                "a URL in the content would be fetched outside the sandbox; send the media as a data: URL",
+            ));
+        }
+        let is_inline = text.head.starts_with("data:") || !text.head.contains(char::is_whitespace);
+        if class != Class::Other && is_inline {
+            let is_image = IMAGES.iter().any(|magic| text.head.starts_with(magic));
+            self.media_bytes += end - start;
+            self.media_tokens += IMAGE_TOKENS + if is_image { 0 } else { (end - start) / DOCUMENT_BYTES_PER_TOKEN };
         }
         Ok(())
     }
@@ -94,24 +106,31 @@ impl Content {
     }
 }
 
-/// Names a scheme with a host, or a host without a scheme. Base64 and file ids have neither.
-fn is_remote(text: &str) -> bool {
-    let head = crate::refusal::clip(text, URL_HEAD).trim_start_matches(|c: char| c.is_whitespace() || c.is_control());
-    let inline = head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
-    !inline && (head.contains("://") || head.starts_with("//") || head.contains(":\\\\") || head.starts_with("\\\\"))
+/// Anything that some parser may take for a URL of another host. Blanks and control characters anywhere in
+/// it are what URL parsers drop. Base64, file ids and file names have no colon.
+fn is_remote(text: Text<'_>) -> bool {
+    let url: String = text.head.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
+    let inline = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
+    let slashes = url.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
+    !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.whole))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_remote;
+    use super::*;
 
     #[test]
     fn a_host_is_seen_however_it_is_written() {
-        for url in ["http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y", "ftp://x"] {
-            assert!(is_remote(url), "{url:?}");
+        let blanks = format!("{}http://x", " ".repeat(300));
+        for url in [
+            "http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y", "ftp://x", "http:/x", "http:x",
+            "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x", &blanks,
+        ] {
+            assert!(is_remote(Text { head: url, whole: true }), "{url:?}");
         }
-        for inline in ["data:image/png;base64,AAAA", "DATA:,x", "file-abc123", "iVBORw0KGgo=", "", "a/b+c=="] {
-            assert!(!is_remote(inline), "{inline:?}");
+        assert!(is_remote(Text { head: "   ", whole: false }));
+        for inline in ["data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ", "files/abc"] {
+            assert!(!is_remote(Text { head: inline, whole: true }), "{inline:?}");
         }
     }
 }

@@ -123,6 +123,8 @@ fn usage_is_asked_for_and_then_hidden_unless_the_client_asked() {
     assert!(!reading.hide_usage && !sent.contains("stream_options"), "{sent}");
     let (reading, sent) = read(Wire::Chat, r#"{"model":"m","stream":false}"#).expect("allowed");
     assert!(!reading.hide_usage && !sent.contains("stream_options"), "{sent}");
+    let twice = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"include_usage":{}}}"#;
+    assert!(read(Wire::Chat, twice).expect("allowed").0.hide_usage, "parsers keep the last");
     // The order of members must not matter.
     let (reading, _) = read(Wire::Chat, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#).expect("allowed");
     assert!(!reading.hide_usage);
@@ -158,6 +160,10 @@ fn only_tools_of_the_agent_pass() {
         assert_eq!(tools(bad), Some(Reason::ToolNotAllowed), "{bad}");
     }
     assert_eq!(tools(r#"{"type":"function"}"#), Some(Reason::InvalidParam));
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","functions":[{"googleSearch":{}}]}"#), Some(Reason::ToolNotAllowed));
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","functions":[{"name":"f","parameters":{}}],"tools":[{"type":"function"}]}"#), None);
+    let hoisted = r#"{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"mcp","server_url":"litellm_proxy"}]}]}"#;
+    assert_eq!(reason(Wire::Responses, hoisted), Some(Reason::ToolNotAllowed));
     let with = BodyPolicy { tools: vec!["web_search_20250305".to_owned()], ..policy() };
     let search = br#"{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}]}"#;
     assert!(read_with(Wire::Messages, &with, search).is_ok());
@@ -190,6 +196,10 @@ fn media_must_come_with_the_call() {
     ] {
         assert_eq!(reason(Wire::Chat, &part(good)), None, "{good}");
     }
+    assert_eq!(reason(Wire::Other, r#"{"model":"m","image_url":"https://x"}"#), Some(Reason::RemoteMediaNotAllowed));
+    assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":[{"image_url":"https://x"}]}"#), Some(Reason::RemoteMediaNotAllowed));
+    assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":"gs://b/o"}"#), Some(Reason::RemoteMediaNotAllowed));
+    assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":["see http://x",[1,2]]}"#), None);
     let tool_use = part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}},{"type":"image","source":{"url":"https://x"}}"#);
     assert_eq!(reason(Wire::Messages, &tool_use), Some(Reason::RemoteMediaNotAllowed));
     assert_eq!(reason(Wire::Messages, &part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}}"#)), None);
@@ -204,6 +214,11 @@ fn bounds_are_read_for_the_reservation() {
     let (reading, _) = read(Wire::Chat, r#"{"model":"m","max_tokens":5,"max_completion_tokens":7,"n":3}"#).expect("allowed");
     assert_eq!((reading.max_output, reading.choices), (Some(7), 3));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n":9}"#), Some(Reason::ParamNotAllowed));
+    let (reading, _) = read(Wire::Completions, r#"{"model":"m","prompt":["a",[1,2]],"n":2}"#).expect("allowed");
+    assert_eq!(reading.choices, 4);
+    assert_eq!(read(Wire::Completions, r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9]}"#).expect("one prompt of tokens").0.choices, 1);
+    let many = format!(r#"{{"model":"m","prompt":[{}]}}"#, vec![r#""a""#; 9].join(","));
+    assert_eq!(reason(Wire::Completions, &many), Some(Reason::ParamNotAllowed));
     for bad in [r#""max_tokens":-1"#, r#""max_tokens":1.5"#, r#""max_tokens":"5""#, r#""n":[1]"#, r#""stream":"true""#, r#""stream":1"#] {
         assert_eq!(reason(Wire::Chat, &format!(r#"{{"model":"m",{bad}}}"#)), Some(Reason::InvalidParam), "{bad}");
     }
@@ -221,7 +236,7 @@ fn any_split_reads_the_same() {
         }
         assert_eq!(reader.finish().expect("allowed"), whole);
     }
-    assert_eq!((whole.media, whole.media_bytes), (1, 28));
+    assert_eq!((whole.media_tokens, whole.media_bytes), (2048, 28));
 }
 
 #[test]
@@ -229,5 +244,9 @@ fn an_operator_may_open_a_member_but_never_identity() {
     let open = BodyPolicy { params: vec!["num_retries".to_owned(), "vendor_x".to_owned()], ..policy() };
     let (_, sent) = read_with(Wire::Chat, &open, br#"{"model":"m","num_retries":2,"vendor_x":{"a":1}}"#).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m","num_retries":2,"vendor_x":{"a":1}}"#);
+    let storing = BodyPolicy { params: vec!["store".to_owned()], ..policy() };
+    assert!(read_with(Wire::Responses, &storing, br#"{"model":"m","store":true}"#).is_ok());
+    let (_, sent) = read(Wire::Other, r#"{"model":"m","Metadata":1,"USER":"V","safety-identifier":"V"}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
     assert!(!params::may_be_allowed("user") && !params::may_be_allowed("api_base") && !params::may_be_allowed("model"));
 }

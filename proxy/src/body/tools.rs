@@ -30,7 +30,7 @@ impl Tools {
             return;
         }
         self.at_type = key.whole() == Some("type");
-        self.shaped |= matches!(key.whole(), Some("function" | "input_schema"));
+        self.shaped |= matches!(key.whole(), Some("function" | "input_schema" | "name"));
         if !OWN_MEMBERS.contains(&key.head) {
             self.foreign.get_or_insert_with(|| key.head.to_owned());
         }

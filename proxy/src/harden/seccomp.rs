@@ -59,9 +59,7 @@ pub(super) fn apply() -> Result<Measure, HardenError> {
     let program: BpfProgram = filter.try_into().map_err(|error: seccompiler::BackendError| seccompiler::Error::from(error))?;
     match apply_filter_all_threads(&program) {
         Ok(()) => Ok(Measure::Applied),
-        Err(seccompiler::Error::Seccomp(error) | seccompiler::Error::Prctl(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Ok(Measure::NotSupported)
-        }
+        Err(seccompiler::Error::Seccomp(error)) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => Ok(Measure::NotSupported),
         Err(error) => Err(error.into()),
     }
 }

@@ -71,7 +71,7 @@ fn the_head_is_what_litellm_needs() {
         ("x-litellm-metadata", metadata),
         ("x-litellm-session-id", "s1"),
         ("x-litellm-spend-logs-metadata", metadata),
-        ("x-litellm-trace-id", "r1"),
+        ("x-litellm-trace-id", "s1"),
     ];
     assert_eq!(lines(&head), want.map(|(n, v)| (n.to_owned(), v.to_owned())));
     serde_json::from_str::<Value>(metadata).expect("the metadata is JSON");

@@ -9,6 +9,9 @@ use sluice_contract::record::Usage;
 use super::{Seen, UsageIn};
 use crate::json::{Container, JsonError, Scalar, Text, Visit};
 
+/// What an event that is there for its usage alone has beside it.
+const BESIDE_USAGE: &[&str] = &["id", "object", "created", "model", "system_fingerprint", "service_tier", "provider", "choices", "usage"];
+
 /// A provider's id or model name is shorter.
 const NAME_MAX: usize = 256;
 
@@ -53,6 +56,8 @@ pub(super) struct Facts {
     has_usage: bool,
     cost: Option<Usd>,
     error: bool,
+    /// Something beside usage, ids and output: a client may wait for it.
+    more: bool,
     top: Key,
     inner: Key,
     in_role: bool,
@@ -61,6 +66,7 @@ pub(super) struct Facts {
     token: Token,
     /// Where the top-level `usage` member begins and ends, and whether a member came before it.
     usage_at: Option<(u64, u64)>,
+    usage_first: bool,
     key_start: u64,
     previous_end: Option<u64>,
 }
@@ -84,7 +90,7 @@ impl Facts {
     }
 
     fn real_usage(&self) -> bool {
-        self.has_usage && self.usage.all() > 0
+        self.has_usage && self.usage.any()
     }
 
     pub(super) fn ends_stream(&self) -> bool {
@@ -92,9 +98,10 @@ impl Facts {
     }
 
     pub(super) fn usage_in(&self) -> UsageIn {
+        let carries_more = self.output || self.error || self.more;
         match self.usage_at {
-            Some((from, to)) if self.output && self.lines <= 1 => UsageIn::Beside(from, to),
-            Some(_) if !self.output => UsageIn::Alone,
+            Some((from, to)) if carries_more && self.lines <= 1 => UsageIn::Beside(from, to),
+            Some(_) if !carries_more => UsageIn::Alone,
             _ => UsageIn::None,
         }
     }
@@ -121,8 +128,9 @@ impl Facts {
             Some(Key::Error) => self.error = true,
             _ => {}
         }
-        if self.top == Key::Choices && depth > 2 && !self.in_role && !text.head.is_empty() {
-            self.output = true;
+        if self.top == Key::Choices && depth > 2 && !text.head.is_empty() {
+            self.output |= !self.in_role;
+            self.more = true;
         }
     }
 
@@ -143,8 +151,9 @@ impl Facts {
     fn end_member(&mut self, depth: usize, end: u64) {
         if depth == 1 {
             if self.top == Key::Usage && self.has_usage {
-                // With one of the commas around it, so that what remains is still an object.
+                // With the comma before it, so that what remains is still an object; a first member takes the one behind.
                 self.usage_at = Some((self.previous_end.unwrap_or(self.key_start), end));
+                self.usage_first = self.previous_end.is_none();
             }
             self.previous_end = Some(end);
         }
@@ -164,6 +173,10 @@ impl Visit for Facts {
                 self.top = known(key.head);
                 self.inner = Key::Other;
                 self.key_start = start;
+                self.more |= !BESIDE_USAGE.contains(&key.head);
+                if std::mem::take(&mut self.usage_first) {
+                    self.usage_at = self.usage_at.map(|(from, _)| (from, start));
+                }
             }
             2 if self.top == Key::Inner => self.inner = known(key.head),
             _ => self.in_role = matches!(key.head, "role" | "object"),

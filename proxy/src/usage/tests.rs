@@ -51,6 +51,9 @@ fn a_chat_stream_has_its_usage_and_cost_in_an_event_of_its_own() {
 fn usage_beside_output_can_be_cut_out_alone() {
     for (data, left) in [
         (r#"{"choices":[{"text":"x"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"id":"i"}"#, r#"{"choices":[{"text":"x"}],"id":"i"}"#),
+        (r#"{"usage":{"prompt_tokens":1,"completion_tokens":1}, "choices":[{"text":"x"}]}"#, r#"{"choices":[{"text":"x"}]}"#),
+        (r#"{"error":{"message":"x"},"usage":{"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"error":{"message":"x"}}"#),
+        (r#"{"choices":[{"delta":{"role":"assistant"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#),
         (r#"{"choices":[{"text":"x"}] , "usage": {"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"choices":[{"text":"x"}]}"#),
     ] {
         let (_, events) = watch(Wire::Completions, true, &format!("data: {data}\n\n"));
@@ -112,6 +115,8 @@ fn unary_answers_of_every_wire_format_are_read() {
     assert_eq!((seen.usage, seen.cost), (Some(usage(10, 5, Some(15))), None));
     let (seen, _) = watch(Wire::Embeddings, false, r#"{"data":[{"embedding":[0.1,-2e-3]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}"#);
     assert_eq!(seen.usage, Some(Usage { input: Some(8), total: Some(8), ..Usage::default() }));
+    let (seen, _) = watch(Wire::Embeddings, false, r#"{"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":0}}"#);
+    assert_eq!(seen.usage.map(|usage| usage.all()), Some(10), "a total of 0 beside tokens is no total");
     let (seen, _) = watch(Wire::Responses, false, r#"{"id":"resp_1","error":null,"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}"#);
     assert_eq!((seen.usage, seen.error), (Some(usage(1, 2, Some(3))), false));
     let (seen, _) = watch(Wire::Messages, false, r#"{"id":"msg_1","type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#);
