@@ -80,7 +80,7 @@ pub fn die_with_parent() -> Result<(), HardenError> {
     let parent = nix::unistd::getppid();
     prctl::set_pdeathsig(Signal::SIGTERM)?;
     // The parent may have gone between the two.
-    if nix::unistd::getppid() == parent && parent.as_raw() != 1 { Ok(()) } else { Err(HardenError::Orphan) }
+    if nix::unistd::getppid() == parent { Ok(()) } else { Err(HardenError::Orphan) }
 }
 
 /// The files and ports that are still needed.

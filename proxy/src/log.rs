@@ -1,23 +1,33 @@
 //! The operator's log. It is not the audit log: it may lose lines, and says nothing of content.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use sluice_proxy::settings::{Exit, StartError};
 use tracing::Level;
 use tracing_appender::non_blocking::WorkerGuard;
 
+/// Opens its file; none is stderr.
+pub(crate) fn open(path: Option<&Path>) -> Result<Option<File>, StartError> {
+    let Some(path) = path else { return Ok(None) };
+    OpenOptions::new().create(true).append(true).open(path).map(Some).map_err(|error| {
+        let exit = if error.kind() == ErrorKind::PermissionDenied { Exit::Permission } else { Exit::CannotCreate };
+        let cause = format!("cannot open {}: {error}; its directory must exist and be writable", path.display());
+        StartError::new("--log", exit, cause)
+    })
+}
+
 /// Begins it. The guard writes what is left when it is dropped.
-pub(crate) fn begin(file: Option<&Path>, level: Level) -> Result<Option<WorkerGuard>, StartError> {
-    let format = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false);
-    let Some(path) = file else {
-        format.with_writer(std::io::stderr).init();
-        return Ok(None);
+pub(crate) fn begin(file: Option<File>, level: Level) -> WorkerGuard {
+    // A slow disk, or a launcher that does not read our stderr, must not slow a stream: the writer has a
+    // thread of its own, and loses lines when that falls behind.
+    let (writer, guard) = match file {
+        Some(file) => tracing_appender::non_blocking(file),
+        None => tracing_appender::non_blocking(std::io::stderr()),
     };
-    let opened = OpenOptions::new().create(true).append(true).open(path);
-    let file = opened.map_err(|error| StartError::new("--log", Exit::CannotCreate, format!("cannot open {}: {error}", path.display())))?;
-    // A slow disk under a log must not slow a stream: the writer has a thread of its own.
-    let (writer, guard) = tracing_appender::non_blocking(file);
+    // Its own errors would go to stderr by a macro that panics when stderr is closed.
+    let format = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).log_internal_errors(false);
     format.with_writer(writer).init();
-    Ok(Some(guard))
+    guard
 }

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 fn run() -> Result<Exit, StartError> {
     harden::process().map_err(|error| StartError::caused("hardening", Exit::Software, &error))?;
     let Some((flags, only_check)) = flags()? else { return Ok(Exit::Ok) };
-    let settings = Settings::from_flags(flags)?;
+    let settings = Settings::from_flags(flags).map_err(|error| if only_check { StartError { exit: Exit::Config, ..error } } else { error })?;
     if only_check {
         let checked = start::check(&settings)?;
         return print(&checked.to_string()).map(|()| Exit::Ok);
@@ -37,7 +37,7 @@ fn run() -> Result<Exit, StartError> {
     if settings.die_with_parent {
         harden::die_with_parent().map_err(|error| StartError::caused("--die-with-parent", Exit::Config, &error))?;
     }
-    let _log = log::begin(settings.log.as_deref(), settings.log_level)?;
+    let log = log::open(settings.log.as_deref())?;
     let key = start::key(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -46,7 +46,9 @@ fn run() -> Result<Exit, StartError> {
     let exit = runtime.block_on(async {
         // Before the ready line: a signal that comes right behind it must find its handler.
         let signals = Signals::new().map_err(|error| StartError::caused("signals", Exit::Software, &error))?;
-        let started = start::start(&settings, key)?;
+        let opened = start::open(&settings, key)?;
+        let _log = log::begin(log, settings.log_level);
+        let started = start::begin(&settings, opened)?;
         // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
         tokio::spawn(serve(settings, started, signals)).await.map_err(|error| StartError::caused("serve", Exit::Software, &error))?
     });
@@ -102,11 +104,12 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
             serving.await;
         }
     }
+    let closed = run.journal.close(reason).await;
+    // Whoever waits for the socket to go finds the log complete.
     drop(socket);
-    let exit = if run.ending.calls_cut() > 0 { Exit::Cut } else { Exit::Ok };
-    run.journal.close(reason).await.map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete; it could not be written"))?;
-    tracing::info!(reason, cut = run.ending.calls_cut(), "ended");
-    Ok(exit)
+    closed.map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete, since it could not be written; free its disk"))?;
+    tracing::info!(reason, cut = run.journal.calls_cut(), "ended");
+    Ok(if run.journal.calls_cut() > 0 { Exit::Cut } else { Exit::Ok })
 }
 
 fn print(line: &str) -> Result<(), StartError> {

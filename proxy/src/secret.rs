@@ -30,10 +30,10 @@ pub enum SecretError {
     #[error("is empty: write the key into it")]
     Empty,
     /// Too short or too long to be one.
-    #[error("holds {0} bytes; a key has {MIN} to {MAX}")]
+    #[error("holds {0} bytes; give a key of {MIN} to {MAX}")]
     Length(usize),
     /// Something that no header may carry.
-    #[error("holds a byte that is not visible ASCII, at position {0}")]
+    #[error("holds a byte that is not visible ASCII, at position {0}; write one key on one line")]
     Alphabet(usize),
 }
 
@@ -118,10 +118,10 @@ mod tests {
         for (text, why) in [
             ("", "is empty: write the key into it".to_owned()),
             ("\n", "is empty: write the key into it".to_owned()),
-            ("short", "holds 5 bytes; a key has 6 to 8192".to_owned()),
-            ("sk-a\nsk-b", "holds a byte that is not visible ASCII, at position 4".to_owned()),
-            ("sk test", "holds a byte that is not visible ASCII, at position 2".to_owned()),
-            (&"x".repeat(9000), format!("holds {} bytes; a key has 6 to 8192", MAX + 3)),
+            ("short", "holds 5 bytes; give a key of 6 to 8192".to_owned()),
+            ("sk-a\nsk-b", "holds a byte that is not visible ASCII, at position 4; write one key on one line".to_owned()),
+            ("sk test", "holds a byte that is not visible ASCII, at position 2; write one key on one line".to_owned()),
+            (&"x".repeat(9000), format!("holds {} bytes; give a key of 6 to 8192", MAX + 3)),
         ] {
             assert_eq!(Secret::read_from(text.as_bytes()).expect_err("no key").to_string(), why);
         }

@@ -249,8 +249,11 @@ fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
 /// A file that is named and cannot be read.
 #[must_use]
 pub fn unreadable(flag: &'static str, path: &Path, error: &std::io::Error) -> StartError {
-    let exit = if error.kind() == std::io::ErrorKind::PermissionDenied { Exit::Permission } else { Exit::NoInput };
-    StartError::new(flag, exit, format!("cannot read {}: {error}", path.display()))
+    let (exit, fix) = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => (Exit::Permission, "let this user read it"),
+        _ => (Exit::NoInput, "name a file that can be read"),
+    };
+    StartError::new(flag, exit, format!("cannot read {}: {error}; {fix}", path.display()))
 }
 
 fn model(name: String) -> Result<String, StartError> {
@@ -278,5 +281,5 @@ fn response_header(text: &str) -> Result<HeaderName, StartError> {
     if headers::may_pass(&name) {
         return Ok(name);
     }
-    Err(StartError::new(flag, Exit::Config, format!("'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client")))
+    Err(StartError::new(flag, Exit::Config, format!("'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out")))
 }

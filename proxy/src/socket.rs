@@ -1,10 +1,13 @@
 //! The unix socket: bound under another name, so that whoever sees it can use it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
 
 /// What the kernel takes for a path, without its final zero.
 const PATH_MAX: usize = 107;
@@ -35,7 +38,7 @@ pub enum BindError {
     #[error("it exists and is not a socket; it is left as it is")]
     NotASocket,
     /// The system says no.
-    #[error("cannot create it")]
+    #[error("cannot create it; its directory must be writable")]
     System(#[source] io::Error),
 }
 
@@ -52,13 +55,14 @@ impl BindError {
 /// # Errors
 /// [`BindError`]
 pub fn check(path: &Path) -> Result<(), BindError> {
-    let longest = path.as_os_str().len().max(temporary(path).as_os_str().len());
-    if longest > PATH_MAX {
-        return Err(BindError::TooLong(longest));
+    let len = path.as_os_str().len();
+    if len > PATH_MAX {
+        return Err(BindError::TooLong(len));
     }
     if !directory(path).is_dir() {
         return Err(BindError::NoDirectory);
     }
+    access(directory(path), AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| BindError::System(error.into()))?;
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(BindError::System(error)),
@@ -94,7 +98,10 @@ impl Socket {
         {
             return Err(error);
         }
-        let listener = UnixListener::bind(temporary)?;
+        // Bound by way of the directory's descriptor: the kernel's limit is for the path that clients use.
+        let directory = File::open(directory(path))?;
+        let name = temporary.file_name().unwrap_or_default();
+        let listener = UnixListener::bind(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))?;
         listener.set_nonblocking(true)?;
         fs::set_permissions(temporary, fs::Permissions::from_mode(mode))?;
         let meta = fs::symlink_metadata(temporary)?;

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::HeaderValue;
+use nix::unistd::{AccessFlags, access};
+use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
 use sluice_contract::record::{Open, SCHEMA};
 
@@ -20,10 +22,23 @@ use crate::secret::{Secret, SecretError};
 use crate::server::connections_max;
 use crate::settings::{Exit, Settings, StartError, unreadable};
 use crate::socket::{BindError, Socket};
-use crate::upstream::{Address, Connector, Scheme, Upstream};
+use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
 
 /// What `build.rs` found.
 const BUILD: &str = env!("SLUICE_BUILD");
+
+/// Everything open that has to be, and everything else out of reach; no thread yet.
+#[derive(Debug)]
+pub struct Opened {
+    upstream: Arc<Upstream>,
+    relay: Option<Relay>,
+    injector: Injector,
+    key: Secret,
+    audit: AuditFile,
+    socket: Socket,
+    connections: usize,
+    landlock: Measure,
+}
 
 /// What is left after the start: a socket, and a run behind it.
 #[derive(Debug)]
@@ -44,22 +59,34 @@ pub fn key(settings: &Settings) -> Result<Secret, StartError> {
     secret("--key-file", settings.key_file.as_deref())
 }
 
-/// Opens, in order: the way out, the audit log, the socket; then gives up what is not needed any more.
+/// Opens, in order: the way out, the audit log, the socket; then gives up all other files, while there is
+/// one thread: those that come inherit it.
 ///
 /// # Errors
 /// The first thing that cannot be.
-pub fn start(settings: &Settings, key: Secret) -> Result<Started, StartError> {
+pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
     let upstream = upstream("--upstream", &settings.upstream, settings)?;
     let relay = relay(settings)?;
     let host = HeaderValue::from_str(&settings.upstream.authority).map_err(|e| StartError::caused("--upstream", Exit::Usage, &e))?;
     let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
 
+    // Before the audit file is made: a start that fails here leaves none behind.
+    crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
     let audit = AuditFile::create(&settings.audit).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket = Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
     let connections = connections_max(settings.caps.concurrency).map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
+    Ok(Opened { upstream, relay, injector, key, audit, socket, connections, landlock })
+}
+
+/// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
+///
+/// # Errors
+/// Of `--audit`, when the first record cannot be written.
+pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
+    let Opened { upstream, relay, injector, key, audit, socket, connections, landlock } = opened;
     let identity = &settings.identity;
     let journal = Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
         attempt: stamp.attempt,
@@ -111,12 +138,9 @@ pub fn start(settings: &Settings, key: Secret) -> Result<Started, StartError> {
 pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     let config = |error: StartError| StartError { exit: Exit::Config, ..error };
     upstream("--upstream", &settings.upstream, settings).map_err(config)?;
-    if let Some((address, token)) = &settings.relay {
-        upstream("--relay", address, settings).map_err(config)?;
-        std::fs::File::open(token).map_err(|error| config(unreadable("--relay-token-file", token, &error)))?;
-    }
-    if let Some(path) = &settings.key_file {
-        std::fs::File::open(path).map_err(|error| config(unreadable("--key-file", path, &error)))?;
+    relay(settings).map_err(config)?;
+    if settings.key_file.is_some() {
+        key(settings).map_err(config)?;
     }
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
@@ -124,8 +148,8 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     if std::fs::metadata(&settings.audit).is_ok_and(|meta| meta.len() > 0 || !meta.is_file()) {
         return Err(config(audit_error(&settings.audit, &OpenError::NotEmpty)));
     }
-    if !directory(&settings.audit).is_dir() {
-        return Err(StartError::new("--audit", Exit::Config, format!("{} is no directory; create it first", directory(&settings.audit).display())));
+    if let Err(error) = access(directory(&settings.audit), AccessFlags::W_OK | AccessFlags::X_OK) {
+        return Err(config(audit_error(&settings.audit, &OpenError::Create(error.into()))));
     }
     Ok(serde_json::json!({
         "event": "checked",
@@ -176,7 +200,11 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
 }
 
 fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
-    let connector = Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| StartError::caused(flag, Exit::Config, &error))?;
+    let connector = Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
+        (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
+        (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => StartError::caused("--ca", Exit::Config, &error),
+        _ => StartError::caused(flag, Exit::Config, &error),
+    })?;
     Ok(Upstream::new(connector, settings.timeouts))
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::Sink;
@@ -72,6 +72,9 @@ impl Sink for AuditFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
+        }
         self.file.sync_data()?;
         match self.directory.take() {
             Some(directory) => directory.sync_all(),

@@ -54,6 +54,8 @@ pub(super) fn apply() -> Result<Measure, HardenError> {
     let not_executable = || rule(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
     rules.insert(libc::SYS_mmap, vec![not_executable()?]);
     rules.insert(libc::SYS_mprotect, vec![not_executable()?]);
+    // A new thread names itself, perhaps when the filter is already on.
+    rules.insert(libc::SYS_prctl, vec![rule(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch).map_err(seccompiler::Error::from)?;
     let program: BpfProgram = filter.try_into().map_err(|error: seccompiler::BackendError| seccompiler::Error::from(error))?;
