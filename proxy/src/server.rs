@@ -23,6 +23,8 @@ use crate::wire::{Line, Wire};
 const HEAD_MAX: usize = 64 * 1024;
 /// How much of a body is read at once.
 const READ_MAX: usize = 256 * 1024;
+/// More connections wait to be accepted: each may hold a head or the beginning of a body, some 100 KB.
+const CONNECTIONS_MAX: usize = 2048;
 /// After an accept that failed for want of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(50);
 
@@ -137,7 +139,7 @@ fn peer_of(stream: &UnixStream) -> Peer {
     }
 }
 
-/// How many connections may be open, so that each call can still reach its upstream.
+/// How many connections may be open, so that memory is bounded and each call can still reach its upstream.
 ///
 /// # Errors
 /// The system's, when the limit cannot be read.
@@ -147,5 +149,5 @@ pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Ok(limit.saturating_sub(concurrency + 32).max(16))
+    Ok(limit.saturating_sub(concurrency + 32).clamp(16, CONNECTIONS_MAX))
 }

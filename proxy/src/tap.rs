@@ -87,7 +87,14 @@ impl Tap {
                         self.state = State::Closing { ack, held: mem::take(&mut passed.held), then: Then::Tail };
                         break;
                     }
-                    if (len >= LARGE || gathered >= GATHER) && !self.may_be_last() {
+                    if len < LARGE && gathered < GATHER {
+                        continue;
+                    }
+                    if !self.may_be_last() {
+                        break;
+                    }
+                    if passed.on.len() > 1 {
+                        self.held_back = passed.on.pop();
                         break;
                     }
                 }
@@ -141,11 +148,17 @@ impl Tap {
     /// What the upstream sends behind the end; its own end frees the connection.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut passed = Passed { terminal: true, ..Passed::default() };
+        let mut gathered = 0;
         loop {
             match self.carried.poll_piece(cx, &mut passed) {
                 Poll::Pending if passed.held.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
-                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Ok(len))) => {
+                    gathered += len;
+                    if gathered >= GATHER {
+                        break;
+                    }
+                }
                 // The client has the whole answer; how the connection ends is between us and the upstream.
                 Poll::Ready(None | Some(Err(_))) => {
                     self.state = State::Done;

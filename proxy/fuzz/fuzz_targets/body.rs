@@ -96,8 +96,7 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
             assert_eq!(raw.get(), format!("\"{ACCOUNT}\""));
             continue;
         }
-        // FZ-12: on a route of the operator's, only the exact spelling of the accounting members is taken out.
-        let plain = if wire == Wire::Other { name.clone() } else { name.to_ascii_lowercase().replace('-', "_") };
+        let plain = name.to_ascii_lowercase().replace('-', "_");
         let opened = policy.params.iter().any(|param| param == name);
         assert!(opened || !DANGEROUS.contains(&plain.as_str()), "{name} goes up: {text}");
         let ours = name == "stream_options" && reading.hide_usage;
@@ -114,7 +113,7 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
     assert_eq!(up.get("model").and_then(Value::as_str), reading.model.as_deref());
     assert!(reading.model.is_some() || wire == Wire::Other);
     if let Some(model) = &reading.model {
-        assert!(!model.contains(',') && !model.contains("://") && !model.to_ascii_lowercase().contains(":online"));
+        assert!(!model.contains(',') && !model.contains("://") && model.split(':').all(|part| !part.eq_ignore_ascii_case("online")));
         assert!(policy.models.is_empty() || policy.models.contains(model));
     }
     assert_eq!(up.get("stream").and_then(Value::as_bool).unwrap_or(false), reading.stream);
@@ -135,7 +134,11 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
             up.get(name).into_iter().for_each(|content| no_remote(content, text));
         }
     }
-    for tool in up.get("tools").and_then(Value::as_array).into_iter().flatten() {
+    for prompt in up.get("prompt").and_then(Value::as_array) {
+        let several = prompt.iter().filter(|one| one.is_string() || one.is_array()).count() as u64;
+        assert!(wire != Wire::Completions || several <= reading.choices, "{several} prompts, {} choices", reading.choices);
+    }
+    for tool in ["tools", "functions"].iter().filter_map(|name| up.get(name)?.as_array()).flatten() {
         let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
         assert!(matches!(kind, "function" | "custom") || policy.tools.iter().any(|allowed| allowed == kind), "tool {kind}: {text}");
         assert!(tool.get("server_url").is_none() && tool.get("googleSearch").is_none() || policy.tools.iter().any(|allowed| allowed == kind));
@@ -146,8 +149,8 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
 /// No URL where somebody would fetch one. What an agent's own tool was called with is its own affair.
 fn no_remote(content: &Value, text: &str) {
     let is_remote = |url: &str| {
-        let url: String = url.trim_start_matches(|c: char| c.is_whitespace() || c.is_control()).chars().take(8).collect();
-        url.to_ascii_lowercase().starts_with("http://") || url.to_ascii_lowercase().starts_with("https://")
+        let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(8).collect();
+        url.to_ascii_lowercase().starts_with("http:") || url.to_ascii_lowercase().starts_with("https:")
     };
     match content {
         Value::Array(items) => items.iter().for_each(|item| no_remote(item, text)),
