@@ -141,7 +141,7 @@ impl Journal {
     ///
     /// # Errors
     /// The first write's.
-    pub fn begin(run_id: RunId, attempt: u32, mut sink: Box<dyn Sink>, mode: SyncMode, open: impl FnOnce(Stamp) -> Open) -> io::Result<Arc<Self>> {
+    pub fn begin(run_id: RunId, attempt: u32, mut sink: Box<dyn Sink>, mode: SyncMode, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
         let journal = Self {
             run_id,
             attempt,
@@ -193,7 +193,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Poisoned`]
-    pub fn intent(self: &Arc<Self>, planned: Planned) -> Result<(Entry, Ack), Poisoned> {
+    pub fn intent(self: &Arc<Self>, planned: Planned<'_>) -> Result<(Entry, Ack), Poisoned> {
         let mut state = self.lock();
         if self.is_poisoned() {
             return Err(Poisoned);
@@ -201,27 +201,26 @@ impl Journal {
         state.totals.calls += 1;
         let call = state.totals.calls;
         let stamp = self.stamp(&mut state);
-        let entry = Entry::new(Arc::clone(self), call, planned.call_id.clone());
         let record = Intent {
             attempt: stamp.attempt,
             call,
-            call_id: planned.call_id,
-            kind: Intent::KIND.to_owned(),
-            method: planned.method,
-            model: planned.model,
-            path: planned.path,
+            call_id: planned.call_id.into(),
+            kind: Intent::KIND.into(),
+            method: planned.method.into(),
+            model: planned.model.map(Into::into),
+            path: planned.path.into(),
             peer: planned.peer,
             req_bytes: planned.req_bytes,
-            reserved_usd: planned.reserved_usd,
-            run_id: stamp.run_id,
+            reserved_usd: planned.reserved_usd.map(Into::into),
+            run_id: stamp.run_id.into(),
             seq: stamp.seq,
             stream: planned.stream,
             stripped: planned.stripped,
-            ts: stamp.ts,
+            ts: stamp.ts.into(),
             v: SCHEMA,
         };
         let ack = self.append(&mut state, &record);
-        Ok((entry, ack))
+        Ok((Entry::new(Arc::clone(self), call, planned.call_id), ack))
     }
 
     /// Writes that a request was not forwarded.
@@ -234,20 +233,20 @@ impl Journal {
         let stamp = self.stamp(&mut state);
         let record = Refused {
             attempt: stamp.attempt,
-            kind: Refused::KIND.to_owned(),
-            method: crate::refusal::clip(method, 32).to_owned(),
-            path: crate::refusal::clip(path, 256).to_owned(),
-            reason: reason.to_owned(),
-            run_id: stamp.run_id,
+            kind: Refused::KIND.into(),
+            method: crate::refusal::clip(method, 32).into(),
+            path: crate::refusal::clip(path, 256).into(),
+            reason: reason.into(),
+            run_id: stamp.run_id.into(),
             seq: stamp.seq,
             status,
-            ts: stamp.ts,
+            ts: stamp.ts.into(),
             v: SCHEMA,
         };
         self.append(&mut state, &record)
     }
 
-    fn outcome(&self, call: u64, call_id: String, ended: Ended) -> Ack {
+    fn outcome(&self, call: u64, call_id: &str, ended: Ended) -> Ack {
         let mut state = self.lock();
         let known = ended.cost.as_ref().map(Usd::to_nanos);
         state.totals.nanos = state.totals.nanos.saturating_add(known.unwrap_or(0));
@@ -260,23 +259,23 @@ impl Journal {
         let record = Outcome {
             attempt: stamp.attempt,
             call,
-            call_id,
+            call_id: call_id.into(),
             cost_source: ended.cost_source,
-            cost_usd: ended.cost.map(|cost| cost.to_string()),
+            cost_usd: ended.cost.map(|cost| cost.to_string().into()),
             drained: ended.drained,
             end: ended.end,
-            kind: Outcome::KIND.to_owned(),
-            litellm_call_id: ended.litellm_call_id,
-            model_served: ended.model_served,
+            kind: Outcome::KIND.into(),
+            litellm_call_id: ended.litellm_call_id.map(Into::into),
+            model_served: ended.model_served.map(Into::into),
             null_reason: ended.null_reason,
             resp_bytes: ended.resp_bytes,
-            response_id: ended.response_id,
+            response_id: ended.response_id.map(Into::into),
             result: ended.result,
-            run_id: stamp.run_id,
+            run_id: stamp.run_id.into(),
             seq: stamp.seq,
             status: ended.status,
             timing_us: ended.timing,
-            ts: stamp.ts,
+            ts: stamp.ts.into(),
             usage: ended.usage,
             v: SCHEMA,
         };
@@ -308,13 +307,13 @@ impl Journal {
         let record = Close {
             attempt: stamp.attempt,
             calls: state.totals.calls,
-            cost_usd: Usd::from_nanos(state.totals.nanos).to_string(),
-            kind: Close::KIND.to_owned(),
-            reason: reason.to_owned(),
+            cost_usd: Usd::from_nanos(state.totals.nanos).to_string().into(),
+            kind: Close::KIND.into(),
+            reason: reason.into(),
             refused: state.totals.refused,
-            run_id: stamp.run_id,
+            run_id: stamp.run_id.into(),
             seq: stamp.seq,
-            ts: stamp.ts,
+            ts: stamp.ts.into(),
             unknown: state.totals.unknown,
             usage: state.totals.usage,
             v: SCHEMA,
@@ -343,11 +342,11 @@ impl Journal {
         poison(&self.poisoned, error)
     }
 
-    fn stamp(&self, state: &mut State) -> Stamp {
+    fn stamp(&self, state: &mut State) -> Stamp<'_> {
         let seq = state.seq;
         state.seq += 1;
         let ts = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
-        Stamp { attempt: self.attempt, run_id: self.run_id.to_string(), seq, ts }
+        Stamp { attempt: self.attempt, run_id: self.run_id.as_str(), seq, ts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -7,6 +7,8 @@ mod content;
 pub mod params;
 mod tools;
 
+use std::borrow::Cow;
+
 use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal, clip};
@@ -53,7 +55,7 @@ pub struct Reading {
     /// What those media may come to, in tokens.
     pub media_tokens: u64,
     /// Names of members that were removed or overwritten.
-    pub stripped: Vec<String>,
+    pub stripped: Vec<Cow<'static, str>>,
     /// What goes upstream.
     pub edit: Edit,
 }
@@ -252,7 +254,7 @@ impl<'p> Members<'p> {
 
     fn strip(&mut self, member: Member) -> Result<(), Refusal> {
         self.run_open = false;
-        self.reading.stripped.push(clip(&member.name, 64).to_owned());
+        self.reading.stripped.push(clip(&member.name, 64).to_owned().into());
         Ok(())
     }
 
@@ -283,7 +285,7 @@ impl<'p> Members<'p> {
             prefix.push_str(r#","stream_options":{"include_usage":true}"#);
             self.reading.hide_usage = true;
             if self.stream_options.is_some() {
-                self.reading.stripped.push("stream_options".to_owned());
+                self.reading.stripped.push("stream_options".into());
             }
         } else {
             self.reading.edit.keep.extend(self.stream_options);

@@ -80,7 +80,7 @@ pub async fn exchange(run: Arc<Run>, peer: Peer, request: Request<Incoming>, bus
     let (head, body) = request.into_parts();
     let (response, content) = match answer(&run, peer, &head, body).await {
         Ok(answer) => answer,
-        Err(denied) => refuse(&run, &head, denied).await,
+        Err(denied) => Box::pin(refuse(&run, &head, denied)).await,
     };
     Ok(Response::from_parts(response, Answer { content, _busy: busy }))
 }
@@ -91,7 +91,7 @@ async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: Incoming) -> Res
     admit_peer(run, peer)?;
     match run.policy.admit(&head.method, &head.uri)? {
         Admitted::Health => Ok(health(run)),
-        Admitted::Relay(resource) => relay(run, resource, head, body).await,
+        Admitted::Relay(resource) => Box::pin(relay(run, resource, head, body)).await,
         Admitted::Call(route) => call(run, peer, route, head, body).await,
     }
 }
@@ -134,12 +134,12 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
     }
     let mut screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
     if route.wire == Wire::Models && upstream.status.is_success() && !run.body.models.is_empty() {
-        return filtered_models(run, carried, upstream.status, screened).await;
+        return Box::pin(filtered_models(run, carried, upstream.status, screened)).await;
     }
     let mut length = upstream.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length == Some(0) || matches!(upstream.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         // hyper never asks for the body of such an answer, so its end is here.
-        let _ = carried.collect(0).await;
+        let _ = Box::pin(carried.collect(0)).await;
         carried.complete().await?;
         return Ok(given(upstream.status, screened, Content::Whole(None)));
     }
@@ -216,15 +216,15 @@ async fn intend(
 ) -> Result<Entry, Poisoned> {
     let asked = Instant::now();
     let (entry, durable) = run.journal.intent(Planned {
-        call_id: call_id.to_owned(),
-        method: route.method.to_string(),
-        model: reading.model.clone(),
-        path: route.path.to_owned(),
+        call_id,
+        method: route.method.as_str(),
+        model: reading.model.as_deref(),
+        path: route.path,
         peer,
         req_bytes: text.len(),
         reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
         stream: reading.stream,
-        stripped: std::mem::take(&mut reading.stripped),
+        stripped: reading.stripped.drain(..).collect(),
     })?;
     durable.await?;
     clock.waited(asked);

@@ -4,6 +4,8 @@
 //! not detected, it has no way through. Order of precedence inside LiteLLM: the design notes in
 //! ARCHITECTURE.md, "What LiteLLM believes".
 
+use std::borrow::Cow;
+
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
@@ -173,7 +175,7 @@ impl Injector {
     }
 
     /// Names, for the audit line, of what the client sent and nobody will see: each once, in its order.
-    pub fn stripped(&self, client: &HeaderMap, into: &mut Vec<String>) {
+    pub fn stripped(&self, client: &HeaderMap, into: &mut Vec<Cow<'static, str>>) {
         let mut stainless = false;
         for name in client.keys() {
             let kept = is_transport(name) || (name == header::ACCEPT || name == ANTHROPIC_VERSION) && client.get(name).is_some_and(is_plain);
@@ -185,15 +187,15 @@ impl Injector {
             // The SDKs' telemetry: eight names, one entry.
             if name.as_str().starts_with("x-stainless-") {
                 if !std::mem::replace(&mut stainless, true) {
-                    into.push("x-stainless-*".to_owned());
+                    into.push("x-stainless-*".into());
                 }
                 continue;
             }
             if into.len() == STRIPPED_MAX {
-                into.push("…".to_owned());
+                into.push("…".into());
                 return;
             }
-            into.push(clip(name.as_str(), 64).to_owned());
+            into.push(if name == header::AUTHORIZATION { "authorization".into() } else { clip(name.as_str(), 64).to_owned().into() });
         }
     }
 }

@@ -38,7 +38,7 @@ pub struct Timeouts {
     pub idle: Duration,
 }
 
-/// One connection, and both ends of the library's handle on it.
+/// One connection, and both ends of the library's handle on it. Boxed wherever it goes: it has a kilobyte.
 #[derive(Debug)]
 pub struct Link {
     send: http1::SendRequest<Outgoing>,
@@ -51,7 +51,7 @@ pub struct Link {
 pub struct Upstream {
     connector: Connector,
     timeouts: Timeouts,
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<Box<Link>>>,
     reaping: AtomicBool,
 }
 
@@ -69,7 +69,7 @@ impl Upstream {
     }
 
     /// A connection that was used before and is still there.
-    fn pooled(&self) -> Option<Link> {
+    fn pooled(&self) -> Option<Box<Link>> {
         let mut idle = self.lock();
         while let Some(link) = idle.pop() {
             if link.idle_since.elapsed() < IDLE_MAX && link.send.is_ready() {
@@ -80,7 +80,7 @@ impl Upstream {
     }
 
     /// A new connection.
-    async fn connect(&self) -> Result<Link, Broken> {
+    async fn connect(&self) -> Result<Box<Link>, Broken> {
         let connected = tokio::time::timeout(self.timeouts.connect, self.connector.connect());
         let stream = match connected.await {
             Ok(Ok(stream)) => stream,
@@ -94,11 +94,11 @@ impl Upstream {
             }
         };
         let (send, conn) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Broken::Unreachable)?;
-        Ok(Link { send, conn, idle_since: Instant::now() })
+        Ok(Box::new(Link { send, conn, idle_since: Instant::now() }))
     }
 
     /// Keeps a connection whose answer was read to its end.
-    fn keep(self: &Arc<Self>, mut link: Link) {
+    fn keep(self: &Arc<Self>, mut link: Box<Link>) {
         link.idle_since = Instant::now();
         let mut idle = self.lock();
         if idle.len() < POOL_MAX {
@@ -122,7 +122,7 @@ impl Upstream {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Box<Link>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

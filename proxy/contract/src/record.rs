@@ -5,6 +5,8 @@
 //! money as decimal strings. A test holds every record to that. No prompt, completion, header value or
 //! key has a place here.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// The schema that this build writes.
@@ -12,11 +14,11 @@ pub const SCHEMA: u32 = 1;
 
 /// What every line carries, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stamp {
+pub struct Stamp<'a> {
     /// Which start of the run this file belongs to.
     pub attempt: u32,
     /// The run.
-    pub run_id: String,
+    pub run_id: &'a str,
     /// Position in the file, from 0, without a gap.
     pub seq: u64,
     /// UTC, RFC 3339, microseconds.
@@ -24,14 +26,14 @@ pub struct Stamp {
 }
 
 macro_rules! records {
-    ($($(#[$doc:meta])* $name:ident = $kind:literal { $($(#[$fdoc:meta])* $field:ident : $ty:ty),* $(,)? })*) => {
+    ($($(#[$doc:meta])* $name:ident<$life:lifetime> = $kind:literal { $($(#[$fdoc:meta])* $field:ident : $ty:ty),* $(,)? })*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
             #[allow(missing_docs, reason = "audit.md names the members; the ones that need words have them")]
-            pub struct $name { $($(#[$fdoc])* pub $field: $ty),* }
+            pub struct $name<$life> { $($(#[$fdoc])* pub $field: $ty),* }
 
-            impl $name {
+            impl $name<'_> {
                 /// The word in `kind`.
                 pub const KIND: &'static str = $kind;
             }
@@ -41,104 +43,104 @@ macro_rules! records {
 
 records! {
     /// The sidecar started.
-    Open = "open" {
+    Open<'a> = "open" {
         attempt: u32,
-        billing_account_id: String,
-        boot_id: String,
-        build: String,
-        graph_id: String,
-        kind: String,
+        billing_account_id: Cow<'a, str>,
+        boot_id: Cow<'a, str>,
+        build: Cow<'a, str>,
+        graph_id: Cow<'a, str>,
+        kind: Cow<'a, str>,
         limits: Limits,
         pid: u32,
         /// Digest of the policy in force, `sha256:` and 64 hex digits.
-        policy: String,
-        proxy_version: String,
-        run_id: String,
+        policy: Cow<'a, str>,
+        proxy_version: Cow<'a, str>,
+        run_id: Cow<'a, str>,
         seq: u64,
         /// `call` or `off`: whether a line is on disk, or only in the kernel, when its call goes on.
-        sync: String,
-        ts: String,
+        sync: Cow<'a, str>,
+        ts: Cow<'a, str>,
         /// Origin only: scheme, host and port.
-        upstream: String,
+        upstream: Cow<'a, str>,
         v: u32,
     }
 
     /// A call is about to go upstream.
-    Intent = "intent" {
+    Intent<'a> = "intent" {
         attempt: u32,
         call: u64,
-        call_id: String,
-        kind: String,
-        method: String,
-        model: Option<String>,
-        path: String,
+        call_id: Cow<'a, str>,
+        kind: Cow<'a, str>,
+        method: Cow<'a, str>,
+        model: Option<Cow<'a, str>>,
+        path: Cow<'a, str>,
         peer: Peer,
         req_bytes: u64,
-        reserved_usd: Option<String>,
-        run_id: String,
+        reserved_usd: Option<Cow<'a, str>>,
+        run_id: Cow<'a, str>,
         seq: u64,
         stream: bool,
         /// Names of headers and body members that were removed or overwritten, never values.
-        stripped: Vec<String>,
-        ts: String,
+        stripped: Vec<Cow<'a, str>>,
+        ts: Cow<'a, str>,
         v: u32,
     }
 
     /// A call came to its end.
-    Outcome = "outcome" {
+    Outcome<'a> = "outcome" {
         attempt: u32,
         call: u64,
-        call_id: String,
+        call_id: Cow<'a, str>,
         cost_source: CostSource,
-        cost_usd: Option<String>,
+        cost_usd: Option<Cow<'a, str>>,
         /// For `client_abort` only: whether the upstream was read on to its end.
         #[serde(skip_serializing_if = "Option::is_none")]
         drained: Option<bool>,
         end: End,
-        kind: String,
-        litellm_call_id: Option<String>,
-        model_served: Option<String>,
+        kind: Cow<'a, str>,
+        litellm_call_id: Option<Cow<'a, str>>,
+        model_served: Option<Cow<'a, str>>,
         /// Why `usage` or `cost_usd` is null.
         null_reason: Option<NullReason>,
         resp_bytes: u64,
-        response_id: Option<String>,
+        response_id: Option<Cow<'a, str>>,
         result: CallResult,
-        run_id: String,
+        run_id: Cow<'a, str>,
         seq: u64,
         /// What the upstream answered; null when it did not.
         status: Option<u16>,
         timing_us: Timing,
-        ts: String,
+        ts: Cow<'a, str>,
         usage: Option<Usage>,
         v: u32,
     }
 
     /// A request that was not forwarded.
-    Refused = "refused" {
+    Refused<'a> = "refused" {
         attempt: u32,
-        kind: String,
-        method: String,
-        path: String,
-        reason: String,
-        run_id: String,
+        kind: Cow<'a, str>,
+        method: Cow<'a, str>,
+        path: Cow<'a, str>,
+        reason: Cow<'a, str>,
+        run_id: Cow<'a, str>,
         seq: u64,
         status: u16,
-        ts: String,
+        ts: Cow<'a, str>,
         v: u32,
     }
 
     /// The orderly end of a file.
-    Close = "close" {
+    Close<'a> = "close" {
         attempt: u32,
         calls: u64,
         /// The sum of what is known, each call rounded to nano-USD.
-        cost_usd: String,
-        kind: String,
-        reason: String,
+        cost_usd: Cow<'a, str>,
+        kind: Cow<'a, str>,
+        reason: Cow<'a, str>,
         refused: u64,
-        run_id: String,
+        run_id: Cow<'a, str>,
         seq: u64,
-        ts: String,
+        ts: Cow<'a, str>,
         /// Calls whose money is not known: no cost, and not certainly unsent.
         unknown: u64,
         usage: Usage,
@@ -318,8 +320,8 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    fn text(s: &str) -> String {
-        s.to_owned()
+    fn text(s: &str) -> Cow<'_, str> {
+        Cow::Borrowed(s)
     }
 
     /// One of each, with every member present.
@@ -329,7 +331,7 @@ mod tests {
         let records = [
             serde_json::to_string(&Open {
                 attempt: 0, billing_account_id: text("acct-1"), boot_id: text("b"), build: text("x"), graph_id: text("sandbox:agent"),
-                kind: text(Open::KIND), limits: Limits { max_cost_usd: Some(text("0.5")), ..Limits::default() }, pid: 1,
+                kind: text(Open::KIND), limits: Limits { max_cost_usd: Some("0.5".to_owned()), ..Limits::default() }, pid: 1,
                 policy: text("sha256:0"), proxy_version: text("0.1.0"), run_id: text("r1"), seq: 0, sync: text("call"),
                 ts: text("2026-01-01T00:00:00.000000Z"), upstream: text("http://127.0.0.1:4000"), v: SCHEMA,
             }),
@@ -390,7 +392,7 @@ mod tests {
     #[test]
     fn a_reader_ignores_members_it_does_not_know() {
         let line = r#"{"attempt":0,"kind":"refused","method":"GET","new":1,"path":"/","reason":"x","run_id":"r","seq":0,"status":404,"ts":"t","v":1}"#;
-        let refused: Refused = serde_json::from_str(line).expect("additive changes are fine");
+        let refused: Refused<'_> = serde_json::from_str(line).expect("additive changes are fine");
         assert_eq!(refused.status, 404);
     }
 

@@ -1,5 +1,6 @@
 //! One call's place in the log: an intent is followed by one outcome, however the call ends.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sluice_contract::Usd;
@@ -10,16 +11,16 @@ use super::{Ack, Journal};
 /// What an intent says.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
-pub struct Planned {
-    pub call_id: String,
-    pub method: String,
-    pub model: Option<String>,
-    pub path: String,
+pub struct Planned<'a> {
+    pub call_id: &'a str,
+    pub method: &'a str,
+    pub model: Option<&'a str>,
+    pub path: &'a str,
     pub peer: Peer,
     pub req_bytes: u64,
     pub reserved_usd: Option<String>,
     pub stream: bool,
-    pub stripped: Vec<String>,
+    pub stripped: Vec<Cow<'a, str>>,
 }
 
 /// What an outcome says.
@@ -74,12 +75,12 @@ pub struct Entry {
     journal: Arc<Journal>,
     call: u64,
     /// Taken by the outcome.
-    call_id: Option<String>,
+    call_id: Option<Box<str>>,
 }
 
 impl Entry {
-    pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: String) -> Self {
-        Self { journal, call, call_id: Some(call_id) }
+    pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: &str) -> Self {
+        Self { journal, call, call_id: Some(call_id.into()) }
     }
 
     /// Writes the outcome.
@@ -89,7 +90,7 @@ impl Entry {
 
     fn write(&mut self, ended: Ended) -> Ack {
         match self.call_id.take() {
-            Some(call_id) => self.journal.outcome(self.call, call_id, ended),
+            Some(call_id) => self.journal.outcome(self.call, &call_id, ended),
             None => Ack::Known(Ok(())),
         }
     }

@@ -40,20 +40,20 @@ fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
     let sink = Box::new(Scripted { script: script.clone(), ..Scripted::default() });
     Journal::begin("r1".parse().expect("a run id"), 0, sink, mode, |stamp| Open {
         attempt: stamp.attempt,
-        billing_account_id: "acct-1".to_owned(),
-        boot_id: String::new(),
-        build: String::new(),
-        graph_id: String::new(),
-        kind: Open::KIND.to_owned(),
+        billing_account_id: "acct-1".into(),
+        boot_id: "".into(),
+        build: "".into(),
+        graph_id: "".into(),
+        kind: Open::KIND.into(),
         limits: Limits::default(),
         pid: 1,
-        policy: String::new(),
-        proxy_version: String::new(),
-        run_id: stamp.run_id,
+        policy: "".into(),
+        proxy_version: "".into(),
+        run_id: stamp.run_id.to_owned().into(),
         seq: stamp.seq,
-        sync: mode.as_str().to_owned(),
-        ts: stamp.ts,
-        upstream: String::new(),
+        sync: mode.as_str().into(),
+        ts: stamp.ts.into(),
+        upstream: "".into(),
         v: SCHEMA,
     })
 }
@@ -62,8 +62,8 @@ fn events(script: &Script) -> Vec<String> {
     script.events.lock().expect("no test panics inside").clone()
 }
 
-fn planned() -> Planned {
-    Planned { call_id: "c".to_owned(), ..Planned::default() }
+fn planned() -> Planned<'static> {
+    Planned { call_id: "c", ..Planned::default() }
 }
 
 fn wait(ack: impl Future<Output = Result<(), Poisoned>>) -> Result<(), Poisoned> {
@@ -137,20 +137,20 @@ fn a_dropped_entry_is_closed_as_never_sent() {
     assert!(matches!(AuditFile::create(&path), Err(OpenError::Locked)));
     let journal = Journal::begin("r1".parse().expect("a run id"), 0, Box::new(file), SyncMode::Call, |stamp| Open {
         attempt: stamp.attempt,
-        billing_account_id: "acct-1".to_owned(),
-        boot_id: String::new(),
-        build: String::new(),
-        graph_id: String::new(),
-        kind: Open::KIND.to_owned(),
+        billing_account_id: "acct-1".into(),
+        boot_id: "".into(),
+        build: "".into(),
+        graph_id: "".into(),
+        kind: Open::KIND.into(),
         limits: Limits::default(),
         pid: 1,
-        policy: String::new(),
-        proxy_version: String::new(),
-        run_id: stamp.run_id,
+        policy: "".into(),
+        proxy_version: "".into(),
+        run_id: stamp.run_id.to_owned().into(),
         seq: stamp.seq,
-        sync: "call".to_owned(),
-        ts: stamp.ts,
-        upstream: String::new(),
+        sync: "call".into(),
+        ts: stamp.ts.into(),
+        upstream: "".into(),
         v: SCHEMA,
     })
     .expect("begins");

@@ -77,7 +77,7 @@ fn deferred_billing_is_refused_and_its_absence_is_not() {
         assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":false}}"#)), None);
     }
     let (reading, sent) = read(Wire::Responses, r#"{"model":"m","previous_response_id":null,"input":"x"}"#).expect("null is absence");
-    assert_eq!((sent.as_str(), reading.stripped), (r#"{"user":"acct-1","model":"m","input":"x"}"#, vec!["previous_response_id".to_owned()]));
+    assert_eq!((sent.as_str(), reading.stripped), (r#"{"user":"acct-1","model":"m","input":"x"}"#, vec!["previous_response_id".into()]));
 }
 
 #[test]

@@ -36,7 +36,7 @@ type Sent = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>;
 /// A request that is being carried.
 pub struct Flight {
     upstream: Arc<Upstream>,
-    link: Option<Link>,
+    link: Option<Box<Link>>,
     head: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
     body: Option<Incoming>,
     silence: Silence,
@@ -66,13 +66,14 @@ impl Upstream {
             }
         }
         let before = Instant::now();
-        let link = self.connect().await?;
+        // Boxed, like everything rare below `exchange`: its future would be carried along by every call.
+        let link = Box::pin(self.connect()).await?;
         Ok(Flight::start(Arc::clone(self), link, request, Some(before.elapsed())))
     }
 }
 
 impl Flight {
-    fn start(upstream: Arc<Upstream>, mut link: Link, request: Request<Outgoing>, connected: Option<Duration>) -> Self {
+    fn start(upstream: Arc<Upstream>, mut link: Box<Link>, request: Request<Outgoing>, connected: Option<Duration>) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
         let silence = Silence::new(upstream.timeouts().first_byte);
         Self { upstream, link: Some(link), head: Some(head), body: None, silence, connected }
