@@ -84,6 +84,8 @@ pub struct Wire {
     line: Arc<Line>,
     framing: Framing,
     ended: bool,
+    /// hyper has bytes that the client did not take yet: it would drop them at an end of input.
+    unflushed: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -91,13 +93,13 @@ impl Wire {
     /// A connection that was just accepted.
     #[must_use]
     pub fn new(stream: UnixStream, line: Arc<Line>) -> Self {
-        Self { stream, line, framing: Framing::default(), ended: false, timer: None }
+        Self { stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
     /// The client sends nothing more. That ends the connection, unless it waits for an answer to a whole request.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if !self.line.is_busy() || !self.framing.is_between() || self.has_hung_up(cx) {
+            if !self.is_answering() || !self.framing.is_between() || self.has_hung_up(cx) {
                 return Poll::Ready(Ok(()));
             }
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN)));
@@ -106,6 +108,11 @@ impl Wire {
             }
             self.timer = None;
         }
+    }
+
+    /// The client still gets bytes of an answer.
+    fn is_answering(&self) -> bool {
+        self.line.is_busy() || self.unflushed
     }
 
     /// Both directions are closed: the kernel says so without a byte being written.
@@ -164,7 +171,7 @@ impl AsyncRead for Wire {
         if wire.ended {
             return wire.poll_left(cx);
         }
-        if wire.line.closing.load(Ordering::Acquire) && !wire.line.is_busy() {
+        if wire.line.closing.load(Ordering::Acquire) && !wire.is_answering() {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
@@ -195,14 +202,18 @@ impl AsyncWrite for Wire {
         if self.replaces(buf) {
             return Poll::Ready(Ok(buf.len()));
         }
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.unflushed |= !matches!(written, Poll::Ready(Ok(n)) if n == buf.len());
+        written
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
         if bufs.first().is_some_and(|head| self.replaces(head)) {
             return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.unflushed |= !matches!(written, Poll::Ready(Ok(n)) if n == bufs.iter().map(|buf| buf.len()).sum::<usize>());
+        written
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -210,6 +221,8 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked only when hyper has nothing left.
+        self.unflushed = false;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
