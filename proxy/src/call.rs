@@ -80,6 +80,7 @@ impl Clock {
     /// The answer's head is there.
     pub fn head(&mut self) {
         self.head = Some(Instant::now());
+        self.last = self.head;
     }
 
     /// A piece of the answer is there.

@@ -283,7 +283,7 @@ impl Scanner {
     fn string<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let (mut run, mut at) = (i, i);
         let stop = loop {
-            match memchr2(b'"', b'\\', &piece[at..]) {
+            match quote_or_escape(&piece[at..]) {
                 None => break None,
                 Some(n) if piece[at + n] == b'"' => break Some(at + n),
                 // Text is full of escapes: those that lie whole in the piece are taken on the way.
@@ -300,7 +300,7 @@ impl Scanner {
         };
         let end = stop.unwrap_or(piece.len());
         // An escape is ASCII, so what stands between two of them is UTF-8 exactly if all of it is.
-        if has_control(&piece[i..end]) || !self.utf8.feed(&piece[i..end], stop.is_some()) {
+        if !self.is_text(&piece[i..end], stop.is_some()) {
             return Err(JsonError::String(self.offset + i as u64).into());
         }
         if run == i && stop.is_some_and(|stop| piece[stop] == b'"') && self.text.is_empty() && self.whole {
@@ -315,6 +315,13 @@ impl Scanner {
             Some(_) => self.at = At::Escape,
         }
         Ok(end + 1)
+    }
+
+    /// No control character, and UTF-8, which ASCII is without a further look.
+    fn is_text(&mut self, run: &[u8], ends: bool) -> bool {
+        // A fold without a branch, so that the compiler makes it wide.
+        let (control, bits) = run.iter().fold((false, 0), |(control, bits), b| (control | (*b < 0x20), bits | *b));
+        !control && (bits < 0x80 && self.utf8.len == 0 || self.utf8.feed(run, ends))
     }
 
     fn end_string<V: Visit>(&mut self, inline: Option<(&[u8], bool)>, end: u64, visit: &mut V) -> Result<(), V::Stop> {
@@ -403,6 +410,14 @@ impl Scanner {
     }
 }
 
+/// The next byte that ends a run of plain text. Escapes stand close together or far apart: a short look by
+/// hand costs less than a wide one.
+fn quote_or_escape(text: &[u8]) -> Option<usize> {
+    const NEAR: usize = 16;
+    let near = text.iter().take(NEAR).position(|b| matches!(b, b'"' | b'\\'));
+    near.or_else(|| memchr2(b'"', b'\\', text.get(NEAR..)?).map(|n| n + NEAR))
+}
+
 fn clip(run: &[u8]) -> (&[u8], bool) {
     (&run[..run.len().min(TEXT_MAX)], run.len() <= TEXT_MAX)
 }
@@ -424,11 +439,6 @@ fn short_escape(text: &[u8]) -> Option<(char, usize)> {
         _ => return None,
     };
     Some((decoded, 2))
-}
-
-/// A fold without a branch, so that the compiler makes it wide.
-fn has_control(run: &[u8]) -> bool {
-    run.iter().fold(false, |seen, b| seen | (*b < 0x20))
 }
 
 /// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`

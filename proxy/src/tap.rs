@@ -13,12 +13,6 @@ use crate::filter::{Passed, join};
 use crate::policy::Wire;
 use crate::upstream::Broken;
 
-/// Pieces that are ready together go on as one, up to here: a burst of events is one write.
-const GATHER: usize = 64 * 1024;
-
-/// A piece of this size is worth a write of its own.
-const LARGE: usize = 16 * 1024;
-
 /// The answer cannot be given whole; the connection to the client breaks off here.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
@@ -63,37 +57,26 @@ impl Tap {
         Self { carried, state: State::Passing, left: content_length, held_back: None, is_stream }
     }
 
-    /// Gathers what is ready, until there is enough, nothing more, or the end.
+    /// The next piece, and what it may still have to wait for.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut passed = Passed::default();
         passed.on.extend(self.held_back.take());
-        let mut gathered = 0;
-        loop {
+        while matches!(self.state, State::Passing) {
             match self.carried.poll_piece(cx, &mut passed) {
                 Poll::Pending => {
                     if self.may_be_last() {
                         self.held_back = passed.on.pop();
                     }
-                    if passed.on.is_empty() {
-                        return Poll::Pending;
-                    }
-                    break;
+                    return if passed.on.is_empty() { Poll::Pending } else { Poll::Ready(passed.on) };
                 }
                 Poll::Ready(Some(Ok(len))) => {
-                    gathered += len;
                     self.left = self.left.map(|left| left.saturating_sub(len as u64));
                     if passed.terminal {
                         let ack = self.carried.complete();
                         self.state = State::Closing { ack, held: mem::take(&mut passed.held), then: Then::Tail };
+                    } else if !self.may_be_last() && !passed.on.is_empty() {
                         break;
-                    }
-                    if len < LARGE && gathered < GATHER {
-                        continue;
-                    }
-                    if !self.may_be_last() {
-                        break;
-                    }
-                    if passed.on.len() > 1 {
+                    } else if passed.on.len() > 1 {
                         self.held_back = passed.on.pop();
                         break;
                     }
@@ -102,13 +85,11 @@ impl Tap {
                     let ack = self.carried.complete();
                     let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
                     self.state = State::Closing { ack, held, then: Then::Done };
-                    break;
                 }
                 Poll::Ready(Some(Err(broken))) => {
                     let ack = self.carried.broke(broken);
                     let held = if self.is_stream { cut_event(self.carried.call.wire, broken) } else { None };
                     self.state = State::Closing { ack, held: held.into_iter().collect(), then: Then::Cut };
-                    break;
                 }
             }
         }
@@ -136,9 +117,6 @@ impl Tap {
             (Ok(()), Then::Done) => State::Done,
             (Ok(()), Then::Tail) => {
                 self.state = State::Tail;
-                if let Poll::Ready(tail) = self.poll_tail(cx) {
-                    held.extend(tail);
-                }
                 return Poll::Ready(held);
             }
         };
@@ -148,23 +126,9 @@ impl Tap {
     /// What the upstream sends behind the end; its own end frees the connection.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut passed = Passed { terminal: true, ..Passed::default() };
-        let mut gathered = 0;
-        loop {
-            match self.carried.poll_piece(cx, &mut passed) {
-                Poll::Pending if passed.held.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
-                Poll::Ready(Some(Ok(len))) => {
-                    gathered += len;
-                    if gathered >= GATHER {
-                        break;
-                    }
-                }
-                // The client has the whole answer; how the connection ends is between us and the upstream.
-                Poll::Ready(None | Some(Err(_))) => {
-                    self.state = State::Done;
-                    break;
-                }
-            }
+        // The client has the whole answer; how the connection ends is between us and the upstream.
+        if !matches!(ready!(self.carried.poll_piece(cx, &mut passed)), Some(Ok(_))) {
+            self.state = State::Done;
         }
         Poll::Ready(passed.held)
     }

@@ -1,1 +1,417 @@
-//! (being written)
+//! The caps: exact under a burst, settled by what was used, and said in words that a program can read.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use sluice_testkit::upstream::{Nowhere, Script};
+use sluice_testkit::{Answer, Launch, Raw, Sidecar, Upstream};
+use tokio::task::JoinSet;
+
+mod peers;
+
+const CHAT: &str = "/v1/chat/completions";
+/// How many calls each cap of a burst admits.
+const N: usize = 5;
+
+/// A call that declares that it will use at most so many tokens of output.
+fn declared(max_tokens: u64) -> Value {
+    json!({"model": "m", "messages": [], "max_tokens": max_tokens})
+}
+
+fn undeclared() -> Value {
+    json!({"model": "m", "messages": []})
+}
+
+/// A price file in which an output token costs so many dollars, and input nothing.
+fn priced(launch: Launch, output: &str) -> Launch {
+    let path = launch.dir().join("prices.json");
+    let text = format!(
+        r#"{{"data":[{{"model_name":"m","model_info":{{"input_cost_per_token":0,"output_cost_per_token":{output}}}}}]}}"#
+    );
+    std::fs::write(&path, text).expect("the sidecar's directory takes files");
+    launch.args(["--prices", &path.display().to_string()])
+}
+
+/// So many calls at once, each on a connection of its own that stands before the first one is sent.
+async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
+    let mut connections = Vec::new();
+    for _ in 0..count {
+        connections.push(Raw::connect(&socket).await);
+    }
+    let mut calls = JoinSet::new();
+    for mut raw in connections {
+        let body = body.clone();
+        calls.spawn(async move { raw.post_json(CHAT, body).await });
+    }
+    calls
+}
+
+async fn next(calls: &mut JoinSet<Answer>) -> Answer {
+    calls
+        .join_next()
+        .await
+        .expect("a call is left")
+        .expect("no call panics")
+}
+
+#[tokio::test]
+async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
+    type Case = (&'static str, u16, &'static str, u64, fn(Launch) -> Launch);
+    let cases: [Case; 5] = [
+        ("calls", 402, "budget_exceeded", 1, |l| {
+            l.args(["--max-calls", "5"])
+        }),
+        // 1,000 each and a little for the request: five fit, six do not.
+        ("tokens", 402, "budget_exceeded", 1000, |l| {
+            l.args(["--max-tokens", "5900"])
+        }),
+        ("dollars", 402, "budget_exceeded", 1000, |l| {
+            priced(l, "0.001").args(["--max-cost-usd", "5.9"])
+        }),
+        ("exact dollars", 402, "budget_exceeded", 1000, |l| {
+            priced(l, "1e-3").args(["--max-cost-usd", "5"])
+        }),
+        ("concurrency", 429, "too_many_calls", 1, |l| {
+            l.args(["--max-concurrency", "5"])
+        }),
+    ];
+    for (name, status, reason, max_tokens, flags) in cases {
+        let upstream = Upstream::chat("hello").hold_head().start().await;
+        let sidecar = flags(Sidecar::to(&upstream)).start().await;
+
+        let mut calls = burst(sidecar.socket().into(), 10 * N, &declared(max_tokens)).await;
+
+        upstream.held(N).await;
+        for _ in 0..9 * N {
+            let refused = next(&mut calls).await.expect_refusal(status, reason);
+            let retry_after = refused
+                .header("retry-after")
+                .map(|text| text.parse::<u64>().is_ok());
+            assert_eq!(
+                retry_after,
+                (status == 429).then_some(true),
+                "{name}: when to come back"
+            );
+        }
+        upstream.release();
+        for _ in 0..N {
+            next(&mut calls).await.expect(200);
+        }
+        assert_eq!(sidecar.stop().await, 0);
+        assert_eq!(upstream.requests().len(), N, "{name}");
+        let audit = sidecar.audit();
+        assert_eq!(
+            (audit.calls().len(), audit.refused_reasons()),
+            (N, vec![reason.to_owned(); 9 * N]),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--rate", "5/s"]).start().await;
+    let began = Instant::now();
+
+    let mut calls = burst(sidecar.socket().into(), 10 * N, &undeclared()).await;
+    let mut admitted = 0;
+    while !calls.is_empty() {
+        let answer = next(&mut calls).await;
+        if answer.status == 200 {
+            admitted += 1;
+        } else {
+            let refused = answer.expect_refusal(429, "rate_limited");
+            assert_eq!(refused.header("retry-after"), Some("1"));
+        }
+    }
+
+    // The bucket refills with time, and on a slow machine a burst takes some.
+    let refilled = (began.elapsed().as_secs_f64() * 5.0).floor();
+    let refilled = (1..=45).rev().find(|n| f64::from(*n) <= refilled).unwrap_or(0);
+    assert!(
+        (N..=N + refilled as usize).contains(&admitted),
+        "{admitted} with {refilled} refilled"
+    );
+    assert_eq!(upstream.requests().len(), admitted);
+}
+
+#[tokio::test]
+async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards() {
+    let upstream = Upstream::provider("hello").start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001");
+    // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
+    let sidecar = launch
+        .args(["--max-cost-usd", "1.5", "--max-tokens", "1600"])
+        .start()
+        .await;
+
+    for streaming in [false, true, false, true, true] {
+        let mut body = declared(1000);
+        body["stream"] = json!(streaming);
+        sidecar.post(CHAT, body).await.expect(200);
+    }
+    sidecar
+        .post(CHAT, declared(1501))
+        .await
+        .expect_refusal(402, "budget_exceeded");
+
+    assert_eq!(sidecar.stop().await, 0);
+    let audit = sidecar.audit();
+    for intent in audit.intents() {
+        assert_eq!(intent["reserved_usd"], "1");
+    }
+    assert_eq!(audit.close()["cost_usd"], "0.000027");
+}
+
+/// Runs calls until one is refused for the budget, and says how many were not.
+async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
+    for carried in 0..20 {
+        let answer = sidecar.post(path, body).await;
+        match answer.status {
+            200 | 502 => {}
+            402 => {
+                answer.expect_refusal(402, "budget_exceeded");
+                return carried;
+            }
+            status => panic!("{status} on {path}: {}", answer.text()),
+        }
+    }
+    panic!("twenty calls, and no cap")
+}
+
+#[tokio::test]
+async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
+    let routes = [
+        (CHAT, "messages"),
+        ("/v1/completions", "prompt"),
+        ("/v1/responses", "input"),
+        ("/v1/messages", "messages"),
+    ];
+    for ((path, input), streaming) in routes
+        .into_iter()
+        .flat_map(|route| [(route, false), (route, true)])
+    {
+        let upstream = Upstream::provider("hello").start().await;
+        let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "31"]).start().await;
+        let input = (
+            input.to_owned(),
+            if input == "messages" {
+                json!([])
+            } else {
+                json!("x")
+            },
+        );
+        let mut body = json!({"model": "m", "stream": streaming});
+        body.as_object_mut().expect("an object").extend([input]);
+
+        // 15 tokens each: none, 15 and 30 are below the cap, 45 are not.
+        assert_eq!(
+            until_refused(&sidecar, path, &body).await,
+            3,
+            "{path} {streaming}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it() {
+    for streaming in [false, true] {
+        let upstream = Upstream::provider("hello").start().await;
+        let sidecar = Sidecar::to(&upstream)
+            .args(["--max-cost-usd", "0.00001"])
+            .start()
+            .await;
+        let mut body = undeclared();
+        body["stream"] = json!(streaming);
+
+        // 0.0000054 each: after one there is room, after two there is none.
+        assert_eq!(
+            until_refused(&sidecar, CHAT, &body).await,
+            2,
+            "streaming {streaming}"
+        );
+        assert_eq!(sidecar.stop().await, 0);
+        assert!(
+            sidecar
+                .audit()
+                .intents()
+                .iter()
+                .all(|intent| intent["reserved_usd"].is_null())
+        );
+    }
+}
+
+#[tokio::test]
+async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
+    let answer = json!({"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}});
+    let upstream = Upstream::json(200, answer).start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0125"]);
+    let sidecar = launch.start().await;
+
+    // Half a cent each, reserved and used: the third would be at a cent and a half.
+    assert_eq!(until_refused(&sidecar, CHAT, &declared(5)).await, 2);
+    assert_eq!(sidecar.stop().await, 0);
+    let costs: Vec<_> = sidecar
+        .audit()
+        .calls()
+        .iter()
+        .map(|call| call.cost().map(str::to_owned))
+        .collect();
+    assert_eq!(costs, [None, None], "our own price is no cost of the provider's");
+}
+
+#[tokio::test]
+async fn a_call_without_usage_is_charged_its_reservation() {
+    let silent = json!({"id": "x", "model": "m", "choices": []});
+    let cut = Script::chat_stream(["a", "b"]).cut_after(1);
+    for (name, script, streaming) in [
+        ("no usage", Script::json(200, silent), false),
+        ("cut", cut, true),
+        ("closed", Script::close(), false),
+    ] {
+        let upstream = Upstream::answering(script).start().await;
+        let sidecar = Sidecar::to(&upstream)
+            .args(["--max-tokens", "2500"])
+            .start()
+            .await;
+        let mut body = declared(1000);
+        body["stream"] = json!(streaming);
+
+        assert_eq!(until_refused(&sidecar, CHAT, &body).await, 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_provider_refused_costs_nothing() {
+    let upstream = Upstream::answering(Script::error(500, "no")).start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001");
+    let sidecar = launch
+        .args(["--max-tokens", "1500", "--max-cost-usd", "1.5"])
+        .start()
+        .await;
+
+    for _ in 0..4 {
+        sidecar.post(CHAT, declared(1000)).await.expect(500);
+    }
+
+    assert_eq!(upstream.requests().len(), 4);
+}
+
+#[tokio::test]
+async fn a_call_that_reached_nobody_is_given_back() {
+    let nowhere = Nowhere::new();
+    let launch = priced(Sidecar::to_url(&nowhere.url()), "0.001");
+    let launch = launch.args([
+        "--max-calls",
+        "1",
+        "--max-tokens",
+        "1500",
+        "--max-cost-usd",
+        "1.5",
+    ]);
+    let sidecar = launch.args(["--max-concurrency", "1"]).start().await;
+    for _ in 0..3 {
+        sidecar
+            .post(CHAT, declared(1000))
+            .await
+            .expect_refusal(502, "upstream_unreachable");
+    }
+
+    let upstream = Upstream::chat("hello").start_at(nowhere).await;
+    sidecar.post(CHAT, declared(1000)).await.expect(200);
+
+    sidecar
+        .post(CHAT, declared(1))
+        .await
+        .expect_refusal(402, "budget_exceeded");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_is_given_back() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sidecar = Sidecar::to(&upstream)
+        .args(["--max-calls", "1", "--model", "m"])
+        .start()
+        .await;
+
+    for body in [
+        json!({"model": "other", "messages": []}),
+        json!({"model": "m", "messages": [], "api_base": "x"}),
+    ] {
+        assert_eq!(sidecar.post(CHAT, body).await.status, 400);
+    }
+
+    sidecar.post(CHAT, undeclared()).await.expect(200);
+    sidecar
+        .post(CHAT, undeclared())
+        .await
+        .expect_refusal(402, "budget_exceeded");
+}
+
+#[tokio::test]
+async fn a_client_that_left_makes_room_for_another() {
+    let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
+    let sidecar = Sidecar::to(&upstream)
+        .args(["--max-concurrency", "1", "--abort", "cancel"])
+        .start()
+        .await;
+    let mut leaver = sidecar
+        .stream(CHAT, json!({"model": "m", "messages": [], "stream": true}))
+        .await;
+    leaver.read_event().await;
+    sidecar
+        .post(CHAT, undeclared())
+        .await
+        .expect_refusal(429, "too_many_calls");
+    drop(leaver);
+    upstream.closed(0).await;
+    upstream.release();
+
+    // The connection to the upstream and the share of the caps are let go together.
+    sidecar.audit_with("outcome", 1).await;
+    sidecar.post(CHAT, undeclared()).await.expect(200);
+}
+
+#[tokio::test]
+async fn lists_and_counts_cost_no_tokens() {
+    let upstream = Upstream::provider("hello").start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001");
+    let sidecar = launch
+        .args(["--max-tokens", "1100", "--max-cost-usd", "1.1"])
+        .start()
+        .await;
+
+    for _ in 0..3 {
+        sidecar
+            .post("/v1/messages/count_tokens", declared(1000))
+            .await
+            .expect(200);
+        sidecar.get("/v1/models").await.expect(200);
+    }
+
+    sidecar.post(CHAT, declared(1000)).await.expect(200);
+    assert_eq!(sidecar.stop().await, 0);
+    assert_eq!(sidecar.audit().close()["usage"]["total"], 15);
+}
+
+#[tokio::test]
+async fn the_callers_dialect_holds_for_caps_too() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--max-calls", "0"]).start().await;
+
+    let chat = sidecar
+        .post(CHAT, undeclared())
+        .await
+        .expect_refusal(402, "budget_exceeded");
+    let messages = sidecar
+        .post("/v1/messages", undeclared())
+        .await
+        .expect_refusal(402, "budget_exceeded");
+
+    assert_eq!(chat.error()["type"], "insufficient_quota");
+    assert_eq!(messages.json()["type"], "error");
+    assert_eq!(upstream.requests().len(), 0);
+}

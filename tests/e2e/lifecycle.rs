@@ -1,1 +1,348 @@
-//! (being written)
+//! How a sidecar ends: in order if it can, cut if it must, and never without its outcomes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use sluice_testkit::audit::AuditFile;
+use sluice_testkit::{Exit, PATIENCE, Sidecar, TempDir, Upstream};
+
+mod cuts;
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Longer than the test kit waits for anything: whoever waits for it fails.
+const FOREVER: [&str; 2] = ["--drain", "300s"];
+/// Over at once.
+const BRIEF: [&str; 2] = ["--drain", "100ms"];
+
+fn call() -> Value {
+    json!({"model": "m", "messages": []})
+}
+
+fn stream() -> Value {
+    json!({"model": "m", "messages": [], "stream": true})
+}
+
+/// Sends a signal and waits until it is being acted upon: from then on every new connection is late.
+async fn begin_to_stop(sidecar: &Sidecar, signal: Signal) {
+    sidecar.signal(signal);
+    sidecar.logs("stopping").await;
+}
+
+fn code(code: i32) -> Exit {
+    Exit {
+        code: Some(code),
+        signal: None,
+    }
+}
+
+/// What stands in the sidecar's directory, but for its audit file.
+fn left_behind(sidecar: &Sidecar) -> Vec<String> {
+    let entries = fs::read_dir(sidecar.dir())
+        .expect("the sidecar's directory")
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != "audit.jsonl").collect()
+}
+
+#[tokio::test]
+async fn a_signal_ends_an_idle_sidecar_in_order() {
+    let signals = [
+        (Signal::SIGTERM, "sigterm"),
+        (Signal::SIGINT, "sigint"),
+        (Signal::SIGHUP, "sighup"),
+    ];
+    for (signal, reason) in signals {
+        let upstream = Upstream::chat("hello").start().await;
+        let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+
+        sidecar.signal(signal);
+
+        assert_eq!(sidecar.wait().await, code(0));
+        let audit = sidecar.audit();
+        assert_eq!(audit.kinds(), ["open", "intent", "outcome", "close"]);
+        assert_eq!(
+            (
+                &audit.close()["reason"],
+                &audit.close()["calls"],
+                &audit.close()["unknown"]
+            ),
+            (&json!(reason), &json!(1), &json!(0))
+        );
+        assert_eq!(left_behind(&sidecar), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_signal_right_behind_the_ready_line_is_not_lost() {
+    for _ in 0..10 {
+        let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
+        sidecar.sigterm();
+        assert_eq!(sidecar.wait().await, code(0));
+        assert_eq!(sidecar.audit().kinds(), ["open", "close"]);
+    }
+}
+
+#[tokio::test]
+async fn a_signal_during_the_start_leaves_nothing_behind() {
+    let dir = TempDir::new();
+    let early = "exec 3<&0; \"$@\" <&3 & pid=$!; kill -TERM $pid; wait $pid; exit $?";
+    for number in 0..10 {
+        let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", early, "sh"]);
+        let launch = launch
+            .socket_path(dir.join("s"))
+            .audit_path(dir.join(&format!("{number}.jsonl")));
+
+        let ended = launch.finish().await;
+
+        assert!([0, 143].contains(&ended.code), "{} {}", ended.code, ended.stderr);
+        let left = fs::read_dir(dir.path()).expect("the directory").flatten();
+        let left: Vec<_> = left
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_none())
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_open_stream_ends_in_peace_while_new_calls_are_refused() {
+    let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
+    let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
+    let mut open = sidecar.stream(CHAT, stream()).await;
+    assert!(
+        open.read_event()
+            .await
+            .is_some_and(|event| event.contains("\"a\""))
+    );
+
+    begin_to_stop(&sidecar, Signal::SIGTERM).await;
+
+    sidecar.post(CHAT, call()).await.expect_refusal(503, "draining");
+    let health = sidecar.get("/health").await.expect(503);
+    assert_eq!(health.json(), json!({"status": "draining", "runId": "r1"}));
+    upstream.release();
+    let rest = open.read_response().await;
+    assert!(
+        rest.complete && rest.text().ends_with("data: [DONE]\n\n"),
+        "{}",
+        rest.text()
+    );
+    assert_eq!(sidecar.wait().await, code(0));
+    let audit = sidecar.audit();
+    assert_eq!(
+        (audit.only_call().result(), audit.only_call().end()),
+        ("ok", "complete")
+    );
+    assert_eq!(audit.refused_reasons(), ["draining"]);
+    assert!(audit.is_closed() && left_behind(&sidecar).is_empty());
+}
+
+/// Kills a process that lost its parent, whatever becomes of the test.
+struct Orphan(i32);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        let name = fs::read_to_string(format!("/proc/{}/comm", self.0)).unwrap_or_default();
+        if name.trim() == "sluice-proxy" {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0), Signal::SIGKILL);
+        }
+    }
+}
+
+fn parent_of(pid: i32) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.and_then(|line| line.trim().parse().ok())
+        .expect("every process has a parent")
+}
+
+#[tokio::test]
+async fn a_sidecar_ends_in_order_with_its_parent_if_told_so() {
+    let upstream = Upstream::chat("hello").start().await;
+    let launch = Sidecar::to(&upstream).wrapper(["sh", "-c", "\"$@\"; exit $?", "sh"]);
+    let sidecar = launch
+        .args(["--die-with-parent", FOREVER[0], FOREVER[1]])
+        .start()
+        .await;
+    let _orphan = Orphan(sidecar.pid());
+    sidecar.post(CHAT, call()).await.expect(200);
+    let shell = nix::unistd::Pid::from_raw(parent_of(sidecar.pid()));
+    assert_eq!(
+        parent_of(shell.as_raw()),
+        std::process::id().cast_signed(),
+        "the shell is our child"
+    );
+
+    nix::sys::signal::kill(shell, Signal::SIGKILL).expect("the shell runs");
+
+    // The end of the output too, which the sidecar holds.
+    assert_eq!(sidecar.wait().await.signal, Some(9));
+    assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"]);
+    assert_eq!(left_behind(&sidecar), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_parent_that_is_the_first_process_of_its_container_is_a_parent() {
+    let as_init = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        "\"$@\"; exit $?",
+        "sh",
+    ];
+    let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(as_init);
+
+    let ended = launch
+        .args(["--die-with-parent", "--deadline", "1ms"])
+        .finish()
+        .await;
+
+    assert_eq!(
+        (ended.code, ended.stdout.contains("\"ready\"")),
+        (0, true),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[tokio::test]
+async fn a_killed_sidecar_has_written_down_whatever_the_upstream_saw() {
+    let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let mut open = Vec::new();
+    for _ in 0..8 {
+        let mut raw = sidecar.stream(CHAT, stream()).await;
+        raw.read_event().await;
+        open.push(raw);
+    }
+
+    sidecar.kill().await;
+
+    let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+    assert_eq!(torn, b"");
+    assert_eq!(
+        (audit.intents().len(), audit.open_calls().len(), audit.is_closed()),
+        (8, 8, false)
+    );
+    let mut ids: Vec<_> = upstream
+        .requests()
+        .iter()
+        .filter_map(|r| r.header("x-litellm-call-id").map(str::to_owned))
+        .collect();
+    let mut intents = audit.open_calls();
+    ids.sort();
+    intents.sort();
+    assert_eq!(ids, intents);
+}
+
+#[tokio::test]
+async fn a_socket_that_somebody_else_put_there_is_left_to_them() {
+    let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
+    let other = sidecar.dir().join("other");
+    let _theirs = UnixListener::bind(&other).expect("the directory takes a socket");
+    let inode = fs::metadata(&other).expect("it is there").ino();
+    fs::rename(&other, sidecar.socket()).expect("a rename within one directory");
+
+    assert_eq!(sidecar.stop().await, 0);
+
+    assert_eq!(fs::metadata(sidecar.socket()).expect("still there").ino(), inode);
+}
+
+#[tokio::test]
+async fn a_socket_that_is_gone_does_not_disturb_the_end() {
+    let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
+    fs::remove_file(sidecar.socket()).expect("it was there");
+    assert_eq!(sidecar.stop().await, 0);
+    assert!(sidecar.audit().is_closed());
+}
+
+#[tokio::test]
+async fn a_stop_gives_a_new_sidecar_the_socket_and_a_call_its_answer() {
+    let upstream = Upstream::chat("hello").start().await;
+    let dir = TempDir::new();
+    for attempt in 0..3 {
+        let audit = dir.join(&format!("{attempt}.jsonl"));
+        let launch = Sidecar::to(&upstream)
+            .socket_path(dir.join("s"))
+            .audit_path(audit);
+        let sidecar = launch.args(["--attempt", &attempt.to_string()]).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+        assert_eq!(sidecar.stop().await, 0);
+        assert_eq!(sidecar.audit().open()["attempt"], attempt);
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_any_more_does_not_end_a_call() {
+    // A launcher that dies closes the pipe; what is open still has to be written down.
+    let dir = TempDir::new();
+    let audit = dir.join("a.jsonl");
+    let closed = "{ \"$@\" 2>&1 >&3 | :; } 3>&1";
+    let launch = Sidecar::to_url("http://127.0.0.1:9")
+        .wrapper(["sh", "-c", closed, "sh"])
+        .audit_path(&audit);
+
+    let ended = launch
+        .args(["--deadline", "200ms", "--log-level", "trace"])
+        .finish()
+        .await;
+
+    assert!(ended.stdout.contains("\"ready\""), "{}", ended.stdout);
+    assert_eq!(AuditFile::read(&audit).kinds(), ["open", "close"]);
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_up_no_call() {
+    let upstream = Upstream::chat("hello").start().await;
+    let launch = Sidecar::to(&upstream).args(["--log-level", "trace"]);
+    let fifo = launch.dir().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fresh name");
+    let unread = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&fifo)
+        .expect("our own file");
+    nix::fcntl::fcntl(&unread, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).expect("a page is allowed");
+    let to_fifo = ["sh", "-c", "exec \"$@\" 2>\"$0\"", &fifo.display().to_string()];
+    let sidecar = launch.wrapper(to_fifo).start().await;
+
+    // Each is a line of the log, and the pipe holds fewer.
+    let mut raw = sidecar.connect().await;
+    for _ in 0..300 {
+        raw.get("/nope").await.expect(404);
+    }
+    raw.post_json(CHAT, call()).await.expect(200);
+
+    assert_eq!(sidecar.stop().await, 0);
+    assert!(sidecar.audit().is_closed());
+}
+
+#[tokio::test]
+async fn whoever_waits_for_the_socket_to_go_finds_the_log_complete() {
+    let upstream = Upstream::chat("hello").start().await;
+    for _ in 0..5 {
+        let sidecar = Sidecar::to(&upstream).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+
+        sidecar.sigterm();
+        let gone = async {
+            while sidecar.socket().exists() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone)
+            .await
+            .expect("the socket goes");
+
+        assert!(sidecar.audit().is_closed());
+        assert_eq!(sidecar.wait().await, code(0));
+    }
+}

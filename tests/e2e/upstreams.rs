@@ -1,1 +1,335 @@
-//! (being written)
+//! Ways to the upstream: names, addresses, certificates, prefixes, and upstreams that come and go.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::{Call, Launch, Sidecar, TempDir, Upstream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+mod tls;
+
+pub(crate) use tls::Tls;
+
+const CHAT: &str = "/v1/chat/completions";
+
+pub(crate) fn call() -> Value {
+    json!({"model": "m", "messages": []})
+}
+
+/// A way to an upstream that can be taken away: no longer there, and its connections closed.
+struct Front {
+    path: PathBuf,
+    carrying: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Front {
+    fn unix(path: PathBuf, upstream: &Upstream) -> Self {
+        let listener = UnixListener::bind(&path).expect("a free path");
+        let target = address(upstream);
+        let (stop, mut stopped) = watch::channel(false);
+        let carrying = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                // Cancel-safe: both are over at once.
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let (client, _) = accepted.expect("a bound listener accepts");
+                        connections.spawn(carry(client, target.clone(), stopped.clone()));
+                    }
+                    _ = stopped.changed() => break,
+                }
+            }
+            while connections.join_next().await.is_some() {}
+        });
+        Self { path, carrying, stop }
+    }
+
+    async fn remove(self) {
+        fs::remove_file(self.path).expect("it was there");
+        self.stop.send_replace(true);
+        self.carrying.await.expect("nothing in it panics");
+    }
+}
+
+/// Ends with either side, or when it is told to.
+async fn carry(
+    mut client: impl AsyncRead + AsyncWrite + Unpin,
+    target: String,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut server = TcpStream::connect(target).await.expect("the upstream listens");
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+    }
+    // Not only dropped: a child that another test forks just now would hold it open until its exec.
+    let _ = client.shutdown().await;
+}
+
+fn address(upstream: &Upstream) -> String {
+    upstream.url().trim_start_matches("http://").to_owned()
+}
+
+/// The same upstream on the loopback of IPv6.
+async fn front_v6(upstream: &Upstream) -> String {
+    let listener = TcpListener::bind("[::1]:0")
+        .await
+        .expect("this host has IPv6 on its loopback");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let target = address(upstream);
+    // Ends with the test's runtime.
+    tokio::spawn(async move {
+        let (_stop, stopped) = watch::channel(false);
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(carry(client, target.clone(), stopped.clone()));
+        }
+    });
+    url
+}
+
+async fn assert_carries(name: &str, launch: Launch, upstream: &Upstream, host: &str, path: &str) {
+    let sidecar = launch.start().await;
+    let before = upstream.requests().len();
+
+    sidecar.post(CHAT, call()).await.expect(200);
+    let mut streaming = call();
+    streaming["stream"] = json!(true);
+    let stream = sidecar.post(CHAT, streaming).await.expect(200);
+
+    assert!(stream.text().contains("hello"), "{name}");
+    for sent in &upstream.requests()[before..] {
+        assert_eq!(
+            (sent.headers_named("host"), sent.target.as_str()),
+            (vec![host], path),
+            "{name}"
+        );
+    }
+    assert_eq!(sidecar.stop().await, 0, "{name}");
+    let calls = sidecar.audit().calls();
+    assert_eq!(
+        calls.iter().map(Call::result).collect::<Vec<_>>(),
+        ["ok", "ok"],
+        "{name}"
+    );
+}
+
+#[tokio::test]
+async fn an_upstream_is_reached_by_address_by_name_and_by_path() {
+    let upstream = Upstream::provider("hello").start().await;
+    let by_name = upstream.url().replace("127.0.0.1", "localhost");
+    let by_v6 = front_v6(&upstream).await;
+    for url in [upstream.url(), &by_name, &by_v6, &format!("{by_name}/")] {
+        let host = url.trim_start_matches("http://").trim_end_matches('/');
+        assert_carries(url, Sidecar::to_url(url), &upstream, host, CHAT).await;
+    }
+    let unix = Upstream::provider("hello").start_unix().await;
+    assert_carries("unix", Sidecar::to(&unix), &unix, "localhost", CHAT).await;
+}
+
+#[tokio::test]
+async fn a_path_in_the_url_stands_before_every_route() {
+    let upstream = Upstream::provider("hello").start().await;
+    for prefix in ["/proxy", "/a/b/"] {
+        let url = format!("{}{prefix}", upstream.url());
+        let path = format!("{}{CHAT}", prefix.trim_end_matches('/'));
+        assert_carries(
+            prefix,
+            Sidecar::to_url(&url),
+            &upstream,
+            &address(&upstream),
+            &path,
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_https_upstream_is_reached_by_name_and_by_address() {
+    let upstream = Upstream::provider("hello").start().await;
+    let tls = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    for host in ["localhost", "127.0.0.1"] {
+        let url = tls.url(host);
+        let launch = Sidecar::to_url(&url).args(["--ca", &tls.ca()]);
+        assert_carries(host, launch, &upstream, url.trim_start_matches("https://"), CHAT).await;
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
+    let upstream = Upstream::provider("hello").start().await;
+    let good = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let other = Tls::start(&upstream, "DNS:elsewhere.test", "2");
+    let expired = Tls::start(&upstream, "DNS:localhost", "-1");
+    for (name, url, ca) in [
+        ("another CA", good.url("localhost"), other.ca()),
+        ("another name", other.url("localhost"), other.ca()),
+        ("another address", other.url("127.0.0.1"), other.ca()),
+        ("expired", expired.url("localhost"), expired.ca()),
+    ] {
+        let sidecar = Sidecar::to_url(&url).args(["--ca", &ca]).start().await;
+
+        sidecar
+            .post(CHAT, call())
+            .await
+            .expect_refusal(502, "upstream_unreachable");
+
+        assert_eq!(sidecar.stop().await, 0, "{name}");
+        let call = sidecar.audit().only_call();
+        assert_eq!(
+            (call.result(), &call.outcome["null_reason"]),
+            ("upstream_error", &json!("not_sent")),
+            "{name}"
+        );
+    }
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn the_systems_roots_do_not_trust_a_private_ca() {
+    let upstream = Upstream::provider("hello").start().await;
+    let tls = Tls::start(&upstream, "DNS:localhost", "2");
+
+    let sidecar = Sidecar::to_url(&tls.url("localhost")).start().await;
+
+    sidecar
+        .post(CHAT, call())
+        .await
+        .expect_refusal(502, "upstream_unreachable");
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_fails_the_call_and_not_the_sidecar() {
+    for host in ["nobody-here.invalid", "no.such.name.test"] {
+        let launch = Sidecar::to_url(&format!("http://{host}:4000")).args(["--connect-timeout", "500ms"]);
+        let sidecar = launch.start().await;
+
+        sidecar
+            .post(CHAT, call())
+            .await
+            .expect_refusal(502, "upstream_unreachable");
+
+        sidecar.get("/health").await.expect(200);
+        assert_eq!(sidecar.stop().await, 0);
+        assert_eq!(sidecar.audit().only_call().outcome["null_reason"], "not_sent");
+    }
+}
+
+#[tokio::test]
+async fn urls_that_would_lead_astray_are_refused() {
+    for (url, cause) in [
+        ("http://user:secret-word@127.0.0.1:4000", "credentials"),
+        ("http://secret-word@127.0.0.1:4000", "credentials"),
+        ("http://127.0.0.1:4000/?key=secret-word", "path"),
+        ("http://127.0.0.1:4000/#secret-word", "path"),
+        ("unix:relative/secret-word", "absolute"),
+        ("http://127.0.0.1:0", "want http"),
+        ("http://:4000", "want http"),
+        ("", "want http"),
+    ] {
+        let failed = Sidecar::to_url(url).fail().await;
+        assert_eq!(failed.code, 64, "{url}");
+        assert!(
+            failed.stderr.contains("--upstream") && failed.stderr.contains(cause),
+            "{url}: {}",
+            failed.stderr
+        );
+        assert!(
+            !failed.stderr.contains("secret-word"),
+            "a URL may hold a secret: {}",
+            failed.stderr
+        );
+    }
+}
+
+#[tokio::test]
+async fn calls_one_after_the_other_share_a_connection() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let mut streaming = call();
+    streaming["stream"] = json!(true);
+
+    for body in [&call(), &streaming, &call(), &streaming, &call()] {
+        sidecar.post(CHAT, body).await.expect(200);
+    }
+
+    assert_eq!((upstream.requests().len(), upstream.connections()), (5, 1));
+    sidecar.stop().await;
+    let connects: Vec<_> = sidecar
+        .audit()
+        .calls()
+        .iter()
+        .map(|call| call.outcome["timing_us"]["connect"].is_u64())
+        .collect();
+    assert_eq!(connects, [true, false, false, false, false]);
+}
+
+#[tokio::test]
+async fn calls_at_once_each_have_a_connection() {
+    let upstream = Upstream::chat("hello").hold_head().start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let mut open = Vec::new();
+    for _ in 0..6 {
+        open.push(sidecar.stream(CHAT, call()).await);
+    }
+    upstream.held(6).await;
+    upstream.release();
+    for raw in &mut open {
+        raw.read_response().await.expect(200);
+    }
+    assert_eq!(upstream.connections(), 6);
+
+    for _ in 0..3 {
+        sidecar.post(CHAT, call()).await.expect(200);
+    }
+
+    assert_eq!(upstream.connections(), 6, "they wait for the next calls");
+}
+
+#[tokio::test]
+async fn an_upstream_that_comes_up_late_is_found() {
+    let nowhere = Nowhere::new();
+    let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
+    let refused = sidecar
+        .post(CHAT, call())
+        .await
+        .expect_refusal(502, "upstream_unreachable");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+
+    let upstream = Upstream::chat("hello").start_at(nowhere).await;
+
+    sidecar.post(CHAT, call()).await.expect(200);
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn an_upstream_that_was_restarted_between_two_calls_is_not_noticed() {
+    let dir = TempDir::new();
+    let upstream = Upstream::provider("hello").start().await;
+    let url = format!("unix:{}", dir.join("up").display());
+    let sidecar = Sidecar::to_url(&url).start().await;
+    let mut front = Front::unix(dir.join("up"), &upstream);
+    for round in 0..5 {
+        let answer = sidecar.post(CHAT, call()).await;
+        assert_eq!(answer.status, 200, "{:?}", sidecar.audit().outcomes().last());
+        assert_eq!(upstream.requests().len(), round + 1, "no call is sent twice");
+        // Its connections are closed by then, the pooled one too.
+        front.remove().await;
+        front = Front::unix(dir.join("up"), &upstream);
+    }
+    front.remove().await;
+
+    sidecar
+        .post(CHAT, call())
+        .await
+        .expect_refusal(502, "upstream_unreachable");
+
+    let _back = Front::unix(dir.join("up"), &upstream);
+    sidecar.post(CHAT, call()).await.expect(200);
+}

@@ -13,6 +13,7 @@ ALLOWED_HEADERS = {
     "x-litellm-call-id",
     "x-litellm-response-cost",
     "x-sluice-reason",
+    "x-should-retry",
     "transfer-encoding",
     "connection",
     "keep-alive",

@@ -263,5 +263,33 @@ def upstream_dead():
     assert error.response.headers["x-sluice-reason"].startswith("upstream"), error.response.headers
 
 
+@case
+def error_upstream_auth():
+    # With the SDK's own retries, of which the sidecar says that they cannot help.
+    retrying = anthropic.Anthropic(**{**OPTIONS, "max_retries": 2})
+    error = refused(
+        anthropic.InternalServerError,
+        lambda: retrying.messages.create(model=MODEL, max_tokens=64, messages=MESSAGES),
+    )
+    check_refusal(error, 502, "upstream_auth", "api_error")
+    assert error.response.headers["x-should-retry"] == "false", error.response.headers
+    assert "Lr4T" not in str(error.body) + str(error.response.headers), error.body
+
+
+@case
+def messages_stream_broken():
+    seen = []
+
+    def read():
+        for event in ask(model=PROVIDER_MODEL, stream=True):
+            seen.append(event)
+        return seen
+
+    # The error event of the protocol, which the SDK knows, and not only a connection that fell silent.
+    error = refused(anthropic.APIStatusError, read)
+    assert error.body["type"] == "error" and error.body["error"]["message"], error.body
+    assert seen and seen[0].type == "message_start", seen
+
+
 if __name__ == "__main__":
     main()

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 
+import httpx
 import openai
 import pydantic
 
@@ -325,6 +326,50 @@ def upstream_dead():
     assert error.status_code == 502, error
     check_refusal(error, 502, error.code)
     assert error.code.startswith("upstream"), error.code
+
+
+@case
+def error_upstream_auth():
+    # With the SDK's own retries, of which the sidecar says that they cannot help.
+    retrying = openai.OpenAI(**{**OPTIONS, "max_retries": 2})
+    error = refused(
+        openai.InternalServerError,
+        lambda: retrying.chat.completions.create(model=MODEL, messages=MESSAGES),
+    )
+    check_refusal(error, 502, "upstream_auth")
+    assert error.response.headers["x-should-retry"] == "false", error.response.headers
+    assert "Lr4T" not in str(error.body) + str(error.response.headers), error.body
+
+
+def broken(events):
+    """Reads a stream that must break: what came before, and the exception that came."""
+    seen = []
+    try:
+        for event in events:
+            seen.append(event)
+    except (openai.APIError, httpx.TransportError) as error:
+        return seen, error
+    raise AssertionError(f"a stream that was cut ended as if it were whole: {seen}")
+
+
+@case
+def chat_stream_broken():
+    seen, _ = broken(chat(stream=True))
+    assert seen, "what had come before the break must arrive"
+
+
+@case
+def completions_stream_broken():
+    seen, _ = broken(client.completions.create(model=COMPLETION_MODEL, prompt="Say hello.", stream=True))
+    assert seen, "what had come before the break must arrive"
+
+
+@case
+def responses_stream_broken():
+    seen, _ = broken(client.responses.create(model=PROVIDER_MODEL, input="Say hello.", stream=True))
+    kinds = [event.type for event in seen]
+    assert kinds[0] == "response.created" and kinds[-1] == "error", kinds
+    assert seen[-1].message, seen[-1]
 
 
 if __name__ == "__main__":

@@ -187,7 +187,12 @@ impl Sidecar {
             }
         };
         let waited = tokio::time::timeout(crate::PATIENCE, looking).await;
-        waited.unwrap_or_else(|_| panic!("the sidecar still holds {} descriptors, not under {count}", self.fds()));
+        waited.unwrap_or_else(|_| {
+            panic!(
+                "the sidecar still holds {} descriptors, not under {count}",
+                self.fds()
+            )
+        });
     }
 
     /// How many threads it has.

@@ -225,7 +225,7 @@ pub struct Timing {
     pub connect: Option<u64>,
     /// Until the first event with output.
     pub first_token: Option<u64>,
-    /// The longest silence between two pieces of the answer.
+    /// The longest silence inside the answer, from its head on.
     pub longest_gap: Option<u64>,
     /// What the sidecar itself added before sending.
     pub own: u64,

@@ -6,10 +6,10 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -17,6 +17,11 @@ use hyper::client::conn::TrySendError;
 use tokio::time::{Instant, Sleep};
 
 use super::{Link, Outgoing, Upstream};
+
+/// What is ready together goes on as one piece, up to here.
+const GATHER: usize = 64 * 1024;
+/// A piece of this size is worth a write of its own.
+const LARGE: usize = 16 * 1024;
 
 /// Why an upstream gave no whole answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +44,8 @@ pub struct Flight {
     link: Option<Box<Link>>,
     head: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
     body: Option<Incoming>,
+    /// What comes behind the piece that was given last.
+    broken: Option<Broken>,
     silence: Silence,
     /// Whether the connection was made for this call.
     pub connected: Option<Duration>,
@@ -76,7 +83,7 @@ impl Flight {
     fn start(upstream: Arc<Upstream>, mut link: Box<Link>, request: Request<Outgoing>, connected: Option<Duration>) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
         let silence = Silence::new(upstream.timeouts().first_byte);
-        Self { upstream, link: Some(link), head: Some(head), body: None, silence, connected }
+        Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, silence, connected }
     }
 
     /// One turn of the connection; gives the request back if it can never go out here.
@@ -112,29 +119,61 @@ impl Flight {
         }
     }
 
-    /// The next piece of the answer; `None` at its end, and then the connection is kept for the next call.
+    /// What is ready of the answer, as one piece: the events of a burst are looked at, and written, together.
+    /// `None` at its end, and then the connection is kept for the next call.
     ///
     /// # Errors
     /// [`Broken::Cut`] or [`Broken::Timeout`].
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        let first = match self.poll_frame(cx) {
+            Poll::Ready(Some(Ok(first))) => first,
+            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+            ended => return ended,
+        };
+        self.silence.heard();
+        if first.len() >= LARGE {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let mut joined = BytesMut::new();
+        while first.len() + joined.len() < GATHER {
+            match self.poll_frame(cx) {
+                Poll::Ready(Some(Ok(next))) => {
+                    if joined.is_empty() {
+                        joined.reserve(GATHER / 4);
+                        joined.extend_from_slice(&first);
+                    }
+                    joined.extend_from_slice(&next);
+                }
+                Poll::Ready(Some(Err(broken))) => {
+                    self.broken = Some(broken);
+                    break;
+                }
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(Ok(if joined.is_empty() { first } else { joined.freeze() })))
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+        if let Some(broken) = self.broken.take() {
+            return Poll::Ready(Some(Err(broken)));
+        }
         loop {
             self.drive(cx);
             let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
-            match Pin::new(body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.silence.heard();
+            match ready!(Pin::new(body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
                     // Trailers would be a way around the header policy; they end here.
                     if let Ok(piece) = frame.into_data() {
                         return Poll::Ready(Some(Ok(piece)));
                     }
                 }
-                Poll::Ready(None) => {
+                None => {
                     self.body = None;
                     self.give_back(cx);
                     return Poll::Ready(None);
                 }
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(Broken::Cut))),
-                Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+                Some(Err(_)) => return Poll::Ready(Some(Err(Broken::Cut))),
             }
         }
     }

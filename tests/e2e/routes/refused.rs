@@ -93,7 +93,7 @@ async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> A
 
 #[tokio::test]
 async fn what_is_not_written_as_a_route_does_not_exist() {
-    let upstream = Upstream::never().start().await;
+    let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut expected = Vec::new();
     for path in ADMIN.iter().chain(&TRICKS) {
@@ -113,11 +113,17 @@ async fn what_is_not_written_as_a_route_does_not_exist() {
     let audit = sidecar.audit();
     let text = |line: &serde_json::Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
     let refused = audit.refusals().into_iter().map(|line| {
-        assert_eq!((&line["reason"], &line["status"]), (&"route_not_allowed".into(), &404.into()));
+        assert_eq!(
+            (&line["reason"], &line["status"]),
+            (&"route_not_allowed".into(), &404.into())
+        );
         (text(line, "method"), text(line, "path"))
     });
     assert_eq!(refused.collect::<Vec<_>>(), expected);
-    assert_eq!((upstream.begun(), audit.close()["refused"].as_u64()), (0, Some(expected.len() as u64)));
+    assert_eq!(
+        (upstream.begun(), audit.close()["refused"].as_u64()),
+        (0, Some(expected.len() as u64))
+    );
 }
 
 #[tokio::test]
@@ -137,7 +143,10 @@ async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
     ] {
         let answer = send(&sidecar, method, &target, "").await;
         let refused = (answer.status, answer.reason());
-        assert!(matches!(refused, (404, "route_not_allowed") | (400, "bad_request")), "{method} {target}: {refused:?}");
+        assert!(
+            matches!(refused, (404, "route_not_allowed") | (400, "bad_request")),
+            "{method} {target}: {refused:?}"
+        );
     }
     assert_eq!(sidecar.audit_with("refused", 8).await.refusals().len(), 8);
     assert_eq!(elsewhere.begun(), 0);
@@ -145,28 +154,52 @@ async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
 
 #[tokio::test]
 async fn a_target_that_is_no_uri_is_refused_and_written_down() {
-    let upstream = Upstream::never().start().await;
+    let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let targets = ["/v1\\models", "\\v1\\models", "/v1/models\\..\\..\\key", "v1/models", "/v1/mod els", "/v1/<models>"];
+    let targets = [
+        "/v1\\models",
+        "\\v1\\models",
+        "/v1/models\\..\\..\\key",
+        "v1/models",
+        "/v1/mod els",
+        "/v1/<models>",
+    ];
     for target in targets {
         let answer = send(&sidecar, "GET", target, "").await;
         let refused = (answer.status, answer.reason());
-        assert!(matches!(refused, (404, "route_not_allowed") | (400, "bad_request")), "{target}: {refused:?}");
-        assert!(answer.error()["message"].is_string(), "{target}: {}", answer.text());
+        assert!(
+            matches!(refused, (404, "route_not_allowed") | (400, "bad_request")),
+            "{target}: {refused:?}"
+        );
+        assert!(
+            answer.error()["message"].is_string(),
+            "{target}: {}",
+            answer.text()
+        );
     }
     let audit = sidecar.audit_with("refused", targets.len()).await;
-    assert!(audit.refused_reasons().iter().all(|reason| reason == "bad_request" || reason == "route_not_allowed"));
+    assert!(
+        audit
+            .refused_reasons()
+            .iter()
+            .all(|reason| reason == "bad_request" || reason == "route_not_allowed")
+    );
     assert_eq!(upstream.begun(), 0);
 }
 
 #[tokio::test]
 async fn a_route_takes_one_method() {
-    let upstream = Upstream::never().start().await;
+    let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let routes = crate::bodies::WIRES.map(|(path, _)| (path, "GET"));
     let mut count = 0;
-    for (path, other) in routes.into_iter().chain([("/v1/models", "POST"), ("/health", "POST")]) {
-        for method in [other, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post"] {
+    for (path, other) in routes
+        .into_iter()
+        .chain([("/v1/models", "POST"), ("/health", "POST")])
+    {
+        for method in [
+            other, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post",
+        ] {
             let answer = send(&sidecar, method, path, "").await;
             assert_eq!(
                 (answer.status, answer.reason()),
@@ -178,32 +211,57 @@ async fn a_route_takes_one_method() {
         }
         let mut raw = sidecar.connect().await;
         let answer = raw.request("HEAD", path, &[], ()).await;
-        assert_eq!((answer.status, answer.reason(), answer.body.len()), (405, "method_not_allowed", 0), "{path}");
+        assert_eq!(
+            (answer.status, answer.reason(), answer.body.len()),
+            (405, "method_not_allowed", 0),
+            "{path}"
+        );
         count += 1;
         // Had the answer a body, it would be read as the next answer.
         raw.get("/health").await.expect(200);
     }
     let audit = sidecar.audit();
     assert_eq!((audit.refusals().len(), upstream.begun()), (count, 0));
-    assert!(audit.refusals().iter().all(|line| line["reason"] == "method_not_allowed" && line["status"] == 405));
+    assert!(
+        audit
+            .refusals()
+            .iter()
+            .all(|line| line["reason"] == "method_not_allowed" && line["status"] == 405)
+    );
 }
 
 #[tokio::test]
 async fn a_connection_stays_plain_http() {
-    let upstream = Upstream::never().start().await;
+    let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let websocket = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for (method, target, headers, status, reason) in [
         ("GET", "/v1/models", websocket, 400, "upgrade_not_allowed"),
         ("POST", "/v1/responses", websocket, 400, "upgrade_not_allowed"),
-        ("POST", "/v1/chat/completions", "upgrade: h2c\r\nhttp2-settings: AAMA\r\n", 400, "upgrade_not_allowed"),
-        ("POST", "/v1/chat/completions", "Upgrade: TLS/1.0\r\n", 400, "upgrade_not_allowed"),
+        (
+            "POST",
+            "/v1/chat/completions",
+            "upgrade: h2c\r\nhttp2-settings: AAMA\r\n",
+            400,
+            "upgrade_not_allowed",
+        ),
+        (
+            "POST",
+            "/v1/chat/completions",
+            "Upgrade: TLS/1.0\r\n",
+            400,
+            "upgrade_not_allowed",
+        ),
         ("GET", "/v1/realtime", websocket, 404, "route_not_allowed"),
         ("GET", "/v1/responses", websocket, 405, "method_not_allowed"),
     ] {
         let answer = send(&sidecar, method, target, headers).await;
-        assert_eq!((answer.status, answer.reason()), (status, reason), "{method} {target} {headers:?}");
+        assert_eq!(
+            (answer.status, answer.reason()),
+            (status, reason),
+            "{method} {target} {headers:?}"
+        );
         assert_eq!(answer.header("upgrade"), None);
     }
     assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (6, 0));
@@ -213,19 +271,32 @@ async fn a_connection_stays_plain_http() {
 async fn a_long_path_is_cut_in_the_log_and_its_query_left_out() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:1").start().await;
     let path = format!("/{}", "é/".repeat(300).replace('é', "%C3%A9"));
-    send(&sidecar, "GET", &path, "").await.expect_refusal(404, "route_not_allowed");
-    send(&sidecar, "GET", "/v1/files?token=CANARY", "").await.expect_refusal(404, "route_not_allowed");
+    send(&sidecar, "GET", &path, "")
+        .await
+        .expect_refusal(404, "route_not_allowed");
+    send(&sidecar, "GET", "/v1/files?token=CANARY", "")
+        .await
+        .expect_refusal(404, "route_not_allowed");
 
     let audit = sidecar.audit();
-    let paths: Vec<_> = audit.refusals().iter().map(|line| line["path"].as_str().expect("a path")).collect();
+    let paths: Vec<_> = audit
+        .refusals()
+        .iter()
+        .map(|line| line["path"].as_str().expect("a path"))
+        .collect();
     assert_eq!(paths, [&path[..256], "/v1/files"]);
 }
 
 #[tokio::test]
 async fn asking_for_models_takes_no_body() {
-    let upstream = Upstream::never().start().await;
+    let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let answer = sidecar.request("GET", "/v1/models", &[], r#"{"api_base":"x"}"#).await;
+    let answer = sidecar
+        .request("GET", "/v1/models", &[], r#"{"api_base":"x"}"#)
+        .await;
     answer.expect_refusal(400, "bad_request");
-    assert_eq!((upstream.begun(), sidecar.audit().refused_reasons()), (0, vec!["bad_request".to_owned()]));
+    assert_eq!(
+        (upstream.begun(), sidecar.audit().refused_reasons()),
+        (0, vec!["bad_request".to_owned()])
+    );
 }

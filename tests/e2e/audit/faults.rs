@@ -1,0 +1,181 @@
+//! A log that cannot be written: whole records, honest errors, and no call that nobody wrote down.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
+
+use super::{CHAT, call, stream};
+
+/// Calls until the log is full; then holds every answer, the file and the end against the promises.
+async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -> bool {
+    let mut whole = 0;
+    let mut is_full = false;
+    for number in 0..calls {
+        let body = if number % 2 == 0 { call() } else { stream() };
+        let answer = sidecar.post(CHAT, body).await;
+        if answer.status == 200 && answer.complete {
+            assert!(!is_full, "{name}: no call passes a log that is full");
+            whole += 1;
+            continue;
+        }
+        if is_full || answer.status != 200 {
+            answer.expect_refusal(503, "audit_unavailable");
+        }
+        is_full = true;
+    }
+    if is_full {
+        let sent = upstream.requests().len();
+        sidecar
+            .post(CHAT, call())
+            .await
+            .expect_refusal(503, "audit_unavailable");
+        assert_eq!(
+            upstream.requests().len(),
+            sent,
+            "{name}: no call goes out without its intent"
+        );
+        let health = sidecar.get("/health").await.expect(503);
+        assert_eq!(health.json()["status"], "audit_unavailable", "{name}");
+    }
+    let code = sidecar.stop().await;
+    let audit = sidecar.audit();
+    assert_eq!(code, if audit.is_closed() { 0 } else { 74 }, "{name}");
+    assert!(
+        !is_full || !audit.is_closed(),
+        "{name}: nothing comes behind what is lost"
+    );
+    assert!(
+        audit.intents().len() >= upstream.requests().len(),
+        "{name}: no call without its intent"
+    );
+    assert!(
+        audit.outcomes().len() >= whole,
+        "{name}: no end that a client saw without its outcome"
+    );
+    is_full
+}
+
+#[tokio::test]
+async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let fill_up = |launch: Launch, limit: u64| launch.fsize(limit);
+    sidecar.post(CHAT, call()).await.expect(200);
+    sidecar.stop().await;
+    let lengths: Vec<_> = std::fs::read(sidecar.audit_path())
+        .expect("the log")
+        .split_inclusive(|b| *b == b'\n')
+        .map(<[u8]>::len)
+        .collect();
+    let ends = lengths.iter().scan(0, |end, length| {
+        Some({
+            *end += length;
+            *end as u64
+        })
+    });
+    // In the middle of each record, one byte short of it, and just behind it.
+    let mut limits: Vec<u64> = ends
+        .skip(1)
+        .flat_map(|end| [end - 200, end - 20, end - 1, end, end + 1])
+        .collect();
+    limits.extend([lengths[0] as u64 + 1, 4000]);
+
+    let mut full = 0;
+    for sync in ["call", "off"] {
+        for limit in &limits {
+            let upstream = Upstream::provider("hello").start().await;
+            let launch = fill_up(Sidecar::to(&upstream), *limit).args(["--audit-sync", sync]);
+            let sidecar = launch.start().await;
+            full += usize::from(fill(&format!("{limit} bytes, sync {sync}"), sidecar, &upstream, 5).await);
+        }
+    }
+    assert!(
+        full > limits.len(),
+        "most of the limits are felt: {full} of {}",
+        2 * limits.len()
+    );
+}
+
+/// A mounted file system; gone when dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn tmpfs(at: &Path, size: &str) -> Self {
+        std::fs::create_dir(at).expect("a fresh name");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(at)
+            .status();
+        assert!(mounted.expect("mount is there").success(), "mounting needs root");
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
+    let dir = TempDir::new();
+    for sync in ["call", "off"] {
+        let mount = Mount::tmpfs(&dir.join(sync), "16k");
+        let upstream = Upstream::provider("hello").start().await;
+        let launch = Sidecar::to(&upstream).audit_path(mount.0.join("a.jsonl"));
+        let sidecar = launch.args(["--audit-sync", sync]).start().await;
+        assert!(
+            fill(sync, sidecar, &upstream, 40).await,
+            "the disk is full by then"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_was_full_once_is_never_written_again() {
+    let dir = TempDir::new();
+    let mount = Mount::tmpfs(&dir.join("m"), "16k");
+    let ballast = mount.0.join("ballast");
+    std::fs::write(&ballast, vec![0; 8 * 1024]).expect("there is room for two pages more");
+    let upstream = Upstream::chat("hello").start().await;
+    let sidecar = Sidecar::to(&upstream)
+        .audit_path(mount.0.join("a.jsonl"))
+        .start()
+        .await;
+    while sidecar.post(CHAT, call()).await.status == 200 {}
+    let before = sidecar.audit().lines().len();
+
+    std::fs::remove_file(&ballast).expect("our own file");
+
+    sidecar
+        .post(CHAT, call())
+        .await
+        .expect_refusal(503, "audit_unavailable");
+    assert_eq!(sidecar.stop().await, 74);
+    assert_eq!(sidecar.audit().lines().len(), before);
+}
+
+#[tokio::test]
+async fn a_log_whose_directory_was_removed_takes_no_more_calls() {
+    let dir = TempDir::new();
+    let logs = dir.join("logs");
+    std::fs::create_dir(&logs).expect("a fresh name");
+    let upstream = Upstream::chat("hello").start().await;
+    let sidecar = Sidecar::to(&upstream)
+        .audit_path(logs.join("a.jsonl"))
+        .start()
+        .await;
+    sidecar.post(CHAT, call()).await.expect(200);
+
+    std::fs::remove_dir_all(&logs).expect("our own directory");
+
+    // What is written now, nobody will ever read.
+    sidecar
+        .post(CHAT, call())
+        .await
+        .expect_refusal(503, "audit_unavailable");
+    assert_eq!(upstream.requests().len(), 1);
+    assert_eq!(sidecar.stop().await, 74);
+}
