@@ -14,6 +14,9 @@ pub struct Ambiguous;
 enum At {
     /// Before the first byte of a head, or after blank lines that a parser skips.
     Between,
+    /// In the first line of a head.
+    RequestLine,
+    /// In its headers.
     Head,
     /// So many bytes of a body with a length.
     Body(u64),
@@ -63,11 +66,11 @@ impl Framing {
                         at => at,
                     };
                 }
-                At::Between | At::Head | At::ChunkSize | At::Trailers => {
+                At::Between | At::RequestLine | At::Head | At::ChunkSize | At::Trailers => {
                     let Some(end) = memchr(b'\n', bytes) else {
                         self.keep(bytes);
                         if self.at == At::Between {
-                            self.at = At::Head;
+                            self.at = At::RequestLine;
                         }
                         return Ok(());
                     };
@@ -83,7 +86,7 @@ impl Framing {
     /// Some of a head has come, and not all of it.
     #[must_use]
     pub fn in_head(&self) -> bool {
-        self.at == At::Head
+        matches!(self.at, At::RequestLine | At::Head)
     }
 
     /// Between requests: an end of input here is no broken request.
@@ -100,7 +103,7 @@ impl Framing {
 
     fn end_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         if self.len == 0 {
-            return self.whole_line(line);
+            return self.whole_line(&line[..line.len().min(LINE)]);
         }
         self.keep(line);
         let (kept, len) = (self.line, std::mem::take(&mut self.len));
@@ -110,8 +113,8 @@ impl Framing {
     fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.at {
-            At::Between if line.is_empty() => {}
-            At::Between => self.at = At::Head,
+            At::Between | At::RequestLine if line.is_empty() => self.at = At::Between,
+            At::Between | At::RequestLine => self.at = At::Head,
             At::Head if line.is_empty() => {
                 self.at = match (self.chunked, self.length.take()) {
                     (true, _) => At::ChunkSize,
@@ -189,6 +192,7 @@ mod tests {
             ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nt: 1\r\n\r\n", true),
             ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n", false),
             ("GET / HTTP/1.1\r\nhost", false),
+            ("Transfer-Encoding: chunked\r\n\r\n5", false),
         ] {
             assert_eq!(read(text), Ok(ended), "{text:?}");
         }

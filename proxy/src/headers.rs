@@ -184,16 +184,17 @@ impl Injector {
             if kept || all_betas_pass {
                 continue;
             }
+            if into.len() >= STRIPPED_MAX {
+                into.truncate(STRIPPED_MAX);
+                into.push("…".into());
+                return;
+            }
             // The SDKs' telemetry: eight names, one entry.
             if name.as_str().starts_with("x-stainless-") {
                 if !std::mem::replace(&mut stainless, true) {
                     into.push("x-stainless-*".into());
                 }
                 continue;
-            }
-            if into.len() == STRIPPED_MAX {
-                into.push("…".into());
-                return;
             }
             into.push(if name == header::AUTHORIZATION { "authorization".into() } else { clip(name.as_str(), 64).to_owned().into() });
         }

@@ -167,6 +167,8 @@ impl Events {
     fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) {
         let Self { wire, splitter, scanner, facts, data, seen } = self;
         splitter.feed(chunk, |piece| match piece {
+            // What stands behind the end is not part of the answer, however the bytes are cut.
+            _ if seen.terminal => {}
             Piece::Data { bytes, .. } => *data = read(*data, bytes, scanner, facts),
             Piece::DataEnd => {
                 facts.lines += 1;

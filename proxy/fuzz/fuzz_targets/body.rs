@@ -134,7 +134,7 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
             up.get(name).into_iter().for_each(|content| no_remote(content, text));
         }
     }
-    for prompt in up.get("prompt").and_then(Value::as_array) {
+    if let Some(prompt) = up.get("prompt").and_then(Value::as_array) {
         let several = prompt.iter().filter(|one| one.is_string() || one.is_array()).count() as u64;
         assert!(wire != Wire::Completions || several <= reading.choices, "{several} prompts, {} choices", reading.choices);
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sluice_proxy::filter::{Filter, Passed};
 use sluice_proxy::policy::Wire;
 use sluice_proxy::usage::{Observer, Seen};
-use sluice_proxy_fuzz::{choices_and_input, cut, value};
+use sluice_proxy_fuzz::{Members, choices_and_input, cut, object, value};
 
 const KEY: &[u8] = b"sk-secret";
 
@@ -143,9 +143,16 @@ impl Event<'_> {
         value(std::str::from_utf8(&self.data.join(&b'\n')).ok()?)
     }
 
+    fn ends_stream(&self) -> bool {
+        let [data] = self.data[..] else { return false };
+        let kind = |members: Members<'_>| members.0.iter().rfind(|(name, _)| name == "type").and_then(|(_, kind)| value(kind.get())?.as_str().map(str::to_owned));
+        let known = ["message_stop", "response.completed", "response.incomplete", "response.failed"];
+        self.whole && (data == b"[DONE]" || object(data).and_then(kind).is_some_and(|kind| known.contains(&kind.as_str())))
+    }
+
     fn has_usage(&self) -> bool {
-        // Twice the same name: the first may be the usage and the last not. Both are the upstream's own doing.
-        self.whole && self.json().is_some_and(|json| json.is_object()) && contains(self.bytes, b"usage") | contains(self.bytes, b"\\u")
+        let [data] = self.data[..] else { return self.json().is_some_and(|json| json.get("usage").is_some()) };
+        self.whole && object(data).is_some_and(|members| members.0.iter().any(|(name, value)| name == "usage" && value.get().starts_with('{')))
     }
 }
 
@@ -154,14 +161,16 @@ fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     let mut reached = BTreeSet::from([0usize]);
     for event in events(input) {
         let mut next = BTreeSet::new();
+        let may_go = event.has_usage();
+        let less = if may_go { without_usage(&event) } else { Vec::new() };
         for at in reached {
             let rest = &output[at..];
             if rest.starts_with(event.bytes) {
                 next.insert(at + event.bytes.len());
             }
-            if event.has_usage() {
+            if may_go {
                 next.insert(at);
-                next.extend(without_usage(&event).filter(|less| rest.starts_with(less)).map(|less| at + less.len()));
+                next.extend(less.iter().filter(|less| rest.starts_with(less)).map(|less| at + less.len()));
             }
         }
         reached = next;
@@ -169,20 +178,30 @@ fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     reached.contains(&output.len())
 }
 
-/// The event without its usage: all ways to cut one stretch out so that the data are what they were, less the usage.
-fn without_usage<'a>(event: &'a Event<'a>) -> Box<dyn Iterator<Item = Vec<u8>> + 'a> {
-    let [data] = event.data[..] else { return Box::new(std::iter::empty()) };
-    let (Some(Value::Object(mut want)), true) = (event.json(), data.len() < 400) else { return Box::new(std::iter::empty()) };
-    want.remove("usage");
-    let want = Value::Object(want);
+/// The event without its usage: with one of the commas around it gone, and all other members as they were.
+fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
+    let [data] = event.data[..] else { return Vec::new() };
+    let Some(Members(members)) = object(data) else { return Vec::new() };
     let offset = data.as_ptr() as usize - event.bytes.as_ptr() as usize;
-    let commas = (0..data.len()).filter(move |at| data[*at] == b',' || *at > 0 && matches!(data[*at - 1], b'{' | b'}' | b']' | b'"' | b'0'..=b'9' | b'e' | b'l') || data[*at] == b'"');
-    let ends = move |from: usize| (from + 9..=data.len()).filter(move |to| matches!(data[*to - 1], b'}' | b',' | b' ' | b'"'));
-    Box::new(commas.flat_map(move |from| ends(from).map(move |to| (from, to))).filter_map(move |(from, to)| {
-        let less = [&data[..from], &data[to..]].concat();
-        let same = value(std::str::from_utf8(&less).ok()?)? == want;
-        same.then(|| [&event.bytes[..offset + from], &event.bytes[offset + to..]].concat())
-    }))
+    let end_of = |i: usize| members[i].1.get().as_ptr() as usize - data.as_ptr() as usize + members[i].1.get().len();
+    // Between two members there is nothing but blanks and a comma, so the next quote begins a name.
+    let name_at = |i: usize| {
+        let from = i.checked_sub(1).map_or(0, end_of);
+        from + data[from..].iter().position(|b| *b == b'"').expect("a member has a name")
+    };
+    let mut all = Vec::new();
+    for i in (0..members.len()).filter(|i| members[*i].0 == "usage") {
+        let froms = [Some(name_at(i)), i.checked_sub(1).map(end_of)];
+        let tos = [Some(end_of(i)), (i + 1 < members.len()).then(|| name_at(i + 1))];
+        for (from, to) in froms.into_iter().flatten().flat_map(|from| tos.into_iter().flatten().map(move |to| (from, to))) {
+            let less = [&data[..from], &data[to..]].concat();
+            let others = members.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, (name, raw))| (name, raw.get()));
+            if object(&less).is_some_and(|left| left.0.iter().map(|(name, raw)| (name, raw.get())).eq(others)) {
+                all.push([&event.bytes[..offset + from], &event.bytes[offset + to..]].concat());
+            }
+        }
+    }
+    all
 }
 
 /// Where the event begins that ends the stream for the client: behind it nothing may go on unheld.
@@ -190,15 +209,5 @@ fn first_end(wire: Wire, answer: &[u8]) -> Option<usize> {
     if matches!(wire, Wire::Models | Wire::CountTokens) {
         return None;
     }
-    let ends = |event: &&Event<'_>| {
-        let done = event.data.len() == 1 && event.data[0] == b"[DONE]";
-        let kind = event.json().and_then(|json| {
-            // Twice the same name: no judgement.
-            let twice = event.data.iter().any(|data| data.windows(6).filter(|window| *window == b"\"type\"").count() > 1 || contains(data, b"\\u"));
-            let kind = json.get("type")?.as_str()?.to_owned();
-            (!twice).then_some(kind)
-        });
-        event.whole && (done || kind.is_some_and(|kind| matches!(kind.as_str(), "message_stop" | "response.completed" | "response.incomplete" | "response.failed")))
-    };
-    events(answer).iter().find(ends).map(|event| event.end - event.bytes.len()).or(None)
+    events(answer).iter().find(|event| event.ends_stream()).map(|event| event.end - event.bytes.len())
 }

@@ -101,7 +101,7 @@ fn a_responses_stream_ends_with_its_usage() {
     );
     assert_eq!(seen.usage, Some(Usage { cached_input: Some(2), reasoning: Some(1), ..usage(9, 4, Some(13)) }));
     assert_eq!((seen.response_id.as_deref(), seen.cost.map(|c| c.to_string()).as_deref()), (Some("resp_1"), Some("0.001")));
-    assert_eq!(events.iter().map(|e| e.terminal).collect::<Vec<_>>(), [false, false, true, true]);
+    assert_eq!(events.iter().map(|e| e.terminal).collect::<Vec<_>>(), [false, false, true]);
     assert!(!seen.error);
 }
 
