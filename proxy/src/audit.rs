@@ -21,7 +21,7 @@ use sluice_contract::record::{CallResult, Close, Intent, Open, Outcome, Refused,
 use sluice_contract::{RunId, Usd};
 use tokio::sync::oneshot;
 
-pub use entry::{Entry, Ended, Planned};
+pub use entry::{Ended, Entry, Planned};
 pub use file::{AuditFile, OpenError};
 
 /// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
@@ -132,7 +132,10 @@ impl Future for Ack {
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("run_id", &self.run_id).field("poisoned", &self.is_poisoned()).finish_non_exhaustive()
+        f.debug_struct("Journal")
+            .field("run_id", &self.run_id)
+            .field("poisoned", &self.is_poisoned())
+            .finish_non_exhaustive()
     }
 }
 
@@ -141,7 +144,13 @@ impl Journal {
     ///
     /// # Errors
     /// The first write's.
-    pub fn begin(run_id: RunId, attempt: u32, mut sink: Box<dyn Sink>, mode: SyncMode, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
+    pub fn begin(
+        run_id: RunId,
+        attempt: u32,
+        mut sink: Box<dyn Sink>,
+        mode: SyncMode,
+        open: impl FnOnce(Stamp<'_>) -> Open<'static>,
+    ) -> io::Result<Arc<Self>> {
         let journal = Self {
             run_id,
             attempt,

@@ -164,7 +164,11 @@ impl<'p> Members<'p> {
             Some(Rule::Never) => return Err(not_allowed(key.head)),
             // A clipped name is nobody's.
             _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse | Rule::NotTrue) | None if self.policy.params.iter().any(|allowed| allowed == key.head) => Rule::Keep,
+            Some(Rule::Refuse | Rule::NotTrue) | None
+                if self.policy.params.iter().any(|allowed| allowed == key.head) =>
+            {
+                Rule::Keep
+            }
             Some(rule) => rule,
             None => Rule::Strip,
         };
@@ -181,9 +185,11 @@ impl<'p> Members<'p> {
 
     /// A member's value is a scalar, and this is all of it.
     fn scalar_member(&mut self, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
-        let Some(member) = self.member.take() else { return Ok(()) };
+        let Some(member) = self.member.take() else {
+            return Ok(());
+        };
         match (member.rule, value) {
-            (Rule::Refuse, Scalar::Null) => return self.strip(member),
+            (Rule::Refuse, Scalar::Null) => return self.strip(&member),
             (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(&member.name)),
             (Rule::Model, Scalar::String(name)) => self.reading.model = Some(self.model(name)?),
             (Rule::Model, _) => return Err(invalid(&member.name, "name one model, as a string")),
@@ -206,7 +212,7 @@ impl<'p> Members<'p> {
             (Rule::Tools, _) => return Err(invalid(&member.name, "want an array")),
             (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(&member.name, "want a number")),
             (Rule::Content, value) => self.content.scalar(1, value, member.start, end)?,
-            (Rule::Strip, _) => return self.strip(member),
+            (Rule::Strip, _) => return self.strip(&member),
             (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
         self.keep(&member, end);
@@ -215,9 +221,11 @@ impl<'p> Members<'p> {
 
     /// A member's value is a container, and this is its end.
     fn container_member(&mut self, end: u64) -> Result<(), Refusal> {
-        let Some(member) = self.member.take() else { return Ok(()) };
+        let Some(member) = self.member.take() else {
+            return Ok(());
+        };
         if member.rule == Rule::Strip {
-            return self.strip(member);
+            return self.strip(&member);
         }
         self.keep(&member, end);
         Ok(())
@@ -242,17 +250,23 @@ impl<'p> Members<'p> {
 
     fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
         let refused = |message: &str| Err(Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model"));
-        let Some(name) = name.whole() else { return refused("the model's name is too long") };
+        let Some(name) = name.whole() else {
+            return refused("the model's name is too long");
+        };
         if !self.policy.models.is_empty() {
             return match self.policy.models.iter().find(|allowed| *allowed == name) {
                 Some(allowed) => Ok(allowed.clone()),
                 None => refused(&format!("this run may use: {}", self.policy.models.join(", "))),
             };
         }
-        if is_plain_model(name) { Ok(name.to_owned()) } else { refused("name one model, without a list, a URL or ':online'") }
+        if is_plain_model(name) {
+            Ok(name.to_owned())
+        } else {
+            refused("name one model, without a list, a URL or ':online'")
+        }
     }
 
-    fn strip(&mut self, member: Member) -> Result<(), Refusal> {
+    fn strip(&mut self, member: &Member) -> Result<(), Refusal> {
         self.run_open = false;
         self.reading.stripped.push(clip(&member.name, 64).to_owned().into());
         Ok(())
@@ -277,7 +291,8 @@ impl<'p> Members<'p> {
         }
         self.reading.choices *= self.prompts.max(1);
         if self.reading.choices > MAX_CHOICES {
-            return Err(not_allowed("prompt").because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one")));
+            return Err(not_allowed("prompt")
+                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one")));
         }
         let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
         let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
@@ -344,7 +359,9 @@ impl Visit for Members<'_> {
 
     fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         match depth {
-            0 => return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object")),
+            0 => {
+                return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object"));
+            }
             1 => return self.scalar_member(value, end),
             _ => {}
         }

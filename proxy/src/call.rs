@@ -57,7 +57,16 @@ impl Clock {
     #[must_use]
     pub fn start() -> Self {
         let start = Instant::now();
-        Self { start, waited: Duration::ZERO, connect: None, sent: None, head: None, last: None, first_token: None, longest_gap: None }
+        Self {
+            start,
+            waited: Duration::ZERO,
+            connect: None,
+            sent: None,
+            head: None,
+            last: None,
+            first_token: None,
+            longest_gap: None,
+        }
     }
 
     /// When the call began.
@@ -129,7 +138,9 @@ impl Call {
 
     /// Ends it: settles the caps, writes the outcome. Once; later calls change nothing.
     pub fn end(&mut self, seen: &Seen, result: CallResult, end: End, drained: Option<bool>) -> Ack {
-        let Some((entry, reservation)) = self.open.take() else { return Ack::Known(Ok(())) };
+        let Some((entry, reservation)) = self.open.take() else {
+            return Ack::Known(Ok(()));
+        };
         let mut ended = self.ended(seen, result, end, drained);
         if self.sent {
             reservation.settle(self.spent(&ended));
@@ -163,7 +174,13 @@ impl Call {
             let (cost, source, why) = cost(&head, seen, is_success);
             (ended.cost, ended.cost_source) = (cost, source);
             why.map(|why| match (ended.usage, end) {
-                (None, End::Complete) if is_success => if seen.unreadable { NullReason::Unreadable } else { NullReason::NoUsage },
+                (None, End::Complete) if is_success => {
+                    if seen.unreadable {
+                        NullReason::Unreadable
+                    } else {
+                        NullReason::NoUsage
+                    }
+                }
                 (None, _) if is_success || self.head.is_none() => NullReason::Cut,
                 _ => why,
             })
@@ -180,7 +197,10 @@ impl Call {
             return Spent { tokens: Some(0), nanos: Some(0) };
         }
         let priced = || ended.usage.as_ref().zip(self.price).map(|(usage, price)| price.of_usage(usage));
-        Spent { tokens: ended.usage.as_ref().map(sluice_contract::record::Usage::all), nanos: ended.cost.as_ref().map(Usd::to_nanos).or_else(priced) }
+        Spent {
+            tokens: ended.usage.as_ref().map(sluice_contract::record::Usage::all),
+            nanos: ended.cost.as_ref().map(Usd::to_nanos).or_else(priced),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use sluice_contract::Usd;
 use crate::refusal::{Reason, Refusal};
 
 /// What the operator set; `None` is unlimited.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct CapLimits {
     /// Calls of the whole run.
     pub calls: Option<u64>,
@@ -92,13 +92,22 @@ impl Caps {
         }
         let empty_at = self.rate(&state, now)?;
         if limits.calls.is_some_and(|max| state.calls >= max) {
-            return Err(over(format!("the run's {} calls are used", state.calls)));
+            return Err(over(&format!("the run's {} calls are used", state.calls)));
         }
         let tokens = take(limits.tokens.map(u128::from), state.tokens.into(), ask.tokens.into(), ask.declared)
-            .ok_or_else(|| over(format!("{} of the run's tokens are used or reserved by open calls; this one may need {}", state.tokens, ask.tokens)))?;
+            .ok_or_else(|| {
+                over(&format!(
+                    "{} of the run's tokens are used or reserved by open calls; this one may need {}",
+                    state.tokens, ask.tokens
+                ))
+            })?;
         let cap = limits.nanos.map(|nanos| nanos.max(0) as u128);
         let nanos = take(cap, state.nanos.max(0) as u128, ask.nanos.max(0) as u128, ask.declared).ok_or_else(|| {
-            over(format!("${} of the run's money is used or reserved by open calls; this one may need ${}", Usd::from_nanos(state.nanos), Usd::from_nanos(ask.nanos)))
+            over(&format!(
+                "${} of the run's money is used or reserved by open calls; this one may need ${}",
+                Usd::from_nanos(state.nanos),
+                Usd::from_nanos(ask.nanos)
+            ))
         })?;
         let (tokens, nanos) = (u64::try_from(tokens).unwrap_or(u64::MAX), i64::try_from(nanos).unwrap_or(i64::MAX));
         state.empty_at = empty_at;
@@ -111,7 +120,9 @@ impl Caps {
 
     /// A leaky bucket: when it is empty again after this call.
     fn rate(&self, state: &State, now: Instant) -> Result<Option<Instant>, Refusal> {
-        let Some(rate) = self.limits.rate.filter(|rate| *rate > 0) else { return Ok(state.empty_at) };
+        let Some(rate) = self.limits.rate.filter(|rate| *rate > 0) else {
+            return Ok(state.empty_at);
+        };
         let each = Duration::from_nanos(1_000_000_000 / rate);
         let from = state.empty_at.map_or(now, |at| at.max(now));
         let full_for = (from + each).duration_since(now);
@@ -144,7 +155,7 @@ fn take(cap: Option<u128>, used: u128, ask: u128, declared: bool) -> Option<u128
     }
 }
 
-fn over(what: String) -> Refusal {
+fn over(what: &str) -> Refusal {
     Refusal::new(Reason::BudgetExceeded, format!("{what}; the operator can raise the run's caps"))
 }
 
@@ -206,7 +217,7 @@ mod tests {
             CapLimits { rate: Some(7), ..CapLimits::default() },
             CapLimits { concurrency: 7, ..CapLimits::default() },
         ] {
-            let caps = caps(limits.clone());
+            let caps = caps(limits);
             let burst: Vec<_> = (0..70).map(|_| caps.reserve(ask, now)).collect();
             assert_eq!(burst.iter().filter(|one| one.is_ok()).count(), 7, "{limits:?}");
         }
@@ -250,9 +261,19 @@ mod tests {
         let caps = caps(CapLimits { rate: Some(2), ..CapLimits::default() });
         let start = Instant::now();
         let at = |ms: u64| reason(&caps.reserve(Ask::default(), start + Duration::from_millis(ms)));
-        assert_eq!([at(0), at(0), at(0), at(500), at(500), at(10_000), at(10_000), at(10_000)], [
-            None, None, Some(Reason::RateLimited), None, Some(Reason::RateLimited), None, None, Some(Reason::RateLimited)
-        ]);
+        assert_eq!(
+            [at(0), at(0), at(0), at(500), at(500), at(10_000), at(10_000), at(10_000)],
+            [
+                None,
+                None,
+                Some(Reason::RateLimited),
+                None,
+                Some(Reason::RateLimited),
+                None,
+                None,
+                Some(Reason::RateLimited)
+            ]
+        );
     }
 
     proptest! {

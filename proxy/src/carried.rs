@@ -87,7 +87,9 @@ impl Inner {
     /// The next piece of the answer, filtered into `passed`; `None` at its end.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Passed) -> Poll<Option<Result<usize, Broken>>> {
         let next = ready!(self.flight.poll_piece(cx));
-        let Some(filter) = self.filter.as_mut() else { return Poll::Ready(None) };
+        let Some(filter) = self.filter.as_mut() else {
+            return Poll::Ready(None);
+        };
         Poll::Ready(match next {
             None => {
                 filter.finish(passed);
@@ -159,12 +161,12 @@ impl Inner {
 
     fn cut(&mut self) {
         let seen = self.seen();
-        let _ = self.call.end(&seen, CallResult::Deadline, End::CutByLimit, None);
+        drop(self.call.end(&seen, CallResult::Deadline, End::CutByLimit, None));
     }
 
     fn aborted(&mut self, drained: bool) {
         let seen = self.seen();
-        let _ = self.call.end(&seen, CallResult::ClientAbort, End::CutByClient, Some(drained));
+        drop(self.call.end(&seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 
     /// Reads on to the end of the answer, within bounds; the outcome says whether it got there.

@@ -71,12 +71,20 @@ impl From<Refusal> for Denied {
 impl From<Poisoned> for Denied {
     fn from(_: Poisoned) -> Self {
         // There is no log to say it in.
-        Self::Failed(Refusal::new(Reason::AuditUnavailable, "the audit log cannot be written, so no call may be made; the operator has to act"))
+        Self::Failed(Refusal::new(
+            Reason::AuditUnavailable,
+            "the audit log cannot be written, so no call may be made; the operator has to act",
+        ))
     }
 }
 
 /// Answers one request, whatever it is.
-pub async fn exchange(run: Arc<Run>, peer: Peer, request: Request<Incoming>, busy: Busy) -> Result<Response<Answer>, Infallible> {
+pub async fn exchange(
+    run: Arc<Run>,
+    peer: Peer,
+    request: Request<Incoming>,
+    busy: Busy,
+) -> Result<Response<Answer>, Infallible> {
     let (head, body) = request.into_parts();
     let (response, content) = match answer(&run, peer, &head, body).await {
         Ok(answer) => answer,
@@ -163,10 +171,16 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
         return Err(Refusal::new(Reason::Draining, "the run is ending; no new calls"));
     }
     if run.journal.is_poisoned() {
-        return Err(Refusal::new(Reason::AuditUnavailable, "the audit log cannot be written, so no call may be made; the operator has to act"));
+        return Err(Refusal::new(
+            Reason::AuditUnavailable,
+            "the audit log cannot be written, so no call may be made; the operator has to act",
+        ));
     }
     if head.headers.contains_key(header::UPGRADE) {
-        return Err(Refusal::new(Reason::UpgradeNotAllowed, "only plain HTTP is carried here; leave out the Upgrade header"));
+        return Err(Refusal::new(
+            Reason::UpgradeNotAllowed,
+            "only plain HTTP is carried here; leave out the Upgrade header",
+        ));
     }
     let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     if head.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded) {
@@ -177,7 +191,9 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
 
 async fn read(run: &Run, route: &Route, body: Incoming) -> Result<(Reading, Text), Refusal> {
     if route.method == http::Method::GET {
-        let text = intake::collect(body, &run.bounds, |_| Err(Refusal::new(Reason::BadRequest, "a GET has no body here"))).await?;
+        let text =
+            intake::collect(body, &run.bounds, |_| Err(Refusal::new(Reason::BadRequest, "a GET has no body here")))
+                .await?;
         return Ok((Reading::default(), text));
     }
     intake::read(body, route.wire, &run.body, &run.bounds).await
@@ -231,7 +247,14 @@ async fn intend(
     Ok(entry)
 }
 
-fn outbound(run: &Run, route: &Route, head: &Parts, call_id: &str, reading: &mut Reading, text: Text) -> Request<Outgoing> {
+fn outbound(
+    run: &Run,
+    route: &Route,
+    head: &Parts,
+    call_id: &str,
+    reading: &mut Reading,
+    text: Text,
+) -> Request<Outgoing> {
     let is_post = route.method == http::Method::POST;
     let body = if is_post { text.edited(std::mem::take(&mut reading.edit)) } else { Outgoing::empty() };
     let mut request = Request::new(body);
@@ -245,27 +268,47 @@ fn outbound(run: &Run, route: &Route, head: &Parts, call_id: &str, reading: &mut
 fn reject(upstream: &http::response::Parts) -> Option<Refusal> {
     match upstream.status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Some(Refusal::new(Reason::UpstreamAuth, "the upstream refused the sidecar's key; the operator has to give it another"));
+            return Some(Refusal::new(
+                Reason::UpstreamAuth,
+                "the upstream refused the sidecar's key; the operator has to give it another",
+            ));
         }
         status if status.is_redirection() || status.is_informational() => {
-            return Some(Refusal::new(Reason::UpstreamRedirect, "the upstream answered with a redirect, which is not followed; the operator has to correct --upstream"));
+            return Some(Refusal::new(
+                Reason::UpstreamRedirect,
+                "the upstream answered with a redirect, which is not followed; the operator has to correct --upstream",
+            ));
         }
         _ => {}
     }
     let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     let unreadable = upstream.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded);
-    unreadable.then(|| Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to"))
+    unreadable.then(|| {
+        Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to")
+    })
 }
 
 fn lost(broken: Broken) -> Refusal {
     match broken {
-        Broken::Unreachable => Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1),
-        Broken::Closed | Broken::Cut => Refusal::new(Reason::UpstreamClosed, "the upstream closed the connection before it answered; the call may have been made"),
-        Broken::Timeout => Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made"),
+        Broken::Unreachable => {
+            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
+        }
+        Broken::Closed | Broken::Cut => Refusal::new(
+            Reason::UpstreamClosed,
+            "the upstream closed the connection before it answered; the call may have been made",
+        ),
+        Broken::Timeout => {
+            Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
+        }
     }
 }
 
-async fn filtered_models(run: &Run, mut carried: Carried, status: StatusCode, screened: HeaderMap) -> Result<Given, Denied> {
+async fn filtered_models(
+    run: &Run,
+    mut carried: Carried,
+    status: StatusCode,
+    screened: HeaderMap,
+) -> Result<Given, Denied> {
     let refusal = match carried.collect(models::MAX).await {
         Ok(pieces) => match models::filter(&crate::filter::join(pieces), &run.body.models) {
             Some(list) => {
@@ -362,7 +405,9 @@ impl Body for Answer {
 
     fn size_hint(&self) -> http_body::SizeHint {
         match &self.content {
-            Content::Whole(whole) => http_body::SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Content::Whole(whole) => {
+                http_body::SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             Content::Tapped(_) => http_body::SizeHint::new(),
         }
     }

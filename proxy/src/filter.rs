@@ -4,7 +4,7 @@
 //! Pure. A piece goes on as the same memory that came, unless something in it has to change.
 
 use bytes::{Bytes, BytesMut};
-use memchr::{memchr2_iter, memmem};
+use memchr::memchr2_iter;
 
 use crate::scrub::Scrub;
 use crate::usage::{Event, Observer, Seen, UsageIn};
@@ -120,7 +120,9 @@ fn push(into: &mut Vec<Bytes>, piece: Bytes) {
 fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
     let line_starts = std::iter::once(0).chain(memchr2_iter(b'\n', b'\r', event).map(|at| at + 1));
     let data = line_starts.into_iter().find(|at| event[*at..].starts_with(b"data:")).map(|at| at + 5);
-    let Some(data) = data.map(|at| at + usize::from(event.get(at) == Some(&b' '))) else { return event.clone() };
+    let Some(data) = data.map(|at| at + usize::from(event.get(at) == Some(&b' '))) else {
+        return event.clone();
+    };
     let (from, to) = (data + from as usize, data + to as usize);
     let mut out = BytesMut::with_capacity(event.len());
     out.extend_from_slice(&event[..from]);
@@ -141,12 +143,6 @@ pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
     joined.freeze()
 }
 
-/// Whether the text stands in the piece; for callers that hold whole answers.
-#[must_use]
-pub fn contains(piece: &[u8], text: &[u8]) -> bool {
-    memmem::find(piece, text).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +152,9 @@ mod tests {
 
     /// What goes on at once, what waits, for every size of piece.
     fn passed(wire: Wire, hide: bool, answer: &str) -> (String, String) {
-        let text = |pieces: &[Bytes]| pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>();
+        let text = |pieces: &[Bytes]| {
+            pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>()
+        };
         let run = |size: usize| {
             let mut filter = Filter::new(Observer::new(wire, true), hide);
             let mut out = Passed::default();
@@ -176,19 +174,27 @@ mod tests {
     }
 
     const CHAT: &str = "data: {\"id\":\"c\",\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
-    const USAGE: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
+    const USAGE: &str =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\n\n";
     const DONE: &str = "data: [DONE]\n\n";
 
     #[test]
     fn usage_that_the_client_did_not_ask_for_is_gone_whole() {
         assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
-        assert_eq!(passed(Wire::Chat, false, &format!("{CHAT}{USAGE}{DONE}")), (format!("{CHAT}{USAGE}"), DONE.to_owned()));
-        assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")), (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned()));
+        assert_eq!(
+            passed(Wire::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
+            (format!("{CHAT}{USAGE}"), DONE.to_owned())
+        );
+        assert_eq!(
+            passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
+            (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned())
+        );
     }
 
     #[test]
     fn usage_beside_output_is_cut_out_of_its_event() {
-        let both = "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
+        let both =
+            "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
         let left = "data: {\"choices\":[{\"text\":\"x\"}]}\r\n\r\n";
         assert_eq!(passed(Wire::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
     }
@@ -204,7 +210,10 @@ mod tests {
 
     #[test]
     fn comments_and_a_missing_end_pass() {
-        assert_eq!(passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"), (": ping\n\ndata: {\"a\":1}".to_owned(), String::new()));
+        assert_eq!(
+            passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"),
+            (": ping\n\ndata: {\"a\":1}".to_owned(), String::new())
+        );
     }
 
     #[test]

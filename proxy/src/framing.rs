@@ -132,7 +132,9 @@ impl Framing {
     }
 
     fn header(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        let Some(colon) = memchr(b':', line) else { return Ok(()) };
+        let Some(colon) = memchr(b':', line) else {
+            return Ok(());
+        };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             let length = decimal(value).ok_or(Ambiguous)?;

@@ -9,8 +9,8 @@ mod seccomp;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
-    RulesetStatus,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus,
 };
 use nix::errno::Errno;
 use nix::sys::prctl;
@@ -100,7 +100,8 @@ pub struct Needs {
 /// [`HardenError::Landlock`], [`HardenError::Path`]
 pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
     let abi = ABI::V6;
-    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(abi))?;
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(abi))?;
     if needs.connect.is_some() {
         ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
     }
@@ -111,7 +112,8 @@ pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
     }
     for path in existing(&needs.read) {
         let directory = path.is_dir();
-        let allowed: BitFlags<AccessFs> = if directory { AccessFs::ReadFile | AccessFs::ReadDir } else { AccessFs::ReadFile.into() };
+        let allowed: BitFlags<AccessFs> =
+            if directory { AccessFs::ReadFile | AccessFs::ReadDir } else { AccessFs::ReadFile.into() };
         created = created.add_rule(PathBeneath::new(PathFd::new(path)?, allowed))?;
     }
     for port in needs.connect.iter().flatten() {

@@ -17,22 +17,11 @@ const STRIPPED_MAX: usize = 48;
 
 /// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out.
 pub const DEFAULT_BETAS: &[&str] = &[
-    "advanced-tool-use-2025-11-20",
-    "claude-code-20250219",
-    "context-1m-2025-08-07",
-    "context-management-2025-06-27",
-    "effort-2025-11-24",
-    "extended-cache-ttl-2025-04-11",
-    "fine-grained-tool-streaming-2025-05-14",
-    "interleaved-thinking-2025-05-14",
-    "max-tokens-3-5-sonnet-2024-07-15",
-    "output-128k-2025-02-19",
-    "prompt-caching-2024-07-31",
-    "prompt-caching-scope-2026-01-05",
-    "structured-outputs-2025-11-13",
-    "token-counting-2024-11-01",
-    "token-efficient-tools-2025-02-19",
-    "tool-examples-2025-10-29",
+    "advanced-tool-use-2025-11-20", "claude-code-20250219", "context-1m-2025-08-07", "context-management-2025-06-27",
+    "effort-2025-11-24", "extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14",
+    "interleaved-thinking-2025-05-14", "max-tokens-3-5-sonnet-2024-07-15", "output-128k-2025-02-19",
+    "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13",
+    "token-counting-2024-11-01", "token-efficient-tools-2025-02-19", "tool-examples-2025-10-29",
 ];
 
 /// Names of ours that `--metadata` may not take.
@@ -95,7 +84,12 @@ impl Injector {
     ///
     /// # Errors
     /// [`MetadataError`] for what no header can carry.
-    pub fn new(identity: &Identity, host: HeaderValue, bearer: HeaderValue, betas: Vec<String>) -> Result<Self, MetadataError> {
+    pub fn new(
+        identity: &Identity,
+        host: HeaderValue,
+        bearer: HeaderValue,
+        betas: Vec<String>,
+    ) -> Result<Self, MetadataError> {
         if let Some(name) = RESERVED.into_iter().find(|name| identity.metadata.contains_key(*name)) {
             return Err(MetadataError::Reserved(name));
         }
@@ -166,7 +160,8 @@ impl Injector {
     /// Those of the client's beta values that are allowed, in its order.
     fn betas(&self, client: &HeaderMap) -> Option<HeaderValue> {
         let asked = client.get_all(&ANTHROPIC_BETA).iter().filter_map(|value| value.to_str().ok());
-        let allowed: Vec<_> = asked.flat_map(|value| value.split(',')).map(str::trim).filter(|beta| self.allows_beta(beta)).collect();
+        let allowed: Vec<_> =
+            asked.flat_map(|value| value.split(',')).map(str::trim).filter(|beta| self.allows_beta(beta)).collect();
         (!allowed.is_empty()).then(|| header_value(&allowed.join(",")))
     }
 
@@ -178,9 +173,13 @@ impl Injector {
     pub fn stripped(&self, client: &HeaderMap, into: &mut Vec<Cow<'static, str>>) {
         let mut stainless = false;
         for name in client.keys() {
-            let kept = is_transport(name) || (name == header::ACCEPT || name == ANTHROPIC_VERSION) && client.get(name).is_some_and(is_plain);
+            let kept = is_transport(name)
+                || (name == header::ACCEPT || name == ANTHROPIC_VERSION) && client.get(name).is_some_and(is_plain);
             let all_betas_pass = name == ANTHROPIC_BETA
-                && client.get_all(name).iter().all(|v| v.to_str().is_ok_and(|v| v.split(',').all(|beta| self.allows_beta(beta.trim()))));
+                && client
+                    .get_all(name)
+                    .iter()
+                    .all(|v| v.to_str().is_ok_and(|v| v.split(',').all(|beta| self.allows_beta(beta.trim()))));
             if kept || all_betas_pass {
                 continue;
             }
@@ -196,7 +195,11 @@ impl Injector {
                 }
                 continue;
             }
-            into.push(if name == header::AUTHORIZATION { "authorization".into() } else { clip(name.as_str(), 64).to_owned().into() });
+            into.push(if name == header::AUTHORIZATION {
+                "authorization".into()
+            } else {
+                clip(name.as_str(), 64).to_owned().into()
+            });
         }
     }
 }
@@ -219,8 +222,15 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
 #[must_use]
 pub fn may_pass(name: &HeaderName) -> bool {
     let never = [
-        &header::SET_COOKIE, &header::LOCATION, &header::CONNECTION, &header::TRANSFER_ENCODING, &header::UPGRADE, &header::CONTENT_ENCODING,
-        &header::PROXY_AUTHENTICATE, &header::WWW_AUTHENTICATE, &header::TRAILER,
+        &header::SET_COOKIE,
+        &header::LOCATION,
+        &header::CONNECTION,
+        &header::TRANSFER_ENCODING,
+        &header::UPGRADE,
+        &header::CONTENT_ENCODING,
+        &header::PROXY_AUTHENTICATE,
+        &header::WWW_AUTHENTICATE,
+        &header::TRAILER,
     ];
     !never.contains(&name) && !matches!(name.as_str(), "keep-alive" | "proxy-connection" | "llm_provider-set-cookie")
 }
@@ -274,8 +284,14 @@ fn metadata_around_call_id(identity: &Identity) -> Result<(String, String), Meta
 /// Headers of the connection and of every client; removing them says nothing about anybody.
 fn is_transport(name: &HeaderName) -> bool {
     [
-        &header::HOST, &header::CONNECTION, &header::CONTENT_LENGTH, &header::CONTENT_TYPE, &header::TRANSFER_ENCODING, &header::EXPECT,
-        &header::ACCEPT_ENCODING, &header::USER_AGENT,
+        &header::HOST,
+        &header::CONNECTION,
+        &header::CONTENT_LENGTH,
+        &header::CONTENT_TYPE,
+        &header::TRANSFER_ENCODING,
+        &header::EXPECT,
+        &header::ACCEPT_ENCODING,
+        &header::USER_AGENT,
     ]
     .contains(&name)
         || name == "keep-alive"

@@ -87,7 +87,12 @@ pub struct Bounds {
 ///
 /// # Errors
 /// The refusal, as soon as one is certain; the rest of the body is then not read.
-pub async fn read(body: Incoming, wire: Wire, policy: &BodyPolicy, bounds: &Bounds) -> Result<(Reading, Text), Refusal> {
+pub async fn read(
+    body: Incoming,
+    wire: Wire,
+    policy: &BodyPolicy,
+    bounds: &Bounds,
+) -> Result<(Reading, Text), Refusal> {
     let mut reader = BodyReader::new(wire, policy);
     let text = collect(body, bounds, |piece| reader.feed(piece)).await?;
     Ok((reader.finish()?, text))
@@ -97,8 +102,13 @@ pub async fn read(body: Incoming, wire: Wire, policy: &BodyPolicy, bounds: &Boun
 ///
 /// # Errors
 /// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
-pub async fn collect(mut body: Incoming, bounds: &Bounds, mut see: impl FnMut(&[u8]) -> Result<(), Refusal>) -> Result<Text, Refusal> {
-    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
+pub async fn collect(
+    mut body: Incoming,
+    bounds: &Bounds,
+    mut see: impl FnMut(&[u8]) -> Result<(), Refusal>,
+) -> Result<Text, Refusal> {
+    let too_large =
+        || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
     if body.size_hint().lower() > bounds.max {
         return Err(too_large());
     }
@@ -109,7 +119,8 @@ pub async fn collect(mut body: Incoming, bounds: &Bounds, mut see: impl FnMut(&[
             return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
         };
         let Some(frame) = next else { break };
-        let frame = frame.map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
+        let frame = frame
+            .map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
         // Request trailers say nothing that anybody may hear.
         let Ok(piece) = frame.into_data() else { continue };
         if text.len + piece.len() as u64 > bounds.max {
@@ -207,7 +218,9 @@ mod tests {
     #[test]
     fn an_edit_is_made_of_slices_whatever_the_pieces() {
         let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)] };
-        for pieces in [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]] {
+        for pieces in
+            [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]]
+        {
             assert_eq!(sent(text(&pieces).edited(edit())), "{\"u\":1,abc,def}", "{pieces:?}");
             assert_eq!(sent(text(&pieces).whole()), "0abc45def9");
         }

@@ -4,7 +4,13 @@
 //! [`TEXT_MAX`] bytes of the string or number at hand, and tells a [`Visit`] what it passes, with offsets.
 //! So a 20 MB body is looked at where it lies, and an answer is read while it goes by.
 
+mod grammar;
+mod utf8;
+
 use memchr::memchr2;
+
+use grammar::{is_number, short_escape};
+use utf8::Utf8;
 
 /// What a visitor sees of one string, decoded; more is counted and not kept.
 pub const TEXT_MAX: usize = 512;
@@ -239,7 +245,9 @@ impl Scanner {
             At::LowEscape if b == b'\\' => self.at = At::LowU,
             At::LowU if b == b'u' => self.at = At::Hex { left: 4, code: 0 },
             At::LowEscape | At::LowU => return Err(JsonError::String(here).into()),
-            At::KeyOrEnd | At::Key | At::Colon | At::Done | At::String | At::Number => return Err(unexpected()),
+            At::KeyOrEnd | At::Key | At::Colon | At::Done | At::String | At::Number => {
+                return Err(unexpected());
+            }
         }
         Ok(i + 1)
     }
@@ -321,7 +329,7 @@ impl Scanner {
     fn is_text(&mut self, run: &[u8], ends: bool) -> bool {
         // A fold without a branch, so that the compiler makes it wide.
         let (control, bits) = run.iter().fold((false, 0), |(control, bits), b| (control | (*b < 0x20), bits | *b));
-        !control && (bits < 0x80 && self.utf8.len == 0 || self.utf8.feed(run, ends))
+        !control && (bits < 0x80 && self.utf8.is_whole() || self.utf8.feed(run, ends))
     }
 
     fn end_string<V: Visit>(&mut self, inline: Option<(&[u8], bool)>, end: u64, visit: &mut V) -> Result<(), V::Stop> {
@@ -388,7 +396,10 @@ impl Scanner {
 
     fn number<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let rest = &piece[i..];
-        let len = rest.iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')).unwrap_or(rest.len());
+        let len = rest
+            .iter()
+            .position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+            .unwrap_or(rest.len());
         if self.text.len() + len > TEXT_MAX {
             return Err(JsonError::Number(self.start).into());
         }
@@ -420,89 +431,6 @@ fn quote_or_escape(text: &[u8]) -> Option<usize> {
 
 fn clip(run: &[u8]) -> (&[u8], bool) {
     (&run[..run.len().min(TEXT_MAX)], run.len() <= TEXT_MAX)
-}
-
-/// What an escape at the beginning of `text` stands for, and its length; `None` for one that is cut, wrong,
-/// or half of a surrogate pair: those are read byte by byte.
-fn short_escape(text: &[u8]) -> Option<(char, usize)> {
-    let decoded = match text.get(1)? {
-        b'u' => {
-            let digits = text.get(2..6)?.iter().try_fold(0, |code, b| Some(code << 4 | char::from(*b).to_digit(16)?))?;
-            return char::from_u32(digits).map(|decoded| (decoded, 6));
-        }
-        b'n' => '\n',
-        b't' => '\t',
-        b'r' => '\r',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b @ (b'"' | b'\\' | b'/') => char::from(*b),
-        _ => return None,
-    };
-    Some((decoded, 2))
-}
-
-/// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
-fn is_number(text: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut rest = text.strip_prefix(b"-").unwrap_or(text);
-    let whole = digits(rest);
-    if whole == 0 || (whole > 1 && rest[0] == b'0') {
-        return false;
-    }
-    rest = &rest[whole..];
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let n = digits(fraction);
-        if n == 0 {
-            return false;
-        }
-        rest = &fraction[n..];
-    }
-    if let Some((b'e' | b'E', exponent)) = rest.split_first() {
-        let exponent = match exponent.split_first() {
-            Some((b'+' | b'-', exponent)) => exponent,
-            _ => exponent,
-        };
-        let n = digits(exponent);
-        if n == 0 {
-            return false;
-        }
-        rest = &exponent[n..];
-    }
-    rest.is_empty()
-}
-
-/// UTF-8 in pieces: holds the up to three bytes of a character that a piece cut.
-#[derive(Debug, Default)]
-struct Utf8 {
-    cut: [u8; 4],
-    len: usize,
-}
-
-impl Utf8 {
-    /// False once the bytes cannot be UTF-8. `ends`: no character may go on beyond `run`.
-    fn feed(&mut self, mut run: &[u8], ends: bool) -> bool {
-        while self.len > 0 {
-            let Some((first, rest)) = run.split_first() else { return !ends };
-            self.cut[self.len] = *first;
-            self.len += 1;
-            run = rest;
-            match std::str::from_utf8(&self.cut[..self.len]) {
-                Ok(_) => self.len = 0,
-                Err(e) if e.error_len().is_none() && self.len < 4 => {}
-                Err(_) => return false,
-            }
-        }
-        match std::str::from_utf8(run) {
-            Ok(_) => true,
-            Err(e) if e.error_len().is_none() && !ends => {
-                let tail = &run[e.valid_up_to()..];
-                self.cut[..tail.len()].copy_from_slice(tail);
-                self.len = tail.len();
-                true
-            }
-            Err(_) => false,
-        }
-    }
 }
 
 #[cfg(test)]

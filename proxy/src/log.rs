@@ -27,7 +27,8 @@ pub(crate) fn begin(file: Option<File>, level: Level) -> WorkerGuard {
         None => tracing_appender::non_blocking(std::io::stderr()),
     };
     // Its own errors would go to stderr by a macro that panics when stderr is closed.
-    let format = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).log_internal_errors(false);
+    let format =
+        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_target(false).log_internal_errors(false);
     format.with_writer(writer).init();
     guard
 }

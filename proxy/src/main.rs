@@ -28,8 +28,11 @@ fn main() -> ExitCode {
 
 fn run() -> Result<Exit, StartError> {
     harden::process().map_err(|error| StartError::caused("hardening", Exit::Software, &error))?;
-    let Some((flags, only_check)) = flags()? else { return Ok(Exit::Ok) };
-    let settings = Settings::from_flags(flags).map_err(|error| if only_check { StartError { exit: Exit::Config, ..error } } else { error })?;
+    let Some((flags, only_check)) = flags()? else {
+        return Ok(Exit::Ok);
+    };
+    let settings = Settings::from_flags(flags)
+        .map_err(|error| if only_check { StartError { exit: Exit::Config, ..error } } else { error })?;
     if only_check {
         let checked = start::check(&settings)?;
         return print(&checked.to_string()).map(|()| Exit::Ok);
@@ -50,7 +53,9 @@ fn run() -> Result<Exit, StartError> {
         let _log = log::begin(log, settings.log_level);
         let started = start::begin(&settings, opened)?;
         // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
-        tokio::spawn(serve(settings, started, signals)).await.map_err(|error| StartError::caused("serve", Exit::Software, &error))?
+        tokio::spawn(serve(settings, started, signals))
+            .await
+            .map_err(|error| StartError::caused("serve", Exit::Software, &error))?
     });
     drop(runtime);
     exit
@@ -70,9 +75,18 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
         Err(error) if !error.use_stderr() => print(error.render().to_string().trim_end()).map(|()| None),
         Err(error) => {
             let text = error.render().to_string();
-            let said: Vec<_> = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more")).filter(|line| !line.is_empty()).collect();
+            let said: Vec<_> = text
+                .lines()
+                .map(str::trim)
+                .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+                .filter(|line| !line.is_empty())
+                .collect();
             let said = said.join(" ");
-            Err(StartError::new("usage", Exit::Usage, format!("{}; see sluice-proxy --help", said.trim_start_matches("error: "))))
+            Err(StartError::new(
+                "usage",
+                Exit::Usage,
+                format!("{}; see sluice-proxy --help", said.trim_start_matches("error: ")),
+            ))
         }
     }
 }
@@ -81,7 +95,8 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
 async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
     let Started { socket, run, hardening, connections } = started;
     let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
-    let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?).map_err(|e| software(&e))?;
+    let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
+        .map_err(|e| software(&e))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
@@ -107,14 +122,22 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     let closed = run.journal.close(reason).await;
     // Whoever waits for the socket to go finds the log complete.
     drop(socket);
-    closed.map_err(|_| StartError::new("--audit", Exit::Audit, "the audit log is incomplete, since it could not be written; free its disk"))?;
+    closed.map_err(|_| {
+        StartError::new(
+            "--audit",
+            Exit::Audit,
+            "the audit log is incomplete, since it could not be written; free its disk",
+        )
+    })?;
     tracing::info!(reason, cut = run.journal.calls_cut(), "ended");
     Ok(if run.journal.calls_cut() > 0 { Exit::Cut } else { Exit::Ok })
 }
 
 fn print(line: &str) -> Result<(), StartError> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}").and_then(|()| stdout.flush()).map_err(|error| StartError::caused("stdout", Exit::Software, &error))
+    writeln!(stdout, "{line}")
+        .and_then(|()| stdout.flush())
+        .map_err(|error| StartError::caused("stdout", Exit::Software, &error))
 }
 
 struct Signals {

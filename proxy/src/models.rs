@@ -22,7 +22,9 @@ struct Named<'a> {
 pub fn filter(list: &[u8], allowed: &[String]) -> Option<Bytes> {
     let mut list: BTreeMap<&str, &RawValue> = serde_json::from_slice(list).ok()?;
     let models: Vec<&RawValue> = serde_json::from_str(list.get("data")?.get()).ok()?;
-    let is_allowed = |model: &&&RawValue| serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id));
+    let is_allowed = |model: &&&RawValue| {
+        serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
+    };
     let kept: Vec<&RawValue> = models.iter().filter(is_allowed).copied().collect();
     let kept = serde_json::value::to_raw_value(&kept).ok()?;
     list.insert("data", &kept);

@@ -34,7 +34,9 @@ impl Wire {
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Messages | Self::CountTokens => Dialect::Anthropic,
-            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses | Self::Models | Self::Other => Dialect::OpenAi,
+            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses | Self::Models | Self::Other => {
+                Dialect::OpenAi
+            }
         }
     }
 
@@ -156,18 +158,28 @@ impl Policy {
             return Err(wrong_method(allowed));
         }
         self.admit_relay(method, path).unwrap_or_else(|| {
-            Err(Refusal::new(Reason::RouteNotAllowed, "this path is not open to the sandbox; the operator can open one with --allow"))
+            Err(Refusal::new(
+                Reason::RouteNotAllowed,
+                "this path is not open to the sandbox; the operator can open one with --allow",
+            ))
         })
     }
 
     fn admit_relay(&self, method: &Method, path: &str) -> Option<Result<Admitted<'_>, Refusal>> {
         let own = self.relay.as_deref()?;
         let Some(rest) = path.strip_prefix(own) else {
-            return path.starts_with(RELAY_ROOT).then(|| Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
+            return path
+                .starts_with(RELAY_ROOT)
+                .then(|| Err(Refusal::new(Reason::NotOwnRun, "a sandbox reaches only its own run")));
         };
         let resource = RELAYED.into_iter().find(|resource| *resource == rest)?;
-        let allowed = if resource == "task" { method == Method::GET } else { method == Method::GET || method == Method::POST };
-        Some(if allowed { Ok(Admitted::Relay(resource)) } else { Err(wrong_method(if resource == "task" { "GET" } else { "GET, POST" })) })
+        let allowed =
+            if resource == "task" { method == Method::GET } else { method == Method::GET || method == Method::POST };
+        Some(if allowed {
+            Ok(Admitted::Relay(resource))
+        } else {
+            Err(wrong_method(if resource == "task" { "GET" } else { "GET, POST" }))
+        })
     }
 
     /// The relayed path as the controller knows it.
@@ -179,7 +191,11 @@ impl Policy {
     /// Whose error shape this path's callers expect, also when it is refused.
     #[must_use]
     pub fn dialect(path: &str) -> Dialect {
-        if path.starts_with("/v1/messages") || path.starts_with("/messages") { Dialect::Anthropic } else { Dialect::OpenAi }
+        if path.starts_with("/v1/messages") || path.starts_with("/messages") {
+            Dialect::Anthropic
+        } else {
+            Dialect::OpenAi
+        }
     }
 
     /// The routes, for `check` and the policy digest.
@@ -229,11 +245,12 @@ mod tests {
     fn everything_else_does_not_exist() {
         let policy = Policy::new(&[], None);
         for path in [
-            "/", "/v1", "/v1/", "/v1/model/info", "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches", "/v1/realtime",
-            "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/", "/v1//chat/completions",
-            "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions", "/v1/chat/%63ompletions", "/V1/chat/completions",
-            "/v1/chat/completions%00", "/v1/chat/completions;x", "//v1/models", "/v1\\models", "/health/", "/%68ealth", "/messages/batches",
-            "/api/v1/sandboxes/r1/events", "http://evil/v1/models", "http://evil/health",
+            "/", "/v1", "/v1/", "/v1/model/info", "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches",
+            "/v1/realtime", "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/",
+            "/v1//chat/completions", "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions",
+            "/v1/chat/%63ompletions", "/V1/chat/completions", "/v1/chat/completions%00", "/v1/chat/completions;x",
+            "//v1/models", "/v1\\models", "/health/", "/%68ealth", "/messages/batches", "/api/v1/sandboxes/r1/events",
+            "http://evil/v1/models", "http://evil/health",
         ] {
             let refused = ask(&policy, "GET", path).expect_err(path);
             assert!(matches!(refused, Reason::RouteNotAllowed | Reason::BadRequest), "{path}: {refused:?}");
@@ -246,7 +263,10 @@ mod tests {
         let policy = Policy::new(&[route], None);
         assert_eq!(ask(&policy, "POST", "/v1/rerank"), Ok("/v1/rerank".to_owned()));
         assert_eq!(ask(&policy, "POST", "/rerank"), Err(Reason::RouteNotAllowed));
-        for bad in ["", "POST", "POST v1", "PUT /v1/x", "POST /a/../b", "POST /a//b", "POST /a%2fb", "POST /a?b", "post /a", "POST /v1/messages"] {
+        for bad in [
+            "", "POST", "POST v1", "PUT /v1/x", "POST /a/../b", "POST /a//b", "POST /a%2fb", "POST /a?b", "post /a",
+            "POST /v1/messages",
+        ] {
             assert_eq!(Policy::parse_route(bad), Err(NotARoute), "{bad:?}");
         }
     }

@@ -36,7 +36,9 @@ pub struct Prices {
 #[derive(Debug, thiserror::Error)]
 pub enum PricesError {
     /// Not in the shape of `/model/info`.
-    #[error("want the JSON of LiteLLM's GET /model/info: {{\"data\":[{{\"model_name\":…,\"model_info\":{{\"input_cost_per_token\":…}}}}]}}")]
+    #[error(
+        "want the JSON of LiteLLM's GET /model/info: {{\"data\":[{{\"model_name\":…,\"model_info\":{{\"input_cost_per_token\":…}}}}]}}"
+    )]
     Shape(#[source] serde_json::Error),
     /// Nothing in it has a price.
     #[error("no model in it has an input_cost_per_token and an output_cost_per_token")]
@@ -75,7 +77,9 @@ impl Prices {
         let file: File<'_> = serde_json::from_str(text).map_err(PricesError::Shape)?;
         let mut prices = Self::default();
         for Entry { model_name, model_info: info } in file.data {
-            let (Some(input), output) = (femtos(info.input_cost_per_token), femtos(info.output_cost_per_token)) else { continue };
+            let (Some(input), output) = (femtos(info.input_cost_per_token), femtos(info.output_cost_per_token)) else {
+                continue;
+            };
             // An embedding model has no output price, and no output.
             let price = Price { input, output: output.unwrap_or(0), max_output: info.max_output_tokens };
             // Deployments of one name may differ: the dearer one is what a call may cost.
@@ -114,11 +118,7 @@ fn femtos(price: Option<&RawValue>) -> Option<i128> {
 }
 
 fn dearer(a: Price, b: Price) -> Price {
-    Price {
-        input: a.input.max(b.input),
-        output: a.output.max(b.output),
-        max_output: a.max_output.max(b.max_output),
-    }
+    Price { input: a.input.max(b.input), output: a.output.max(b.output), max_output: a.max_output.max(b.max_output) }
 }
 
 #[cfg(test)]

@@ -153,7 +153,10 @@ impl Refusal {
     /// Whether an SDK that tries again by itself could ever succeed.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self.reason, Reason::Draining | Reason::AuditUnavailable | Reason::UpstreamAuth | Reason::UpstreamRedirect)
+        matches!(
+            self.reason,
+            Reason::Draining | Reason::AuditUnavailable | Reason::UpstreamAuth | Reason::UpstreamRedirect
+        )
     }
 }
 

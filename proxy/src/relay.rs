@@ -39,16 +39,27 @@ impl Relay {
     ///
     /// # Errors
     /// What the client gets instead.
-    pub async fn forward(&self, method: &Method, path: String, body: Incoming, bounds: &Bounds, key: &[u8]) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
+    pub async fn forward(
+        &self,
+        method: &Method,
+        path: String,
+        body: Incoming,
+        bounds: &Bounds,
+        key: &[u8],
+    ) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
         let bounds = Bounds { max: REQUEST_MAX, ..bounds.clone() };
         let text = intake::collect(body, &bounds, |_| Ok(())).await?;
         let mut request = Request::new(if text.is_empty() { Outgoing::empty() } else { text.whole() });
         *request.method_mut() = method.clone();
         *request.uri_mut() = Uri::try_from(path).map_err(|_| gone("the controller's path is not valid"))?;
-        let host = HeaderValue::from_str(&self.address.authority).map_err(|_| gone("the controller's name is not valid"))?;
+        let host =
+            HeaderValue::from_str(&self.address.authority).map_err(|_| gone("the controller's name is not valid"))?;
         let json = HeaderValue::from_static("application/json");
-        *request.headers_mut() =
-            HeaderMap::from_iter([(header::HOST, host), (header::AUTHORIZATION, self.token.bearer()), (header::CONTENT_TYPE, json)]);
+        *request.headers_mut() = HeaderMap::from_iter([
+            (header::HOST, host),
+            (header::AUTHORIZATION, self.token.bearer()),
+            (header::CONTENT_TYPE, json),
+        ]);
 
         let mut flight = self.upstream.send(request).await.map_err(|_| gone("the controller cannot be reached"))?;
         let head = poll_fn(|cx| flight.poll_head(cx)).await.map_err(|_| gone("the controller did not answer"))?;

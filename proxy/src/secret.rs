@@ -84,7 +84,8 @@ impl Secret {
     /// `Bearer KEY`, marked so that nothing prints it. Shares the key's memory.
     #[must_use]
     pub fn bearer(&self) -> HeaderValue {
-        let mut header = HeaderValue::from_maybe_shared(self.0.clone()).expect("the key was checked to be visible ASCII");
+        let mut header =
+            HeaderValue::from_maybe_shared(self.0.clone()).expect("the key was checked to be visible ASCII");
         header.set_sensitive(true);
         header
     }
@@ -119,7 +120,10 @@ mod tests {
             ("", "is empty: write the key into it".to_owned()),
             ("\n", "is empty: write the key into it".to_owned()),
             ("short", "holds 5 bytes; give a key of 6 to 8192".to_owned()),
-            ("sk-a\nsk-b", "holds a byte that is not visible ASCII, at position 4; write one key on one line".to_owned()),
+            (
+                "sk-a\nsk-b",
+                "holds a byte that is not visible ASCII, at position 4; write one key on one line".to_owned(),
+            ),
             ("sk test", "holds a byte that is not visible ASCII, at position 2; write one key on one line".to_owned()),
             (&"x".repeat(9000), format!("holds {} bytes; give a key of 6 to 8192", MAX + 3)),
         ] {

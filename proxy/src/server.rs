@@ -123,11 +123,7 @@ async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receive
 
 /// Why hyper answered a head by itself, with the same status and an empty body.
 fn unparsed(error: &hyper::Error) -> Option<Reason> {
-    if error.is_parse_too_large() {
-        Some(Reason::HeadTooLarge)
-    } else {
-        error.is_parse().then_some(Reason::BadRequest)
-    }
+    if error.is_parse_too_large() { Some(Reason::HeadTooLarge) } else { error.is_parse().then_some(Reason::BadRequest) }
 }
 
 /// Who the kernel says is there.

@@ -64,8 +64,8 @@ pub enum Exit {
 
 impl StartError {
     /// An error of one flag.
-    pub fn new(flag: &'static str, exit: Exit, cause: impl ToString) -> Self {
-        Self { flag, cause: cause.to_string(), exit }
+    pub fn new(flag: &'static str, exit: Exit, cause: impl Into<String>) -> Self {
+        Self { flag, cause: cause.into(), exit }
     }
 
     /// An error with the chain of its causes.
@@ -132,8 +132,16 @@ impl Settings {
         let relay = match (flags.relay, flags.relay_token_file) {
             (Some(url), Some(token)) => Some((url.parse().map_err(|e| usage("--relay", &e))?, token)),
             (None, None) => None,
-            (Some(_), None) => return Err(StartError::new("--relay", Exit::Usage, "needs --relay-token-file: the controller knows the run by it")),
-            (None, Some(_)) => return Err(StartError::new("--relay-token-file", Exit::Usage, "is for --relay, which is not given")),
+            (Some(_), None) => {
+                return Err(StartError::new(
+                    "--relay",
+                    Exit::Usage,
+                    "needs --relay-token-file: the controller knows the run by it",
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(StartError::new("--relay-token-file", Exit::Usage, "is for --relay, which is not given"));
+            }
         };
         Ok(Self {
             socket: flags.socket,
@@ -149,12 +157,20 @@ impl Settings {
             identity,
             key_file: flags.key_file.filter(|path| path.as_os_str() != "-"),
             models: flags.model.into_iter().map(model).collect::<Result<_, _>>()?,
-            routes: flags.allow.iter().map(|text| Policy::parse_route(text).map_err(|e| usage("--allow", &e))).collect::<Result<_, _>>()?,
+            routes: flags
+                .allow
+                .iter()
+                .map(|text| Policy::parse_route(text).map_err(|e| usage("--allow", &e)))
+                .collect::<Result<_, _>>()?,
             params: flags.allow_param.into_iter().map(param).collect::<Result<_, _>>()?,
             betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
             tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
             remote_media: flags.allow_remote_media,
-            pass_response_headers: flags.pass_response_header.iter().map(|text| response_header(text)).collect::<Result<_, _>>()?,
+            pass_response_headers: flags
+                .pass_response_header
+                .iter()
+                .map(|text| response_header(text))
+                .collect::<Result<_, _>>()?,
             caps: CapLimits {
                 calls: flags.max_calls,
                 tokens: flags.max_tokens,
@@ -166,7 +182,11 @@ impl Settings {
             prices,
             max_body: flags.max_body,
             deadline: flags.deadline,
-            timeouts: Timeouts { connect: flags.connect_timeout, first_byte: flags.first_byte_timeout, idle: flags.idle_timeout },
+            timeouts: Timeouts {
+                connect: flags.connect_timeout,
+                first_byte: flags.first_byte_timeout,
+                idle: flags.idle_timeout,
+            },
             drain: flags.drain,
             abort: match flags.abort {
                 OnAbort::Drain => Abort::Drain,
@@ -183,7 +203,8 @@ impl Settings {
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
-            deadline_s: self.deadline.map(|deadline| deadline.as_secs()),
+            // Whole seconds, rounded up: a limit is never said to be shorter than it is.
+            deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
             max_concurrency: self.caps.concurrency as u64,
@@ -267,19 +288,34 @@ fn param(name: String) -> Result<String, StartError> {
     if params::may_be_allowed(&name) {
         return Ok(name);
     }
-    Err(StartError::new("--allow-param", Exit::Config, format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it")))
+    Err(StartError::new(
+        "--allow-param",
+        Exit::Config,
+        format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it"),
+    ))
 }
 
 fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
     let is_plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b',');
-    if is_plain { Ok(text) } else { Err(StartError::new(flag, Exit::Usage, "want one value of visible ASCII; repeat the flag for more")) }
+    if is_plain {
+        Ok(text)
+    } else {
+        Err(StartError::new(flag, Exit::Usage, "want one value of visible ASCII; repeat the flag for more"))
+    }
 }
 
 fn response_header(text: &str) -> Result<HeaderName, StartError> {
     let flag = "--pass-response-header";
-    let name: HeaderName = text.parse().map_err(|_| StartError::new(flag, Exit::Usage, format!("'{text}' is no header name")))?;
+    let name: HeaderName =
+        text.parse().map_err(|_| StartError::new(flag, Exit::Usage, format!("'{text}' is no header name")))?;
     if headers::may_pass(&name) {
         return Ok(name);
     }
-    Err(StartError::new(flag, Exit::Config, format!("'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out")))
+    Err(StartError::new(
+        flag,
+        Exit::Config,
+        format!(
+            "'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out"
+        ),
+    ))
 }

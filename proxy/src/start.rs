@@ -12,7 +12,7 @@ use sluice_contract::record::{Open, SCHEMA};
 use crate::audit::{AuditFile, Journal, OpenError};
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
-use crate::harden::{self, Hardening, HardenError, Measure, Needs};
+use crate::harden::{self, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
 use crate::intake::{Bounds, Room};
 use crate::policy::Policy;
@@ -67,16 +67,19 @@ pub fn key(settings: &Settings) -> Result<Secret, StartError> {
 pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
     let upstream = upstream("--upstream", &settings.upstream, settings)?;
     let relay = relay(settings)?;
-    let host = HeaderValue::from_str(&settings.upstream.authority).map_err(|e| StartError::caused("--upstream", Exit::Usage, &e))?;
+    let host = HeaderValue::from_str(&settings.upstream.authority)
+        .map_err(|e| StartError::caused("--upstream", Exit::Usage, &e))?;
     let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
     let audit = AuditFile::create(&settings.audit).map_err(|error| audit_error(&settings.audit, &error))?;
-    let socket = Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
+    let socket =
+        Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
-    let connections = connections_max(settings.caps.concurrency).map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
+    let connections = connections_max(settings.caps.concurrency)
+        .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     Ok(Opened { upstream, relay, injector, key, audit, socket, connections, landlock })
 }
@@ -88,35 +91,46 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
     let Opened { upstream, relay, injector, key, audit, socket, connections, landlock } = opened;
     let identity = &settings.identity;
-    let journal = Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
-        attempt: stamp.attempt,
-        billing_account_id: identity.account.to_string().into(),
-        boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
-        build: BUILD.into(),
-        graph_id: identity.graph_id.clone().into(),
-        kind: Open::KIND.into(),
-        limits: settings.limits(),
-        pid: std::process::id(),
-        policy: policy_digest(settings).into(),
-        proxy_version: env!("CARGO_PKG_VERSION").into(),
-        run_id: stamp.run_id.to_owned().into(),
-        seq: stamp.seq,
-        sync: settings.audit_sync.as_str().into(),
-        ts: stamp.ts.into(),
-        upstream: settings.upstream.to_string().into(),
-        v: SCHEMA,
-    })
-    .map_err(|error| StartError::new("--audit", Exit::Audit, format!("cannot write {}: {error}; free some room", settings.audit.display())))?;
+    let journal =
+        Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
+            attempt: stamp.attempt,
+            billing_account_id: identity.account.to_string().into(),
+            boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
+            build: BUILD.into(),
+            graph_id: identity.graph_id.clone().into(),
+            kind: Open::KIND.into(),
+            limits: settings.limits(),
+            pid: std::process::id(),
+            policy: policy_digest(settings).into(),
+            proxy_version: env!("CARGO_PKG_VERSION").into(),
+            run_id: stamp.run_id.to_owned().into(),
+            seq: stamp.seq,
+            sync: settings.audit_sync.as_str().into(),
+            ts: stamp.ts.into(),
+            upstream: settings.upstream.to_string().into(),
+            v: SCHEMA,
+        })
+        .map_err(|error| {
+            StartError::new(
+                "--audit",
+                Exit::Audit,
+                format!("cannot write {}: {error}; free some room", settings.audit.display()),
+            )
+        })?;
     let seccomp = harden::system_calls().map_err(|error| harden_error(&error))?;
 
     let run = Run {
         run_id: identity.run_id.clone(),
         policy: Policy::new(&settings.routes, settings.relay.as_ref().map(|_| identity.run_id.as_str())),
         body: body_policy(settings),
-        bounds: Bounds { max: settings.max_body, idle: settings.timeouts.idle, room: Room::new(settings.max_body.saturating_mul(4)) },
+        bounds: Bounds {
+            max: settings.max_body,
+            idle: settings.timeouts.idle,
+            room: Room::new(settings.max_body.saturating_mul(4)),
+        },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
-        caps: Caps::new(settings.caps.clone()),
+        caps: Caps::new(settings.caps),
         prices: settings.prices.clone(),
         journal,
         key,
@@ -127,7 +141,13 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         peer_uids: settings.peer_uids.clone(),
         ending: Ending::default(),
     };
-    let hardening = Hardening { no_core: Measure::Applied, no_new_privileges: Measure::Applied, non_dumpable: Measure::Applied, landlock, seccomp };
+    let hardening = Hardening {
+        no_core: Measure::Applied,
+        no_new_privileges: Measure::Applied,
+        non_dumpable: Measure::Applied,
+        landlock,
+        seccomp,
+    };
     Ok(Started { socket, run: Arc::new(run), hardening, connections })
 }
 
@@ -200,16 +220,21 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
 }
 
 fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
-    let connector = Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
-        (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
-        (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => StartError::caused("--ca", Exit::Config, &error),
-        _ => StartError::caused(flag, Exit::Config, &error),
-    })?;
+    let connector =
+        Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
+            (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
+            (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => {
+                StartError::caused("--ca", Exit::Config, &error)
+            }
+            _ => StartError::caused(flag, Exit::Config, &error),
+        })?;
     Ok(Upstream::new(connector, settings.timeouts))
 }
 
 fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
-    let Some((address, token)) = &settings.relay else { return Ok(None) };
+    let Some((address, token)) = &settings.relay else {
+        return Ok(None);
+    };
     let upstream = upstream("--relay", address, settings)?;
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }

@@ -34,11 +34,17 @@ pub struct Tap {
 enum State {
     Passing,
     /// The outcome is being written; then these go.
-    Closing { ack: Ack, held: Vec<Bytes>, then: Then },
+    Closing {
+        ack: Ack,
+        held: Vec<Bytes>,
+        then: Then,
+    },
     /// Behind the event that ended the stream.
     Tail,
     /// One turn for what was written to leave, and then the cut.
-    Cutting { flushed: bool },
+    Cutting {
+        flushed: bool,
+    },
     Done,
 }
 
@@ -104,7 +110,9 @@ impl Tap {
 
     /// Waits for the outcome, then lets the end go, together with what came behind it.
     fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let State::Closing { ack, held, then } = &mut self.state else { return Poll::Ready(Vec::new()) };
+        let State::Closing { ack, held, then } = &mut self.state else {
+            return Poll::Ready(Vec::new());
+        };
         let durable = ready!(Pin::new(ack).poll(cx));
         let (mut held, then) = (mem::take(held), *then);
         self.state = match (durable, then) {

@@ -46,12 +46,16 @@ pub struct Link {
     idle_since: Instant,
 }
 
+/// A link moves between the pool and its flights; a box moves for less.
+#[allow(clippy::vec_box, reason = "see above")]
+type Pool = Vec<Box<Link>>;
+
 /// The upstream of this run.
 #[derive(Debug)]
 pub struct Upstream {
     connector: Connector,
     timeouts: Timeouts,
-    idle: Mutex<Vec<Box<Link>>>,
+    idle: Mutex<Pool>,
     reaping: AtomicBool,
 }
 
@@ -122,7 +126,7 @@ impl Upstream {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Box<Link>>> {
+    fn lock(&self) -> MutexGuard<'_, Pool> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -116,7 +116,11 @@ impl Observer {
                 data: Data::Nothing,
                 seen: Seen::default(),
             })),
-            _ => Self::Unary(Box::new(Document { scanner: Scanner::new(), facts: Facts::default(), seen: Seen::default() })),
+            _ => Self::Unary(Box::new(Document {
+                scanner: Scanner::new(),
+                facts: Facts::default(),
+                seen: Seen::default(),
+            })),
         }
     }
 
@@ -169,14 +173,16 @@ impl Events {
         splitter.feed(chunk, |piece| match piece {
             // What stands behind the end is not part of the answer, however the bytes are cut.
             _ if seen.terminal => {}
-            Piece::Data { bytes, .. } => *data = read(*data, bytes, scanner, facts),
+            Piece::Data(bytes) => *data = read(*data, bytes, scanner, facts),
             Piece::DataEnd => {
                 facts.lines += 1;
                 if *data == Data::Json && scanner.feed(b"\n", facts).is_err() {
                     *data = Data::Foreign;
                 }
             }
-            Piece::End(end) => events.push(close(*wire, end, std::mem::replace(data, Data::Nothing), scanner, facts, seen)),
+            Piece::End(end) => {
+                events.push(close(*wire, end, std::mem::replace(data, Data::Nothing), scanner, facts, seen))
+            }
         });
     }
 }
@@ -186,7 +192,11 @@ fn read(data: Data, bytes: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> D
         (_, None) => data,
         (Data::Nothing, Some(b'[')) => read(Data::Done(0), bytes, scanner, facts),
         (Data::Nothing | Data::Json, _) => {
-            if scanner.feed(bytes, facts).is_ok() { Data::Json } else { Data::Foreign }
+            if scanner.feed(bytes, facts).is_ok() {
+                Data::Json
+            } else {
+                Data::Foreign
+            }
         }
         (Data::Done(n), _) if DONE[n..].starts_with(bytes) => Data::Done(n + bytes.len()),
         (Data::Done(_) | Data::Foreign, _) => Data::Foreign,

@@ -145,10 +145,13 @@ impl Wire {
 
     /// hyper answers a head that it cannot read by itself, without a body; the client gets ours instead.
     fn replaces(&mut self, written: &[u8]) -> bool {
-        let empty = !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
+        let empty =
+            !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
         let (reason, message) = match written.get(9..12) {
             Some(b"400") if empty => (Reason::BadRequest, "the request's head is no valid HTTP/1.1"),
-            Some(b"414" | b"431") if empty => (Reason::HeadTooLarge, "the request's head is over 64 KiB, or has more than 100 headers"),
+            Some(b"414" | b"431") if empty => {
+                (Reason::HeadTooLarge, "the request's head is over 64 KiB, or has more than 100 headers")
+            }
             _ => return false,
         };
         self.fail(reason, message);
@@ -161,7 +164,10 @@ impl Wire {
             return Poll::Pending;
         }
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(SLOW_HEAD)));
-        timer.as_mut().poll(cx).map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head did not come to its end in 10 s")))
+        timer
+            .as_mut()
+            .poll(cx)
+            .map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head did not come to its end in 10 s")))
     }
 }
 
@@ -207,12 +213,17 @@ impl AsyncWrite for Wire {
         written
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         if bufs.first().is_some_and(|head| self.replaces(head)) {
             return Poll::Ready(Ok(bufs.iter().map(|buf| buf.len()).sum()));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.unflushed |= !matches!(written, Poll::Ready(Ok(n)) if n == bufs.iter().map(|buf| buf.len()).sum::<usize>());
+        self.unflushed |=
+            !matches!(written, Poll::Ready(Ok(n)) if n == bufs.iter().map(|buf| buf.len()).sum::<usize>());
         written
     }
 

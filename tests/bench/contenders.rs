@@ -52,14 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
     /// In the order of the tables.
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Sluice,
-        Self::SluiceSync,
-        Self::Nginx,
-        Self::NginxTemplate,
-        Self::Haproxy,
-        Self::Relay,
-    ];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Sluice, Self::SluiceSync, Self::Nginx, Self::NginxTemplate, Self::Haproxy, Self::Relay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -77,12 +71,8 @@ impl Contender {
         match self {
             Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",
             Self::SluiceSync => "sluice-proxy, full policy, `--audit-sync call`",
-            Self::Nginx => {
-                "nginx tuned: 64 kept upstream connections, no spooling, access log (`nginx-tuned.conf`)"
-            }
-            Self::NginxTemplate => {
-                "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)"
-            }
+            Self::Nginx => "nginx tuned: 64 kept upstream connections, no spooling, access log (`nginx-tuned.conf`)",
+            Self::NginxTemplate => "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)",
             Self::Haproxy => "HAProxy tuned: 1 thread, `http-reuse always`, access log (`haproxy.cfg`)",
             Self::Relay => {
                 "raw byte relay: no HTTP, no header, no log: the floor, except where each call is a new connection (it keeps none to the upstream)"
@@ -136,6 +126,10 @@ impl Contender {
                 Some(status) => format!("ended ({status})"),
                 None if forked.elapsed() > PATIENCE => format!("gave no answer in {} s", PATIENCE.as_secs()),
                 None => {
+                    #[allow(
+                        clippy::disallowed_methods,
+                        reason = "outside the runtime: nothing says when a program answers"
+                    )]
                     std::thread::sleep(Duration::from_micros(20));
                     continue;
                 }
@@ -149,13 +143,7 @@ impl Contender {
             None => None,
         };
         let pids = measure::tree(running.pid());
-        Ok(Started {
-            socket,
-            answers,
-            announced,
-            pids,
-            _running: running,
-        })
+        Ok(Started { socket, answers, announced, pids, _running: running })
     }
 
     fn command(self, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
@@ -185,10 +173,7 @@ impl Contender {
                 command.arg("-c").arg(config(template)?);
             }
             Self::Haproxy => {
-                command
-                    .arg("-db")
-                    .arg("-f")
-                    .arg(config(include_str!("haproxy.cfg"))?);
+                command.arg("-db").arg("-f").arg(config(include_str!("haproxy.cfg"))?);
                 command.stdout(File::create(dir.join("access.log"))?);
             }
             Self::Relay => {
@@ -212,10 +197,7 @@ impl Contender {
         std::thread::spawn(move || {
             let mut text = String::new();
             // At a failed start there is no line and nobody who waits for one.
-            if BufReader::new(stdout)
-                .read_line(&mut text)
-                .is_ok_and(|read| read > 0)
-            {
+            if BufReader::new(stdout).read_line(&mut text).is_ok_and(|read| read > 0) {
                 let _waited_for = send.send(Instant::now());
             }
         });
@@ -231,36 +213,14 @@ pub(crate) fn resolve(options: &Options) -> Outcome<Vec<Contender>> {
     Ok(options.contenders.clone())
 }
 
-fn sidecar_flags(
-    command: &mut Command,
-    field: &Field<'_>,
-    dir: &Path,
-    socket: &Path,
-    sync: &str,
-) -> Outcome<()> {
+fn sidecar_flags(command: &mut Command, field: &Field<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {
     let audit = dir.join("audit");
     fs::create_dir(&audit)?;
     command.arg("--socket").arg(socket);
-    command
-        .arg("--upstream")
-        .arg(format!("http://127.0.0.1:{}", field.port));
+    command.arg("--upstream").arg(format!("http://127.0.0.1:{}", field.port));
     command.arg("--audit").arg(audit.join("bench.0.jsonl"));
-    command.args([
-        "--run-id",
-        "bench",
-        "--account",
-        wire::ACCOUNT,
-        "--audit-sync",
-        sync,
-    ]);
-    command.args([
-        "--metadata",
-        r#"{"team":"bench"}"#,
-        "--drain",
-        "1s",
-        "--max-concurrency",
-        "1024",
-    ]);
+    command.args(["--run-id", "bench", "--account", wire::ACCOUNT, "--audit-sync", sync]);
+    command.args(["--metadata", r#"{"team":"bench"}"#, "--drain", "1s", "--max-concurrency", "1024"]);
     command.args(["--max-calls", "1000000000", "--max-tokens", "1000000000000000"]);
     for model in wire::MODELS {
         command.args(["--model", model]);
@@ -273,9 +233,7 @@ fn sidecar_flags(
 fn health(socket: &Path) -> Option<()> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    stream
-        .write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .ok()?;
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).ok()?;
     (&answer == b"HTTP/1.1 200").then_some(())

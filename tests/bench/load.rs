@@ -62,16 +62,9 @@ impl Load {
     pub(crate) async fn open(&self) -> Result<Vec<Client>, String> {
         let mut clients = Vec::new();
         for _ in 0..self.connections.count() {
-            let mut client = Client {
-                stream: None,
-                buffer: vec![0; 64 * 1024],
-            };
+            let mut client = Client { stream: None, buffer: vec![0; 64 * 1024] };
             if let Connections::Kept(_) = self.connections {
-                let chat = Self {
-                    request: Ask::Chat.request().into(),
-                    expected: Ask::Chat.expected(),
-                    ..self.clone()
-                };
+                let chat = Self { request: Ask::Chat.request().into(), expected: Ask::Chat.expected(), ..self.clone() };
                 client.call(&chat, &mut Watch::Nothing).await?;
             }
             clients.push(client);
@@ -81,20 +74,9 @@ impl Load {
 
     /// One call outside any round, whose answer must be exactly this.
     pub(crate) async fn once(&self, request: &[u8], answer: &'static [u8]) -> Result<(), String> {
-        let load = Self {
-            request: request.into(),
-            expected: Expected {
-                length: answer.len(),
-                tail: answer,
-            },
-            ..self.clone()
-        };
-        Client {
-            stream: None,
-            buffer: vec![0; 64 * 1024],
-        }
-        .call(&load, &mut Watch::Nothing)
-        .await
+        let load =
+            Self { request: request.into(), expected: Expected { length: answer.len(), tail: answer }, ..self.clone() };
+        Client { stream: None, buffer: vec![0; 64 * 1024] }.call(&load, &mut Watch::Nothing).await
     }
 
     /// `calls` calls, shared among the connections; each takes the next as soon as it is free.
@@ -126,9 +108,7 @@ impl Load {
         while taken.fetch_add(1, Ordering::Relaxed) < calls && seen.faults.len() < TOO_MANY {
             let started = Instant::now();
             match client.call(&self, &mut watch).await {
-                Ok(()) => seen
-                    .calls_ns
-                    .push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+                Ok(()) => seen.calls_ns.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)),
                 Err(fault) => seen.faults.push(fault),
             }
         }
@@ -168,16 +148,10 @@ impl Client {
                 closed.insert(stream.map_err(|error| format!("cannot connect: {error}"))?)
             }
         };
-        stream
-            .write_all(&load.request)
-            .await
-            .map_err(|error| format!("cannot send: {error}"))?;
+        stream.write_all(&load.request).await.map_err(|error| format!("cannot send: {error}"))?;
         let mut response = Response::new();
         loop {
-            let read = stream
-                .read(&mut self.buffer)
-                .await
-                .map_err(|error| format!("cannot read: {error}"))?;
+            let read = stream.read(&mut self.buffer).await.map_err(|error| format!("cannot read: {error}"))?;
             if read == 0 {
                 return Err("closed before the end of the answer".to_owned());
             }

@@ -28,10 +28,7 @@ impl Facts {
     pub(crate) fn gather(options: &Options) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");
-        let kib = field(&meminfo, "MemTotal")
-            .split(' ')
-            .next()
-            .and_then(|kib| kib.parse::<u64>().ok());
+        let kib = field(&meminfo, "MemTotal").split(' ').next().and_then(|kib| kib.parse::<u64>().ok());
         let nginx = Contender::Nginx.binary().unwrap_or_default();
         let haproxy = Contender::Haproxy.binary().unwrap_or_default();
         let mut versions = vec![
@@ -45,10 +42,7 @@ impl Facts {
         versions.retain(|version| !version.is_empty());
         Self {
             cpu: field(&cpuinfo, "model name"),
-            cores: cpuinfo
-                .lines()
-                .filter(|line| line.starts_with("processor"))
-                .count(),
+            cores: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
             memory_gib: kib.unwrap_or(0).div_ceil(1024 * 1024),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             system: read("/etc/os-release")
@@ -58,11 +52,7 @@ impl Facts {
                 .trim_matches('"')
                 .to_owned(),
             versions,
-            load: read("/proc/loadavg")
-                .split(' ')
-                .take(2)
-                .collect::<Vec<_>>()
-                .join(" "),
+            load: read("/proc/loadavg").split(' ').take(2).collect::<Vec<_>>().join(" "),
             pinning: String::new(),
             command: match options.words.as_slice() {
                 [] => "make bench".to_owned(),
@@ -80,8 +70,7 @@ fn read(path: &str) -> String {
 /// The value of `name : value`, once.
 fn field(text: &str, name: &str) -> String {
     let line = text.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.split_once(':'))
-        .map_or_else(String::new, |(_, value)| value.trim().to_owned())
+    line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, value)| value.trim().to_owned())
 }
 
 /// The first line that a program prints, on either stream; empty if it cannot be run.
@@ -89,15 +78,6 @@ fn first_line(command: &mut Command) -> String {
     let Ok(output) = command.output() else {
         return String::new();
     };
-    let text = if output.stdout.is_empty() {
-        output.stderr
-    } else {
-        output.stdout
-    };
-    String::from_utf8_lossy(&text)
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -75,10 +75,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let scratch = process::Scratch::create()?;
     let mut machine = machine::Facts::gather(options);
     let upstream = upstream::Child::start()?;
-    let field = contenders::Field {
-        scratch: scratch.path(),
-        port: upstream.port(),
-    };
+    let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
 
     let mut startups = Vec::new();
     for contender in &contenders {

@@ -31,12 +31,7 @@ pub(crate) fn tree(root: i32) -> Vec<i32> {
 fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything; after it come the state and the parent.
-    stat.rsplit_once(')')?
-        .1
-        .split_ascii_whitespace()
-        .nth(1)?
-        .parse()
-        .ok()
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Nanoseconds on a CPU so far, of all threads. Exact for threads that are asleep.
@@ -125,26 +120,15 @@ impl Cores {
     /// Cores that this process may use. `None`: not wanted, too few, or no `taskset`.
     pub(crate) fn choose(placement: Placement) -> Outcome<Option<Self>> {
         let status = fs::read_to_string("/proc/self/status")?;
-        let list = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         let cores = cores(list.unwrap_or_default().trim());
-        let taskset = Command::new("taskset")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status();
+        let taskset = Command::new("taskset").arg("--version").stdout(Stdio::null()).status();
         if !taskset.is_ok_and(|status| status.success()) {
             return Ok(None);
         }
         Ok(match (placement, cores.as_slice()) {
-            (Placement::Split, [load, contender, ..]) => Some(Self {
-                load: *load,
-                contender: *contender,
-            }),
-            (Placement::One, [.., only]) => Some(Self {
-                load: *only,
-                contender: *only,
-            }),
+            (Placement::Split, [load, contender, ..]) => Some(Self { load: *load, contender: *contender }),
+            (Placement::One, [.., only]) => Some(Self { load: *only, contender: *only }),
             _ => None,
         })
     }
@@ -176,13 +160,9 @@ impl Cores {
 fn pin(pids: &[i32], core: usize) -> Outcome<()> {
     for pid in pids {
         let mut command = Command::new("taskset");
-        command
-            .args(["-a", "-p", "-c", &core.to_string(), &pid.to_string()])
-            .stdout(Stdio::null());
+        command.args(["-a", "-p", "-c", &core.to_string(), &pid.to_string()]).stdout(Stdio::null());
         if !command.status()?.success() {
-            return Err(
-                format!("taskset could not move process {pid} to core {core}; try --placement free").into(),
-            );
+            return Err(format!("taskset could not move process {pid} to core {core}; try --placement free").into());
         }
     }
     Ok(())

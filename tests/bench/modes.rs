@@ -131,12 +131,5 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = Mode> {
     ALL.into_iter()
         .filter(|mode| options.only.is_empty() || options.only.iter().any(|name| name == mode.name))
-        .map(|mode| Mode {
-            calls: if options.quick {
-                mode.quick_calls
-            } else {
-                mode.calls
-            },
-            ..mode
-        })
+        .map(|mode| Mode { calls: if options.quick { mode.quick_calls } else { mode.calls }, ..mode })
 }

@@ -73,19 +73,14 @@ impl Options {
                 _ => return Err(format!("unknown option {word}; see --help").into()),
             }
         }
-        if let Some(unknown) = options
-            .only
-            .iter()
-            .find(|name| !modes::names().any(|known| known == **name))
-        {
+        if let Some(unknown) = options.only.iter().find(|name| !modes::names().any(|known| known == **name)) {
             return Err(format!("unknown mode {unknown}; see --help").into());
         }
         if options.rounds == 0 {
             options.rounds = if options.quick { 3 } else { 7 };
         }
         // A partial run must not overwrite the committed report unasked.
-        let partial =
-            options.quick || !options.only.is_empty() || options.contenders.len() < Contender::ALL.len();
+        let partial = options.quick || !options.only.is_empty() || options.contenders.len() < Contender::ALL.len();
         if options.results.is_none() && !partial {
             options.results = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/bench/RESULTS.md").into());
         }

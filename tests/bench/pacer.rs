@@ -45,17 +45,8 @@ impl Pacer {
     pub(crate) async fn send(&self, stream: TcpStream) -> Result<TcpStream> {
         let (done, sent) = oneshot::channel();
         let stream = stream.into_std()?;
-        self.streams
-            .send(Paced {
-                stream,
-                next: 0,
-                done,
-            })
-            .map_err(|_| Error::other("the pacing thread has ended"))?;
-        TcpStream::from_std(
-            sent.await
-                .map_err(|_| Error::other("the pacing thread has ended"))??,
-        )
+        self.streams.send(Paced { stream, next: 0, done }).map_err(|_| Error::other("the pacing thread has ended"))?;
+        TcpStream::from_std(sent.await.map_err(|_| Error::other("the pacing thread has ended"))??)
     }
 }
 
@@ -64,9 +55,8 @@ fn pace(arrivals: &Receiver<Paced>) {
     if let Err(error) = prctl::set_timerslack(1) {
         eprintln!("upstream: cannot set the timer slack: {error}");
     }
-    let mut chunks: Vec<Vec<u8>> = (0..wire::PACED_CHUNKS)
-        .map(|index| wire::chunk(index, wire::PACED_CHUNKS))
-        .collect();
+    let mut chunks: Vec<Vec<u8>> =
+        (0..wire::PACED_CHUNKS).map(|index| wire::chunk(index, wire::PACED_CHUNKS)).collect();
     let mut live: Vec<Option<Paced>> = Vec::new();
     let mut due: BinaryHeap<Reverse<(Instant, usize)>> = BinaryHeap::new();
     let epoch = Instant::now();
@@ -123,9 +113,7 @@ impl Paced {
         let chunk = &mut chunks[self.next];
         if let Some(at) = find(chunk, wire::STAMP) {
             let at = at + wire::STAMP.len();
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_err(Error::other)?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(Error::other)?;
             let stamp = format!("{:0width$}", now.as_micros(), width = wire::STAMP_DIGITS);
             chunk[at..at + wire::STAMP_DIGITS].copy_from_slice(stamp.as_bytes());
         }

@@ -30,12 +30,9 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
         let program = command.get_program().to_owned();
-        let child = command.spawn().map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("cannot start {}: {error}", program.display()),
-            )
-        })?;
+        let child = command
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {}: {error}", program.display())))?;
         let running = Self { child, ended: false };
         if let Ok(mut live) = LIVE.lock() {
             live.push(running.pid());
@@ -73,6 +70,7 @@ impl Running {
             if !matches!(self.ended(), Ok(None)) {
                 return;
             }
+            #[allow(clippy::disallowed_methods, reason = "in a drop, outside the runtime")]
             std::thread::sleep(Duration::from_millis(1));
         }
         for pid in tree {

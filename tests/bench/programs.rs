@@ -29,7 +29,5 @@ pub(crate) fn installed(name: &str) -> Outcome<PathBuf> {
         .iter()
         .map(|dir| Path::new(dir).join(name))
         .find(|path| path.is_file())
-        .ok_or_else(|| {
-            format!("no {name}: run tests/setup/bench.sh, or leave it out with --contenders").into()
-        })
+        .ok_or_else(|| format!("no {name}: run tests/setup/bench.sh, or leave it out with --contenders").into())
 }

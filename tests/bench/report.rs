@@ -29,17 +29,10 @@ pub(crate) fn publish(
     let text = markdown(machine, startups, modes, options)?;
     println!("{text}");
     if let Some(path) = &options.json {
-        let everything = Everything {
-            machine,
-            startups,
-            modes,
-        };
+        let everything = Everything { machine, startups, modes };
         std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
     }
-    let failed = modes
-        .iter()
-        .flat_map(|mode| &mode.results)
-        .any(|result| result.errors > 0);
+    let failed = modes.iter().flat_map(|mode| &mode.results).any(|result| result.errors > 0);
     match &options.results {
         _ if failed => eprintln!("calls have failed: no report was written"),
         Some(path) => {
@@ -48,37 +41,20 @@ pub(crate) fn publish(
         }
         None => eprintln!("a partial run: RESULTS.md is left as it is (--results FILE writes a report)"),
     }
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn markdown(
-    machine: &Facts,
-    startups: &[Startup],
-    modes: &[ModeResult],
-    options: &Options,
-) -> Outcome<String> {
+fn markdown(machine: &Facts, startups: &[Startup], modes: &[ModeResult], options: &Options) -> Outcome<String> {
     let mut text = String::new();
     let out = &mut text;
-    writeln!(
-        out,
-        "# Side by side\n\nWritten by `{}` on {}.\n",
-        machine.command, machine.date
-    )?;
+    writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
     writeln!(
         out,
         "- {}, {} cores, {} GiB, Linux {}, {}",
         machine.cpu, machine.cores, machine.memory_gib, machine.kernel, machine.system
     )?;
     writeln!(out, "- {}", machine.versions.join("; "))?;
-    writeln!(
-        out,
-        "- {}; load average at the start {}",
-        machine.pinning, machine.load
-    )?;
+    writeln!(out, "- {}; load average at the start {}", machine.pinning, machine.load)?;
     writeln!(
         out,
         "- medians of {} interleaved rounds; × is the median of the ratios of CPU per call within each round; \
@@ -151,36 +127,22 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
         out,
         "| contender | CPU µs/call |{per_chunk} range | × nginx | × relay | {latency} p50, µs | p99, µs | calls/s | peak RSS, MB | PSS, MB |"
     )?;
-    writeln!(
-        out,
-        "|---|---:|{}---:|---:|---:|---:|---:|---:|---:|---:|",
-        if streams { "---:|" } else { "" }
-    )?;
+    writeln!(out, "|---|---:|{}---:|---:|---:|---:|---:|---:|---:|---:|", if streams { "---:|" } else { "" })?;
     for result in &mode.results {
         if let Some(error) = &result.first_error {
             let error = error.replace(['\r', '\n', '|'], " ");
-            writeln!(
-                out,
-                "| {} | **{} errors**, the first: {error} |",
-                result.contender, result.errors
-            )?;
+            writeln!(out, "| {} | **{} errors**, the first: {error} |", result.contender, result.errors)?;
             continue;
         }
         let cpu = |round: &Round| round.cpu_us_per_call;
         write!(out, "| {} | {} |", result.contender, cell(of(result, cpu), 1))?;
         if streams {
-            write!(
-                out,
-                " {} |",
-                cell(of(result, |round| cpu(round) / mode.chunks as f64), 2)
-            )?;
+            write!(out, " {} |", cell(of(result, |round| cpu(round) / mode.chunks as f64), 2))?;
         }
         let (least, most) = result
             .rounds
             .iter()
-            .fold((f64::MAX, 0.0_f64), |(least, most), round| {
-                (least.min(cpu(round)), most.max(cpu(round)))
-            });
+            .fold((f64::MAX, 0.0_f64), |(least, most), round| (least.min(cpu(round)), most.max(cpu(round))));
         writeln!(
             out,
             " {least:.1}–{most:.1} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
@@ -198,10 +160,7 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
 
 /// Only paced streams have stamps.
 fn is_paced(mode: &ModeResult) -> bool {
-    mode.results
-        .iter()
-        .flat_map(|result| &result.rounds)
-        .any(|round| round.chunk_p50_us.is_some())
+    mode.results.iter().flat_map(|result| &result.rounds).any(|round| round.chunk_p50_us.is_some())
 }
 
 /// The median over the rounds.
@@ -213,11 +172,7 @@ fn of(result: &Result, figure: impl Fn(&Round) -> f64) -> Option<f64> {
 fn ratio(mode: &ModeResult, result: &Result, to: Contender) -> Option<f64> {
     let other = mode.results.iter().find(|other| other.contender == to.name())?;
     let pairs = result.rounds.iter().zip(&other.rounds);
-    median(
-        &pairs
-            .map(|(ours, theirs)| ours.cpu_us_per_call / theirs.cpu_us_per_call)
-            .collect::<Vec<_>>(),
-    )
+    median(&pairs.map(|(ours, theirs)| ours.cpu_us_per_call / theirs.cpu_us_per_call).collect::<Vec<_>>())
 }
 
 fn cell(value: Option<f64>, digits: usize) -> String {

@@ -78,12 +78,7 @@ pub(crate) struct Response {
 impl Response {
     /// Nothing has arrived yet.
     pub(crate) fn new() -> Self {
-        Self {
-            state: State::Head(Vec::new()),
-            length: 0,
-            tail: Vec::with_capacity(32),
-            after: After::Keep,
-        }
+        Self { state: State::Head(Vec::new()), length: 0, tail: Vec::with_capacity(32), after: After::Keep }
     }
 
     /// Takes what was read at `now` (microseconds since the epoch). True at the end.
@@ -122,10 +117,7 @@ impl Response {
     /// Judges a whole answer.
     pub(crate) fn finish(&self, expected: Expected) -> Result<After, Fault> {
         if self.length != expected.length {
-            return Err(Fault::Length {
-                got: self.length,
-                expected: expected.length,
-            });
+            return Err(Fault::Length { got: self.length, expected: expected.length });
         }
         if !self.tail.ends_with(expected.tail) {
             return Err(Fault::Tail);
@@ -186,13 +178,10 @@ impl Response {
         const TAIL: usize = 32;
         self.length += data.len();
         let kept = &data[data.len().saturating_sub(TAIL)..];
-        self.tail
-            .drain(..(self.tail.len() + kept.len()).saturating_sub(TAIL));
+        self.tail.drain(..(self.tail.len() + kept.len()).saturating_sub(TAIL));
         self.tail.extend_from_slice(kept);
         if let Watch::Chunks(latencies) = watch {
-            latencies.extend(
-                stamps(data).map(|stamp| u32::try_from(now.saturating_sub(stamp)).unwrap_or(u32::MAX)),
-            );
+            latencies.extend(stamps(data).map(|stamp| u32::try_from(now.saturating_sub(stamp)).unwrap_or(u32::MAX)));
         }
     }
 }

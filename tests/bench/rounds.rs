@@ -78,16 +78,8 @@ pub(crate) async fn measure(
             entrants[(place + round) % count].round().await?;
         }
     }
-    let results = entrants
-        .into_iter()
-        .map(Entrant::finish)
-        .collect::<Outcome<_>>()?;
-    Ok(ModeResult {
-        mode: mode.name,
-        title: mode.title,
-        chunks: mode.chunks(),
-        results,
-    })
+    let results = entrants.into_iter().map(Entrant::finish).collect::<Outcome<_>>()?;
+    Ok(ModeResult { mode: mode.name, title: mode.title, chunks: mode.chunks(), results })
 }
 
 impl Entrant {
@@ -106,21 +98,13 @@ impl Entrant {
             errors: 0,
             first_error: None,
         };
-        Ok(Self {
-            contender,
-            started,
-            load,
-            calls,
-            result,
-        })
+        Ok(Self { contender, started, load, calls, result })
     }
 
     /// Proves that it signs, then lets it run until it is warm.
     async fn warm_up(&mut self, mode: &Mode) -> Outcome<()> {
         if let Err(fault) = self.load.signed(self.contender.signs()).await {
-            self.fault(format!(
-                "the upstream did not see the right key and account: {fault}"
-            ));
+            self.fault(format!("the upstream did not see the right key and account: {fault}"));
         }
         measure::reset_peak(&self.started.pids)?;
         let calls = self.contender.calls(mode.quick_calls, mode);
@@ -183,8 +167,7 @@ impl Entrant {
 impl Load {
     /// Whether the upstream saw our key and account (`signs`), or what the client sent.
     async fn signed(&self, signs: bool) -> std::result::Result<(), String> {
-        self.once(&wire::signed_request(), wire::SIGNED[usize::from(!signs)])
-            .await
+        self.once(&wire::signed_request(), wire::SIGNED[usize::from(!signs)]).await
     }
 }
 

@@ -30,10 +30,7 @@ impl Child {
     /// Returns once it listens.
     pub(crate) fn start() -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .arg("__upstream")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+        command.arg("__upstream").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut running = Running::spawn(&mut command)?;
         let mut line = String::new();
         let stdout = running.stdout().ok_or("the upstream has no stdout")?;
@@ -97,12 +94,7 @@ impl Service {
         for index in 0..wire::BURST_CHUNKS {
             burst.extend(wire::chunk(index, wire::BURST_CHUNKS));
         }
-        Self {
-            chat: wire::chat_response(),
-            burst,
-            pacer: Pacer::start(),
-            drain: RefCell::new(vec![0; 256 * 1024]),
-        }
+        Self { chat: wire::chat_response(), burst, pacer: Pacer::start(), drain: RefCell::new(vec![0; 256 * 1024]) }
     }
 
     async fn connection(&self, mut stream: TcpStream) -> Result<()> {
@@ -116,11 +108,7 @@ impl Service {
                     let body = wire::SIGNED[usize::from(!request.signed)];
                     stream.write_all(&wire::unary(body)).await?;
                 }
-                None => {
-                    stream
-                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-                        .await?
-                }
+                None => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?,
             }
         }
         Ok(())
@@ -131,11 +119,7 @@ impl Service {
         buffer.clear();
         let head = loop {
             if stream.read_buf(buffer).await? == 0 {
-                return if buffer.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(ErrorKind::UnexpectedEof.into())
-                };
+                return if buffer.is_empty() { Ok(None) } else { Err(ErrorKind::UnexpectedEof.into()) };
             }
             if let Some(at) = find(buffer, b"\r\n\r\n") {
                 break at + 4;
@@ -155,9 +139,7 @@ impl Service {
             match stream.try_read(&mut self.drain.borrow_mut()) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => {
-                    left = left
-                        .checked_sub(read)
-                        .ok_or_else(|| Error::other("body longer than its length"))?;
+                    left = left.checked_sub(read).ok_or_else(|| Error::other("body longer than its length"))?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -215,10 +197,6 @@ fn content_length(head: &[u8]) -> Result<usize> {
 fn model(body: &[u8]) -> Option<&[u8]> {
     const MEMBER: &[u8] = b"\"model\"";
     let value = &body[find(body, MEMBER)? + MEMBER.len()..];
-    let value = value
-        .trim_ascii_start()
-        .strip_prefix(b":")?
-        .trim_ascii_start()
-        .strip_prefix(b"\"")?;
+    let value = value.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
     value.split(|byte| *byte == b'"').next()
 }

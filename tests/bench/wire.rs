@@ -90,18 +90,9 @@ impl Ask {
     /// What its answer must be.
     pub(crate) fn expected(self) -> Expected {
         match self {
-            Self::Chat | Self::Body(_) => Expected {
-                length: chat_answer().len(),
-                tail: b"}",
-            },
-            Self::Burst => Expected {
-                length: stream_length(BURST_CHUNKS),
-                tail: DONE,
-            },
-            Self::Paced => Expected {
-                length: stream_length(PACED_CHUNKS),
-                tail: DONE,
-            },
+            Self::Chat | Self::Body(_) => Expected { length: chat_answer().len(), tail: b"}" },
+            Self::Burst => Expected { length: stream_length(BURST_CHUNKS), tail: DONE },
+            Self::Paced => Expected { length: stream_length(PACED_CHUNKS), tail: DONE },
         }
     }
 }
@@ -124,7 +115,8 @@ fn chat(model: &str, content: &str, more: &str) -> String {
 
 /// Chat text with the escapes that real text has.
 fn history(size: usize) -> String {
-    const LINE: &str = r#"fn main() {\n    println!(\"line of a file that the agent has read\");\n}\n// \u00fcber, caf\u00e9\n"#;
+    const LINE: &str =
+        r#"fn main() {\n    println!(\"line of a file that the agent has read\");\n}\n// \u00fcber, caf\u00e9\n"#;
     LINE.repeat(size / LINE.len())
 }
 
@@ -164,11 +156,8 @@ fn chat_answer() -> &'static str {
 
 /// A whole unary answer.
 pub(crate) fn unary(body: &[u8]) -> Vec<u8> {
-    let mut answer = format!(
-        "{ANSWER_HEAD}content-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    )
-    .into_bytes();
+    let mut answer =
+        format!("{ANSWER_HEAD}content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len()).into_bytes();
     answer.extend_from_slice(body);
     answer
 }
@@ -180,10 +169,8 @@ pub(crate) fn chat_response() -> Vec<u8> {
 
 /// The head of a streamed answer.
 pub(crate) fn stream_head() -> Vec<u8> {
-    format!(
-        "{ANSWER_HEAD}content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
-    )
-    .into_bytes()
+    format!("{ANSWER_HEAD}content-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n")
+        .into_bytes()
 }
 
 /// Event `index` of a stream of `total`, unframed; the last but one has the usage.
@@ -201,11 +188,7 @@ pub(crate) fn chunk(index: usize, total: usize) -> Vec<u8> {
     let event = event(index, total);
     let mut chunk = format!("{:x}\r\n", event.len()).into_bytes();
     chunk.extend_from_slice(&event);
-    chunk.extend_from_slice(if index + 1 == total {
-        b"\r\n0\r\n\r\n"
-    } else {
-        b"\r\n"
-    });
+    chunk.extend_from_slice(if index + 1 == total { b"\r\n0\r\n\r\n" } else { b"\r\n" });
     chunk
 }
 

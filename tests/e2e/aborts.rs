@@ -19,36 +19,11 @@ fn stream() -> Value {
 /// How far an answer is when its client leaves: the upstream, what is asked of it, how many reads come before.
 fn moments() -> Vec<(&'static str, sluice_testkit::upstream::Plan, Value, usize)> {
     vec![
-        (
-            "before the head of a stream",
-            Upstream::provider("hi").hold_head(),
-            stream(),
-            0,
-        ),
-        (
-            "before the head of an answer",
-            Upstream::provider("hi").hold_head(),
-            unary(),
-            0,
-        ),
-        (
-            "in the middle of a stream",
-            Upstream::chat_stream(["a", "b"]).hold_after(1),
-            stream(),
-            1,
-        ),
-        (
-            "in the middle of an answer",
-            Upstream::answering(Script::chat("hi").in_pieces(40)).hold_after(1),
-            unary(),
-            1,
-        ),
-        (
-            "at the end of a stream",
-            Upstream::chat_stream(["a"]).hold_after(3),
-            stream(),
-            2,
-        ),
+        ("before the head of a stream", Upstream::provider("hi").hold_head(), stream(), 0),
+        ("before the head of an answer", Upstream::provider("hi").hold_head(), unary(), 0),
+        ("in the middle of a stream", Upstream::chat_stream(["a", "b"]).hold_after(1), stream(), 1),
+        ("in the middle of an answer", Upstream::answering(Script::chat("hi").in_pieces(40)).hold_after(1), unary(), 1),
+        ("at the end of a stream", Upstream::chat_stream(["a"]).hold_after(3), stream(), 2),
     ]
 }
 
@@ -79,11 +54,7 @@ async fn an_answer_whose_client_has_left_is_read_to_its_end() {
         let sidecar = Sidecar::to(&upstream).start().await;
 
         leave(&sidecar, &upstream, &body, reads).await;
-        assert_eq!(
-            sidecar.audit().kinds(),
-            ["open", "intent"],
-            "{moment}: the upstream is not yet done"
-        );
+        assert_eq!(sidecar.audit().kinds(), ["open", "intent"], "{moment}: the upstream is not yet done");
         upstream.release();
 
         let call = sidecar.audit_with("outcome", 1).await.only_call();
@@ -92,18 +63,10 @@ async fn an_answer_whose_client_has_left_is_read_to_its_end() {
             ("client_abort", "cut_by_client", Some(true)),
             "{moment}"
         );
-        assert_eq!(
-            (call.tokens(), call.cost()),
-            (Some((Some(10), Some(5), Some(15))), Some("0.0000054")),
-            "{moment}"
-        );
+        assert_eq!((call.tokens(), call.cost()), (Some((Some(10), Some(5), Some(15))), Some("0.0000054")), "{moment}");
         assert_eq!(call.status(), Some(200), "{moment}");
         assert_eq!(sidecar.stop().await, 0);
-        assert_eq!(
-            sidecar.audit().kinds(),
-            ["open", "intent", "outcome", "close"],
-            "{moment}"
-        );
+        assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"], "{moment}");
     }
 }
 
@@ -124,35 +87,18 @@ async fn with_cancel_the_upstream_is_closed_at_once() {
             "{moment}"
         );
         // Only at the end of a stream has its usage been seen.
-        assert_eq!(
-            call.tokens().is_some(),
-            moment == "at the end of a stream",
-            "{moment}"
-        );
+        assert_eq!(call.tokens().is_some(), moment == "at the end of a stream", "{moment}");
         assert_eq!(sidecar.stop().await, 0);
-        assert_eq!(
-            sidecar.audit().kinds(),
-            ["open", "intent", "outcome", "close"],
-            "{moment}"
-        );
+        assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"], "{moment}");
     }
 }
 
 #[tokio::test]
 async fn every_wire_format_is_read_to_its_usage() {
     for (path, body) in [
-        (
-            "/v1/completions",
-            json!({"model": "m", "prompt": "a", "stream": true}),
-        ),
-        (
-            "/v1/responses",
-            json!({"model": "m", "input": "a", "stream": true}),
-        ),
-        (
-            "/v1/messages",
-            json!({"model": "m", "messages": [], "max_tokens": 9, "stream": true}),
-        ),
+        ("/v1/completions", json!({"model": "m", "prompt": "a", "stream": true})),
+        ("/v1/responses", json!({"model": "m", "input": "a", "stream": true})),
+        ("/v1/messages", json!({"model": "m", "messages": [], "max_tokens": 9, "stream": true})),
     ] {
         let upstream = Upstream::provider("hi").hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -165,16 +111,8 @@ async fn every_wire_format_is_read_to_its_usage() {
 
         let call = sidecar.audit_with("outcome", 1).await.only_call();
         let usage = &call.outcome["usage"];
-        assert_eq!(
-            (call.result(), drained(&call)),
-            ("client_abort", Some(true)),
-            "{path}"
-        );
-        assert_eq!(
-            (&usage["input"], &usage["output"]),
-            (&json!(10), &json!(5)),
-            "{path}"
-        );
+        assert_eq!((call.result(), drained(&call)), ("client_abort", Some(true)), "{path}");
+        assert_eq!((&usage["input"], &usage["output"]), (&json!(10), &json!(5)), "{path}");
     }
 }
 
@@ -203,10 +141,7 @@ async fn a_client_that_stops_sending_and_then_leaves_has_left() {
 
     drop(client);
     upstream.closed(0).await;
-    assert_eq!(
-        sidecar.audit_with("outcome", 1).await.only_call().result(),
-        "client_abort"
-    );
+    assert_eq!(sidecar.audit_with("outcome", 1).await.only_call().result(), "client_abort");
 }
 
 #[tokio::test]
@@ -215,18 +150,10 @@ async fn a_client_that_leaves_behind_socat_has_left() {
         let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--abort", flag]).start().await;
         let socat = Socat::to(sidecar.socket()).await;
-        let mut client = TcpStream::connect(("127.0.0.1", socat.port()))
-            .await
-            .expect("socat listens");
+        let mut client = TcpStream::connect(("127.0.0.1", socat.port())).await.expect("socat listens");
         let body = stream().to_string();
-        let head = format!(
-            "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        client
-            .write_all((head + &body).as_bytes())
-            .await
-            .expect("socat reads");
+        let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        client.write_all((head + &body).as_bytes()).await.expect("socat reads");
         upstream.held(1).await;
 
         let before = sidecar.fds();
@@ -235,11 +162,7 @@ async fn a_client_that_leaves_behind_socat_has_left() {
         upstream.release();
 
         let call = sidecar.audit_with("outcome", 1).await.only_call();
-        assert_eq!(
-            (call.result(), drained(&call)),
-            ("client_abort", Some(is_drained)),
-            "{flag}"
-        );
+        assert_eq!((call.result(), drained(&call)), ("client_abort", Some(is_drained)), "{flag}");
     }
 }
 
@@ -256,10 +179,7 @@ async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
     upstream.closed(0).await;
 
     let call = sidecar.audit_with("outcome", 1).await.only_call();
-    assert_eq!(
-        (call.result(), call.end(), drained(&call)),
-        ("client_abort", "cut_by_client", Some(false))
-    );
+    assert_eq!((call.result(), call.end(), drained(&call)), ("client_abort", "cut_by_client", Some(false)));
     let read = call.outcome["resp_bytes"].as_u64().expect("a number");
     // What the client's own buffers took, and the bound.
     assert!((4 << 20..6 << 20).contains(&read), "{read} bytes");
@@ -269,20 +189,14 @@ async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
 
 #[tokio::test]
 async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() {
-    for script in [
-        Script::chat_stream(["a", "b"]).cut_after(2),
-        Script::chat_stream(["a", "b"]).reset_after(2),
-    ] {
+    for script in [Script::chat_stream(["a", "b"]).cut_after(2), Script::chat_stream(["a", "b"]).reset_after(2)] {
         let upstream = Upstream::answering(script).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         leave(&sidecar, &upstream, &stream(), 1).await;
         upstream.release();
 
         let call = sidecar.audit_with("outcome", 1).await.only_call();
-        assert_eq!(
-            (call.result(), drained(&call), call.tokens()),
-            ("client_abort", Some(false), None)
-        );
+        assert_eq!((call.result(), drained(&call), call.tokens()), ("client_abort", Some(false), None));
     }
 }
 
@@ -290,22 +204,15 @@ async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() 
 async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1"]).start().await;
-    for (at, bytes) in [
-        "content-length: 100\r\n\r\n{\"model\":",
-        "transfer-encoding: chunked\r\n\r\n9\r\n{\"model\":\r\n",
-    ]
-    .iter()
-    .enumerate()
+    for (at, bytes) in
+        ["content-length: 100\r\n\r\n{\"model\":", "transfer-encoding: chunked\r\n\r\n9\r\n{\"model\":\r\n"]
+            .iter()
+            .enumerate()
     {
         let mut client = sidecar.connect().await;
-        client
-            .send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\n{bytes}"))
-            .await;
+        client.send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\n{bytes}")).await;
         drop(client);
-        assert_eq!(
-            sidecar.audit_with("refused", at + 1).await.refused_reasons()[at],
-            "bad_request"
-        );
+        assert_eq!(sidecar.audit_with("refused", at + 1).await.refused_reasons()[at], "bad_request");
     }
     // None of them took from the cap.
     sidecar.post(CHAT, unary()).await.expect(200);
@@ -315,10 +222,7 @@ async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
 #[tokio::test]
 async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothing() {
     let upstream = Deaf::new().await;
-    let sidecar = Sidecar::to_url(&upstream.url())
-        .args(["--max-calls", "1", "--connect-timeout", "60s"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to_url(&upstream.url()).args(["--max-calls", "1", "--connect-timeout", "60s"]).start().await;
     // Some leave while the intent is being synced, some while the upstream is connected to.
     for number in 1..=20 {
         let mut client = sidecar.stream(CHAT, unary()).await;
@@ -328,16 +232,8 @@ async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothi
             _ = sidecar.audit_with("intent", number) => {}
         }
         drop(client);
-        let call = sidecar
-            .audit_with("outcome", number)
-            .await
-            .calls()
-            .pop()
-            .expect("a call");
-        assert_eq!(
-            (call.result(), &call.outcome["null_reason"]),
-            ("client_abort", &json!("not_sent"))
-        );
+        let call = sidecar.audit_with("outcome", number).await.calls().pop().expect("a call");
+        assert_eq!((call.result(), &call.outcome["null_reason"]), ("client_abort", &json!("not_sent")));
         assert_eq!((call.status(), call.tokens(), call.cost()), (None, None, None));
     }
 }
@@ -346,20 +242,14 @@ async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothi
 async fn a_drained_call_is_charged_what_it_used_and_a_cancelled_one_its_reservation() {
     for (flag, next) in [("drain", 200), ("cancel", 402)] {
         let upstream = Upstream::provider("hi").hold_head().start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--max-tokens", "20", "--abort", flag])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "20", "--abort", flag]).start().await;
         leave(&sidecar, &upstream, &stream(), 0).await;
         upstream.release();
         sidecar.audit_with("outcome", 1).await;
 
         // 15 of 20 are used, or all are reserved for good.
         assert_eq!(sidecar.post(CHAT, stream()).await.status, next, "{flag}");
-        sidecar
-            .post(CHAT, stream())
-            .await
-            .expect_refusal(402, "budget_exceeded");
+        sidecar.post(CHAT, stream()).await.expect_refusal(402, "budget_exceeded");
     }
 }
 
@@ -375,17 +265,9 @@ async fn many_clients_that_leave_at_random_leave_one_outcome_each() {
     }
     assert_eq!(sidecar.stop().await, 0);
     let audit = AuditFile::read(sidecar.audit_path());
-    assert_eq!(
-        (audit.open_calls().len(), audit.intents().len()),
-        (0, audit.outcomes().len())
-    );
+    assert_eq!((audit.open_calls().len(), audit.intents().len()), (0, audit.outcomes().len()));
     assert_eq!(
         audit.intents().len(),
-        upstream.requests().len()
-            + audit
-                .outcomes()
-                .iter()
-                .filter(|o| o["null_reason"] == "not_sent")
-                .count()
+        upstream.requests().len() + audit.outcomes().iter().filter(|o| o["null_reason"] == "not_sent").count()
     );
 }

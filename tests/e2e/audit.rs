@@ -24,12 +24,7 @@ fn stream() -> Value {
 }
 
 fn keys(value: &Value) -> Vec<&str> {
-    value
-        .as_object()
-        .expect("an object")
-        .keys()
-        .map(String::as_str)
-        .collect()
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 #[tokio::test]
@@ -39,57 +34,23 @@ async fn every_kind_of_record_has_exactly_its_members() {
         (
             "open",
             &[
-                "billing_account_id",
-                "boot_id",
-                "build",
-                "graph_id",
-                "limits",
-                "pid",
-                "policy",
-                "proxy_version",
-                "sync",
-                "upstream",
+                "billing_account_id", "boot_id", "build", "graph_id", "limits", "pid", "policy", "proxy_version",
+                "sync", "upstream",
             ],
         ),
         (
             "intent",
-            &[
-                "call",
-                "call_id",
-                "method",
-                "model",
-                "path",
-                "peer",
-                "req_bytes",
-                "reserved_usd",
-                "stream",
-                "stripped",
-            ],
+            &["call", "call_id", "method", "model", "path", "peer", "req_bytes", "reserved_usd", "stream", "stripped"],
         ),
         (
             "outcome",
             &[
-                "call",
-                "call_id",
-                "cost_source",
-                "cost_usd",
-                "end",
-                "litellm_call_id",
-                "model_served",
-                "null_reason",
-                "resp_bytes",
-                "response_id",
-                "result",
-                "status",
-                "timing_us",
-                "usage",
+                "call", "call_id", "cost_source", "cost_usd", "end", "litellm_call_id", "model_served", "null_reason",
+                "resp_bytes", "response_id", "result", "status", "timing_us", "usage",
             ],
         ),
         ("refused", &["method", "path", "reason", "status"]),
-        (
-            "close",
-            &["calls", "cost_usd", "reason", "refused", "unknown", "usage"],
-        ),
+        ("close", &["calls", "cost_usd", "reason", "refused", "unknown", "usage"]),
     ];
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
@@ -106,26 +67,8 @@ async fn every_kind_of_record_has_exactly_its_members() {
     }
     let call = audit.only_call();
     assert_eq!(keys(&call.intent["peer"]), ["pid", "uid"]);
-    assert_eq!(
-        keys(&call.outcome["usage"]),
-        [
-            "cache_write",
-            "cached_input",
-            "input",
-            "output",
-            "reasoning",
-            "total"
-        ]
-    );
-    let times = [
-        "connect",
-        "first_token",
-        "longest_gap",
-        "own",
-        "queue",
-        "total",
-        "ttfb",
-    ];
+    assert_eq!(keys(&call.outcome["usage"]), ["cache_write", "cached_input", "input", "output", "reasoning", "total"]);
+    let times = ["connect", "first_token", "longest_gap", "own", "queue", "total", "ttfb"];
     assert_eq!(keys(&call.outcome["timing_us"]), times);
 }
 
@@ -134,28 +77,10 @@ async fn open_says_what_runs_under_which_rules() {
     let upstream = Upstream::chat("hello").start().await;
     let with_path = format!("{}/secret/prefix", upstream.url());
     let launch = Sidecar::to_url(&with_path).run_id("run-9").account("acct-9");
-    let launch = launch.args([
-        "--attempt",
-        "3",
-        "--graph-id",
-        "g",
-        "--max-calls",
-        "4",
-        "--max-tokens",
-        "5",
-        "--rate",
-        "6/s",
-    ]);
-    let launch = launch.args([
-        "--max-cost-usd",
-        "0.70",
-        "--deadline",
-        "2m",
-        "--max-concurrency",
-        "8",
-        "--max-body",
-        "9KiB",
-    ]);
+    let launch =
+        launch.args(["--attempt", "3", "--graph-id", "g", "--max-calls", "4", "--max-tokens", "5", "--rate", "6/s"]);
+    let launch =
+        launch.args(["--max-cost-usd", "0.70", "--deadline", "2m", "--max-concurrency", "8", "--max-body", "9KiB"]);
     let sidecar = launch.start().await;
     sidecar.stop().await;
 
@@ -181,28 +106,17 @@ async fn open_says_what_runs_under_which_rules() {
     ] {
         assert_eq!(open[member], value, "{member}");
     }
-    assert!(
-        open["build"].as_str().is_some_and(|build| build.len() >= 7),
-        "{}",
-        open["build"]
-    );
+    assert!(open["build"].as_str().is_some_and(|build| build.len() >= 7), "{}", open["build"]);
 }
 
 #[tokio::test]
 async fn intent_and_outcome_tell_one_call() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let headers = [
-        ("content-type", "application/json"),
-        ("x-mine", "1"),
-        ("authorization", "Bearer mine"),
-    ];
+    let headers = [("content-type", "application/json"), ("x-mine", "1"), ("authorization", "Bearer mine")];
     let body = json!({"model": "m", "messages": [], "user": "me", "harmless": 1}).to_string();
 
-    let answer = sidecar
-        .request("POST", "/chat/completions?api_base=x", &headers, &body)
-        .await
-        .expect(200);
+    let answer = sidecar.request("POST", "/chat/completions?api_base=x", &headers, &body).await.expect(200);
     sidecar.stop().await;
 
     let call = sidecar.audit().only_call();
@@ -251,10 +165,7 @@ async fn an_intent_stands_before_the_upstream_is_even_connected_to() {
         })
         .start()
         .await;
-    let sidecar = Sidecar::to(&upstream)
-        .audit_path(dir.join("a.jsonl"))
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).audit_path(dir.join("a.jsonl")).start().await;
 
     for body in [call(), stream(), call()] {
         sidecar.post(CHAT, body).await.expect(200);
@@ -273,11 +184,7 @@ async fn a_kill_at_the_upstreams_first_byte_loses_no_intent() {
         };
         // Half of the rounds at the accept, before any byte.
         let plan = Upstream::never();
-        let upstream = if round % 2 == 0 {
-            plan.on_accept(kill)
-        } else {
-            plan.on_request(kill)
-        };
+        let upstream = if round % 2 == 0 { plan.on_accept(kill) } else { plan.on_request(kill) };
         let upstream = upstream.start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         pid.store(sidecar.pid(), Ordering::SeqCst);

@@ -28,12 +28,7 @@ pub(crate) fn body(rest: &str, more: &str) -> String {
 async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason: &str, param: Option<&str>) {
     let answer = sidecar.post(path, sent).await;
     let shown: String = sent.chars().take(200).collect();
-    assert_eq!(
-        (answer.status, answer.reason()),
-        (status, reason),
-        "{path} {shown}: {}",
-        answer.text()
-    );
+    assert_eq!((answer.status, answer.reason()), (status, reason), "{path} {shown}: {}", answer.text());
     let error = answer.error();
     if let Some(param) = param {
         assert_eq!(error["param"], param, "{path} {shown}: {error}");
@@ -48,13 +43,7 @@ async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason:
 /// What arrives upstream of a body that passes.
 async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> Received {
     let answer = sidecar.post(path, sent).await;
-    assert_eq!(
-        answer.status,
-        200,
-        "{path} {}: {}",
-        &sent[..sent.len().min(200)],
-        answer.text()
-    );
+    assert_eq!(answer.status, 200, "{path} {}: {}", &sent[..sent.len().min(200)], answer.text());
     upstream.received().await
 }
 
@@ -64,9 +53,7 @@ fn stripped(sidecar: &Sidecar) -> Vec<String> {
     let intents = audit.intents();
     let intent = intents.last().expect("an intent");
     let names = intent["stripped"].as_array().expect("a list").iter();
-    names
-        .filter_map(|name| name.as_str().map(str::to_owned))
-        .collect()
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 #[tokio::test]
@@ -80,15 +67,8 @@ async fn a_plain_body_goes_on_byte_for_byte_behind_our_account() {
             "/v1/embeddings" | "/v1/messages/count_tokens" => format!("\"model\" : \"m\",\n\t{rest}"),
             _ => format!("\"model\" : \"m\",\n\t{rest} , \"temperature\":0.10e-1"),
         };
-        assert_eq!(
-            received.text(),
-            format!(r#"{{"user":"acct-\"7\"",{kept}}}"#),
-            "{path}"
-        );
-        assert_eq!(
-            received.header("content-length"),
-            Some(received.body.len().to_string().as_str())
-        );
+        assert_eq!(received.text(), format!(r#"{{"user":"acct-\"7\"",{kept}}}"#), "{path}");
+        assert_eq!(received.header("content-length"), Some(received.body.len().to_string().as_str()));
     }
 }
 
@@ -101,16 +81,8 @@ async fn identity_members_are_ours_on_every_route() {
     for (path, rest) in WIRES {
         let sent = body(rest, victim).replace(r#""litellm_metadata":null,"#, "");
         let received = passed(&upstream, &sidecar, path, &sent).await;
-        assert_eq!(
-            received.text(),
-            format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]),
-            "{path}"
-        );
-        assert_eq!(
-            stripped(&sidecar),
-            ["user", "metadata", "safety_identifier", "tags"],
-            "{path}"
-        );
+        assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]), "{path}");
+        assert_eq!(stripped(&sidecar), ["user", "metadata", "safety_identifier", "tags"], "{path}");
 
         // As does each of them alone, whatever it holds and however its name is written.
         for alone in [
@@ -125,11 +97,7 @@ async fn identity_members_are_ours_on_every_route() {
         ] {
             let sent = format!(r#"{{{alone},"model":"m",{rest}}}"#);
             let received = passed(&upstream, &sidecar, path, &sent).await;
-            assert_eq!(
-                received.text(),
-                format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]),
-                "{path} {alone}"
-            );
+            assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]), "{path} {alone}");
         }
     }
 }
@@ -141,10 +109,7 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
     let long = format!(r#","{}":1"#, "z".repeat(5000));
     for (path, rest) in WIRES {
         for (unknown, names) in [
-            (
-                r#","totally_unknown":1,"vendor":{"api_base":"x","a":[{}]}"#,
-                vec!["totally_unknown", "vendor"],
-            ),
+            (r#","totally_unknown":1,"vendor":{"api_base":"x","a":[{}]}"#, vec!["totally_unknown", "vendor"]),
             (
                 r#","":1,"model ":"other","\u0000":2,"MODEL":"other","Messages":[]"#,
                 vec!["", "model ", "\0", "MODEL", "Messages"],
@@ -157,18 +122,10 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
             (&long, vec![&*"z".repeat(64)]),
         ] {
             let received = passed(&upstream, &sidecar, path, &body(rest, unknown)).await;
-            assert_eq!(
-                received.text(),
-                format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]),
-                "{path} {unknown}"
-            );
+            assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]), "{path} {unknown}");
             let clean = |name: &str| name.replace('\0', "");
             let named: Vec<_> = stripped(&sidecar).iter().map(|name| clean(name)).collect();
-            assert_eq!(
-                named,
-                names.iter().map(|name| clean(name)).collect::<Vec<_>>(),
-                "{path}"
-            );
+            assert_eq!(named, names.iter().map(|name| clean(name)).collect::<Vec<_>>(), "{path}");
         }
     }
 }
@@ -192,48 +149,23 @@ async fn usage_is_asked_for_on_streams_that_would_not_say_it() {
             if !forced && !more.is_empty() {
                 continue;
             }
-            let answer = sidecar
-                .post(path, body(rest, &format!(r#","stream":true{more}"#)))
-                .await
-                .expect(200);
+            let answer = sidecar.post(path, body(rest, &format!(r#","stream":true{more}"#))).await.expect(200);
             let sent = upstream.received().await.json();
-            assert_eq!(
-                sent.get("stream_options"),
-                forced.then_some(&ours),
-                "{path} {more}"
-            );
+            assert_eq!(sent.get("stream_options"), forced.then_some(&ours), "{path} {more}");
             if forced {
                 let shown = answer.data().iter().any(|data| data.contains("usage"));
                 assert_eq!(shown, client_asked, "{path} {more}: {}", answer.text());
                 assert!(answer.text().contains("hi") && answer.text().ends_with("data: [DONE]\n\n"));
             }
-            let unary = sidecar
-                .post(path, body(rest, &format!(r#","stream":false{more}"#)))
-                .await
-                .expect(200);
+            let unary = sidecar.post(path, body(rest, &format!(r#","stream":false{more}"#))).await.expect(200);
             let sent = upstream.received().await.json();
-            assert_ne!(
-                sent.get("stream_options"),
-                more.is_empty().then_some(&ours),
-                "{path} {more}"
-            );
-            assert_eq!(
-                unary.json().get("usage").is_some(),
-                !path.ends_with("count_tokens"),
-                "{path}"
-            );
+            assert_ne!(sent.get("stream_options"), more.is_empty().then_some(&ours), "{path} {more}");
+            assert_eq!(unary.json().get("usage").is_some(), !path.ends_with("count_tokens"), "{path}");
         }
     }
     let unknown = |line: &Value| line["usage"].is_null();
-    let billed = sidecar
-        .audit()
-        .calls()
-        .into_iter()
-        .filter(|call| call.intent["path"] != "/v1/messages/count_tokens");
-    assert!(
-        billed.into_iter().all(|call| !unknown(&call.outcome)),
-        "a stream without a usage"
-    );
+    let billed = sidecar.audit().calls().into_iter().filter(|call| call.intent["path"] != "/v1/messages/count_tokens");
+    assert!(billed.into_iter().all(|call| !unknown(&call.outcome)), "a stream without a usage");
 }
 
 /// Parsers disagree on which of the two counts; either way the provider is asked, or the call is not made.
@@ -251,11 +183,7 @@ async fn a_usage_request_that_says_both_hides_nothing() {
                 continue;
             }
             let arrived = upstream.received().await.json();
-            assert_eq!(
-                arrived["stream_options"],
-                json!({"include_usage": true}),
-                "{path} {options}"
-            );
+            assert_eq!(arrived["stream_options"], json!({"include_usage": true}), "{path} {options}");
         }
     }
     let calls = sidecar.audit().calls();

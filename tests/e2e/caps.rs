@@ -48,33 +48,19 @@ async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
 }
 
 async fn next(calls: &mut JoinSet<Answer>) -> Answer {
-    calls
-        .join_next()
-        .await
-        .expect("a call is left")
-        .expect("no call panics")
+    calls.join_next().await.expect("a call is left").expect("no call panics")
 }
 
 #[tokio::test]
 async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
     type Case = (&'static str, u16, &'static str, u64, fn(Launch) -> Launch);
     let cases: [Case; 5] = [
-        ("calls", 402, "budget_exceeded", 1, |l| {
-            l.args(["--max-calls", "5"])
-        }),
+        ("calls", 402, "budget_exceeded", 1, |l| l.args(["--max-calls", "5"])),
         // 1,000 each and a little for the request: five fit, six do not.
-        ("tokens", 402, "budget_exceeded", 1000, |l| {
-            l.args(["--max-tokens", "5900"])
-        }),
-        ("dollars", 402, "budget_exceeded", 1000, |l| {
-            priced(l, "0.001").args(["--max-cost-usd", "5.9"])
-        }),
-        ("exact dollars", 402, "budget_exceeded", 1000, |l| {
-            priced(l, "1e-3").args(["--max-cost-usd", "5"])
-        }),
-        ("concurrency", 429, "too_many_calls", 1, |l| {
-            l.args(["--max-concurrency", "5"])
-        }),
+        ("tokens", 402, "budget_exceeded", 1000, |l| l.args(["--max-tokens", "5900"])),
+        ("dollars", 402, "budget_exceeded", 1000, |l| priced(l, "0.001").args(["--max-cost-usd", "5.9"])),
+        ("exact dollars", 402, "budget_exceeded", 1000, |l| priced(l, "1e-3").args(["--max-cost-usd", "5"])),
+        ("concurrency", 429, "too_many_calls", 1, |l| l.args(["--max-concurrency", "5"])),
     ];
     for (name, status, reason, max_tokens, flags) in cases {
         let upstream = Upstream::chat("hello").hold_head().start().await;
@@ -85,14 +71,8 @@ async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
         upstream.held(N).await;
         for _ in 0..9 * N {
             let refused = next(&mut calls).await.expect_refusal(status, reason);
-            let retry_after = refused
-                .header("retry-after")
-                .map(|text| text.parse::<u64>().is_ok());
-            assert_eq!(
-                retry_after,
-                (status == 429).then_some(true),
-                "{name}: when to come back"
-            );
+            let retry_after = refused.header("retry-after").map(|text| text.parse::<u64>().is_ok());
+            assert_eq!(retry_after, (status == 429).then_some(true), "{name}: when to come back");
         }
         upstream.release();
         for _ in 0..N {
@@ -101,11 +81,7 @@ async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
         assert_eq!(sidecar.stop().await, 0);
         assert_eq!(upstream.requests().len(), N, "{name}");
         let audit = sidecar.audit();
-        assert_eq!(
-            (audit.calls().len(), audit.refused_reasons()),
-            (N, vec![reason.to_owned(); 9 * N]),
-            "{name}"
-        );
+        assert_eq!((audit.calls().len(), audit.refused_reasons()), (N, vec![reason.to_owned(); 9 * N]), "{name}");
     }
 }
 
@@ -130,10 +106,7 @@ async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
     // The bucket refills with time, and on a slow machine a burst takes some.
     let refilled = (began.elapsed().as_secs_f64() * 5.0).floor();
     let refilled = (1..=45).rev().find(|n| f64::from(*n) <= refilled).unwrap_or(0);
-    assert!(
-        (N..=N + refilled as usize).contains(&admitted),
-        "{admitted} with {refilled} refilled"
-    );
+    assert!((N..=N + refilled as usize).contains(&admitted), "{admitted} with {refilled} refilled");
     assert_eq!(upstream.requests().len(), admitted);
 }
 
@@ -142,20 +115,14 @@ async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards(
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
-    let sidecar = launch
-        .args(["--max-cost-usd", "1.5", "--max-tokens", "1600"])
-        .start()
-        .await;
+    let sidecar = launch.args(["--max-cost-usd", "1.5", "--max-tokens", "1600"]).start().await;
 
     for streaming in [false, true, false, true, true] {
         let mut body = declared(1000);
         body["stream"] = json!(streaming);
         sidecar.post(CHAT, body).await.expect(200);
     }
-    sidecar
-        .post(CHAT, declared(1501))
-        .await
-        .expect_refusal(402, "budget_exceeded");
+    sidecar.post(CHAT, declared(1501)).await.expect_refusal(402, "budget_exceeded");
 
     assert_eq!(sidecar.stop().await, 0);
     let audit = sidecar.audit();
@@ -183,35 +150,17 @@ async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
 
 #[tokio::test]
 async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
-    let routes = [
-        (CHAT, "messages"),
-        ("/v1/completions", "prompt"),
-        ("/v1/responses", "input"),
-        ("/v1/messages", "messages"),
-    ];
-    for ((path, input), streaming) in routes
-        .into_iter()
-        .flat_map(|route| [(route, false), (route, true)])
-    {
+    let routes =
+        [(CHAT, "messages"), ("/v1/completions", "prompt"), ("/v1/responses", "input"), ("/v1/messages", "messages")];
+    for ((path, input), streaming) in routes.into_iter().flat_map(|route| [(route, false), (route, true)]) {
         let upstream = Upstream::provider("hello").start().await;
         let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "31"]).start().await;
-        let input = (
-            input.to_owned(),
-            if input == "messages" {
-                json!([])
-            } else {
-                json!("x")
-            },
-        );
+        let input = (input.to_owned(), if input == "messages" { json!([]) } else { json!("x") });
         let mut body = json!({"model": "m", "stream": streaming});
         body.as_object_mut().expect("an object").extend([input]);
 
         // 15 tokens each: none, 15 and 30 are below the cap, 45 are not.
-        assert_eq!(
-            until_refused(&sidecar, path, &body).await,
-            3,
-            "{path} {streaming}"
-        );
+        assert_eq!(until_refused(&sidecar, path, &body).await, 3, "{path} {streaming}");
     }
 }
 
@@ -219,27 +168,14 @@ async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
 async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it() {
     for streaming in [false, true] {
         let upstream = Upstream::provider("hello").start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--max-cost-usd", "0.00001"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--max-cost-usd", "0.00001"]).start().await;
         let mut body = undeclared();
         body["stream"] = json!(streaming);
 
         // 0.0000054 each: after one there is room, after two there is none.
-        assert_eq!(
-            until_refused(&sidecar, CHAT, &body).await,
-            2,
-            "streaming {streaming}"
-        );
+        assert_eq!(until_refused(&sidecar, CHAT, &body).await, 2, "streaming {streaming}");
         assert_eq!(sidecar.stop().await, 0);
-        assert!(
-            sidecar
-                .audit()
-                .intents()
-                .iter()
-                .all(|intent| intent["reserved_usd"].is_null())
-        );
+        assert!(sidecar.audit().intents().iter().all(|intent| intent["reserved_usd"].is_null()));
     }
 }
 
@@ -253,12 +189,7 @@ async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
     // Half a cent each, reserved and used: the third would be at a cent and a half.
     assert_eq!(until_refused(&sidecar, CHAT, &declared(5)).await, 2);
     assert_eq!(sidecar.stop().await, 0);
-    let costs: Vec<_> = sidecar
-        .audit()
-        .calls()
-        .iter()
-        .map(|call| call.cost().map(str::to_owned))
-        .collect();
+    let costs: Vec<_> = sidecar.audit().calls().iter().map(|call| call.cost().map(str::to_owned)).collect();
     assert_eq!(costs, [None, None], "our own price is no cost of the provider's");
 }
 
@@ -266,16 +197,11 @@ async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
 async fn a_call_without_usage_is_charged_its_reservation() {
     let silent = json!({"id": "x", "model": "m", "choices": []});
     let cut = Script::chat_stream(["a", "b"]).cut_after(1);
-    for (name, script, streaming) in [
-        ("no usage", Script::json(200, silent), false),
-        ("cut", cut, true),
-        ("closed", Script::close(), false),
-    ] {
+    for (name, script, streaming) in
+        [("no usage", Script::json(200, silent), false), ("cut", cut, true), ("closed", Script::close(), false)]
+    {
         let upstream = Upstream::answering(script).start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--max-tokens", "2500"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "2500"]).start().await;
         let mut body = declared(1000);
         body["stream"] = json!(streaming);
 
@@ -287,10 +213,7 @@ async fn a_call_without_usage_is_charged_its_reservation() {
 async fn a_call_that_the_provider_refused_costs_nothing() {
     let upstream = Upstream::answering(Script::error(500, "no")).start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
-    let sidecar = launch
-        .args(["--max-tokens", "1500", "--max-cost-usd", "1.5"])
-        .start()
-        .await;
+    let sidecar = launch.args(["--max-tokens", "1500", "--max-cost-usd", "1.5"]).start().await;
 
     for _ in 0..4 {
         sidecar.post(CHAT, declared(1000)).await.expect(500);
@@ -303,69 +226,39 @@ async fn a_call_that_the_provider_refused_costs_nothing() {
 async fn a_call_that_reached_nobody_is_given_back() {
     let nowhere = Nowhere::new();
     let launch = priced(Sidecar::to_url(&nowhere.url()), "0.001");
-    let launch = launch.args([
-        "--max-calls",
-        "1",
-        "--max-tokens",
-        "1500",
-        "--max-cost-usd",
-        "1.5",
-    ]);
+    let launch = launch.args(["--max-calls", "1", "--max-tokens", "1500", "--max-cost-usd", "1.5"]);
     let sidecar = launch.args(["--max-concurrency", "1"]).start().await;
     for _ in 0..3 {
-        sidecar
-            .post(CHAT, declared(1000))
-            .await
-            .expect_refusal(502, "upstream_unreachable");
+        sidecar.post(CHAT, declared(1000)).await.expect_refusal(502, "upstream_unreachable");
     }
 
     let upstream = Upstream::chat("hello").start_at(nowhere).await;
     sidecar.post(CHAT, declared(1000)).await.expect(200);
 
-    sidecar
-        .post(CHAT, declared(1))
-        .await
-        .expect_refusal(402, "budget_exceeded");
+    sidecar.post(CHAT, declared(1)).await.expect_refusal(402, "budget_exceeded");
     assert_eq!(upstream.requests().len(), 1);
 }
 
 #[tokio::test]
 async fn a_call_that_was_refused_is_given_back() {
     let upstream = Upstream::chat("hello").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--max-calls", "1", "--model", "m"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1", "--model", "m"]).start().await;
 
-    for body in [
-        json!({"model": "other", "messages": []}),
-        json!({"model": "m", "messages": [], "api_base": "x"}),
-    ] {
+    for body in [json!({"model": "other", "messages": []}), json!({"model": "m", "messages": [], "api_base": "x"})] {
         assert_eq!(sidecar.post(CHAT, body).await.status, 400);
     }
 
     sidecar.post(CHAT, undeclared()).await.expect(200);
-    sidecar
-        .post(CHAT, undeclared())
-        .await
-        .expect_refusal(402, "budget_exceeded");
+    sidecar.post(CHAT, undeclared()).await.expect_refusal(402, "budget_exceeded");
 }
 
 #[tokio::test]
 async fn a_client_that_left_makes_room_for_another() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--max-concurrency", "1", "--abort", "cancel"])
-        .start()
-        .await;
-    let mut leaver = sidecar
-        .stream(CHAT, json!({"model": "m", "messages": [], "stream": true}))
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--max-concurrency", "1", "--abort", "cancel"]).start().await;
+    let mut leaver = sidecar.stream(CHAT, json!({"model": "m", "messages": [], "stream": true})).await;
     leaver.read_event().await;
-    sidecar
-        .post(CHAT, undeclared())
-        .await
-        .expect_refusal(429, "too_many_calls");
+    sidecar.post(CHAT, undeclared()).await.expect_refusal(429, "too_many_calls");
     drop(leaver);
     upstream.closed(0).await;
     upstream.release();
@@ -379,16 +272,10 @@ async fn a_client_that_left_makes_room_for_another() {
 async fn lists_and_counts_cost_no_tokens() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
-    let sidecar = launch
-        .args(["--max-tokens", "1100", "--max-cost-usd", "1.1"])
-        .start()
-        .await;
+    let sidecar = launch.args(["--max-tokens", "1100", "--max-cost-usd", "1.1"]).start().await;
 
     for _ in 0..3 {
-        sidecar
-            .post("/v1/messages/count_tokens", declared(1000))
-            .await
-            .expect(200);
+        sidecar.post("/v1/messages/count_tokens", declared(1000)).await.expect(200);
         sidecar.get("/v1/models").await.expect(200);
     }
 
@@ -402,14 +289,8 @@ async fn the_callers_dialect_holds_for_caps_too() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "0"]).start().await;
 
-    let chat = sidecar
-        .post(CHAT, undeclared())
-        .await
-        .expect_refusal(402, "budget_exceeded");
-    let messages = sidecar
-        .post("/v1/messages", undeclared())
-        .await
-        .expect_refusal(402, "budget_exceeded");
+    let chat = sidecar.post(CHAT, undeclared()).await.expect_refusal(402, "budget_exceeded");
+    let messages = sidecar.post("/v1/messages", undeclared()).await.expect_refusal(402, "budget_exceeded");
 
     assert_eq!(chat.error()["type"], "insufficient_quota");
     assert_eq!(messages.json()["type"], "error");

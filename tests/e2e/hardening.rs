@@ -14,14 +14,10 @@ const CHAT: &str = "/v1/chat/completions";
 
 /// A member of `/proc/PID/status`, of every thread.
 fn status_of_threads(sidecar: &Sidecar, member: &str) -> Vec<String> {
-    let tasks = fs::read_dir(format!("/proc/{}/task", sidecar.pid()))
-        .expect("the process runs")
-        .flatten();
+    let tasks = fs::read_dir(format!("/proc/{}/task", sidecar.pid())).expect("the process runs").flatten();
     let statuses = tasks.map(|task| fs::read_to_string(task.path().join("status")).expect("the thread runs"));
     let line = |status: String| {
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix(member)?.strip_prefix(':'));
+        let line = status.lines().find_map(|line| line.strip_prefix(member)?.strip_prefix(':'));
         line.expect("the kernel says so").trim().to_owned()
     };
     statuses.map(line).collect()
@@ -51,11 +47,7 @@ async fn every_thread_is_without_privileges_and_behind_the_filter() {
         sidecar.post(CHAT, call()).await.expect(200);
         let threads = sidecar.threads();
         for (member, value) in [("NoNewPrivs", "1"), ("Seccomp", "2")] {
-            assert_eq!(
-                status_of_threads(&sidecar, member),
-                vec![value; threads],
-                "{way}: {member}"
-            );
+            assert_eq!(status_of_threads(&sidecar, member), vec![value; threads], "{way}: {member}");
         }
     }
 }
@@ -77,10 +69,7 @@ async fn there_are_no_more_threads_than_have_a_task_each() {
 async fn there_is_no_core_to_dump() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
     let limits = fs::read_to_string(format!("/proc/{}/limits", sidecar.pid())).expect("the process runs");
-    let core = limits
-        .lines()
-        .find(|line| line.starts_with("Max core file size"))
-        .expect("a limit");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
     let words: Vec<_> = core.split_whitespace().skip(4).take(2).collect();
     assert_eq!(words, ["0", "0"], "soft and hard");
 }
@@ -90,33 +79,19 @@ async fn nobody_of_the_same_user_may_look_into_the_process() {
     // Root without any capability, on both sides: what every user is to its own processes.
     let user = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let look = |what: &str| {
-        let output = Command::new(user[0])
-            .args(&user[1..])
-            .args(["sh", "-c", what])
-            .output()
-            .expect("setpriv is there");
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        let output =
+            Command::new(user[0]).args(&user[1..]).args(["sh", "-c", what]).output().expect("setpriv is there");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").wrapper(user).start().await;
-    assert!(
-        look("cat /proc/$$/environ; ls /proc/$$/fd; true")
-            .1
-            .contains("PATH="),
-        "others of their own they may"
-    );
+    assert!(look("cat /proc/$$/environ; ls /proc/$$/fd; true").1.contains("PATH="), "others of their own they may");
 
     let pid = sidecar.pid();
     for file in ["environ", "maps", "mem", "fd/0", "auxv"] {
         let (allowed, seen) = look(&format!("head -c 1 /proc/{pid}/{file}"));
         assert!(!allowed && seen.is_empty(), "/proc/PID/{file} can be read");
     }
-    assert!(
-        !look(&format!("timeout 5 strace -o /dev/null -p {pid}")).0,
-        "it can be traced"
-    );
+    assert!(!look(&format!("timeout 5 strace -o /dev/null -p {pid}")).0, "it can be traced");
 }
 
 #[tokio::test]
@@ -126,16 +101,7 @@ async fn the_ready_line_states_every_measure() {
     let stated = &sidecar.ready()["hardening"];
 
     let measures: Vec<_> = stated.as_object().expect("an object").keys().collect();
-    assert_eq!(
-        measures,
-        [
-            "landlock",
-            "no_core",
-            "no_new_privileges",
-            "non_dumpable",
-            "seccomp"
-        ]
-    );
+    assert_eq!(measures, ["landlock", "no_core", "no_new_privileges", "non_dumpable", "seccomp"]);
     for measure in ["no_core", "no_new_privileges", "non_dumpable", "seccomp"] {
         assert_eq!(stated[measure], "applied", "{measure}");
     }
@@ -165,11 +131,8 @@ async fn files_are_given_up_before_there_is_a_second_thread() {
     let dir = TempDir::new();
     let launch = Sidecar::to(&upstream);
     let log = launch.dir().join("log").display().to_string();
-    let launch = traced(
-        launch.args(["--log", &log]),
-        &dir,
-        &["-e", "trace=clone,clone3,landlock_restrict_self,seccomp"],
-    );
+    let launch =
+        traced(launch.args(["--log", &log]), &dir, &["-e", "trace=clone,clone3,landlock_restrict_self,seccomp"]);
     let sidecar = launch.start().await;
     sidecar.post(CHAT, call()).await.expect(200);
     let stated = sidecar.ready()["hardening"]["landlock"].clone();
@@ -181,10 +144,7 @@ async fn files_are_given_up_before_there_is_a_second_thread() {
     // Landlock holds for the thread that calls it and for those that come after.
     let thread = position(&trace, "clone");
     assert!(restricted.is_none() || thread > restricted, "{trace:#?}");
-    assert!(
-        position(&trace, "seccomp(SECCOMP_SET_MODE_FILTER") > thread,
-        "{trace:#?}"
-    );
+    assert!(position(&trace, "seccomp(SECCOMP_SET_MODE_FILTER") > thread, "{trace:#?}");
 }
 
 #[tokio::test]
@@ -198,11 +158,7 @@ async fn a_whole_session_needs_nothing_that_is_denied() {
         ("by name", by_name.as_str(), vec![]),
         ("https", &tls.url("localhost"), vec!["--ca", &ca]),
         ("unix", unix.url(), vec!["--audit-sync", "off"]),
-        (
-            "nobody there",
-            "http://nobody-here.invalid:4000",
-            vec!["--connect-timeout", "500ms"],
-        ),
+        ("nobody there", "http://nobody-here.invalid:4000", vec!["--connect-timeout", "500ms"]),
     ] {
         let dir = TempDir::new();
         let launch = Sidecar::to_url(url).args(flags);
@@ -221,27 +177,16 @@ async fn a_whole_session_needs_nothing_that_is_denied() {
         assert_eq!(sidecar.stop().await, 0, "{name}");
 
         let trace = trace(&dir);
-        let denied: Vec<_> = trace
-            .iter()
-            .filter(|line| line.contains("EPERM") || line.contains("EACCES"))
-            .collect();
+        let denied: Vec<_> = trace.iter().filter(|line| line.contains("EPERM") || line.contains("EACCES")).collect();
         assert!(denied.is_empty(), "{name}: {denied:#?}");
-        assert!(
-            !trace.is_empty(),
-            "{name}: strace saw nothing fail at all, so it saw nothing"
-        );
+        assert!(!trace.is_empty(), "{name}: strace saw nothing fail at all, so it saw nothing");
     }
 }
 
 /// What the descriptors of a process are.
 fn descriptors(sidecar: &Sidecar) -> Vec<String> {
-    let links = fs::read_dir(format!("/proc/{}/fd", sidecar.pid()))
-        .expect("the process runs")
-        .flatten();
-    links
-        .filter_map(|link| fs::read_link(link.path()).ok())
-        .map(|to| to.display().to_string())
-        .collect()
+    let links = fs::read_dir(format!("/proc/{}/fd", sidecar.pid())).expect("the process runs").flatten();
+    links.filter_map(|link| fs::read_link(link.path()).ok()).map(|to| to.display().to_string()).collect()
 }
 
 #[tokio::test]
@@ -249,39 +194,22 @@ async fn only_what_is_needed_stays_open() {
     let launch = Sidecar::to_url("http://127.0.0.1:9");
     let (key, prices) = (launch.dir().join("up.key"), launch.dir().join("prices.json"));
     fs::write(&key, CANARY).expect("the directory takes files");
-    let model =
-        json!({"model_name": "m", "model_info": {"input_cost_per_token": 1, "output_cost_per_token": 1}});
+    let model = json!({"model_name": "m", "model_info": {"input_cost_per_token": 1, "output_cost_per_token": 1}});
     fs::write(&prices, json!({"data": [model]}).to_string()).expect("the directory takes files");
-    let flags = [
-        "--key-file",
-        &key.display().to_string(),
-        "--prices",
-        &prices.display().to_string(),
-    ];
+    let flags = ["--key-file", &key.display().to_string(), "--prices", &prices.display().to_string()];
     let sidecar = launch.args(flags).start().await;
 
     let open = descriptors(&sidecar);
 
     let audit = sidecar.audit_path().display().to_string();
-    let of_ours = [
-        audit.as_str(),
-        sidecar.dir().to_str().expect("a plain path"),
-        "/dev/null",
-    ];
+    let of_ours = [audit.as_str(), sidecar.dir().to_str().expect("a plain path"), "/dev/null"];
     let odd: Vec<_> = open
         .iter()
-        .filter(|to| {
-            !["pipe:", "socket:", "anon_inode:"]
-                .iter()
-                .any(|kind| to.starts_with(kind))
-        })
+        .filter(|to| !["pipe:", "socket:", "anon_inode:"].iter().any(|kind| to.starts_with(kind)))
         .filter(|to| !of_ours.contains(&to.as_str()))
         .collect();
     assert!(odd.is_empty(), "{odd:?}");
-    let sockets: BTreeSet<_> = open
-        .iter()
-        .filter_map(|to| to.strip_prefix("socket:[")?.strip_suffix(']'))
-        .collect();
+    let sockets: BTreeSet<_> = open.iter().filter_map(|to| to.strip_prefix("socket:[")?.strip_suffix(']')).collect();
     let table = fs::read_to_string(format!("/proc/{}/net/unix", sidecar.pid())).expect("the process runs");
     let ours: Vec<Vec<_>> = table
         .lines()
@@ -289,11 +217,7 @@ async fn only_what_is_needed_stays_open() {
         .filter(|row| row.get(6).is_some_and(|inode| sockets.contains(inode)))
         .collect();
     // __SO_ACCEPTCON
-    assert_eq!(
-        ours.iter().filter(|row| row[3] == "00010000").count(),
-        1,
-        "one listener: {ours:?}"
-    );
+    assert_eq!(ours.iter().filter(|row| row[3] == "00010000").count(), 1, "one listener: {ours:?}");
 }
 
 #[tokio::test]
@@ -316,22 +240,13 @@ async fn the_key_is_in_nothing_that_others_can_read() {
     let launch = Sidecar::to(&upstream);
     let log = launch.dir().join("log").display().to_string();
     let sidecar = launch.args(["--log", &log, "--log-level", "trace"]).start().await;
-    for body in [
-        call(),
-        streaming(),
-        json!({"model": "m", "messages": [CANARY]}),
-        json!({"model": "m", "x": CANARY}),
-    ] {
+    for body in [call(), streaming(), json!({"model": "m", "messages": [CANARY]}), json!({"model": "m", "x": CANARY})] {
         let answer = sidecar.post(CHAT, body).await;
         assert!(!answer.text().contains(CANARY), "{}", answer.text());
     }
     for file in ["cmdline", "environ", "comm", "status"] {
-        let text =
-            fs::read(format!("/proc/{}/{file}", sidecar.pid())).expect("the process runs, and we are root");
-        assert!(
-            !String::from_utf8_lossy(&text).contains(CANARY),
-            "/proc/PID/{file}"
-        );
+        let text = fs::read(format!("/proc/{}/{file}", sidecar.pid())).expect("the process runs, and we are root");
+        assert!(!String::from_utf8_lossy(&text).contains(CANARY), "/proc/PID/{file}");
     }
     assert_eq!(sidecar.stop().await, 0);
     let text = fs::read_to_string(&log).expect("there is a log");

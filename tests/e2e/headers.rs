@@ -37,10 +37,7 @@ const HOSTILE: [(&str, &str); 72] = [
     ("session_id", "VICTIM"),
     ("thread-id", "VICTIM"),
     ("conversation_id", "VICTIM"),
-    (
-        "traceparent",
-        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-    ),
+    ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
     ("tracestate", "VICTIM=1"),
     ("baggage", "session.id=VICTIM"),
     ("b3", "VICTIM"),
@@ -92,18 +89,14 @@ const HOSTILE: [(&str, &str); 72] = [
 
 /// The whole head of a call, sorted: what may be in it, once each, and nothing else.
 fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, String)> {
-    let metadata =
-        json!({"run_id": "r1", "attempt": 0, "graph_id": "sandbox:agent", "sluice_call_id": call_id});
+    let metadata = json!({"run_id": "r1", "attempt": 0, "graph_id": "sandbox:agent", "sluice_call_id": call_id});
     let mut headers = vec![
         ("accept-encoding", "identity".to_owned()),
         ("authorization", format!("Bearer {CANARY}")),
         ("content-length", body.len().to_string()),
         ("content-type", "application/json".to_owned()),
         ("host", upstream.url().trim_start_matches("http://").to_owned()),
-        (
-            "user-agent",
-            format!("sluice-proxy/{}", env!("CARGO_PKG_VERSION")),
-        ),
+        ("user-agent", format!("sluice-proxy/{}", env!("CARGO_PKG_VERSION"))),
         ("x-litellm-call-id", call_id.to_owned()),
         ("x-litellm-customer-id", "acct-1".to_owned()),
         ("x-litellm-end-user-id", "acct-1".to_owned()),
@@ -113,10 +106,7 @@ fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, Stri
         ("x-litellm-trace-id", "r1".to_owned()),
     ];
     headers.sort();
-    headers
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// What came, sorted, names in lower case, and JSON in one form, so that heads can be compared whole.
@@ -138,23 +128,12 @@ fn received(request: &Received) -> Vec<(String, String)> {
 }
 
 /// A call with these headers, as it arrived, held against the whole head that it should have.
-async fn arrives_clean(
-    upstream: &Upstream,
-    sidecar: &Sidecar,
-    headers: &[(&str, &str)],
-    what: &str,
-) -> String {
-    let answer = sidecar
-        .request("POST", "/v1/chat/completions", headers, CHAT)
-        .await;
+async fn arrives_clean(upstream: &Upstream, sidecar: &Sidecar, headers: &[(&str, &str)], what: &str) -> String {
+    let answer = sidecar.request("POST", "/v1/chat/completions", headers, CHAT).await;
     assert_eq!(answer.status, 200, "{what}: {}", answer.text());
     let request = upstream.received().await;
     let call_id = request.header("x-litellm-call-id").unwrap_or_default().to_owned();
-    assert_eq!(
-        received(&request),
-        expected(upstream, &call_id, &request.text()),
-        "{what}"
-    );
+    assert_eq!(received(&request), expected(upstream, &call_id, &request.text()), "{what}");
     call_id
 }
 
@@ -183,19 +162,8 @@ async fn all_hostile_headers_die_together_and_are_named_without_their_values() {
     let audit = sidecar.audit();
     let intent = audit.only_call().intent;
     assert_eq!(intent["call_id"], call_id.as_str());
-    let stripped: Vec<&str> = intent["stripped"]
-        .as_array()
-        .expect("names")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    for name in [
-        "authorization",
-        "x-litellm-customer-id",
-        "x-litellm-call-id",
-        "langfuse_trace_id",
-        "x-litellm-tags",
-    ] {
+    let stripped: Vec<&str> = intent["stripped"].as_array().expect("names").iter().filter_map(Value::as_str).collect();
+    for name in ["authorization", "x-litellm-customer-id", "x-litellm-call-id", "langfuse_trace_id", "x-litellm-tags"] {
         assert!(stripped.contains(&name), "{name} among {stripped:?}");
     }
     let log = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
@@ -214,11 +182,7 @@ async fn what_connection_names_is_neither_passed_nor_taken_from_us() {
         "close, user-agent, accept-encoding, x-secret",
         "X-LITELLM-END-USER-ID",
     ] {
-        let headers = [
-            ("connection", connection),
-            ("x-secret", "VICTIM"),
-            ("x-litellm-end-user-id", "VICTIM"),
-        ];
+        let headers = [("connection", connection), ("x-secret", "VICTIM"), ("x-litellm-end-user-id", "VICTIM")];
         arrives_clean(&upstream, &sidecar, &headers, connection).await;
     }
 }
@@ -232,22 +196,14 @@ async fn a_call_id_is_ours_and_new_each_time() {
         ids.push(arrives_clean(&upstream, &sidecar, &[("x-litellm-call-id", "fixed")], "fixed id").await);
     }
     sidecar.stop().await;
-    let logged: Vec<_> = sidecar
-        .audit()
-        .calls()
-        .iter()
-        .map(|call| call.id().to_owned())
-        .collect();
+    let logged: Vec<_> = sidecar.audit().calls().iter().map(|call| call.id().to_owned()).collect();
     assert_eq!(logged, ids);
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 3);
     for id in &ids {
         let shape = id.split('-').map(str::len).collect::<Vec<_>>();
-        assert_eq!(
-            (shape, id.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())),
-            (vec![8, 4, 4, 4, 12], true)
-        );
+        assert_eq!((shape, id.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())), (vec![8, 4, 4, 4, 12], true));
     }
 }
 
@@ -255,10 +211,7 @@ async fn a_call_id_is_ours_and_new_each_time() {
 async fn a_get_has_the_same_head_but_for_its_body() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    sidecar
-        .request("GET", "/v1/models", &HOSTILE[..60], ())
-        .await
-        .expect(200);
+    sidecar.request("GET", "/v1/models", &HOSTILE[..60], ()).await.expect(200);
     let request = upstream.received().await;
     let call_id = request.header("x-litellm-call-id").unwrap_or_default().to_owned();
     let mut expected = expected(&upstream, &call_id, "");
@@ -271,34 +224,17 @@ async fn a_head_that_is_too_large_is_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let long = "x".repeat(70_000);
-    let many: Vec<_> = (0..101)
-        .map(|number| (format!("x-{number}"), "1".to_owned()))
-        .collect();
-    let wide: Vec<_> = (0..70)
-        .map(|number| (format!("x-{number}"), "y".repeat(1000)))
-        .collect();
-    for (what, headers) in [
-        ("long", vec![("x-long".to_owned(), long)]),
-        ("many", many),
-        ("wide", wide),
-    ] {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
-        let answer = sidecar
-            .request("POST", "/v1/chat/completions", &headers, CHAT)
-            .await;
+    let many: Vec<_> = (0..101).map(|number| (format!("x-{number}"), "1".to_owned())).collect();
+    let wide: Vec<_> = (0..70).map(|number| (format!("x-{number}"), "y".repeat(1000))).collect();
+    for (what, headers) in [("long", vec![("x-long".to_owned(), long)]), ("many", many), ("wide", wide)] {
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let answer = sidecar.request("POST", "/v1/chat/completions", &headers, CHAT).await;
         assert_eq!(answer.status, 431, "{what}: {}", answer.text());
         assert_ne!(answer.reason(), "", "{what}: a refusal has a reason word");
         sidecar.get("/health").await.expect(200);
     }
     let audit = sidecar.audit_with("refused", 3).await;
-    let statuses: Vec<_> = audit
-        .refusals()
-        .iter()
-        .map(|line| line["status"].as_u64())
-        .collect();
+    let statuses: Vec<_> = audit.refusals().iter().map(|line| line["status"].as_u64()).collect();
     assert_eq!((statuses, upstream.begun()), (vec![Some(431); 3], 0));
 }
 
@@ -306,12 +242,7 @@ async fn a_head_that_is_too_large_is_refused() {
 async fn a_head_just_below_the_limits_is_carried() {
     let upstream = Upstream::answering(Script::chat("hi")).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let many: Vec<_> = (0..90)
-        .map(|number| (format!("x-{number}"), "y".repeat(600)))
-        .collect();
-    let headers: Vec<_> = many
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
+    let many: Vec<_> = (0..90).map(|number| (format!("x-{number}"), "y".repeat(600))).collect();
+    let headers: Vec<_> = many.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     arrives_clean(&upstream, &sidecar, &headers, "90 headers of 600 bytes").await;
 }

@@ -33,28 +33,19 @@ async fn begin_to_stop(sidecar: &Sidecar, signal: Signal) {
 }
 
 fn code(code: i32) -> Exit {
-    Exit {
-        code: Some(code),
-        signal: None,
-    }
+    Exit { code: Some(code), signal: None }
 }
 
 /// What stands in the sidecar's directory, but for its audit file.
 fn left_behind(sidecar: &Sidecar) -> Vec<String> {
-    let entries = fs::read_dir(sidecar.dir())
-        .expect("the sidecar's directory")
-        .flatten();
+    let entries = fs::read_dir(sidecar.dir()).expect("the sidecar's directory").flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name != "audit.jsonl").collect()
 }
 
 #[tokio::test]
 async fn a_signal_ends_an_idle_sidecar_in_order() {
-    let signals = [
-        (Signal::SIGTERM, "sigterm"),
-        (Signal::SIGINT, "sigint"),
-        (Signal::SIGHUP, "sighup"),
-    ];
+    let signals = [(Signal::SIGTERM, "sigterm"), (Signal::SIGINT, "sigint"), (Signal::SIGHUP, "sighup")];
     for (signal, reason) in signals {
         let upstream = Upstream::chat("hello").start().await;
         let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
@@ -66,11 +57,7 @@ async fn a_signal_ends_an_idle_sidecar_in_order() {
         let audit = sidecar.audit();
         assert_eq!(audit.kinds(), ["open", "intent", "outcome", "close"]);
         assert_eq!(
-            (
-                &audit.close()["reason"],
-                &audit.close()["calls"],
-                &audit.close()["unknown"]
-            ),
+            (&audit.close()["reason"], &audit.close()["calls"], &audit.close()["unknown"]),
             (&json!(reason), &json!(1), &json!(0))
         );
         assert_eq!(left_behind(&sidecar), Vec::<String>::new());
@@ -93,18 +80,13 @@ async fn a_signal_during_the_start_leaves_nothing_behind() {
     let early = "exec 3<&0; \"$@\" <&3 & pid=$!; kill -TERM $pid; wait $pid; exit $?";
     for number in 0..10 {
         let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", early, "sh"]);
-        let launch = launch
-            .socket_path(dir.join("s"))
-            .audit_path(dir.join(&format!("{number}.jsonl")));
+        let launch = launch.socket_path(dir.join("s")).audit_path(dir.join(&format!("{number}.jsonl")));
 
         let ended = launch.finish().await;
 
         assert!([0, 143].contains(&ended.code), "{} {}", ended.code, ended.stderr);
         let left = fs::read_dir(dir.path()).expect("the directory").flatten();
-        let left: Vec<_> = left
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_none())
-            .collect();
+        let left: Vec<_> = left.map(|entry| entry.path()).filter(|path| path.extension().is_none()).collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -114,11 +96,7 @@ async fn an_open_stream_ends_in_peace_while_new_calls_are_refused() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
     let mut open = sidecar.stream(CHAT, stream()).await;
-    assert!(
-        open.read_event()
-            .await
-            .is_some_and(|event| event.contains("\"a\""))
-    );
+    assert!(open.read_event().await.is_some_and(|event| event.contains("\"a\"")));
 
     begin_to_stop(&sidecar, Signal::SIGTERM).await;
 
@@ -127,17 +105,10 @@ async fn an_open_stream_ends_in_peace_while_new_calls_are_refused() {
     assert_eq!(health.json(), json!({"status": "draining", "runId": "r1"}));
     upstream.release();
     let rest = open.read_response().await;
-    assert!(
-        rest.complete && rest.text().ends_with("data: [DONE]\n\n"),
-        "{}",
-        rest.text()
-    );
+    assert!(rest.complete && rest.text().ends_with("data: [DONE]\n\n"), "{}", rest.text());
     assert_eq!(sidecar.wait().await, code(0));
     let audit = sidecar.audit();
-    assert_eq!(
-        (audit.only_call().result(), audit.only_call().end()),
-        ("ok", "complete")
-    );
+    assert_eq!((audit.only_call().result(), audit.only_call().end()), ("ok", "complete"));
     assert_eq!(audit.refused_reasons(), ["draining"]);
     assert!(audit.is_closed() && left_behind(&sidecar).is_empty());
 }
@@ -157,26 +128,18 @@ impl Drop for Orphan {
 fn parent_of(pid: i32) -> i32 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    line.and_then(|line| line.trim().parse().ok())
-        .expect("every process has a parent")
+    line.and_then(|line| line.trim().parse().ok()).expect("every process has a parent")
 }
 
 #[tokio::test]
 async fn a_sidecar_ends_in_order_with_its_parent_if_told_so() {
     let upstream = Upstream::chat("hello").start().await;
     let launch = Sidecar::to(&upstream).wrapper(["sh", "-c", "\"$@\"; exit $?", "sh"]);
-    let sidecar = launch
-        .args(["--die-with-parent", FOREVER[0], FOREVER[1]])
-        .start()
-        .await;
+    let sidecar = launch.args(["--die-with-parent", FOREVER[0], FOREVER[1]]).start().await;
     let _orphan = Orphan(sidecar.pid());
     sidecar.post(CHAT, call()).await.expect(200);
     let shell = nix::unistd::Pid::from_raw(parent_of(sidecar.pid()));
-    assert_eq!(
-        parent_of(shell.as_raw()),
-        std::process::id().cast_signed(),
-        "the shell is our child"
-    );
+    assert_eq!(parent_of(shell.as_raw()), std::process::id().cast_signed(), "the shell is our child");
 
     nix::sys::signal::kill(shell, Signal::SIGKILL).expect("the shell runs");
 
@@ -188,29 +151,12 @@ async fn a_sidecar_ends_in_order_with_its_parent_if_told_so() {
 
 #[tokio::test]
 async fn a_parent_that_is_the_first_process_of_its_container_is_a_parent() {
-    let as_init = [
-        "unshare",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        "\"$@\"; exit $?",
-        "sh",
-    ];
+    let as_init = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "\"$@\"; exit $?", "sh"];
     let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(as_init);
 
-    let ended = launch
-        .args(["--die-with-parent", "--deadline", "1ms"])
-        .finish()
-        .await;
+    let ended = launch.args(["--die-with-parent", "--deadline", "1ms"]).finish().await;
 
-    assert_eq!(
-        (ended.code, ended.stdout.contains("\"ready\"")),
-        (0, true),
-        "{}",
-        ended.stderr
-    );
+    assert_eq!((ended.code, ended.stdout.contains("\"ready\"")), (0, true), "{}", ended.stderr);
 }
 
 #[tokio::test]
@@ -228,15 +174,9 @@ async fn a_killed_sidecar_has_written_down_whatever_the_upstream_saw() {
 
     let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
     assert_eq!(torn, b"");
-    assert_eq!(
-        (audit.intents().len(), audit.open_calls().len(), audit.is_closed()),
-        (8, 8, false)
-    );
-    let mut ids: Vec<_> = upstream
-        .requests()
-        .iter()
-        .filter_map(|r| r.header("x-litellm-call-id").map(str::to_owned))
-        .collect();
+    assert_eq!((audit.intents().len(), audit.open_calls().len(), audit.is_closed()), (8, 8, false));
+    let mut ids: Vec<_> =
+        upstream.requests().iter().filter_map(|r| r.header("x-litellm-call-id").map(str::to_owned)).collect();
     let mut intents = audit.open_calls();
     ids.sort();
     intents.sort();
@@ -270,9 +210,7 @@ async fn a_stop_gives_a_new_sidecar_the_socket_and_a_call_its_answer() {
     let dir = TempDir::new();
     for attempt in 0..3 {
         let audit = dir.join(&format!("{attempt}.jsonl"));
-        let launch = Sidecar::to(&upstream)
-            .socket_path(dir.join("s"))
-            .audit_path(audit);
+        let launch = Sidecar::to(&upstream).socket_path(dir.join("s")).audit_path(audit);
         let sidecar = launch.args(["--attempt", &attempt.to_string()]).start().await;
         sidecar.post(CHAT, call()).await.expect(200);
         assert_eq!(sidecar.stop().await, 0);
@@ -286,14 +224,9 @@ async fn a_log_that_nobody_reads_any_more_does_not_end_a_call() {
     let dir = TempDir::new();
     let audit = dir.join("a.jsonl");
     let closed = "{ \"$@\" 2>&1 >&3 | :; } 3>&1";
-    let launch = Sidecar::to_url("http://127.0.0.1:9")
-        .wrapper(["sh", "-c", closed, "sh"])
-        .audit_path(&audit);
+    let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", closed, "sh"]).audit_path(&audit);
 
-    let ended = launch
-        .args(["--deadline", "200ms", "--log-level", "trace"])
-        .finish()
-        .await;
+    let ended = launch.args(["--deadline", "200ms", "--log-level", "trace"]).finish().await;
 
     assert!(ended.stdout.contains("\"ready\""), "{}", ended.stdout);
     assert_eq!(AuditFile::read(&audit).kinds(), ["open", "close"]);
@@ -305,11 +238,7 @@ async fn a_log_that_nobody_reads_holds_up_no_call() {
     let launch = Sidecar::to(&upstream).args(["--log-level", "trace"]);
     let fifo = launch.dir().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fresh name");
-    let unread = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&fifo)
-        .expect("our own file");
+    let unread = fs::File::options().read(true).write(true).open(&fifo).expect("our own file");
     nix::fcntl::fcntl(&unread, nix::fcntl::FcntlArg::F_SETPIPE_SZ(4096)).expect("a page is allowed");
     let to_fifo = ["sh", "-c", "exec \"$@\" 2>\"$0\"", &fifo.display().to_string()];
     let sidecar = launch.wrapper(to_fifo).start().await;
@@ -338,9 +267,7 @@ async fn whoever_waits_for_the_socket_to_go_finds_the_log_complete() {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone)
-            .await
-            .expect("the socket goes");
+        tokio::time::timeout(PATIENCE, gone).await.expect("the socket goes");
 
         assert!(sidecar.audit().is_closed());
         assert_eq!(sidecar.wait().await, code(0));

@@ -23,12 +23,7 @@ const fn billed(
     cost_source: &'static str,
     provider: Option<&'static str>,
 ) -> Billed {
-    Billed {
-        path,
-        body,
-        cost_source,
-        provider,
-    }
+    Billed { path, body, cost_source, provider }
 }
 
 const BILLED: [Billed; 16] = [
@@ -62,48 +57,18 @@ const BILLED: [Billed; 16] = [
         "header",
         Some("/v1/messages"),
     ),
-    billed(
-        "/v1/completions",
-        r#""model":"provider-completion","prompt":"MARK""#,
-        "header",
-        Some("/v1/completions"),
-    ),
+    billed("/v1/completions", r#""model":"provider-completion","prompt":"MARK""#, "header", Some("/v1/completions")),
     billed(
         "/v1/completions",
         r#""model":"provider-completion","stream":true,"prompt":"MARK""#,
         "chunk",
         Some("/v1/completions"),
     ),
-    billed(
-        "/v1/embeddings",
-        r#""model":"text-embedding-3-small","input":"MARK""#,
-        "header",
-        None,
-    ),
-    billed(
-        "/v1/embeddings",
-        r#""model":"provider-embedding","input":["MARK","x"]"#,
-        "header",
-        Some("/v1/embeddings"),
-    ),
-    billed(
-        "/v1/responses",
-        r#""model":"gpt-4o-mini","input":"MARK""#,
-        "header",
-        None,
-    ),
-    billed(
-        "/v1/responses",
-        r#""model":"provider-gpt","input":"MARK""#,
-        "header",
-        Some("/v1/responses"),
-    ),
-    billed(
-        "/v1/responses",
-        r#""model":"provider-gpt","stream":true,"input":"MARK""#,
-        "chunk",
-        Some("/v1/responses"),
-    ),
+    billed("/v1/embeddings", r#""model":"text-embedding-3-small","input":"MARK""#, "header", None),
+    billed("/v1/embeddings", r#""model":"provider-embedding","input":["MARK","x"]"#, "header", Some("/v1/embeddings")),
+    billed("/v1/responses", r#""model":"gpt-4o-mini","input":"MARK""#, "header", None),
+    billed("/v1/responses", r#""model":"provider-gpt","input":"MARK""#, "header", Some("/v1/responses")),
+    billed("/v1/responses", r#""model":"provider-gpt","stream":true,"input":"MARK""#, "chunk", Some("/v1/responses")),
     // LiteLLM prices this mock in its record, and says nothing of it in its answer.
     billed(
         "/v1/messages",
@@ -175,18 +140,10 @@ async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
     let litellm = LiteLlm::shared().await;
     let metadata = json!({"team": "Bär 🐻", "session_id": "s-7"});
     let args = ["--metadata".to_owned(), metadata.to_string()];
-    let sidecar = before(litellm)
-        .run_id("run-litellm")
-        .account("acct-77")
-        .args(&args)
-        .start()
-        .await;
+    let sidecar = before(litellm).run_id("run-litellm").account("acct-77").args(&args).start().await;
     for Billed { path, body, .. } in &BILLED {
         let sent = format!("{{{body}{}}}", FORGED.replace(r#""litellm_metadata":null,"#, ""));
-        sidecar
-            .request("POST", path, &FORGED_HEADERS, sent)
-            .await
-            .expect(200);
+        sidecar.request("POST", path, &FORGED_HEADERS, sent).await.expect(200);
 
         let (call, record) = last_call(litellm, &sidecar).await;
         assert_eq!(record["event"], "success", "{path} {body}: {record}");
@@ -197,15 +154,9 @@ async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
         // LiteLLM's one id for trace and session: the operator's session, where there is one.
         assert_eq!(record["trace_id"], "s-7", "{path} {body}");
         assert!(!record.to_string().contains("VICTIM"), "{path} {body}: {record}");
-        assert!(
-            !record.to_string().contains("sk-attacker"),
-            "{path} {body}: {record}"
-        );
+        assert!(!record.to_string().contains("sk-attacker"), "{path} {body}: {record}");
         let retries = &record["num_retries"];
-        assert!(
-            retries.is_null() || *retries == 0,
-            "{path} {body}: {retries} retries"
-        );
+        assert!(retries.is_null() || *retries == 0, "{path} {body}: {retries} retries");
     }
 }
 
@@ -213,47 +164,27 @@ async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
 async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
-    for Billed {
-        path,
-        body,
-        cost_source,
-        ..
-    } in &BILLED
-    {
+    for Billed { path, body, cost_source, .. } in &BILLED {
         let what = format!("{path} {body}");
         let answer = sidecar.post(path, format!("{{{body}}}")).await.expect(200);
 
         let (call, record) = last_call(litellm, &sidecar).await;
-        assert_eq!(
-            (call.result(), call.end(), call.status()),
-            ("ok", "complete", Some(200)),
-            "{what}"
-        );
+        assert_eq!((call.result(), call.end(), call.status()), ("ok", "complete", Some(200)), "{what}");
         assert_eq!(call.outcome["litellm_call_id"], call.id(), "{what}");
         assert_eq!(answer.header("x-litellm-call-id"), Some(call.id()), "{what}");
-        let (input, output, _) = call
-            .tokens()
-            .unwrap_or_else(|| panic!("{what}: no usage in {} for {}", call.outcome, answer.text()));
+        let (input, output, _) =
+            call.tokens().unwrap_or_else(|| panic!("{what}: no usage in {} for {}", call.outcome, answer.text()));
         assert_eq!(input, record["prompt_tokens"].as_u64(), "{what}");
-        assert_eq!(
-            output.unwrap_or(0),
-            record["completion_tokens"].as_u64().unwrap_or(0),
-            "{what}"
-        );
+        assert_eq!(output.unwrap_or(0), record["completion_tokens"].as_u64().unwrap_or(0), "{what}");
         assert_eq!(call.cost_source(), *cost_source, "{what}: {}", call.outcome);
         match call.cost() {
             Some(cost) => {
                 let (ours, theirs) = (number(&json!(cost)), number(&record["response_cost"]));
-                assert!(
-                    (ours - theirs).abs() < 1e-12 && ours > 0.0,
-                    "{what}: {ours} and {theirs}"
-                );
+                assert!((ours - theirs).abs() < 1e-12 && ours > 0.0, "{what}: {ours} and {theirs}");
             }
-            None => assert!(
-                *cost_source == "none" && call.outcome["null_reason"].is_string(),
-                "{what}: {}",
-                call.outcome
-            ),
+            None => {
+                assert!(*cost_source == "none" && call.outcome["null_reason"].is_string(), "{what}: {}", call.outcome)
+            }
         }
     }
 }
@@ -262,33 +193,17 @@ async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
 async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was_not_to_get() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).account("acct-88").start().await;
-    for (
-        at,
-        Billed {
-            path, body, provider, ..
-        },
-    ) in BILLED.iter().enumerate()
-    {
+    for (at, Billed { path, body, provider, .. }) in BILLED.iter().enumerate() {
         let Some(provider) = provider else { continue };
         let mark = format!("mark-{at}-{}", std::process::id());
-        let sent = format!(
-            "{{{}{}}}",
-            body.replace("MARK", &mark),
-            FORGED.replace(r#""litellm_metadata":null,"#, "")
-        );
-        sidecar
-            .request("POST", path, &FORGED_HEADERS, sent)
-            .await
-            .expect(200);
+        let sent = format!("{{{}{}}}", body.replace("MARK", &mark), FORGED.replace(r#""litellm_metadata":null,"#, ""));
+        sidecar.request("POST", path, &FORGED_HEADERS, sent).await.expect(200);
 
         let arrived = litellm.provider_requests_with(&mark);
         assert_eq!(arrived.len(), 1, "{path} {body}: one call is one call");
         let (request, what) = (&arrived[0], format!("{path} {body}: {}", arrived[0]));
         assert_eq!(request["path"], *provider, "{what}");
-        assert!(
-            !request.to_string().contains("VICTIM") && !request.to_string().contains("sk-attacker"),
-            "{what}"
-        );
+        assert!(!request.to_string().contains("VICTIM") && !request.to_string().contains("sk-attacker"), "{what}");
         assert!(!request.to_string().contains(litellm.key()), "{what}");
         let user = if *provider == "/v1/messages" {
             &request["body"]["metadata"]["user_id"]
@@ -297,17 +212,9 @@ async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was
         };
         // Of a native Anthropic call LiteLLM forwards no user.
         let native = *provider == "/v1/messages" && path.ends_with("messages");
-        assert_eq!(
-            *user,
-            if native { Value::Null } else { json!("acct-88") },
-            "{what}"
-        );
+        assert_eq!(*user, if native { Value::Null } else { json!("acct-88") }, "{what}");
         let streams = request["body"]["stream"] == true && provider.ends_with("completions");
-        assert_eq!(
-            request["body"]["stream_options"]["include_usage"] == true,
-            streams,
-            "{what}"
-        );
+        assert_eq!(request["body"]["stream_options"]["include_usage"] == true, streams, "{what}");
     }
 }
 
@@ -316,72 +223,38 @@ async fn a_stream_without_stream_options_has_its_tokens_in_the_outcome_and_no_ex
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for (path, body) in [
-        (
-            "/v1/chat/completions",
-            r#""model":"provider-gpt","messages":[{"role":"user","content":"x"}]"#,
-        ),
+        ("/v1/chat/completions", r#""model":"provider-gpt","messages":[{"role":"user","content":"x"}]"#),
         ("/v1/completions", r#""model":"provider-completion","prompt":"x""#),
     ] {
         let stream = |more: &str| format!(r#"{{{body},"stream":true{more}}}"#);
         let chunks = |answer: &Answer| -> Vec<Value> {
             let mut data = answer.data();
             assert_eq!(data.pop().as_deref(), Some("[DONE]"));
-            data.iter()
-                .map(|data| serde_json::from_str(data).expect("a chunk"))
-                .collect()
+            data.iter().map(|data| serde_json::from_str(data).expect("a chunk")).collect()
         };
         let says = |chunk: &Value| {
             let choice = &chunk["choices"][0];
-            let text = choice["text"]
-                .as_str()
-                .or(choice["delta"]["content"].as_str())
-                .unwrap_or_default()
-                .to_owned();
+            let text = choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or_default().to_owned();
             (text, choice["finish_reason"].as_str().map(str::to_owned))
         };
-        let asked = sidecar
-            .post(path, stream(r#","stream_options":{"include_usage":true}"#))
-            .await
-            .expect(200);
+        let asked = sidecar.post(path, stream(r#","stream_options":{"include_usage":true}"#)).await.expect(200);
         let silent = sidecar.post(path, stream("")).await.expect(200);
-        let refused = sidecar
-            .post(path, stream(r#","stream_options":{"include_usage":false}"#))
-            .await
-            .expect(200);
+        let refused = sidecar.post(path, stream(r#","stream_options":{"include_usage":false}"#)).await.expect(200);
 
         let with: Vec<_> = chunks(&asked);
-        let used: Vec<_> = with
-            .iter()
-            .filter(|chunk| chunk["usage"]["total_tokens"] == 150)
-            .collect();
-        assert_eq!(
-            (used.len(), used[0]),
-            (1, &with[with.len() - 1]),
-            "{path}: the usage comes once, at the end"
-        );
+        let used: Vec<_> = with.iter().filter(|chunk| chunk["usage"]["total_tokens"] == 150).collect();
+        assert_eq!((used.len(), used[0]), (1, &with[with.len() - 1]), "{path}: the usage comes once, at the end");
         let expected: Vec<_> = with[..with.len() - 1].iter().map(says).collect();
         for answer in [silent, refused] {
             let chunks = chunks(&answer);
             assert!(
-                chunks.iter().all(|chunk| chunk
-                    .get("usage")
-                    .is_none_or(|usage| usage["total_tokens"] != 150)),
+                chunks.iter().all(|chunk| chunk.get("usage").is_none_or(|usage| usage["total_tokens"] != 150)),
                 "{path}"
             );
-            assert_eq!(
-                chunks.iter().map(says).collect::<Vec<_>>(),
-                expected,
-                "{path}: {}",
-                answer.text()
-            );
+            assert_eq!(chunks.iter().map(says).collect::<Vec<_>>(), expected, "{path}: {}", answer.text());
         }
         for call in sidecar.audit().calls() {
-            assert_eq!(
-                call.tokens(),
-                Some((Some(100), Some(50), Some(150))),
-                "{path}: {}",
-                call.outcome
-            );
+            assert_eq!(call.tokens(), Some((Some(100), Some(50), Some(150))), "{path}: {}", call.outcome);
         }
     }
 }

@@ -22,20 +22,11 @@ fn stream() -> Value {
 
 /// A flood of a quarter GiB to whoever wants a stream, an answer to everybody else.
 async fn flooding() -> Upstream {
-    let event = format!(
-        "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
-        "x".repeat(1000)
-    );
+    let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
     let (flood, chat) = (Script::flood(&event, 250_000), Script::chat("hi"));
-    Upstream::with(move |request| {
-        if request.json()["stream"] == true {
-            flood.clone()
-        } else {
-            chat.clone()
-        }
-    })
-    .start()
-    .await
+    Upstream::with(move |request| if request.json()["stream"] == true { flood.clone() } else { chat.clone() })
+        .start()
+        .await
 }
 
 /// The memory that a sidecar has after some ordinary calls, in KiB.
@@ -87,10 +78,7 @@ async fn many_clients_that_never_read_take_little_each() {
 
     grew_less_than(&sidecar, before, 32 * MIB);
     sidecar.post(CHAT, unary()).await.expect(200);
-    assert_eq!(
-        sidecar.audit().intents().len() - sidecar.audit().outcomes().len(),
-        32
-    );
+    assert_eq!(sidecar.audit().intents().len() - sidecar.audit().outcomes().len(), 32);
 }
 
 #[tokio::test]
@@ -99,21 +87,13 @@ async fn a_client_that_pipelines_without_reading_is_not_read_on() {
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
     let body = unary().to_string();
-    let request = format!(
-        "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .repeat(100);
-    let mut client = UnixStream::connect(sidecar.socket())
-        .await
-        .expect("the sidecar listens");
+    let request =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len()).repeat(100);
+    let mut client = UnixStream::connect(sidecar.socket()).await.expect("the sidecar listens");
     let mut sent = 0;
     let stalled = async {
         loop {
-            client
-                .write_all(request.as_bytes())
-                .await
-                .expect("the sidecar is there");
+            client.write_all(request.as_bytes()).await.expect("the sidecar is there");
             sent += 100;
         }
     };
@@ -123,10 +103,7 @@ async fn a_client_that_pipelines_without_reading_is_not_read_on() {
         _ = async { upstream.received().await; upstream.stalled().await } => {}
     }
 
-    assert!(
-        upstream.requests().len() < sent,
-        "{sent} were sent, and all of them made"
-    );
+    assert!(upstream.requests().len() < sent, "{sent} were sent, and all of them made");
     grew_less_than(&sidecar, before, 4 * MIB);
     sidecar.post(CHAT, unary()).await.expect(200);
 }
@@ -188,11 +165,7 @@ async fn connections_beyond_what_may_be_open_wait_for_their_turn() {
 
     open.pop();
     late.read_response().await.expect(200);
-    assert!(
-        !sidecar.stderr().contains("cannot accept"),
-        "{}",
-        sidecar.stderr()
-    );
+    assert!(!sidecar.stderr().contains("cannot accept"), "{}", sidecar.stderr());
 }
 
 #[tokio::test]
@@ -210,11 +183,7 @@ async fn without_descriptors_accepting_backs_off_and_recovers() {
         sidecar.post(CHAT, unary()).await.expect(200);
     }
     // Backing off, not spinning: at 50 ms a try this takes an hour to fill.
-    assert!(
-        sidecar.stderr().lines().count() < 1000,
-        "{}",
-        sidecar.stderr().lines().count()
-    );
+    assert!(sidecar.stderr().lines().count() < 1000, "{}", sidecar.stderr().lines().count());
     assert_eq!(sidecar.stop().await, 0);
 }
 
@@ -257,20 +226,14 @@ async fn a_flood_of_requests_that_are_none_leaves_nothing_behind() {
 /// A call with a body of so many bytes, and the status of its answer; None for a close without one.
 async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
     let mut client = UnixStream::connect(socket).await.expect("the sidecar listens");
-    let head = format!(
-        "POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     // Refused in the middle of it: the rest is not taken.
     let _ = client.write_all(head.as_bytes()).await;
     let _ = client.write_all(&body).await;
     let mut answer = Vec::new();
     let _ = client.read_to_end(&mut answer).await;
-    String::from_utf8_lossy(&answer)
-        .strip_prefix("HTTP/1.1 ")?
-        .get(..3)?
-        .parse()
-        .ok()
+    String::from_utf8_lossy(&answer).strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
 }
 
 #[tokio::test]
@@ -280,9 +243,7 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "8MiB"]).start().await;
     let before = warmed(&sidecar).await;
     let body = Arc::new(
-        json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(5 << 20)}]})
-            .to_string()
-            .into_bytes(),
+        json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(5 << 20)}]}).to_string().into_bytes(),
     );
     let mut uploads = JoinSet::new();
     for _ in 0..64 {
@@ -291,21 +252,12 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
     let statuses = uploads.join_all().await;
 
     let count = |status: u16| statuses.iter().filter(|one| **one == Some(status)).count();
-    assert_eq!(
-        count(200) + count(429),
-        64,
-        "each has a defined answer: {statuses:?}"
-    );
+    assert_eq!(count(200) + count(429), 64, "each has a defined answer: {statuses:?}");
     assert!(count(200) >= 4, "{statuses:?}");
     // Four bodies of the largest size are held at once, and what each connection reads at once.
     grew_less_than(&sidecar, before, (4 * 8 + 24) * MIB);
     assert_eq!(
-        sidecar
-            .audit()
-            .refused_reasons()
-            .iter()
-            .filter(|reason| *reason == "too_many_calls")
-            .count(),
+        sidecar.audit().refused_reasons().iter().filter(|reason| *reason == "too_many_calls").count(),
         count(429)
     );
     sidecar.post(CHAT, unary()).await.expect(200);
@@ -314,12 +266,9 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
 #[tokio::test]
 async fn bodies_that_are_held_leave_no_room_for_more_until_they_go() {
     let upstream = Deaf::new().await;
-    let sidecar = Sidecar::to_url(&upstream.url())
-        .args(["--max-body", "1MiB", "--connect-timeout", "60s"])
-        .start()
-        .await;
-    let large =
-        json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(1_000_000)}]}).to_string();
+    let sidecar =
+        Sidecar::to_url(&upstream.url()).args(["--max-body", "1MiB", "--connect-timeout", "60s"]).start().await;
+    let large = json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(1_000_000)}]}).to_string();
     let mut holders = Vec::new();
     for _ in 0..4 {
         holders.push(sidecar.stream(CHAT, &large).await);
@@ -327,10 +276,7 @@ async fn bodies_that_are_held_leave_no_room_for_more_until_they_go() {
     sidecar.audit_with("intent", 4).await;
 
     for _ in 0..2 {
-        let refused = sidecar
-            .post(CHAT, &large)
-            .await
-            .expect_refusal(429, "too_many_calls");
+        let refused = sidecar.post(CHAT, &large).await.expect_refusal(429, "too_many_calls");
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
     // What is small still fits, and what was held is free again with its call.

@@ -33,19 +33,13 @@ fn is_clean(request: &Received, host: &str) {
         .collect();
     headers.sort();
     let bearer = format!("Bearer {TOKEN}");
-    let expected = [
-        ("authorization", bearer.as_str()),
-        ("content-type", "application/json"),
-        ("host", host),
-    ];
+    let expected = [("authorization", bearer.as_str()), ("content-type", "application/json"), ("host", host)];
     assert_eq!(headers, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
 #[tokio::test]
 async fn the_own_run_is_relayed_with_our_token_and_nothing_of_the_clients_head() {
-    let controller = Upstream::with(|request| Script::json(200, json!({"saw": request.target})))
-        .start()
-        .await;
+    let controller = Upstream::with(|request| Script::json(200, json!({"saw": request.target}))).start().await;
     let host = controller.url().trim_start_matches("http://").to_owned();
     let sidecar = relaying(controller.url()).start().await;
     let hostile = [
@@ -90,12 +84,7 @@ async fn another_run_and_another_path_are_refused() {
         ("GET", "/api/v1/sandboxes/r10/task", 403, "not_own_run"),
         ("GET", "/api/v1/sandboxes/R1/task", 403, "not_own_run"),
         ("GET", "/api/v1/sandboxes/r1%2fx/task", 403, "not_own_run"),
-        (
-            "GET",
-            "/api/v1/sandboxes/../sandboxes/r1/task",
-            403,
-            "not_own_run",
-        ),
+        ("GET", "/api/v1/sandboxes/../sandboxes/r1/task", 403, "not_own_run"),
         ("GET", "/api/v1/sandboxes/", 403, "not_own_run"),
         ("GET", "/api/v1/sandboxes/r1", 403, "not_own_run"),
         ("GET", "/api/v1/sandboxes", 404, "route_not_allowed"),
@@ -104,12 +93,7 @@ async fn another_run_and_another_path_are_refused() {
         ("GET", "/api/v1/sandboxes/r1/events/7", 404, "route_not_allowed"),
         ("GET", "/api/v1/sandboxes/r1/events/", 404, "route_not_allowed"),
         ("GET", "/api/v1/sandboxes/r1//events", 404, "route_not_allowed"),
-        (
-            "GET",
-            "/api/v1/sandboxes/r1/../r2/events",
-            404,
-            "route_not_allowed",
-        ),
+        ("GET", "/api/v1/sandboxes/r1/../r2/events", 404, "route_not_allowed"),
         ("GET", "/api/v1/sandboxes/r1/%65vents", 404, "route_not_allowed"),
         ("GET", "/api/v1/sandboxes/r1/Events", 404, "route_not_allowed"),
         ("GET", "/api/v1/agents", 404, "route_not_allowed"),
@@ -119,18 +103,10 @@ async fn another_run_and_another_path_are_refused() {
         ("PUT", "/api/v1/sandboxes/r1/messages", 405, "method_not_allowed"),
     ] {
         let answer = sidecar.request(method, path, &[], ()).await;
-        assert_eq!(
-            (answer.status, answer.reason()),
-            (status, reason),
-            "{method} {path}: {}",
-            answer.text()
-        );
+        assert_eq!((answer.status, answer.reason()), (status, reason), "{method} {path}: {}", answer.text());
         let audit = sidecar.audit();
         let line = audit.refusals().pop().expect("a refusal").clone();
-        assert_eq!(
-            (&line["reason"], &line["status"], &line["path"]),
-            (&json!(reason), &json!(status), &json!(path))
-        );
+        assert_eq!((&line["reason"], &line["status"], &line["path"]), (&json!(reason), &json!(status), &json!(path)));
     }
     assert_eq!(controller.connections(), 0);
     silent(sidecar).await;
@@ -155,19 +131,9 @@ async fn what_the_controller_answers_passes_screened() {
         .header("retry-after", "3");
     let controller = Upstream::answering(script.in_pieces(3)).start().await;
     let sidecar = relaying(controller.url()).start().await;
-    let answer = sidecar
-        .get("/api/v1/sandboxes/r1/messages?since=1")
-        .await
-        .expect(409);
-    assert_eq!(
-        (answer.header("retry-after"), answer.header("content-type")),
-        (Some("3"), Some("application/json"))
-    );
-    assert!(
-        !answer.text().contains(TOKEN),
-        "the controller's echo of the token: {}",
-        answer.text()
-    );
+    let answer = sidecar.get("/api/v1/sandboxes/r1/messages?since=1").await.expect(409);
+    assert_eq!((answer.header("retry-after"), answer.header("content-type")), (Some("3"), Some("application/json")));
+    assert!(!answer.text().contains(TOKEN), "the controller's echo of the token: {}", answer.text());
     assert_eq!(answer.error()["message"], "no such message");
     silent(sidecar).await;
 }
@@ -183,32 +149,17 @@ async fn bodies_of_the_relay_are_bounded_both_ways() {
     let path = "/api/v1/sandboxes/r1/events";
 
     let large = "x".repeat(1024 * 1024);
-    assert_eq!(
-        sidecar.post(path, &large).await.expect(202).json()["bytes"],
-        large.len()
-    );
-    sidecar
-        .post(path, format!("{large}x"))
-        .await
-        .expect_refusal(413, "body_too_large");
+    assert_eq!(sidecar.post(path, &large).await.expect(202).json()["bytes"], large.len());
+    sidecar.post(path, format!("{large}x")).await.expect_refusal(413, "body_too_large");
     let mut raw = sidecar.connect().await;
-    raw.send(format!(
-        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n"
-    ))
-    .await;
+    raw.send(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n")).await;
     raw.read_response().await.expect_refusal(413, "body_too_large");
 
     let answer = sidecar.get(path).await;
-    assert_eq!(
-        (answer.status, answer.body.len() < 10_000),
-        (502, true),
-        "an answer of 5 MiB"
-    );
+    assert_eq!((answer.status, answer.body.len() < 10_000), (502, true), "an answer of 5 MiB");
     assert_eq!(controller.requests().len(), 2);
 
-    let gzip = sidecar
-        .request("POST", path, &[("content-encoding", "gzip")], "x")
-        .await;
+    let gzip = sidecar.request("POST", path, &[("content-encoding", "gzip")], "x").await;
     gzip.expect_refusal(415, "content_encoding_not_allowed");
     silent(sidecar).await;
 }
@@ -219,10 +170,7 @@ async fn a_controller_that_is_down_is_a_502_and_back_again_when_it_is_up() {
     let nowhere = Nowhere::new();
     let sidecar = relaying(&nowhere.url()).start().await;
     for _ in 0..2 {
-        let answer = sidecar
-            .post(path, "{}")
-            .await
-            .expect_refusal(502, "upstream_unreachable");
+        let answer = sidecar.post(path, "{}").await.expect_refusal(502, "upstream_unreachable");
         assert_eq!(answer.header("retry-after"), Some("1"));
     }
     let controller = Upstream::json(200, json!({"ok": true})).start_at(nowhere).await;
@@ -233,12 +181,9 @@ async fn a_controller_that_is_down_is_a_502_and_back_again_when_it_is_up() {
 
 #[tokio::test]
 async fn a_controller_that_breaks_off_is_a_502() {
-    for script in [
-        Script::close(),
-        Script::reset(),
-        Script::json(200, json!({})).cut_head(20),
-        Script::chat("x").cut_after(0),
-    ] {
+    for script in
+        [Script::close(), Script::reset(), Script::json(200, json!({})).cut_head(20), Script::chat("x").cut_after(0)]
+    {
         let controller = Upstream::answering(script).start().await;
         let sidecar = relaying(controller.url()).start().await;
         let answer = sidecar.get("/api/v1/sandboxes/r1/task").await;
@@ -250,40 +195,23 @@ async fn a_controller_that_breaks_off_is_a_502() {
 
 #[tokio::test]
 async fn a_relay_over_a_unix_socket_works_too() {
-    let controller = Upstream::json(200, json!({"task": "say hello"}))
-        .start_unix()
-        .await;
+    let controller = Upstream::json(200, json!({"task": "say hello"})).start_unix().await;
     let sidecar = relaying(controller.url()).start().await;
     let answer = sidecar.get("/api/v1/sandboxes/r1/task").await.expect(200);
     assert_eq!(answer.json()["task"], "say hello");
-    assert_eq!(
-        controller.only_request().headers_named("authorization"),
-        [format!("Bearer {TOKEN}")]
-    );
+    assert_eq!(controller.only_request().headers_named("authorization"), [format!("Bearer {TOKEN}")]);
 }
 
 #[tokio::test]
 async fn a_call_goes_to_the_upstream_with_the_key_and_an_event_to_the_controller_with_the_token() {
-    let (upstream, controller) = (
-        Upstream::chat("hi").start().await,
-        Upstream::json(200, json!({})).start().await,
-    );
+    let (upstream, controller) = (Upstream::chat("hi").start().await, Upstream::json(200, json!({})).start().await);
     let sidecar = relaying(controller.url()).upstream(upstream.url()).start().await;
-    sidecar
-        .post("/v1/chat/completions", json!({"model": "m", "messages": []}))
-        .await
-        .expect(200);
-    sidecar
-        .post("/api/v1/sandboxes/r1/events", "{}")
-        .await
-        .expect(200);
+    sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await.expect(200);
+    sidecar.post("/api/v1/sandboxes/r1/events", "{}").await.expect(200);
     let text = |request: Received| String::from_utf8_lossy(&request.head).into_owned();
     assert!(!text(upstream.only_request()).contains(TOKEN));
     let head = text(controller.only_request());
-    assert!(
-        !head.contains("canary-7Qm") && !head.contains("litellm"),
-        "{head}"
-    );
+    assert!(!head.contains("canary-7Qm") && !head.contains("litellm"), "{head}");
     silent(sidecar).await;
 }
 
@@ -291,29 +219,10 @@ async fn a_call_goes_to_the_upstream_with_the_key_and_an_event_to_the_controller
 async fn a_relay_needs_its_token() {
     let url = ["--relay", "http://127.0.0.1:1"];
     let failed = Sidecar::to_url("http://127.0.0.1:1").args(url).fail().await;
-    assert_eq!(
-        (failed.code, failed.stderr.contains("--relay-token-file")),
-        (64, true),
-        "{}",
-        failed.stderr
-    );
+    assert_eq!((failed.code, failed.stderr.contains("--relay-token-file")), (64, true), "{}", failed.stderr);
     let alone = ["--relay-token-file", "/nonexistent"];
     let failed = Sidecar::to_url("http://127.0.0.1:1").args(alone).fail().await;
-    assert_eq!(
-        (failed.code, failed.stderr.contains("--relay")),
-        (64, true),
-        "{}",
-        failed.stderr
-    );
-    let failed = Sidecar::to_url("http://127.0.0.1:1")
-        .args(url)
-        .args(alone)
-        .fail()
-        .await;
-    assert_eq!(
-        (failed.code, failed.stderr.contains("/nonexistent")),
-        (66, true),
-        "{}",
-        failed.stderr
-    );
+    assert_eq!((failed.code, failed.stderr.contains("--relay")), (64, true), "{}", failed.stderr);
+    let failed = Sidecar::to_url("http://127.0.0.1:1").args(url).args(alone).fail().await;
+    assert_eq!((failed.code, failed.stderr.contains("/nonexistent")), (66, true), "{}", failed.stderr);
 }

@@ -13,28 +13,16 @@ async fn each_default_route_is_open_with_and_without_v1_and_its_query_goes_nowhe
     let sidecar = Sidecar::to(&upstream).start().await;
 
     for (path, rest) in WIRES {
-        for asked in [
-            path.to_owned(),
-            path[3..].to_owned(),
-            format!("{path}?user=VICTIM&key=x&api-version=1"),
-        ] {
+        for asked in [path.to_owned(), path[3..].to_owned(), format!("{path}?user=VICTIM&key=x&api-version=1")] {
             sidecar.post(&asked, body(rest, "")).await.expect(200);
             let received = upstream.received().await;
-            assert_eq!(
-                (received.method.as_str(), received.target.as_str()),
-                ("POST", path),
-                "{asked}"
-            );
+            assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", path), "{asked}");
         }
     }
     for asked in ["/v1/models", "/models", "/v1/models?return_wildcard_routes=true"] {
         sidecar.get(asked).await.expect(200);
         let received = upstream.received().await;
-        assert_eq!(
-            (received.method.as_str(), received.target.as_str()),
-            ("GET", "/v1/models"),
-            "{asked}"
-        );
+        assert_eq!((received.method.as_str(), received.target.as_str()), ("GET", "/v1/models"), "{asked}");
         assert!(received.body.is_empty());
     }
 }
@@ -48,15 +36,9 @@ async fn health_is_answered_here() {
         let answer = sidecar.get(path).await.expect(200);
         assert_eq!(answer.json(), json!({"status": "ok", "runId": "run-7"}));
     }
-    sidecar
-        .post("/health", "{}")
-        .await
-        .expect_refusal(405, "method_not_allowed");
+    sidecar.post("/health", "{}").await.expect_refusal(405, "method_not_allowed");
     sidecar.stop().await;
-    assert_eq!(
-        (upstream.begun(), sidecar.audit().kinds()),
-        (0, vec!["open", "refused", "close"])
-    );
+    assert_eq!((upstream.begun(), sidecar.audit().kinds()), (0, vec!["open", "refused", "close"]));
 }
 
 #[tokio::test]
@@ -70,19 +52,12 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
     let received = upstream.received().await;
     assert_eq!(
         (received.target.as_str(), received.text().as_str()),
-        (
-            "/v1/rerank",
-            r#"{"user":"acct-1","model":"m","query":"q","documents":["d"]}"#
-        )
+        ("/v1/rerank", r#"{"user":"acct-1","model":"m","query":"q","documents":["d"]}"#)
     );
     // Also in other spellings: what such a route takes for an identity is not known here.
-    let spelt =
-        r#"{"model":"m","USER":"VICTIM","Metadata":{"a":1},"safety-identifier":"VICTIM","Tags":["VICTIM"]}"#;
+    let spelt = r#"{"model":"m","USER":"VICTIM","Metadata":{"a":1},"safety-identifier":"VICTIM","Tags":["VICTIM"]}"#;
     sidecar.post("/v1/rerank", spelt).await.expect(200);
-    assert_eq!(
-        upstream.received().await.text(),
-        r#"{"user":"acct-1","model":"m"}"#
-    );
+    assert_eq!(upstream.received().await.text(), r#"{"user":"acct-1","model":"m"}"#);
     sidecar.get("/v1/model/info").await.expect(200);
     assert_eq!(upstream.received().await.target, "/v1/model/info");
 
@@ -91,27 +66,9 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
         ("POST", "/rerank", "{}", 404, "route_not_allowed"),
         ("POST", "/v1/rerank/", "{}", 404, "route_not_allowed"),
         ("GET", "/v1/model/info/", "", 404, "route_not_allowed"),
-        (
-            "POST",
-            "/v1/rerank",
-            r#"{"model":"m","api_base":"x"}"#,
-            400,
-            "param_not_allowed",
-        ),
-        (
-            "POST",
-            "/v1/rerank",
-            r#"{"model":"a,b"}"#,
-            400,
-            "model_not_allowed",
-        ),
-        (
-            "POST",
-            "/v1/rerank",
-            r#"{"q":{"url":"http://x"}}"#,
-            400,
-            "remote_media_not_allowed",
-        ),
+        ("POST", "/v1/rerank", r#"{"model":"m","api_base":"x"}"#, 400, "param_not_allowed"),
+        ("POST", "/v1/rerank", r#"{"model":"a,b"}"#, 400, "model_not_allowed"),
+        ("POST", "/v1/rerank", r#"{"q":{"url":"http://x"}}"#, 400, "remote_media_not_allowed"),
     ] {
         let answer = sidecar.request(method, path, &[], sent).await;
         answer.expect_refusal(status, reason);
@@ -121,19 +78,9 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
 
 #[tokio::test]
 async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
-    let routes = [
-        "POST /v1/../key",
-        "POST //x",
-        "POST /v1%2fx",
-        "DELETE /v1/x",
-        "/v1/x",
-        "POST /v1/x?y",
-    ];
+    let routes = ["POST /v1/../key", "POST //x", "POST /v1%2fx", "DELETE /v1/x", "/v1/x", "POST /v1/x?y"];
     for route in routes {
-        let failed = Sidecar::to_url("http://127.0.0.1:1")
-            .args(["--allow", route])
-            .fail()
-            .await;
+        let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--allow", route]).fail().await;
         assert_eq!(failed.code, 64, "{route}: {}", failed.stderr);
         assert!(failed.stderr.contains("--allow"), "{route}: {}", failed.stderr);
     }
@@ -141,28 +88,18 @@ async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
 
 #[tokio::test]
 async fn the_list_of_models_is_cut_down_to_those_that_the_run_may_use() {
-    let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "gpt-b-secret"]))
-        .start()
-        .await;
+    let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "gpt-b-secret"])).start().await;
     let ids = |answer: &Answer| -> Vec<String> {
         let list = answer.json();
         let models = list["data"].as_array().expect("a list of models").iter();
-        models
-            .map(|model| model["id"].as_str().expect("an id").to_owned())
-            .collect()
+        models.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
     };
 
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--model", "gpt-b", "--model", "gpt-x"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--model", "gpt-b", "--model", "gpt-x"]).start().await;
     for path in ["/v1/models", "/models"] {
         let answer = sidecar.get(path).await.expect(200);
         assert_eq!(ids(&answer), ["gpt-b"]);
-        assert_eq!(
-            (answer.json()["object"].as_str(), answer.text().contains("secret")),
-            (Some("list"), false)
-        );
+        assert_eq!((answer.json()["object"].as_str(), answer.text().contains("secret")), (Some("list"), false));
     }
     assert_eq!(sidecar.audit().calls().len(), 2);
 
@@ -181,10 +118,7 @@ async fn a_list_of_models_that_cannot_be_read_does_not_pass_unfiltered() {
     ] {
         let upstream = Upstream::answering(script).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--model", "m"]).start().await;
-        let answer = sidecar
-            .get("/v1/models")
-            .await
-            .expect_refusal(502, "upstream_unreadable");
+        let answer = sidecar.get("/v1/models").await.expect_refusal(502, "upstream_unreadable");
         assert!(!answer.text().contains("gpt-secret"));
         assert_eq!(sidecar.audit().only_call().result(), "upstream_error");
     }
@@ -199,17 +133,12 @@ async fn a_redirect_is_neither_followed_nor_passed() {
         let upstream = Upstream::answering(script).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
 
-        let answer = sidecar
-            .post("/v1/chat/completions", body("\"messages\":[]", ""))
-            .await;
+        let answer = sidecar.post("/v1/chat/completions", body("\"messages\":[]", "")).await;
 
         let answer = answer.expect_refusal(502, "upstream_redirect");
         assert!(!answer.text().contains("leaked"), "{status}: {}", answer.text());
         let call = sidecar.audit().only_call();
-        assert_eq!(
-            (call.result(), call.status()),
-            ("upstream_error", Some(u64::from(status)))
-        );
+        assert_eq!((call.result(), call.status()), ("upstream_error", Some(u64::from(status))));
     }
     assert_eq!(elsewhere.begun(), 0);
 }
@@ -221,17 +150,11 @@ const KEY_ERROR: &str = "Authentication Error, Invalid proxy server token passed
 #[tokio::test]
 async fn an_answer_about_our_key_never_passes() {
     for status in [401, 403] {
-        let upstream = Upstream::answering(Script::error(status, KEY_ERROR))
-            .start()
-            .await;
+        let upstream = Upstream::answering(Script::error(status, KEY_ERROR)).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--model", "m"]).start().await;
         for (path, rest) in WIRES.into_iter().chain([("/v1/models", "")]) {
             let method = if path == "/v1/models" { "GET" } else { "POST" };
-            let sent = if rest.is_empty() {
-                String::new()
-            } else {
-                body(rest, "")
-            };
+            let sent = if rest.is_empty() { String::new() } else { body(rest, "") };
 
             let answer = sidecar.request(method, path, &[], sent).await;
 
@@ -239,19 +162,12 @@ async fn an_answer_about_our_key_never_passes() {
             // Nor its call id and cost: nothing of that answer.
             let leaked = [&answer.text(), &format!("{:?}", answer.headers)]
                 .into_iter()
-                .any(|text| {
-                    ["Lr4T", "88dc28d0", "sk-", "x-litellm"]
-                        .iter()
-                        .any(|part| text.contains(part))
-                });
+                .any(|text| ["Lr4T", "88dc28d0", "sk-", "x-litellm"].iter().any(|part| text.contains(part)));
             assert!(!leaked, "{status} {path}: {:?} {}", answer.headers, answer.text());
             assert_eq!(answer.header("x-should-retry"), Some("false"));
         }
         for call in sidecar.audit().calls() {
-            assert_eq!(
-                (call.result(), call.status()),
-                ("upstream_error", Some(u64::from(status)))
-            );
+            assert_eq!((call.result(), call.status()), ("upstream_error", Some(u64::from(status))));
         }
         assert_eq!(sidecar.audit().calls().len(), 7);
     }
@@ -266,14 +182,9 @@ async fn a_compressed_answer_is_refused() {
     ] {
         let upstream = Upstream::answering(script).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
-        let answer = sidecar
-            .post("/v1/chat/completions", body("\"messages\":[]", ""))
-            .await;
+        let answer = sidecar.post("/v1/chat/completions", body("\"messages\":[]", "")).await;
         answer.expect_refusal(502, "upstream_unreadable");
-        assert_eq!(
-            upstream.only_request().header("accept-encoding"),
-            Some("identity")
-        );
+        assert_eq!(upstream.only_request().header("accept-encoding"), Some("identity"));
     }
 }
 
@@ -285,23 +196,12 @@ async fn errors_of_the_provider_pass_as_they_are() {
         let sidecar = Sidecar::to(&upstream).start().await;
         for (path, rest) in WIRES {
             let answer = sidecar.post(path, body(rest, "")).await.expect(status);
-            assert_eq!(
-                answer.error()["message"],
-                "your prompt is too long",
-                "{status} {path}"
-            );
-            assert_eq!(
-                (answer.header("retry-after"), answer.reason()),
-                (Some("7"), ""),
-                "{status} {path}"
-            );
+            assert_eq!(answer.error()["message"], "your prompt is too long", "{status} {path}");
+            assert_eq!((answer.header("retry-after"), answer.reason()), (Some("7"), ""), "{status} {path}");
         }
         for call in sidecar.audit().calls() {
             let (result, end) = (call.result(), call.end());
-            assert_eq!(
-                (result, end, call.status()),
-                ("upstream_error", "complete", Some(u64::from(status)))
-            );
+            assert_eq!((result, end, call.status()), ("upstream_error", "complete", Some(u64::from(status))));
         }
     }
 }
@@ -313,33 +213,20 @@ async fn each_caller_is_refused_in_its_own_words() {
     let openai = json!({"code": "param_not_allowed", "type": "invalid_request_error", "param": "api_base"});
     for (path, _) in WIRES {
         for path in [path, &path[3..]] {
-            let refused = sidecar
-                .post(path, evil)
-                .await
-                .expect_refusal(400, "param_not_allowed")
-                .json();
+            let refused = sidecar.post(path, evil).await.expect_refusal(400, "param_not_allowed").json();
             let message = refused["error"]["message"].as_str().expect("a message");
             assert!(message.contains("api_base"), "{message}");
             let mut error = refused["error"].clone();
             error.as_object_mut().expect("an object").remove("message");
             if path.contains("/messages") {
-                assert_eq!(
-                    (&refused["type"], &error["type"]),
-                    (&json!("error"), &json!("invalid_request_error"))
-                );
+                assert_eq!((&refused["type"], &error["type"]), (&json!("error"), &json!("invalid_request_error")));
             } else {
                 assert_eq!((error, refused.get("type")), (openai.clone(), None), "{path}");
             }
         }
     }
     for (method, path, status, of_openai, of_anthropic) in [
-        (
-            "GET",
-            "/v1/chat/completions",
-            405,
-            Some("invalid_request_error"),
-            None,
-        ),
+        ("GET", "/v1/chat/completions", 405, Some("invalid_request_error"), None),
         ("GET", "/v1/messages", 405, None, Some("invalid_request_error")),
         ("POST", "/v1/messages/batches", 404, None, Some("not_found_error")),
         ("POST", "/messages/batches", 404, None, Some("not_found_error")),
@@ -347,11 +234,7 @@ async fn each_caller_is_refused_in_its_own_words() {
     ] {
         let refused = sidecar.request(method, path, &[], ()).await.expect(status).json();
         let kind = refused["error"]["type"].as_str();
-        let expected = if of_openai.is_some() {
-            (None, of_openai)
-        } else {
-            (Some("error"), of_anthropic)
-        };
+        let expected = if of_openai.is_some() { (None, of_openai) } else { (Some("error"), of_anthropic) };
         assert_eq!((refused["type"].as_str(), kind), expected, "{path}");
     }
 }

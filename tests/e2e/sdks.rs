@@ -5,55 +5,18 @@ use sluice_testkit::sdk::Sdk;
 use sluice_testkit::{Call, Launch, Nowhere, Script, Sidecar, Upstream};
 
 const OPENAI: [&str; 26] = [
-    "chat_unary",
-    "chat_stream",
-    "chat_stream_usage_refused",
-    "chat_stream_usage",
-    "chat_stream_helper",
-    "chat_stream_left_early",
-    "tools_unary",
-    "tools_stream",
-    "json_mode",
-    "json_schema",
-    "image_20mb",
-    "embeddings",
-    "completions_unary",
-    "completions_stream",
-    "completions_stream_usage",
-    "responses_unary",
-    "responses_stream",
-    "responses_tools",
-    "models_list",
-    "async_20",
-    "headers_screened",
-    "error_param_refused",
-    "error_stream_param_refused",
-    "error_route_not_allowed",
-    "error_remote_image",
-    "error_body_too_large",
+    "chat_unary", "chat_stream", "chat_stream_usage_refused", "chat_stream_usage", "chat_stream_helper",
+    "chat_stream_left_early", "tools_unary", "tools_stream", "json_mode", "json_schema", "image_20mb", "embeddings",
+    "completions_unary", "completions_stream", "completions_stream_usage", "responses_unary", "responses_stream",
+    "responses_tools", "models_list", "async_20", "headers_screened", "error_param_refused",
+    "error_stream_param_refused", "error_route_not_allowed", "error_remote_image", "error_body_too_large",
 ];
 
 const ANTHROPIC: [&str; 20] = [
-    "messages_unary",
-    "messages_stream",
-    "messages_stream_events",
-    "messages_stream_left_early",
-    "tools_unary",
-    "tools_stream",
-    "image_base64",
-    "image_20mb",
-    "count_tokens",
-    "system_and_metadata",
-    "thinking",
-    "beta_header",
-    "beta_not_allowed",
-    "async_20",
-    "headers_screened",
-    "error_param_refused",
-    "error_stream_param_refused",
-    "error_server_tool",
-    "error_remote_image",
-    "error_route_not_allowed",
+    "messages_unary", "messages_stream", "messages_stream_events", "messages_stream_left_early", "tools_unary",
+    "tools_stream", "image_base64", "image_20mb", "count_tokens", "system_and_metadata", "thinking", "beta_header",
+    "beta_not_allowed", "async_20", "headers_screened", "error_param_refused", "error_stream_param_refused",
+    "error_server_tool", "error_remote_image", "error_route_not_allowed",
 ];
 
 fn before(litellm: &LiteLlm) -> Launch {
@@ -64,21 +27,12 @@ fn before(litellm: &LiteLlm) -> Launch {
 async fn is_complete(sidecar: &Sidecar, refused: &[&str]) {
     assert_eq!(sidecar.stop().await, 0);
     let audit = sidecar.audit();
-    assert_eq!(
-        audit.open_calls(),
-        Vec::<String>::new(),
-        "calls without an outcome"
-    );
+    assert_eq!(audit.open_calls(), Vec::<String>::new(), "calls without an outcome");
     assert_eq!(audit.refused_reasons(), refused);
     let free = ["/v1/models", "/v1/messages/count_tokens"];
     let is_billed = |call: &&Call| !free.iter().any(|path| call.intent["path"] == *path);
     for call in audit.calls().iter().filter(is_billed) {
-        assert!(
-            call.tokens().is_some(),
-            "no tokens: {} {}",
-            call.intent,
-            call.outcome
-        );
+        assert!(call.tokens().is_some(), "no tokens: {} {}", call.intent, call.outcome);
     }
 }
 
@@ -87,13 +41,8 @@ async fn each_call_shape_of_the_openai_sdk_works_as_if_direct() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     Sdk::openai(sidecar.socket()).pass(&OPENAI).await;
-    let refused = [
-        "param_not_allowed",
-        "param_not_allowed",
-        "route_not_allowed",
-        "remote_media_not_allowed",
-        "body_too_large",
-    ];
+    let refused =
+        ["param_not_allowed", "param_not_allowed", "route_not_allowed", "remote_media_not_allowed", "body_too_large"];
     is_complete(&sidecar, &refused).await;
 }
 
@@ -102,13 +51,8 @@ async fn each_call_shape_of_the_anthropic_sdk_works_as_if_direct() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     Sdk::anthropic(sidecar.socket()).pass(&ANTHROPIC).await;
-    let refused = [
-        "param_not_allowed",
-        "param_not_allowed",
-        "tool_not_allowed",
-        "remote_media_not_allowed",
-        "route_not_allowed",
-    ];
+    let refused =
+        ["param_not_allowed", "param_not_allowed", "tool_not_allowed", "remote_media_not_allowed", "route_not_allowed"];
     is_complete(&sidecar, &refused).await;
 }
 
@@ -116,23 +60,12 @@ async fn each_call_shape_of_the_anthropic_sdk_works_as_if_direct() {
 async fn a_base_url_without_v1_and_a_list_of_models_work_alike() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).args(["--model", "gpt-4o-mini"]).start().await;
-    let cases = [
-        "chat_unary",
-        "chat_stream",
-        "responses_unary",
-        "models_filtered",
-        "error_unknown_model",
-    ];
+    let cases = ["chat_unary", "chat_stream", "responses_unary", "models_filtered", "error_unknown_model"];
     Sdk::openai(sidecar.socket()).base_path("").pass(&cases).await;
     is_complete(&sidecar, &["model_not_allowed"]).await;
 
-    let sidecar = before(litellm)
-        .args(["--model", "claude-haiku-4-5"])
-        .start()
-        .await;
-    Sdk::anthropic(sidecar.socket())
-        .pass(&["messages_unary", "error_unknown_model"])
-        .await;
+    let sidecar = before(litellm).args(["--model", "claude-haiku-4-5"]).start().await;
+    Sdk::anthropic(sidecar.socket()).pass(&["messages_unary", "error_unknown_model"]).await;
     is_complete(&sidecar, &["model_not_allowed"]).await;
 }
 
@@ -141,11 +74,7 @@ async fn a_spent_budget_is_an_exception_of_the_sdk() {
     let litellm = LiteLlm::shared().await;
     for is_openai in [true, false] {
         let sidecar = before(litellm).args(["--max-calls", "2"]).start().await;
-        let sdk = if is_openai {
-            Sdk::openai(sidecar.socket())
-        } else {
-            Sdk::anthropic(sidecar.socket())
-        };
+        let sdk = if is_openai { Sdk::openai(sidecar.socket()) } else { Sdk::anthropic(sidecar.socket()) };
         sdk.set("SDK_MAX_CALLS", "2").pass(&["over_max_calls"]).await;
         assert_eq!(sidecar.audit().calls().len(), 2);
         is_complete(&sidecar, &["budget_exceeded"]).await;
@@ -163,14 +92,10 @@ async fn a_dead_upstream_is_an_exception_of_the_sdk() {
 
 #[tokio::test]
 async fn an_sdk_that_retries_by_itself_does_not_where_it_cannot_help() {
-    let upstream = Upstream::answering(Script::error(401, "Received API Key = sk-...Lr4T"))
-        .start()
-        .await;
+    let upstream = Upstream::answering(Script::error(401, "Received API Key = sk-...Lr4T")).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     Sdk::openai(sidecar.socket()).pass(&["error_upstream_auth"]).await;
-    Sdk::anthropic(sidecar.socket())
-        .pass(&["error_upstream_auth"])
-        .await;
+    Sdk::anthropic(sidecar.socket()).pass(&["error_upstream_auth"]).await;
     assert_eq!(upstream.requests().len(), 2, "one each");
 }
 
@@ -179,15 +104,9 @@ async fn a_stream_that_breaks_is_an_exception_of_the_sdk_and_no_short_answer() {
     // The start of the answer, two events of it, and the end of the connection.
     let upstream = Upstream::provider("hi").cut_after(2).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let openai = [
-        "chat_stream_broken",
-        "completions_stream_broken",
-        "responses_stream_broken",
-    ];
+    let openai = ["chat_stream_broken", "completions_stream_broken", "responses_stream_broken"];
     Sdk::openai(sidecar.socket()).pass(&openai).await;
-    Sdk::anthropic(sidecar.socket())
-        .pass(&["messages_stream_broken"])
-        .await;
+    Sdk::anthropic(sidecar.socket()).pass(&["messages_stream_broken"]).await;
     let calls = sidecar.audit_with("outcome", 4).await.calls();
     let ends: Vec<_> = calls.iter().map(|call| (call.result(), call.end())).collect();
     assert_eq!(ends, [("upstream_error", "cut_by_upstream"); 4]);

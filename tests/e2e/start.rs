@@ -13,9 +13,7 @@ use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
 mod refusals;
 
 fn launch(dir: &TempDir) -> Launch {
-    Sidecar::to_url("http://127.0.0.1:9")
-        .socket_path(dir.join("s"))
-        .audit_path(dir.join("a.jsonl"))
+    Sidecar::to_url("http://127.0.0.1:9").socket_path(dir.join("s")).audit_path(dir.join("a.jsonl"))
 }
 
 fn file(dir: &Path, name: &str, text: &str) -> String {
@@ -32,16 +30,7 @@ async fn the_ready_line_says_what_is_ready() {
 
     assert_eq!(
         ready.as_object().expect("an object").keys().collect::<Vec<_>>(),
-        [
-            "build",
-            "event",
-            "hardening",
-            "pid",
-            "policy",
-            "run_id",
-            "socket",
-            "version"
-        ]
+        ["build", "event", "hardening", "pid", "policy", "run_id", "socket", "version"]
     );
     assert_eq!(ready["pid"], sidecar.pid());
     assert_eq!(ready["run_id"], "r1");
@@ -49,12 +38,7 @@ async fn the_ready_line_says_what_is_ready() {
     assert_eq!(sidecar.stop().await, 0);
     assert_eq!(sidecar.stdout().lines().count(), 1, "{}", sidecar.stdout());
     let audit = sidecar.audit();
-    for (member, of_open) in [
-        ("policy", "policy"),
-        ("version", "proxy_version"),
-        ("build", "build"),
-        ("pid", "pid"),
-    ] {
+    for (member, of_open) in [("policy", "policy"), ("version", "proxy_version"), ("build", "build"), ("pid", "pid")] {
         assert_eq!(ready[member], audit.open()[of_open], "{member}");
     }
 }
@@ -80,10 +64,7 @@ async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
         let socket = inner.join(name);
         assert_eq!(socket.as_os_str().len(), 107);
 
-        let sidecar = Sidecar::to_url("http://127.0.0.1:9")
-            .socket_path(&socket)
-            .start()
-            .await;
+        let sidecar = Sidecar::to_url("http://127.0.0.1:9").socket_path(&socket).start().await;
 
         sidecar.get("/health").await.expect(200);
     }
@@ -91,11 +72,7 @@ async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
 
 #[tokio::test]
 async fn the_socket_has_its_mode_whatever_the_umask() {
-    for (umask, flag, mode) in [
-        ("077", None, 0o666),
-        ("000", Some("0600"), 0o600),
-        ("777", Some("660"), 0o660),
-    ] {
+    for (umask, flag, mode) in [("077", None, 0o666), ("000", Some("0600"), 0o600), ("777", Some("660"), 0o660)] {
         let umasked = format!("umask {umask}; exec \"$@\"");
         let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", &umasked, "sh"]);
         let flags = flag.map(|mode| ["--socket-mode", mode]);
@@ -105,11 +82,7 @@ async fn the_socket_has_its_mode_whatever_the_umask() {
         let meta = fs::metadata(sidecar.socket()).expect("the socket is there");
         assert_eq!(meta.permissions().mode() & 0o777, mode, "umask {umask}");
         let audit = fs::metadata(sidecar.audit_path()).expect("the log is there");
-        assert_eq!(
-            audit.permissions().mode() & 0o177,
-            0,
-            "the log is its owner's alone"
-        );
+        assert_eq!(audit.permissions().mode() & 0o177, 0, "the log is its owner's alone");
     }
 }
 
@@ -119,9 +92,7 @@ async fn a_dead_upstream_does_not_stop_a_start() {
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
 
     for _ in 0..2 {
-        let answer = sidecar
-            .post("/v1/chat/completions", json!({"model": "m", "messages": []}))
-            .await;
+        let answer = sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await;
         answer.expect_refusal(502, "upstream_unreachable");
     }
 
@@ -140,9 +111,7 @@ async fn the_key_comes_by_stdin_or_file_with_or_without_a_newline() {
     let ways: [(&str, &dyn Fn(Launch) -> Launch); 5] = [
         ("stdin", &|launch| launch),
         ("stdin with a newline", &|launch| launch.stdin(line.clone())),
-        ("stdin named", &|launch| {
-            launch.stdin(windows.clone()).args(["--key-file", "-"])
-        }),
+        ("stdin named", &|launch| launch.stdin(windows.clone()).args(["--key-file", "-"])),
         ("a file", &|launch| key_file(launch, CANARY)),
         ("a file with a newline", &|launch| key_file(launch, &line)),
     ];
@@ -150,53 +119,32 @@ async fn the_key_comes_by_stdin_or_file_with_or_without_a_newline() {
         let upstream = Upstream::chat("hello").start().await;
         let sidecar = way(Sidecar::to(&upstream)).start().await;
 
-        sidecar
-            .post("/v1/chat/completions", json!({"model": "m", "messages": []}))
-            .await
-            .expect(200);
+        sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await.expect(200);
 
         let sent = upstream.only_request();
-        assert_eq!(
-            sent.headers_named("authorization"),
-            [format!("Bearer {CANARY}")],
-            "{name}"
-        );
+        assert_eq!(sent.headers_named("authorization"), [format!("Bearer {CANARY}")], "{name}");
     }
 }
 
 #[tokio::test]
 async fn variables_stand_in_for_flags_and_flags_win() {
     let upstream = Upstream::chat("hello").start().await;
-    let launch = Sidecar::to_url("unused")
-        .without("--upstream")
-        .without("--account");
-    let launch = launch
-        .env("SLUICE_UPSTREAM", upstream.url())
-        .env("SLUICE_ACCOUNT", "acct-env");
-    let launch = launch
-        .env("SLUICE_RUN_ID", "r-env")
-        .env("SLUICE_ATTEMPT", "7")
-        .env("SLUICE_MODEL", "m n");
+    let launch = Sidecar::to_url("unused").without("--upstream").without("--account");
+    let launch = launch.env("SLUICE_UPSTREAM", upstream.url()).env("SLUICE_ACCOUNT", "acct-env");
+    let launch = launch.env("SLUICE_RUN_ID", "r-env").env("SLUICE_ATTEMPT", "7").env("SLUICE_MODEL", "m n");
     let launch = launch.env("SLUICE_MAX_CALLS", "9").args(["--max-calls", "2"]);
 
     let sidecar = launch.start().await;
 
     for (model, status) in [("m", 200), ("n", 200), ("o", 400)] {
-        let answer = sidecar
-            .post("/v1/chat/completions", json!({"model": model, "messages": []}))
-            .await;
+        let answer = sidecar.post("/v1/chat/completions", json!({"model": model, "messages": []})).await;
         assert_eq!(answer.status, status, "{model}");
     }
     assert_eq!(sidecar.stop().await, 0);
     let audit = sidecar.audit();
     let open = audit.open();
     assert_eq!(
-        (
-            &open["billing_account_id"],
-            &open["run_id"],
-            &open["attempt"],
-            &open["limits"]["max_calls"]
-        ),
+        (&open["billing_account_id"], &open["run_id"], &open["attempt"], &open["limits"]["max_calls"]),
         (&json!("acct-env"), &json!("r1"), &json!(7), &json!(2))
     );
 }
@@ -275,11 +223,7 @@ async fn each_flag_has_a_variable() {
         let launch = Sidecar::to_url("https://127.0.0.1:9").without(&format!("--{flag}"));
         let checked = launch.subcommand("check").env(&variable, value).finish().await;
         assert_ne!(checked.code, 0, "{variable}={value}: {}", checked.stdout);
-        assert!(
-            checked.stderr.contains(&format!("--{flag}")),
-            "{variable}: {}",
-            checked.stderr
-        );
+        assert!(checked.stderr.contains(&format!("--{flag}")), "{variable}: {}", checked.stderr);
     }
     let launch = Sidecar::to_url("http://127.0.0.1:9").env("SLUICE_GRAPH_ID", "g-env");
     let log = launch.dir().join("log");
@@ -290,48 +234,25 @@ async fn each_flag_has_a_variable() {
 
 #[tokio::test]
 async fn the_version_is_that_of_the_ready_line() {
-    let version = Sidecar::to_url("http://127.0.0.1:9")
-        .arg("--version")
-        .finish()
-        .await;
+    let version = Sidecar::to_url("http://127.0.0.1:9").arg("--version").finish().await;
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
 
-    let said = format!(
-        "sluice-proxy {}\n",
-        sidecar.ready()["version"].as_str().expect("a version")
-    );
-    assert_eq!(
-        (version.code, version.stdout, version.stderr),
-        (0, said, String::new())
-    );
+    let said = format!("sluice-proxy {}\n", sidecar.ready()["version"].as_str().expect("a version"));
+    assert_eq!((version.code, version.stdout, version.stderr), (0, said, String::new()));
 }
 
 #[tokio::test]
 async fn check_says_what_would_be_done_and_does_nothing() {
     let dir = TempDir::new();
 
-    let checked = launch(&dir)
-        .subcommand("check")
-        .args(["--max-calls", "3", "--log", "/nope/log"])
-        .finish()
-        .await;
+    let checked = launch(&dir).subcommand("check").args(["--max-calls", "3", "--log", "/nope/log"]).finish().await;
 
     assert_eq!((checked.code, checked.stderr.as_str()), (0, ""));
     let said: Value = serde_json::from_str(&checked.stdout).expect("check prints JSON");
-    assert_eq!(
-        (&said["run_id"], &said["account"]),
-        (&json!("r1"), &json!("acct-1"))
-    );
+    assert_eq!((&said["run_id"], &said["account"]), (&json!("r1"), &json!("acct-1")));
     assert_eq!(said["rules"]["limits"]["max_calls"], 3);
-    let made: Vec<_> = fs::read_dir(dir.path())
-        .expect("the directory")
-        .flatten()
-        .collect();
+    let made: Vec<_> = fs::read_dir(dir.path()).expect("the directory").flatten().collect();
     assert!(made.is_empty(), "{made:?}");
     let sidecar = launch(&dir).args(["--max-calls", "3"]).start().await;
-    assert_eq!(
-        sidecar.ready()["policy"],
-        said["policy"],
-        "the policy has one name"
-    );
+    assert_eq!(sidecar.ready()["policy"], said["policy"], "the policy has one name");
 }

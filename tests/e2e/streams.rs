@@ -64,10 +64,7 @@ async fn ask(script: Script, path: &str, body: Value) -> (Answer, AuditFile) {
 async fn each_event_arrives_before_the_next_one_is_sent() {
     for (path, ends) in ROUTES {
         for body in [call(path), without_usage(path)] {
-            let upstream = Upstream::answering(stream(path, &["a", "b", "c"]))
-                .hold_each()
-                .start()
-                .await;
+            let upstream = Upstream::answering(stream(path, &["a", "b", "c"])).hold_each().start().await;
             let sidecar = Sidecar::to(&upstream).start().await;
             let mut client = sidecar.stream(path, &body).await;
 
@@ -82,10 +79,7 @@ async fn each_event_arrives_before_the_next_one_is_sent() {
             }
             let whole = |text: &&str| events.iter().any(|event| event.contains(&format!("{text:?}")));
             assert!(["a", "b", "c"].iter().all(whole), "{path}: {events:?}");
-            assert!(
-                events.last().is_some_and(|last| last.contains(ends)),
-                "{path}: {events:?}"
-            );
+            assert!(events.last().is_some_and(|last| last.contains(ends)), "{path}: {events:?}");
         }
     }
 }
@@ -96,67 +90,32 @@ fn odd_streams() -> Vec<(&'static str, String)> {
     let long = chunk(&"x".repeat(1 << 20));
     vec![
         ("CR", format!("data: {}\r\rdata: [DONE]\r\r", chunk("a"))),
-        (
-            "CRLF",
-            format!("data: {}\r\n\r\ndata: [DONE]\r\n\r\n", chunk("a")),
-        ),
+        ("CRLF", format!("data: {}\r\n\r\ndata: [DONE]\r\n\r\n", chunk("a"))),
         (
             "all kinds of line ends",
-            format!(
-                "data: {}\r\n\rdata: {}\n\r\ndata: {}\r\r\ndata: [DONE]\n\n",
-                chunk("a"),
-                chunk("b"),
-                chunk("c")
-            ),
+            format!("data: {}\r\n\rdata: {}\n\r\ndata: {}\r\r\ndata: [DONE]\n\n", chunk("a"), chunk("b"), chunk("c")),
         ),
         (
             "comments and pings",
-            format!(
-                ": hello\n\n:\n\ndata: {}\n: in between\n\nevent: ping\n\n: bye\n\ndata: [DONE]\n\n",
-                chunk("a")
-            ),
+            format!(": hello\n\n:\n\ndata: {}\n: in between\n\nevent: ping\n\n: bye\n\ndata: [DONE]\n\n", chunk("a")),
         ),
-        (
-            "other fields",
-            format!(
-                "id: 7\nretry: 10\nevent: x\ndata:{}\nfoo: bar\nbaz\n\ndata:[DONE]\n\n",
-                chunk("a")
-            ),
-        ),
+        ("other fields", format!("id: 7\nretry: 10\nevent: x\ndata:{}\nfoo: bar\nbaz\n\ndata:[DONE]\n\n", chunk("a"))),
         (
             "data in many lines",
-            "data: {\"choices\":\ndata: [{\"delta\":\ndata:  {\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n"
-                .to_owned(),
+            "data: {\"choices\":\ndata: [{\"delta\":\ndata:  {\"content\":\"a\"}}]}\n\ndata: [DONE]\n\n".to_owned(),
         ),
-        (
-            "many bytes a character",
-            format!("data: {}\n\ndata: [DONE]\n\n", chunk("é € 𝄞 🧑‍🚀 \u{feff}\u{2028}")),
-        ),
+        ("many bytes a character", format!("data: {}\n\ndata: [DONE]\n\n", chunk("é € 𝄞 🧑‍🚀 \u{feff}\u{2028}"))),
         ("no end", format!("data: {}\n\ndata: {}", chunk("a"), chunk("b"))),
-        (
-            "no blank line at the end",
-            format!("data: {}\n\ndata: [DONE]\n", chunk("a")),
-        ),
+        ("no blank line at the end", format!("data: {}\n\ndata: [DONE]\n", chunk("a"))),
         (
             "something behind the end",
-            format!(
-                "data: {}\n\ndata: [DONE]\n\n: late\n\ndata: {}\n\n",
-                chunk("a"),
-                chunk("b")
-            ),
+            format!("data: {}\n\ndata: [DONE]\n\n: late\n\ndata: {}\n\n", chunk("a"), chunk("b")),
         ),
-        (
-            "no stream of events at all",
-            "{\"a\": [1, 2,\n\n\n 3]}\u{0}\u{1}".to_owned(),
-        ),
+        ("no stream of events at all", "{\"a\": [1, 2,\n\n\n 3]}\u{0}\u{1}".to_owned()),
         ("empty", String::new()),
         (
             "an event of 1 MiB",
-            format!(
-                "data: {}\n\ndata: {long}\n\ndata: {}\n\ndata: [DONE]\n\n",
-                chunk("a"),
-                chunk("b")
-            ),
+            format!("data: {}\n\ndata: {long}\n\ndata: {}\n\ndata: [DONE]\n\n", chunk("a"), chunk("b")),
         ),
     ]
 }
@@ -165,21 +124,13 @@ fn odd_streams() -> Vec<(&'static str, String)> {
 async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
     let streams = odd_streams();
     let sizes = |sent: &str| {
-        if sent.len() > 1 << 20 {
-            vec![30_000, 65_537]
-        } else {
-            vec![1, 2, 3, 7, 64, 50_000]
-        }
+        if sent.len() > 1 << 20 { vec![30_000, 65_537] } else { vec![1, 2, 3, 7, 64, 50_000] }
     };
     let scripts = streams.iter().flat_map(|(_, sent)| {
         let script = Script::body(200, "text/event-stream", sent.clone());
         sizes(sent).into_iter().map(move |size| {
             let script = script.clone().in_pieces(size);
-            if size % 2 == 0 {
-                script.odd_chunks()
-            } else {
-                script.chunked()
-            }
+            if size % 2 == 0 { script.odd_chunks() } else { script.chunked() }
         })
     });
     let scripts: Vec<Script> = scripts.collect();
@@ -189,17 +140,10 @@ async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
         let mut client = sidecar.connect().await;
         for (name, sent) in &streams {
             for size in sizes(sent) {
-                let body = if size % 3 == 0 {
-                    without_usage(path)
-                } else {
-                    call(path)
-                };
+                let body = if size % 3 == 0 { without_usage(path) } else { call(path) };
                 let answer = client.post_json(path, body).await.expect(200);
                 let start: String = answer.text().chars().take(300).collect();
-                assert!(
-                    answer.body == sent.as_bytes(),
-                    "{path}, {name} in pieces of {size}: {start}"
-                );
+                assert!(answer.body == sent.as_bytes(), "{path}, {name} in pieces of {size}: {start}");
             }
         }
     }
@@ -207,27 +151,17 @@ async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
 
 #[tokio::test]
 async fn extensions_and_trailers_of_the_upstream_end_at_the_sidecar() {
-    let upstream = Upstream::answering(Script::chat_stream(["a", "b"]).odd_chunks())
-        .start()
-        .await;
+    let upstream = Upstream::answering(Script::chat_stream(["a", "b"]).odd_chunks()).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let mut stream = UnixStream::connect(sidecar.socket())
-        .await
-        .expect("the sidecar listens");
+    let mut stream = UnixStream::connect(sidecar.socket()).await.expect("the sidecar listens");
     let body = call(CHAT).to_string();
     let head = format!(
         "POST {CHAT} HTTP/1.1\r\nhost: x\r\nte: trailers\r\nconnection: close, te\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    stream
-        .write_all((head + &body).as_bytes())
-        .await
-        .expect("the sidecar reads");
+    stream.write_all((head + &body).as_bytes()).await.expect("the sidecar reads");
     let mut all = String::new();
-    stream
-        .read_to_string(&mut all)
-        .await
-        .expect("and closes in order");
+    stream.read_to_string(&mut all).await.expect("and closes in order");
 
     assert!(all.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), "{all}");
     assert!(!all.contains("trailer") && !all.contains(";ext"), "{all}");
@@ -257,43 +191,25 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
     let usage = json!({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15});
     let output = json!([{"index": 0, "delta": {"content": "hi"}}]);
     for (event, left) in [
-        (
-            format!(r#"{{"usage":{usage},"choices":{output}}}"#),
-            Some(json!({"choices": output})),
-        ),
-        (
-            format!(r#"{{"choices":{output},"usage":{usage}}}"#),
-            Some(json!({"choices": output})),
-        ),
-        (
-            format!(r#"{{"id":"a","usage":{usage},"choices":{output}}}"#),
-            Some(json!({"id": "a", "choices": output})),
-        ),
-        (
-            format!(r#"{{"error":{{"message":"boom"}},"usage":{usage}}}"#),
-            Some(json!({"error": {"message": "boom"}})),
-        ),
+        (format!(r#"{{"usage":{usage},"choices":{output}}}"#), Some(json!({"choices": output}))),
+        (format!(r#"{{"choices":{output},"usage":{usage}}}"#), Some(json!({"choices": output}))),
+        (format!(r#"{{"id":"a","usage":{usage},"choices":{output}}}"#), Some(json!({"id": "a", "choices": output}))),
+        (format!(r#"{{"error":{{"message":"boom"}},"usage":{usage}}}"#), Some(json!({"error": {"message": "boom"}}))),
         (format!(r#"{{"choices":[],"usage":{usage}}}"#), None),
     ] {
         let sent = format!("data: {event}\n\ndata: [DONE]\n\n");
         let whole = Script::body(200, "text/event-stream", sent);
-        for script in [
-            whole.clone(),
-            whole.clone().chunked(),
-            whole.clone().in_pieces(1).chunked(),
-            whole.until_close(),
-        ] {
+        for script in
+            [whole.clone(), whole.clone().chunked(), whole.clone().in_pieces(1).chunked(), whole.until_close()]
+        {
             let (answer, audit) = ask(script, CHAT, without_usage(CHAT)).await;
             let mut data = answer.expect(200).data();
             assert_eq!(data.pop().as_deref(), Some("[DONE]"), "{event}");
-            let parsed = |text: String| {
-                serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-            };
+            let parsed =
+                |text: String| serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
             let mut data: Vec<Value> = data.into_iter().map(parsed).collect();
             // An error may keep what stands beside it.
-            data.iter_mut()
-                .filter(|one| one["error"].is_object())
-                .for_each(|one| one["usage"] = Value::Null);
+            data.iter_mut().filter(|one| one["error"].is_object()).for_each(|one| one["usage"] = Value::Null);
             let left = left.clone().map(|mut left| {
                 if left["error"].is_object() {
                     left["usage"] = Value::Null;
@@ -301,11 +217,7 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
                 left
             });
             assert_eq!(data, Vec::from_iter(left), "{event}");
-            assert_eq!(
-                audit.only_call().tokens(),
-                Some((Some(10), Some(5), Some(15))),
-                "{event}"
-            );
+            assert_eq!(audit.only_call().tokens(), Some((Some(10), Some(5), Some(15))), "{event}");
         }
     }
 }
@@ -313,15 +225,10 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
 #[tokio::test]
 async fn interim_answers_of_the_upstream_do_not_reach_the_client() {
     for statuses in [vec![100], vec![102], vec![103], vec![100, 103, 102]] {
-        let script = statuses
-            .iter()
-            .fold(Script::chat("hi"), |script, status| script.after_interim(*status));
+        let script = statuses.iter().fold(Script::chat("hi"), |script, status| script.after_interim(*status));
         let (answer, audit) = ask(script, CHAT, json!({"model": "m", "messages": []})).await;
         assert_eq!(answer.interim, [] as [u16; 0]);
-        assert_eq!(
-            answer.expect(200).json()["choices"][0]["message"]["content"],
-            "hi"
-        );
+        assert_eq!(answer.expect(200).json()["choices"][0]["message"]["content"], "hi");
         assert_eq!(audit.only_call().result(), "ok");
     }
 }
@@ -332,33 +239,19 @@ async fn an_answer_that_ends_with_its_connection_is_whole() {
     for (script, body, held) in [
         (Script::chat("hi").until_close(), unary.clone(), "\"hi\""),
         (Script::chat("hi").chunked(), unary, "\"hi\""),
-        (
-            Script::chat_stream(["hi"]).until_close(),
-            call(CHAT),
-            "data: [DONE]\n\n",
-        ),
-        (
-            Script::body(200, "text/event-stream", "data: [DONE]\n\n"),
-            call(CHAT),
-            "data: [DONE]\n\n",
-        ),
+        (Script::chat_stream(["hi"]).until_close(), call(CHAT), "data: [DONE]\n\n"),
+        (Script::body(200, "text/event-stream", "data: [DONE]\n\n"), call(CHAT), "data: [DONE]\n\n"),
     ] {
         let (answer, audit) = ask(script, CHAT, body).await;
         let text = answer.expect(200).text();
         assert!(text.contains(held), "{text}");
-        assert_eq!(
-            (audit.only_call().result(), audit.only_call().end()),
-            ("ok", "complete")
-        );
+        assert_eq!((audit.only_call().result(), audit.only_call().end()), ("ok", "complete"));
     }
 }
 
 #[tokio::test]
 async fn the_times_of_a_stream_are_told_in_their_order() {
-    let upstream = Upstream::answering(Script::chat_stream(["a", "b"]))
-        .hold_each()
-        .start()
-        .await;
+    let upstream = Upstream::answering(Script::chat_stream(["a", "b"])).hold_each().start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.stream(CHAT, call(CHAT)).await;
     upstream.step();
@@ -367,27 +260,14 @@ async fn the_times_of_a_stream_are_told_in_their_order() {
     }
 
     let timing = sidecar.audit().only_call().outcome["timing_us"].clone();
-    let us = |name: &str| {
-        timing[name]
-            .as_u64()
-            .unwrap_or_else(|| panic!("no {name}: {timing}"))
-    };
+    let us = |name: &str| timing[name].as_u64().unwrap_or_else(|| panic!("no {name}: {timing}"));
     for name in ["queue", "connect", "own"] {
         assert!(us(name) <= us("total"), "{name}: {timing}");
     }
-    assert!(
-        us("ttfb") <= us("first_token") && us("first_token") <= us("total"),
-        "{timing}"
-    );
-    assert!(
-        us("longest_gap") > 0 && us("longest_gap") <= us("total"),
-        "{timing}"
-    );
+    assert!(us("ttfb") <= us("first_token") && us("first_token") <= us("total"), "{timing}");
+    assert!(us("longest_gap") > 0 && us("longest_gap") <= us("total"), "{timing}");
 
     let (_, audit) = ask(Script::chat_stream(["a"]).in_a_burst(), CHAT, call(CHAT)).await;
     let burst = &audit.only_call().outcome["timing_us"];
-    assert!(
-        burst["first_token"].is_u64() && burst["longest_gap"].is_u64(),
-        "{burst}"
-    );
+    assert!(burst["first_token"].is_u64() && burst["longest_gap"].is_u64(), "{burst}");
 }

@@ -19,25 +19,16 @@ fn stream() -> Value {
 async fn an_upstream_that_takes_no_connection_is_given_up_and_nothing_was_sent() {
     let (deaf, nowhere) = (Deaf::new().await, Nowhere::new());
     for url in [deaf.url(), nowhere.url()] {
-        let sidecar = Sidecar::to_url(&url)
-            .args(["--connect-timeout", "200ms", "--max-calls", "1"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to_url(&url).args(["--connect-timeout", "200ms", "--max-calls", "1"]).start().await;
         // What was not sent is not charged.
         for _ in 0..2 {
-            let answer = sidecar
-                .post(CHAT, unary())
-                .await
-                .expect_refusal(502, "upstream_unreachable");
+            let answer = sidecar.post(CHAT, unary()).await.expect_refusal(502, "upstream_unreachable");
             assert_eq!(answer.header("retry-after"), Some("1"));
         }
         let audit = sidecar.audit();
         assert_eq!((audit.calls().len(), audit.refusals().len()), (2, 0));
         assert!(
-            audit
-                .outcomes()
-                .iter()
-                .all(|outcome| outcome["null_reason"] == "not_sent" && outcome["status"].is_null()),
+            audit.outcomes().iter().all(|outcome| outcome["null_reason"] == "not_sent" && outcome["status"].is_null()),
             "{:?}",
             audit.outcomes()
         );
@@ -46,33 +37,18 @@ async fn an_upstream_that_takes_no_connection_is_given_up_and_nothing_was_sent()
 
 #[tokio::test]
 async fn an_upstream_that_never_answers_is_given_up_and_closed() {
-    for (body, script) in [
-        (unary(), Script::never()),
-        (stream(), Script::never()),
-        (unary(), Script::raw("").silent_after(0)),
-    ] {
+    for (body, script) in
+        [(unary(), Script::never()), (stream(), Script::never()), (unary(), Script::raw("").silent_after(0))]
+    {
         let upstream = Upstream::answering(script).start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--first-byte-timeout", "200ms"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--first-byte-timeout", "200ms"]).start().await;
 
-        sidecar
-            .post(CHAT, body)
-            .await
-            .expect_refusal(504, "upstream_timeout");
+        sidecar.post(CHAT, body).await.expect_refusal(504, "upstream_timeout");
         upstream.closed(0).await;
 
         let call = sidecar.audit().only_call();
-        assert_eq!(
-            (call.result(), call.status(), call.tokens(), call.cost()),
-            ("timeout", None, None, None)
-        );
-        assert_eq!(
-            upstream.only_request().json()["model"],
-            "m",
-            "and it was not asked twice"
-        );
+        assert_eq!((call.result(), call.status(), call.tokens(), call.cost()), ("timeout", None, None, None));
+        assert_eq!(upstream.only_request().json()["model"], "m", "and it was not asked twice");
     }
 }
 
@@ -83,14 +59,8 @@ async fn a_head_that_does_not_end_is_no_answer() {
         sluice_testkit::Step::Never,
     ]);
     let upstream = Upstream::answering(half).start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--first-byte-timeout", "200ms"])
-        .start()
-        .await;
-    sidecar
-        .post(CHAT, unary())
-        .await
-        .expect_refusal(504, "upstream_timeout");
+    let sidecar = Sidecar::to(&upstream).args(["--first-byte-timeout", "200ms"]).start().await;
+    sidecar.post(CHAT, unary()).await.expect_refusal(504, "upstream_timeout");
     assert_eq!(sidecar.audit().only_call().result(), "timeout");
 }
 
@@ -102,33 +72,15 @@ async fn an_answer_that_falls_silent_is_cut() {
         (CHAT, stream(), Script::chat_stream(["a", "b"]).silent_after(1), 0),
         (CHAT, unary(), Script::chat("a").in_pieces(20).silent_after(1), 0),
         (CHAT, unary(), Script::chat("a").silent_after(0), 0),
-        (
-            "/v1/messages",
-            messages,
-            Script::messages_stream(["a", "b"]).silent_after(3),
-            1,
-        ),
-        (
-            "/v1/responses",
-            responses,
-            Script::responses_stream(["a", "b"]).silent_after(1),
-            1,
-        ),
+        ("/v1/messages", messages, Script::messages_stream(["a", "b"]).silent_after(3), 1),
+        ("/v1/responses", responses, Script::responses_stream(["a", "b"]).silent_after(1), 1),
     ] {
         let upstream = Upstream::answering(script).start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--idle-timeout", "200ms"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "200ms"]).start().await;
 
         let answer = sidecar.post(path, body).await;
         assert_eq!((answer.status, answer.complete), (200, false), "{path}");
-        assert_eq!(
-            answer.text().matches("event: error\n").count(),
-            errors,
-            "{path}: {}",
-            answer.text()
-        );
+        assert_eq!(answer.text().matches("event: error\n").count(), errors, "{path}: {}", answer.text());
         assert!(!answer.text().contains("[DONE]"));
         upstream.closed(0).await;
         assert_eq!(sidecar.audit().only_call().result(), "timeout", "{path}");
@@ -138,23 +90,15 @@ async fn an_answer_that_falls_silent_is_cut() {
 #[tokio::test]
 async fn a_request_body_that_falls_silent_is_refused() {
     let upstream = Upstream::chat("hi").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--idle-timeout", "200ms"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "200ms"]).start().await;
     for rest in [
         "content-length: 100\r\n\r\n{\"model\":",
         "transfer-encoding: chunked\r\n\r\n2\r\n{\"\r\n",
         "content-length: 100\r\n\r\n",
     ] {
         let mut client = sidecar.connect().await;
-        client
-            .send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\n{rest}"))
-            .await;
-        client
-            .read_response()
-            .await
-            .expect_refusal(408, "request_timeout");
+        client.send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\n{rest}")).await;
+        client.read_response().await.expect_refusal(408, "request_timeout");
         client.expect_closed().await;
     }
     assert_eq!(sidecar.audit().refused_reasons(), ["request_timeout"; 3]);
@@ -163,13 +107,8 @@ async fn a_request_body_that_falls_silent_is_refused() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_not_the_upstreams_silence() {
-    let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000))
-        .start()
-        .await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--idle-timeout", "200ms"])
-        .start()
-        .await;
+    let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000)).start().await;
+    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "200ms"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
     client.read_event().await.expect("an event");
     // Longer than the limit: nobody reads, so nobody can be blamed for silence.
@@ -184,27 +123,14 @@ async fn a_client_that_does_not_read_is_not_the_upstreams_silence() {
 #[tokio::test]
 async fn a_call_may_last_as_long_as_it_goes_on() {
     let upstream = Upstream::chat_stream(["x"; 12]).hold_each().start().await;
-    let limits = [
-        "--idle-timeout",
-        "700ms",
-        "--first-byte-timeout",
-        "700ms",
-        "--connect-timeout",
-        "700ms",
-    ];
+    let limits = ["--idle-timeout", "700ms", "--first-byte-timeout", "700ms", "--connect-timeout", "700ms"];
     let sidecar = Sidecar::to(&upstream).args(limits).start().await;
     let mut ticks = tokio::time::interval(Duration::from_millis(70));
     let mut client = sidecar.connect().await;
 
-    let body =
-        json!({"model": "m", "messages": [], "stream": true, "stream_options": {"include_usage": true}});
+    let body = json!({"model": "m", "messages": [], "stream": true, "stream_options": {"include_usage": true}});
     let body = body.to_string();
-    client
-        .send(format!(
-            "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        ))
-        .await;
+    client.send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len())).await;
     for piece in body.as_bytes().chunks(body.len() / 12) {
         ticks.tick().await;
         client.send(piece).await;
@@ -263,47 +189,27 @@ async fn a_kept_connection_that_was_reset_in_between_costs_no_call() {
 
 #[tokio::test]
 async fn a_call_that_was_written_is_never_sent_twice() {
-    for (name, end) in [
-        ("reset", Script::reset()),
-        ("closed", Script::close()),
-        ("cut in the head", Script::chat("hi").cut_head(20)),
-    ] {
-        let upstream = Upstream::queue([Script::chat("hi"), end, Script::chat("again")])
-            .start()
-            .await;
+    for (name, end) in
+        [("reset", Script::reset()), ("closed", Script::close()), ("cut in the head", Script::chat("hi").cut_head(20))]
+    {
+        let upstream = Upstream::queue([Script::chat("hi"), end, Script::chat("again")]).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         sidecar.post(CHAT, unary()).await.expect(200);
 
-        sidecar
-            .post(CHAT, unary())
-            .await
-            .expect_refusal(502, "upstream_closed");
+        sidecar.post(CHAT, unary()).await.expect_refusal(502, "upstream_closed");
 
-        assert_eq!(
-            (upstream.requests().len(), upstream.connections()),
-            (2, 1),
-            "{name}"
-        );
+        assert_eq!((upstream.requests().len(), upstream.connections()), (2, 1), "{name}");
         let call = sidecar.audit().calls().pop().expect("a call");
-        assert_eq!(
-            (call.result(), call.end()),
-            ("unknown", "cut_by_upstream"),
-            "{name}"
-        );
+        assert_eq!((call.result(), call.end()), ("unknown", "cut_by_upstream"), "{name}");
         assert!(call.outcome["null_reason"] != "not_sent", "{name}");
-        assert_eq!(
-            sidecar.post(CHAT, unary()).await.expect(200).json()["choices"][0]["message"]["content"],
-            "again"
-        );
+        assert_eq!(sidecar.post(CHAT, unary()).await.expect(200).json()["choices"][0]["message"]["content"], "again");
     }
 }
 
 #[tokio::test]
 async fn a_call_that_was_written_in_part_is_never_sent_twice() {
     // The upstream drops the connection on the first byte of the second request, in the middle of its body.
-    let upstream = Upstream::queue([Script::chat("hi"), Script::reset()])
-        .start()
-        .await;
+    let upstream = Upstream::queue([Script::chat("hi"), Script::reset()]).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.post(CHAT, unary()).await.expect(200);
     let large = json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(8 << 20)}]});

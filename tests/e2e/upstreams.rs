@@ -58,11 +58,7 @@ impl Front {
 }
 
 /// Ends with either side, or when it is told to.
-async fn carry(
-    mut client: impl AsyncRead + AsyncWrite + Unpin,
-    target: String,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn carry(mut client: impl AsyncRead + AsyncWrite + Unpin, target: String, mut stopped: watch::Receiver<bool>) {
     let mut server = TcpStream::connect(target).await.expect("the upstream listens");
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
@@ -78,9 +74,7 @@ fn address(upstream: &Upstream) -> String {
 
 /// The same upstream on the loopback of IPv6.
 async fn front_v6(upstream: &Upstream) -> String {
-    let listener = TcpListener::bind("[::1]:0")
-        .await
-        .expect("this host has IPv6 on its loopback");
+    let listener = TcpListener::bind("[::1]:0").await.expect("this host has IPv6 on its loopback");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let target = address(upstream);
     // Ends with the test's runtime.
@@ -104,19 +98,11 @@ async fn assert_carries(name: &str, launch: Launch, upstream: &Upstream, host: &
 
     assert!(stream.text().contains("hello"), "{name}");
     for sent in &upstream.requests()[before..] {
-        assert_eq!(
-            (sent.headers_named("host"), sent.target.as_str()),
-            (vec![host], path),
-            "{name}"
-        );
+        assert_eq!((sent.headers_named("host"), sent.target.as_str()), (vec![host], path), "{name}");
     }
     assert_eq!(sidecar.stop().await, 0, "{name}");
     let calls = sidecar.audit().calls();
-    assert_eq!(
-        calls.iter().map(Call::result).collect::<Vec<_>>(),
-        ["ok", "ok"],
-        "{name}"
-    );
+    assert_eq!(calls.iter().map(Call::result).collect::<Vec<_>>(), ["ok", "ok"], "{name}");
 }
 
 #[tokio::test]
@@ -138,14 +124,7 @@ async fn a_path_in_the_url_stands_before_every_route() {
     for prefix in ["/proxy", "/a/b/"] {
         let url = format!("{}{prefix}", upstream.url());
         let path = format!("{}{CHAT}", prefix.trim_end_matches('/'));
-        assert_carries(
-            prefix,
-            Sidecar::to_url(&url),
-            &upstream,
-            &address(&upstream),
-            &path,
-        )
-        .await;
+        assert_carries(prefix, Sidecar::to_url(&url), &upstream, &address(&upstream), &path).await;
     }
 }
 
@@ -174,18 +153,11 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
     ] {
         let sidecar = Sidecar::to_url(&url).args(["--ca", &ca]).start().await;
 
-        sidecar
-            .post(CHAT, call())
-            .await
-            .expect_refusal(502, "upstream_unreachable");
+        sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
 
         assert_eq!(sidecar.stop().await, 0, "{name}");
         let call = sidecar.audit().only_call();
-        assert_eq!(
-            (call.result(), &call.outcome["null_reason"]),
-            ("upstream_error", &json!("not_sent")),
-            "{name}"
-        );
+        assert_eq!((call.result(), &call.outcome["null_reason"]), ("upstream_error", &json!("not_sent")), "{name}");
     }
     assert_eq!(upstream.requests().len(), 0);
 }
@@ -197,10 +169,7 @@ async fn the_systems_roots_do_not_trust_a_private_ca() {
 
     let sidecar = Sidecar::to_url(&tls.url("localhost")).start().await;
 
-    sidecar
-        .post(CHAT, call())
-        .await
-        .expect_refusal(502, "upstream_unreachable");
+    sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
     assert_eq!(upstream.requests().len(), 0);
 }
 
@@ -210,10 +179,7 @@ async fn a_name_that_does_not_resolve_fails_the_call_and_not_the_sidecar() {
         let launch = Sidecar::to_url(&format!("http://{host}:4000")).args(["--connect-timeout", "500ms"]);
         let sidecar = launch.start().await;
 
-        sidecar
-            .post(CHAT, call())
-            .await
-            .expect_refusal(502, "upstream_unreachable");
+        sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
 
         sidecar.get("/health").await.expect(200);
         assert_eq!(sidecar.stop().await, 0);
@@ -235,16 +201,8 @@ async fn urls_that_would_lead_astray_are_refused() {
     ] {
         let failed = Sidecar::to_url(url).fail().await;
         assert_eq!(failed.code, 64, "{url}");
-        assert!(
-            failed.stderr.contains("--upstream") && failed.stderr.contains(cause),
-            "{url}: {}",
-            failed.stderr
-        );
-        assert!(
-            !failed.stderr.contains("secret-word"),
-            "a URL may hold a secret: {}",
-            failed.stderr
-        );
+        assert!(failed.stderr.contains("--upstream") && failed.stderr.contains(cause), "{url}: {}", failed.stderr);
+        assert!(!failed.stderr.contains("secret-word"), "a URL may hold a secret: {}", failed.stderr);
     }
 }
 
@@ -261,12 +219,8 @@ async fn calls_one_after_the_other_share_a_connection() {
 
     assert_eq!((upstream.requests().len(), upstream.connections()), (5, 1));
     sidecar.stop().await;
-    let connects: Vec<_> = sidecar
-        .audit()
-        .calls()
-        .iter()
-        .map(|call| call.outcome["timing_us"]["connect"].is_u64())
-        .collect();
+    let connects: Vec<_> =
+        sidecar.audit().calls().iter().map(|call| call.outcome["timing_us"]["connect"].is_u64()).collect();
     assert_eq!(connects, [true, false, false, false, false]);
 }
 
@@ -296,10 +250,7 @@ async fn calls_at_once_each_have_a_connection() {
 async fn an_upstream_that_comes_up_late_is_found() {
     let nowhere = Nowhere::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
-    let refused = sidecar
-        .post(CHAT, call())
-        .await
-        .expect_refusal(502, "upstream_unreachable");
+    let refused = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
     assert_eq!(refused.header("retry-after"), Some("1"));
 
     let upstream = Upstream::chat("hello").start_at(nowhere).await;
@@ -325,10 +276,7 @@ async fn an_upstream_that_was_restarted_between_two_calls_is_not_noticed() {
     }
     front.remove().await;
 
-    sidecar
-        .post(CHAT, call())
-        .await
-        .expect_refusal(502, "upstream_unreachable");
+    sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
 
     let _back = Front::unix(dir.join("up"), &upstream);
     sidecar.post(CHAT, call()).await.expect(200);

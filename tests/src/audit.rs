@@ -54,13 +54,7 @@ impl Call {
     /// The outcome's usage: (input, output, total); None if null.
     pub fn tokens(&self) -> Option<(Option<u64>, Option<u64>, Option<u64>)> {
         let usage = &self.outcome["usage"];
-        usage.is_object().then(|| {
-            (
-                usage["input"].as_u64(),
-                usage["output"].as_u64(),
-                usage["total"].as_u64(),
-            )
-        })
+        usage.is_object().then(|| (usage["input"].as_u64(), usage["output"].as_u64(), usage["total"].as_u64()))
     }
 
     /// The outcome's `cost_usd`, None if null.
@@ -70,9 +64,7 @@ impl Call {
 
     /// The outcome's `cost_source`.
     pub fn cost_source(&self) -> &str {
-        self.outcome["cost_source"]
-            .as_str()
-            .expect("an outcome has a cost_source")
+        self.outcome["cost_source"].as_str().expect("an outcome has a cost_source")
     }
 }
 
@@ -90,16 +82,10 @@ impl AuditFile {
     pub fn read_torn(path: impl AsRef<Path>) -> (Self, Vec<u8>) {
         let path = path.as_ref();
         let mut bytes = read(path);
-        let whole = bytes
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let torn = bytes.split_off(whole);
         let file = Self::parse(&bytes);
-        (
-            file.unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes))),
-            torn,
-        )
+        (file.unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes))), torn)
     }
 
     /// The rules, for bytes: the first one broken is named.
@@ -129,15 +115,8 @@ impl AuditFile {
         });
         let found = looking.await;
         found.unwrap_or_else(|_| {
-            let had = if path.exists() {
-                text(&read(path))
-            } else {
-                "no file".to_owned()
-            };
-            panic!(
-                "waited {AUDIT_PATIENCE:?} in vain for {count} × {kind} in {}:\n{had}",
-                path.display()
-            )
+            let had = if path.exists() { text(&read(path)) } else { "no file".to_owned() };
+            panic!("waited {AUDIT_PATIENCE:?} in vain for {count} × {kind} in {}:\n{had}", path.display())
         })
     }
 
@@ -148,10 +127,7 @@ impl AuditFile {
 
     /// The kinds in order.
     pub fn kinds(&self) -> Vec<&str> {
-        self.lines
-            .iter()
-            .map(|line| line["kind"].as_str().unwrap_or_default())
-            .collect()
+        self.lines.iter().map(|line| line["kind"].as_str().unwrap_or_default()).collect()
     }
 
     /// The records of one kind.
@@ -176,23 +152,14 @@ impl AuditFile {
 
     /// The reasons of the refusals, in order.
     pub fn refused_reasons(&self) -> Vec<String> {
-        self.refusals()
-            .iter()
-            .map(|line| line["reason"].as_str().unwrap_or_default().to_owned())
-            .collect()
+        self.refusals().iter().map(|line| line["reason"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// The calls that have an outcome, in the order of their intents.
     pub fn calls(&self) -> Vec<Call> {
         let settled = |intent: &&Value| {
-            let outcome = self
-                .outcomes()
-                .into_iter()
-                .find(|outcome| outcome["call_id"] == intent["call_id"])?;
-            Some(Call {
-                intent: (*intent).clone(),
-                outcome: outcome.clone(),
-            })
+            let outcome = self.outcomes().into_iter().find(|outcome| outcome["call_id"] == intent["call_id"])?;
+            Some(Call { intent: (*intent).clone(), outcome: outcome.clone() })
         };
         self.intents().iter().filter_map(settled).collect()
     }
@@ -200,38 +167,27 @@ impl AuditFile {
     /// The ids of the calls that have no outcome yet.
     pub fn open_calls(&self) -> Vec<String> {
         let (intents, outcomes) = (self.intents(), self.outcomes());
-        let open = intents
-            .iter()
-            .filter(|intent| !outcomes.iter().any(|line| line["call_id"] == intent["call_id"]));
-        open.map(|intent| intent["call_id"].as_str().unwrap_or_default().to_owned())
-            .collect()
+        let open = intents.iter().filter(|intent| !outcomes.iter().any(|line| line["call_id"] == intent["call_id"]));
+        open.map(|intent| intent["call_id"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
     /// The one call there is, which must be settled.
     #[track_caller]
     pub fn only_call(&self) -> Call {
         assert_eq!(self.intents().len(), 1, "intents among {:?}", self.kinds());
-        self.calls()
-            .pop()
-            .unwrap_or_else(|| panic!("the call has no outcome: {:?}", self.kinds()))
+        self.calls().pop().unwrap_or_else(|| panic!("the call has no outcome: {:?}", self.kinds()))
     }
 
     /// The `open` record.
     #[track_caller]
     pub fn open(&self) -> &Value {
-        self.of_kind("open")
-            .first()
-            .copied()
-            .unwrap_or_else(|| panic!("no open among {:?}", self.kinds()))
+        self.of_kind("open").first().copied().unwrap_or_else(|| panic!("no open among {:?}", self.kinds()))
     }
 
     /// The `close` record.
     #[track_caller]
     pub fn close(&self) -> &Value {
-        self.of_kind("close")
-            .first()
-            .copied()
-            .unwrap_or_else(|| panic!("no close among {:?}", self.kinds()))
+        self.of_kind("close").first().copied().unwrap_or_else(|| panic!("no close among {:?}", self.kinds()))
     }
 
     /// Whether there is a `close`.

@@ -19,10 +19,7 @@ pub(crate) struct Board<S> {
 
 impl<S> Board<S> {
     pub(crate) fn new(state: S) -> Self {
-        Self {
-            state: Mutex::new(state),
-            tick: watch::Sender::new(0),
-        }
+        Self { state: Mutex::new(state), tick: watch::Sender::new(0) }
     }
 
     /// Changes the state and wakes the waiters.

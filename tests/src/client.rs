@@ -19,17 +19,8 @@ pub use payload::Payload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
 pub const ALLOWED: [&str; 11] = [
-    "content-type",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "date",
-    "retry-after",
-    "x-litellm-call-id",
-    "x-litellm-response-cost",
-    "x-sluice-reason",
-    "x-should-retry",
-    "allow",
+    "content-type", "content-length", "transfer-encoding", "connection", "date", "retry-after", "x-litellm-call-id",
+    "x-litellm-response-cost", "x-sluice-reason", "x-should-retry", "allow",
 ];
 
 /// One connection to a unix socket.
@@ -95,8 +86,7 @@ impl Raw {
     /// Accepts these response headers too.
     #[must_use]
     pub fn allowing<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.allowed
-            .extend(names.into_iter().map(|name| name.as_ref().to_ascii_lowercase()));
+        self.allowed.extend(names.into_iter().map(|name| name.as_ref().to_ascii_lowercase()));
         self
     }
 
@@ -110,12 +100,7 @@ impl Raw {
     /// Writes the bytes. A peer that has already closed is no error here: it may have answered early.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         match self.try_send(bytes).await {
-            Err(error)
-                if !matches!(
-                    error.kind(),
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-                ) =>
-            {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
                 panic!("cannot send: {error}")
             }
             _ => {}
@@ -140,13 +125,7 @@ impl Raw {
     }
 
     /// Writes a request with `host`, and `content-length` if there is a body, before `headers`.
-    pub async fn send_request(
-        &mut self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Payload,
-    ) {
+    pub async fn send_request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) {
         let body = body.into_bytes();
         let mut message = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         if !body.is_empty() {
@@ -169,13 +148,7 @@ impl Raw {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn request(
-        &mut self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Payload,
-    ) -> Answer {
+    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
         self.send_request(method, path, headers, body).await;
         self.read_response().await
     }
@@ -187,8 +160,7 @@ impl Raw {
 
     /// `POST` of JSON, said to be so.
     pub async fn post_json(&mut self, path: &str, body: impl Payload) -> Answer {
-        self.request("POST", path, &[("content-type", "application/json")], body)
-            .await
+        self.request("POST", path, &[("content-type", "application/json")], body).await
     }
 
     /// The whole response, or the rest of the one whose head has been read.
@@ -207,15 +179,9 @@ impl Raw {
                 }
             }
         });
-        let Ok(complete) = reading.await else {
-            self.give_up("a whole response")
-        };
+        let Ok(complete) = reading.await else { self.give_up("a whole response") };
         (self.body, self.ended) = (None, false);
-        Answer {
-            head,
-            body: std::mem::take(&mut self.decoded),
-            complete,
-        }
+        Answer { head, body: std::mem::take(&mut self.decoded), complete }
     }
 
     /// The head of the next final response; interim ones before it stand in [`Head::interim`].
@@ -242,11 +208,7 @@ impl Raw {
     /// The status of one interim response, such as 100.
     pub async fn read_interim(&mut self) -> u16 {
         let head = self.read_any_head().await;
-        assert!(
-            head.status < 200,
-            "an interim response was due, came {}",
-            head.status
-        );
+        assert!(head.status < 200, "an interim response was due, came {}", head.status);
         head.status
     }
 
@@ -291,11 +253,7 @@ impl Raw {
         if waiting.await.is_err() {
             self.give_up("the connection to close");
         }
-        assert!(
-            self.buffer.is_empty(),
-            "came before the close: {}",
-            String::from_utf8_lossy(&self.buffer)
-        );
+        assert!(self.buffer.is_empty(), "came before the close: {}", String::from_utf8_lossy(&self.buffer));
     }
 
     async fn need_head(&mut self) {

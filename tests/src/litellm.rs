@@ -68,9 +68,7 @@ impl LiteLlm {
         let (provider, port) = Leash::start_listening(
             |directory| {
                 let mut command = Command::new(python());
-                command
-                    .arg(python_file("provider.py"))
-                    .arg(directory.join("requests.jsonl"));
+                command.arg(python_file("provider.py")).arg(directory.join("requests.jsonl"));
                 command
             },
             "listening on 127.0.0.1:",
@@ -86,10 +84,7 @@ impl LiteLlm {
                 let mut command = Command::new(python());
                 command
                     // Not `python -m`: that imports the proxy twice. Not bin/litellm: its first line is a path.
-                    .args([
-                        "-c",
-                        "import sys; from litellm import run_server; sys.exit(run_server())",
-                    ])
+                    .args(["-c", "import sys; from litellm import run_server; sys.exit(run_server())"])
                     .arg("--config")
                     .arg(python_file("litellm.yaml"))
                     .args(["--host", "127.0.0.1", "--port", "0", "--telemetry", "False"])
@@ -106,17 +101,9 @@ impl LiteLlm {
         )
         .await?;
         if !poll(START_LIMIT, || is_alive(port)).await {
-            return Err(format!(
-                "LiteLLM listens on {port} but is not alive; its log:\n{}",
-                server.log()
-            ));
+            return Err(format!("LiteLLM listens on {port} but is not alive; its log:\n{}", server.log()));
         }
-        Ok(Self {
-            url: format!("http://127.0.0.1:{port}"),
-            key,
-            server,
-            provider,
-        })
+        Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider })
     }
 
     /// `http://127.0.0.1:PORT`: what `--upstream` takes.
@@ -145,8 +132,7 @@ impl LiteLlm {
     /// # Panics
     /// When there is none after 15 seconds.
     pub async fn record_for(&self, call_id: &str) -> Value {
-        self.record_where(|record| record["litellm_call_id"] == call_id, call_id)
-            .await
+        self.record_where(|record| record["litellm_call_id"] == call_id, call_id).await
     }
 
     /// The first record with that `spend_logs_metadata.run_id`, waited for.
@@ -154,8 +140,7 @@ impl LiteLlm {
     /// # Panics
     /// When there is none after 15 seconds.
     pub async fn record_of_run(&self, run_id: &str) -> Value {
-        self.record_where(|record| record["spend_logs_metadata"]["run_id"] == run_id, run_id)
-            .await
+        self.record_where(|record| record["spend_logs_metadata"]["run_id"] == run_id, run_id).await
     }
 
     async fn record_where(&self, wanted: impl Fn(&Value) -> bool, name: &str) -> Value {
@@ -166,15 +151,8 @@ impl LiteLlm {
         })
         .await;
         found.unwrap_or_else(|| {
-            let ids: Vec<_> = self
-                .records()
-                .iter()
-                .map(|record| record["litellm_call_id"].clone())
-                .collect();
-            panic!(
-                "LiteLLM has no record of {name}; it has {ids:?}; its log:\n{}",
-                self.log()
-            )
+            let ids: Vec<_> = self.records().iter().map(|record| record["litellm_call_id"].clone()).collect();
+            panic!("LiteLLM has no record of {name}; it has {ids:?}; its log:\n{}", self.log())
         })
     }
 
@@ -184,10 +162,7 @@ impl LiteLlm {
     /// # Panics
     /// When the provider is not ours ([`LiteLlm::with_provider`]).
     pub fn provider_requests(&self) -> Vec<Value> {
-        let provider = self
-            .provider
-            .as_ref()
-            .expect("provider_requests() needs LiteLlm::shared()");
+        let provider = self.provider.as_ref().expect("provider_requests() needs LiteLlm::shared()");
         json_lines(&provider.directory.join("requests.jsonl"))
     }
 
@@ -221,8 +196,8 @@ impl Leash {
         let interpreter = python();
         let directory = scratch_directory().map_err(|e| format!("cannot make a scratch directory: {e}"))?;
         let command = command(&directory);
-        let mut leash = Self::hold(interpreter, &command, directory)
-            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let mut leash =
+            Self::hold(interpreter, &command, directory).map_err(|e| format!("cannot start {command:?}: {e}"))?;
         let mut port = None;
         let mut ended = None;
         poll(START_LIMIT, async || {
@@ -233,14 +208,8 @@ impl Leash {
         .await;
         match (port, ended) {
             (Some(port), None) => Ok((leash, port)),
-            (_, Some(status)) => Err(format!(
-                "{command:?} ended with {status}; its log:\n{}",
-                leash.log()
-            )),
-            (None, None) => Err(format!(
-                "{command:?} is not ready after {START_LIMIT:?}; its log:\n{}",
-                leash.log()
-            )),
+            (_, Some(status)) => Err(format!("{command:?} ended with {status}; its log:\n{}", leash.log())),
+            (None, None) => Err(format!("{command:?} is not ready after {START_LIMIT:?}; its log:\n{}", leash.log())),
         }
     }
 
@@ -259,19 +228,11 @@ impl Leash {
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .env("LANG", "C.UTF-8")
-            .envs(
-                command
-                    .get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
+            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output);
-        Ok(Self {
-            holder: holder.spawn()?,
-            directory,
-            log,
-        })
+        Ok(Self { holder: holder.spawn()?, directory, log })
     }
 
     /// What it printed so far, both outputs.
@@ -351,9 +312,7 @@ fn json_lines(file: &Path) -> Vec<Value> {
 async fn is_alive(port: u16) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream
-            .write_all(b"GET /health/liveliness HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-            .await?;
+        stream.write_all(b"GET /health/liveliness HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         io::Result::Ok(answer)

@@ -41,13 +41,7 @@ impl Sdk {
 
     fn program(program: &'static str, base_variable: &'static str, base_path: &str, socket: &Path) -> Self {
         let (base_path, socket) = (base_path.to_owned(), socket.to_owned());
-        Self {
-            program,
-            base_variable,
-            base_path,
-            socket,
-            settings: Vec::new(),
-        }
+        Self { program, base_variable, base_path, socket, settings: Vec::new() }
     }
 
     /// What follows `http://127.0.0.1:PORT` in the base URL.
@@ -90,10 +84,7 @@ impl Sdk {
             .args(cases)
             .env_clear()
             .env("LANG", "C.UTF-8")
-            .env(
-                self.base_variable,
-                format!("http://127.0.0.1:{}{}", socat.port(), self.base_path),
-            )
+            .env(self.base_variable, format!("http://127.0.0.1:{}{}", socat.port(), self.base_path))
             .envs(self.settings)
             .kill_on_drop(true);
         match tokio::time::timeout(LIMIT, command.output()).await {

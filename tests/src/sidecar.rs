@@ -87,13 +87,7 @@ impl Sidecar {
     }
 
     /// One request on a connection of its own.
-    pub async fn request(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: impl Payload,
-    ) -> Answer {
+    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
         self.connect().await.request(method, path, headers, body).await
     }
 
@@ -110,8 +104,7 @@ impl Sidecar {
     /// Sends a `POST` of JSON and leaves the answer to be read, head and events, from the connection.
     pub async fn stream(&self, path: &str, body: impl Payload) -> Raw {
         let mut raw = self.connect().await;
-        raw.send_request("POST", path, &[("content-type", "application/json")], body)
-            .await;
+        raw.send_request("POST", path, &[("content-type", "application/json")], body).await;
         raw
     }
 
@@ -141,8 +134,7 @@ impl Sidecar {
     pub async fn stop(&self) -> i32 {
         self.sigterm();
         let exit = self.wait().await;
-        exit.code
-            .unwrap_or_else(|| panic!("ended by signal {:?}: {}", exit.signal, self.stderr()))
+        exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {}", exit.signal, self.stderr()))
     }
 
     /// Everything on stdout so far.
@@ -187,12 +179,7 @@ impl Sidecar {
             }
         };
         let waited = tokio::time::timeout(crate::PATIENCE, looking).await;
-        waited.unwrap_or_else(|_| {
-            panic!(
-                "the sidecar still holds {} descriptors, not under {count}",
-                self.fds()
-            )
-        });
+        waited.unwrap_or_else(|_| panic!("the sidecar still holds {} descriptors, not under {count}", self.fds()));
     }
 
     /// How many threads it has.

@@ -50,12 +50,7 @@ impl fmt::Debug for Plan {
 
 impl Plan {
     fn new(choose: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
-        Self {
-            choose: Arc::new(choose),
-            gate: Gate::new(),
-            on_accept: Arc::new(|_| ()),
-            on_request: Arc::new(|_| ()),
-        }
+        Self { choose: Arc::new(choose), gate: Gate::new(), on_accept: Arc::new(|_| ()), on_request: Arc::new(|_| ()) }
     }
 
     /// Changes every answer.
@@ -113,9 +108,7 @@ impl Plan {
 
     /// Listens on a free port of 127.0.0.1.
     pub async fn start(self) -> Upstream {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .expect("loopback has a free port");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has a free port");
         self.start_tcp(listener)
     }
 
@@ -134,10 +127,7 @@ impl Plan {
     }
 
     fn start_tcp(self, listener: TcpListener) -> Upstream {
-        let url = format!(
-            "http://{}",
-            listener.local_addr().expect("a bound listener has an address")
-        );
+        let url = format!("http://{}", listener.local_addr().expect("a bound listener has an address"));
         self.serve(Listener::Tcp(listener), url, None)
     }
 
@@ -150,13 +140,7 @@ impl Plan {
             board: board.clone(),
         };
         let accepting = tokio::spawn(connection::accept(listener, Arc::new(serving)));
-        Upstream {
-            url,
-            unix,
-            board,
-            gate: self.gate,
-            accepting,
-        }
+        Upstream { url, unix, board, gate: self.gate, accepting }
     }
 }
 
@@ -181,11 +165,7 @@ impl Upstream {
         let queue: Mutex<VecDeque<Script>> = Mutex::new(scripts.into_iter().collect());
         Plan::new(move |_| {
             let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = if queue.len() > 1 {
-                queue.pop_front()
-            } else {
-                queue.front().cloned()
-            };
+            let next = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
             next.expect("a queue of scripts is not empty")
         })
     }
@@ -232,11 +212,7 @@ impl Upstream {
 
     /// The socket of the unix variant.
     pub fn socket(&self) -> &Path {
-        &self
-            .unix
-            .as_ref()
-            .expect("only an upstream started by start_unix has a socket path")
-            .1
+        &self.unix.as_ref().expect("only an upstream started by start_unix has a socket path").1
     }
 
     /// Opens the gate of the plan's `hold_…` for good.
@@ -293,24 +269,13 @@ impl Upstream {
 
     /// Waits until a connection has been accepted `count` times in all.
     pub async fn accepted(&self, count: usize) {
-        self.until("the upstream to be connected to", |state| {
-            (state.closed.len() >= count).then_some(())
-        })
-        .await;
+        self.until("the upstream to be connected to", |state| (state.closed.len() >= count).then_some(())).await;
     }
 
     /// Waits until that connection is over: normally, until the sidecar has closed its side.
     pub async fn closed(&self, connection: usize) {
-        let over = |state: &mut State| {
-            state
-                .closed
-                .get(connection)
-                .copied()
-                .unwrap_or(false)
-                .then_some(())
-        };
-        self.until("the sidecar to close its upstream connection", over)
-            .await;
+        let over = |state: &mut State| state.closed.get(connection).copied().unwrap_or(false).then_some(());
+        self.until("the sidecar to close its upstream connection", over).await;
     }
 
     /// Bytes written to all connections.
@@ -320,19 +285,14 @@ impl Upstream {
 
     /// Waits until this many bytes have been written in all.
     pub async fn sent(&self, bytes: u64) {
-        self.until("the upstream to send more", |state| {
-            (state.sent >= bytes).then_some(())
-        })
-        .await;
+        self.until("the upstream to send more", |state| (state.sent >= bytes).then_some(())).await;
     }
 
     /// Waits until nothing has moved for 300 ms, and says how many bytes have been written by then.
     ///
     /// The only measured silence of the test kit: that a peer no longer reads gives no signal.
     pub async fn stalled(&self) -> u64 {
-        self.board
-            .quiet("the upstream to stall", Duration::from_millis(300))
-            .await;
+        self.board.quiet("the upstream to stall", Duration::from_millis(300)).await;
         self.bytes_sent()
     }
 

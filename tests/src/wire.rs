@@ -31,9 +31,7 @@ pub(crate) fn take_head(buffer: &mut BytesMut) -> Result<Option<HeadLines>, Stri
 
 fn header(line: &str) -> Result<(String, String), String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let (name, value) = line
-        .split_once(':')
-        .ok_or_else(|| format!("header line without a colon: {line:?}"))?;
+    let (name, value) = line.split_once(':').ok_or_else(|| format!("header line without a colon: {line:?}"))?;
     if name.is_empty() || !name.bytes().all(token) {
         return Err(format!("bad header name in {line:?}"));
     }
@@ -45,19 +43,12 @@ fn header(line: &str) -> Result<(String, String), String> {
 
 /// The first value of a header.
 pub(crate) fn first<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers
-        .iter()
-        .find(|(key, _)| key.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.as_str())
+    headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
 /// All values of a header, in wire order.
 pub(crate) fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
-    headers
-        .iter()
-        .filter(|(key, _)| key.eq_ignore_ascii_case(name))
-        .map(|(_, value)| value.as_str())
-        .collect()
+    headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str()).collect()
 }
 
 /// Where the first `needle` begins.
@@ -91,22 +82,15 @@ impl Body {
     }
 
     fn declared(headers: &[(String, String)]) -> Result<Option<Self>, String> {
-        match (
-            all(headers, "transfer-encoding").as_slice(),
-            all(headers, "content-length").as_slice(),
-        ) {
+        match (all(headers, "transfer-encoding").as_slice(), all(headers, "content-length").as_slice()) {
             ([], []) => Ok(None),
-            ([coding], []) if coding.eq_ignore_ascii_case("chunked") => {
-                Ok(Some(Self::Chunked(Chunked::default())))
-            }
+            ([coding], []) if coding.eq_ignore_ascii_case("chunked") => Ok(Some(Self::Chunked(Chunked::default()))),
             ([], [length]) if !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Ok(Some(Self::Length(
-                    length.parse().map_err(|_| format!("content-length {length}"))?,
-                )))
+                Ok(Some(Self::Length(length.parse().map_err(|_| format!("content-length {length}"))?)))
             }
-            (codings, lengths) => Err(format!(
-                "ambiguous framing: transfer-encoding {codings:?}, content-length {lengths:?}"
-            )),
+            (codings, lengths) => {
+                Err(format!("ambiguous framing: transfer-encoding {codings:?}, content-length {lengths:?}"))
+            }
         }
     }
 
@@ -197,11 +181,7 @@ fn chunk_size(line: &str) -> Result<u64, String> {
 
 fn take_line(input: &mut BytesMut) -> Result<Option<String>, String> {
     let Some(end) = find(&input[..input.len().min(16_384)], b"\r\n") else {
-        return if input.len() < 16_384 {
-            Ok(None)
-        } else {
-            Err("chunk line without an end".to_owned())
-        };
+        return if input.len() < 16_384 { Ok(None) } else { Err("chunk line without an end".to_owned()) };
     };
     let line = String::from_utf8_lossy(&input[..end]).into_owned();
     input.advance(end + 2);
@@ -225,10 +205,7 @@ pub(crate) fn first_event(stream: &[u8]) -> Option<(&[u8], usize)> {
 
 /// The `data:` of one SSE event, its lines joined.
 pub fn sse_data(event: &str) -> String {
-    let data = |line: &str| {
-        line.strip_prefix("data:")
-            .map(|text| text.strip_prefix(' ').unwrap_or(text).to_owned())
-    };
+    let data = |line: &str| line.strip_prefix("data:").map(|text| text.strip_prefix(' ').unwrap_or(text).to_owned());
     event.lines().filter_map(data).collect::<Vec<_>>().join("\n")
 }
 
@@ -251,11 +228,7 @@ mod tests {
     fn chunks_decode_alike_in_any_split() {
         let wire = b"3;name=\"v\"\r\nabc\r\nA\r\n0123456789\r\n0\r\nx-trailer: 1\r\n\r\n";
         for piece in 1..=wire.len() {
-            assert_eq!(
-                decode(wire, piece),
-                Ok((b"abc0123456789".to_vec(), true, 0)),
-                "in pieces of {piece}"
-            );
+            assert_eq!(decode(wire, piece), Ok((b"abc0123456789".to_vec(), true, 0)), "in pieces of {piece}");
         }
     }
 
@@ -268,13 +241,7 @@ mod tests {
 
     #[test]
     fn bad_chunks_are_errors() {
-        for wire in [
-            &b"\r\nabc"[..],
-            b"xyz\r\n",
-            b"3\r\nabcd\r\n",
-            b"+3\r\nabc\r\n",
-            b"11111111111111111\r\n",
-        ] {
+        for wire in [&b"\r\nabc"[..], b"xyz\r\n", b"3\r\nabcd\r\n", b"+3\r\nabc\r\n", b"11111111111111111\r\n"] {
             assert!(decode(wire, 64).is_err(), "{:?}", String::from_utf8_lossy(wire));
         }
     }
@@ -289,28 +256,17 @@ mod tests {
         let mut buffer = BytesMut::from(&b"GET / HTTP/1.1\r\nHost: a\r\nX-Y:  z \r\n\r"[..]);
         assert!(take_head(&mut buffer).expect("no error yet").is_none());
         buffer.extend_from_slice(b"\nrest");
-        let head = take_head(&mut buffer)
-            .expect("a good head")
-            .expect("a whole head");
+        let head = take_head(&mut buffer).expect("a good head").expect("a whole head");
         assert_eq!(head.first, "GET / HTTP/1.1");
-        assert_eq!(
-            head.headers,
-            [
-                ("Host".to_owned(), "a".to_owned()),
-                ("X-Y".to_owned(), "z".to_owned())
-            ]
-        );
+        assert_eq!(head.headers, [("Host".to_owned(), "a".to_owned()), ("X-Y".to_owned(), "z".to_owned())]);
         assert_eq!(&buffer[..], b"rest");
     }
 
     #[test]
     fn sloppy_heads_are_errors() {
-        for head in [
-            "GET /\nHost: a\r\n\r\n",
-            "GET /\r\nHost : a\r\n\r\n",
-            "GET /\r\n folded\r\n\r\n",
-            "GET /\r\na\r\n\r\n",
-        ] {
+        for head in
+            ["GET /\nHost: a\r\n\r\n", "GET /\r\nHost : a\r\n\r\n", "GET /\r\n folded\r\n\r\n", "GET /\r\na\r\n\r\n"]
+        {
             assert!(take_head(&mut BytesMut::from(head)).is_err(), "{head:?}");
         }
     }

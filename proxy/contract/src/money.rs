@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn what_is_no_amount_is_refused() {
-        for bad in ["", "-1", "+1", "NaN", "inf", "1.", ".5", "1,5", "0x1", "1e", "1e999", " 1", "1 ", &"9".repeat(60)] {
+        for bad in ["", "-1", "+1", "NaN", "inf", "1.", ".5", "1,5", "0x1", "1e", "1e999", " 1", "1 ", &"9".repeat(60)]
+        {
             assert_eq!(Usd::parse(bad), Err(NotAnAmount), "{bad:?}");
         }
     }

@@ -194,7 +194,8 @@ impl Usage {
     /// All tokens: the provider's total, or what its classes come to, where that is more.
     #[must_use]
     pub fn all(&self) -> u64 {
-        let sum = |classes: &[Option<u64>]| classes.iter().flatten().fold(0, |sum: u64, class| sum.saturating_add(*class));
+        let sum =
+            |classes: &[Option<u64>]| classes.iter().flatten().fold(0, |sum: u64, class| sum.saturating_add(*class));
         match self.total {
             Some(total) => total.max(sum(&[self.input, self.output])),
             // Without a total this is the Messages API, whose input leaves out the cached classes.
@@ -326,35 +327,108 @@ mod tests {
 
     /// One of each, with every member present.
     fn samples() -> Vec<String> {
-        let usage = Usage { cache_write: Some(1), cached_input: Some(2), input: Some(3), output: Some(4), reasoning: Some(5), total: Some(7) };
-        let timing = Timing { connect: Some(1), first_token: Some(2), longest_gap: Some(3), own: 4, queue: 5, total: 6, ttfb: Some(7) };
+        let usage = Usage {
+            cache_write: Some(1),
+            cached_input: Some(2),
+            input: Some(3),
+            output: Some(4),
+            reasoning: Some(5),
+            total: Some(7),
+        };
+        let timing = Timing {
+            connect: Some(1),
+            first_token: Some(2),
+            longest_gap: Some(3),
+            own: 4,
+            queue: 5,
+            total: 6,
+            ttfb: Some(7),
+        };
         let records = [
             serde_json::to_string(&Open {
-                attempt: 0, billing_account_id: text("acct-1"), boot_id: text("b"), build: text("x"), graph_id: text("sandbox:agent"),
-                kind: text(Open::KIND), limits: Limits { max_cost_usd: Some("0.5".to_owned()), ..Limits::default() }, pid: 1,
-                policy: text("sha256:0"), proxy_version: text("0.1.0"), run_id: text("r1"), seq: 0, sync: text("call"),
-                ts: text("2026-01-01T00:00:00.000000Z"), upstream: text("http://127.0.0.1:4000"), v: SCHEMA,
+                attempt: 0,
+                billing_account_id: text("acct-1"),
+                boot_id: text("b"),
+                build: text("x"),
+                graph_id: text("sandbox:agent"),
+                kind: text(Open::KIND),
+                limits: Limits { max_cost_usd: Some("0.5".to_owned()), ..Limits::default() },
+                pid: 1,
+                policy: text("sha256:0"),
+                proxy_version: text("0.1.0"),
+                run_id: text("r1"),
+                seq: 0,
+                sync: text("call"),
+                ts: text("2026-01-01T00:00:00.000000Z"),
+                upstream: text("http://127.0.0.1:4000"),
+                v: SCHEMA,
             }),
             serde_json::to_string(&Intent {
-                attempt: 0, call: 1, call_id: text("c"), kind: text(Intent::KIND), method: text("POST"), model: Some(text("m")),
-                path: text("/v1/messages"), peer: Peer { pid: Some(2), uid: 1001 }, req_bytes: 10, reserved_usd: Some(text("0.1")),
-                run_id: text("r1"), seq: 1, stream: true, stripped: vec![text("authorization")],
-                ts: text("2026-01-01T00:00:00.000000Z"), v: SCHEMA,
+                attempt: 0,
+                call: 1,
+                call_id: text("c"),
+                kind: text(Intent::KIND),
+                method: text("POST"),
+                model: Some(text("m")),
+                path: text("/v1/messages"),
+                peer: Peer { pid: Some(2), uid: 1001 },
+                req_bytes: 10,
+                reserved_usd: Some(text("0.1")),
+                run_id: text("r1"),
+                seq: 1,
+                stream: true,
+                stripped: vec![text("authorization")],
+                ts: text("2026-01-01T00:00:00.000000Z"),
+                v: SCHEMA,
             }),
             serde_json::to_string(&Outcome {
-                attempt: 0, call: 1, call_id: text("c"), cost_source: CostSource::Chunk, cost_usd: Some(text("0.0000054")),
-                drained: Some(true), end: End::CutByClient, kind: text(Outcome::KIND), litellm_call_id: Some(text("c")),
-                model_served: Some(text("m")), null_reason: None, resp_bytes: 9, response_id: Some(text("msg_1")),
-                result: CallResult::ClientAbort, run_id: text("r1"), seq: 2, status: Some(200), timing_us: timing,
-                ts: text("2026-01-01T00:00:00.000000Z"), usage: Some(usage), v: SCHEMA,
+                attempt: 0,
+                call: 1,
+                call_id: text("c"),
+                cost_source: CostSource::Chunk,
+                cost_usd: Some(text("0.0000054")),
+                drained: Some(true),
+                end: End::CutByClient,
+                kind: text(Outcome::KIND),
+                litellm_call_id: Some(text("c")),
+                model_served: Some(text("m")),
+                null_reason: None,
+                resp_bytes: 9,
+                response_id: Some(text("msg_1")),
+                result: CallResult::ClientAbort,
+                run_id: text("r1"),
+                seq: 2,
+                status: Some(200),
+                timing_us: timing,
+                ts: text("2026-01-01T00:00:00.000000Z"),
+                usage: Some(usage),
+                v: SCHEMA,
             }),
             serde_json::to_string(&Refused {
-                attempt: 0, kind: text(Refused::KIND), method: text("GET"), path: text("/x"), reason: text("route_not_allowed"),
-                run_id: text("r1"), seq: 3, status: 404, ts: text("2026-01-01T00:00:00.000000Z"), v: SCHEMA,
+                attempt: 0,
+                kind: text(Refused::KIND),
+                method: text("GET"),
+                path: text("/x"),
+                reason: text("route_not_allowed"),
+                run_id: text("r1"),
+                seq: 3,
+                status: 404,
+                ts: text("2026-01-01T00:00:00.000000Z"),
+                v: SCHEMA,
             }),
             serde_json::to_string(&Close {
-                attempt: 0, calls: 1, cost_usd: text("0.0000054"), kind: text(Close::KIND), reason: text("sigterm"), refused: 1,
-                run_id: text("r1"), seq: 4, ts: text("2026-01-01T00:00:00.000000Z"), unknown: 0, usage, v: SCHEMA,
+                attempt: 0,
+                calls: 1,
+                cost_usd: text("0.0000054"),
+                kind: text(Close::KIND),
+                reason: text("sigterm"),
+                refused: 1,
+                run_id: text("r1"),
+                seq: 4,
+                ts: text("2026-01-01T00:00:00.000000Z"),
+                unknown: 0,
+                usage,
+                v: SCHEMA,
             }),
         ];
         records.into_iter().map(|line| line.expect("records serialise")).collect()
@@ -398,7 +472,8 @@ mod tests {
 
     #[test]
     fn a_total_is_the_providers_or_the_sum_of_its_classes() {
-        let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
+        let chat =
+            Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
         let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
         assert_eq!((chat.all(), messages.all()), (15, 23));
     }

@@ -104,7 +104,8 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
     }
     assert!(out.iter().any(|(name, _)| name == "user"), "no account: {text}");
     for (i, (name, _)) in members.iter().enumerate() {
-        assert!(members[..i].iter().all(|(other, _)| other != name), "{name} stood twice and was let through");
+        // A name over 512 bytes is nobody's: each of them goes.
+        assert!(name.len() > 512 || members[..i].iter().all(|(other, _)| other != name), "{name} stood twice and was let through");
         let gone = !out.iter().any(|(other, _)| other == name);
         assert!(!gone || reading.stripped.iter().any(|stripped| name.starts_with(&**stripped)), "{name} went without a word");
     }

@@ -195,8 +195,9 @@ fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
         let tos = [Some(end_of(i)), (i + 1 < members.len()).then(|| name_at(i + 1))];
         for (from, to) in froms.into_iter().flatten().flat_map(|from| tos.into_iter().flatten().map(move |to| (from, to))) {
             let less = [&data[..from], &data[to..]].concat();
-            let others = members.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, (name, raw))| (name, raw.get()));
-            if object(&less).is_some_and(|left| left.0.iter().map(|(name, raw)| (name, raw.get())).eq(others)) {
+            let others: Vec<_> = members.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, (name, raw))| (name.as_str(), raw.get())).collect();
+            let Some(Members(left)) = object(&less) else { continue };
+            if left.iter().map(|(name, raw)| (name.as_str(), raw.get())).eq(others) {
                 all.push([&event.bytes[..offset + from], &event.bytes[offset + to..]].concat());
             }
         }

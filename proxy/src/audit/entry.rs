@@ -98,8 +98,11 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let (result, end) =
-            if self.journal.is_cutting() { (CallResult::Deadline, End::CutByLimit) } else { (CallResult::ClientAbort, End::CutByClient) };
-        let _ = self.write(Ended::not_sent(result, end));
+        let (result, end) = if self.journal.is_cutting() {
+            (CallResult::Deadline, End::CutByLimit)
+        } else {
+            (CallResult::ClientAbort, End::CutByClient)
+        };
+        drop(self.write(Ended::not_sent(result, end)));
     }
 }

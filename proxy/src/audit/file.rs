@@ -68,7 +68,9 @@ impl Sink for AuditFile {
         }
         // A full disk tears a line. What stands must be whole records, so the torn one goes.
         self.file.set_len(self.good)?;
-        Err(written.err().unwrap_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "only part of a record was written")))
+        Err(written
+            .err()
+            .unwrap_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "only part of a record was written")))
     }
 
     fn sync(&mut self) -> io::Result<()> {

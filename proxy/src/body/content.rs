@@ -43,8 +43,8 @@ impl Content {
 
     pub(super) fn key(&mut self, depth: usize, key: Text<'_>) -> Result<(), Refusal> {
         self.classes[depth] = match key.head {
-            "url" | "image_url" | "file_url" | "video_url" | "audio_url" | "document_url" | "uri" | "file_uri" | "fileUri"
-            | "file_id" | "file_data" | "image" | "video" | "audio" => Class::Url,
+            "url" | "image_url" | "file_url" | "video_url" | "audio_url" | "document_url" | "uri" | "file_uri"
+            | "fileUri" | "file_id" | "file_data" | "image" | "video" | "audio" => Class::Url,
             "data" => Class::Data,
             _ => Class::Other,
         };
@@ -53,7 +53,10 @@ impl Content {
         }
         // Responses items and beta blocks can bring tools along; LiteLLM hoists them to the others.
         if self.own.is_none() && depth > 1 && matches!(key.head, "tools" | "tool" | "server_url" | "connector_id") {
-            let message = format!("'{}' in the content would run outside the sandbox; send tools at the top of the request", key.head);
+            let message = format!(
+                "'{}' in the content would run outside the sandbox; send tools at the top of the request",
+                key.head
+            );
             return Err(Refusal::new(Reason::ToolNotAllowed, message).param(key.head));
         }
         Ok(())
@@ -80,10 +83,13 @@ impl Content {
     pub(super) fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         let own = self.own.is_some();
         self.leave(depth);
-        let Scalar::String(text) = value else { return Ok(()) };
+        let Scalar::String(text) = value else {
+            return Ok(());
+        };
         let class = self.classes[depth];
         // Vertex reads a bucket by the operator's credentials when an embedding's input names one.
-        let is_bucket = self.wire == Wire::Embeddings && ["gs://", "s3://"].iter().any(|scheme| text.head.starts_with(scheme));
+        let is_bucket =
+            self.wire == Wire::Embeddings && ["gs://", "s3://"].iter().any(|scheme| text.head.starts_with(scheme));
         if (is_bucket || class == Class::Url && is_remote(text)) && !own && !self.remote_media {
             return Err(Refusal::new(
                 Reason::RemoteMediaNotAllowed,
@@ -123,13 +129,16 @@ mod tests {
     fn a_host_is_seen_however_it_is_written() {
         let blanks = format!("{}http://x", " ".repeat(300));
         for url in [
-            "http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y", "ftp://x", "http:/x", "http:x",
-            "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x", &blanks,
+            "http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y",
+            "ftp://x", "http:/x", "http:x", "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x", &blanks,
         ] {
             assert!(is_remote(Text { head: url, whole: true }), "{url:?}");
         }
         assert!(is_remote(Text { head: "   ", whole: false }));
-        for inline in ["data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ", "files/abc"] {
+        for inline in [
+            "data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ",
+            "files/abc",
+        ] {
             assert!(!is_remote(Text { head: inline, whole: true }), "{inline:?}");
         }
     }

@@ -42,31 +42,32 @@ const STRIP: &[&str] = &["user", "metadata", "litellm_metadata", "safety_identif
 
 const NEVER: &[&str] = &[
     // skips or forges what is logged
-    "no_log", "callbacks", "success_callback", "failure_callback", "service_callback", "logger_fn", "turn_off_message_logging",
-    "standard_logging_object", "proxy_server_request", "secret_fields", "standard_callback_dynamic_params",
-    // sets prices
-    "model_info", "base_model", "response_cost",
-    // names another host, key or account
-    "api_base", "base_url", "api_key", "api_version", "api_type", "organization", "custom_llm_provider", "model_list", "user_config",
-    "router_settings_override", "extra_headers", "headers", "extra_body", "extra_query", "provider_specific_header", "deployment_id",
-    "specific_deployment", "allowed_model_region", "client", "shared_session", "default_headers", "hf_model_name", "watsonx_project",
+    "no_log", "callbacks", "success_callback", "failure_callback", "service_callback", "logger_fn",
+    "turn_off_message_logging", "standard_logging_object", "proxy_server_request", "secret_fields",
+    "standard_callback_dynamic_params", // sets prices
+    "model_info", "base_model", "response_cost", // names another host, key or account
+    "api_base", "base_url", "api_key", "api_version", "api_type", "organization", "custom_llm_provider", "model_list",
+    "user_config", "router_settings_override", "extra_headers", "headers", "extra_body", "extra_query",
+    "provider_specific_header", "deployment_id", "specific_deployment", "allowed_model_region", "client",
+    "shared_session", "default_headers", "hf_model_name", "watsonx_project",
     // calls somebody else when the call fails
-    "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks", "disable_fallbacks", "weights",
-    "user_api_key_dict", "input_cost", "output_cost",
+    "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks", "disable_fallbacks",
+    "weights", "user_api_key_dict", "input_cost", "output_cost",
 ];
 
-const NEVER_PREFIX: &[&str] = &["litellm_", "aws_", "vertex_", "azure_", "langfuse_", "langsmith_", "gcs_", "user_api_key"];
+const NEVER_PREFIX: &[&str] =
+    &["litellm_", "aws_", "vertex_", "azure_", "langfuse_", "langsmith_", "gcs_", "user_api_key"];
 const NEVER_PART: &[&str] = &["_cost_per_"];
 const NEVER_SUFFIX: &[&str] = &["_endpoint"];
 
 const REFUSE: &[&str] = &[
     // more calls, or longer ones, than asked for
-    "num_retries", "max_retries", "timeout", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response", "priority",
-    // the gateway's cache
+    "num_retries", "max_retries", "timeout", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
+    "priority", // the gateway's cache
     "cache", "caching", "ttl", "s_maxage", "cache_key", "no_cache", "no_store",
     // the gateway's guardrails and stored prompts
-    "guardrails", "disable_global_guardrail", "disable_global_guardrails", "guardrail_config", "policies", "prompt_id", "prompt_variables",
-    "prompt_version", "prompt_label",
+    "guardrails", "disable_global_guardrail", "disable_global_guardrails", "guardrail_config", "policies", "prompt_id",
+    "prompt_variables", "prompt_version", "prompt_label",
     // egress through the provider or the gateway
     "web_search_options", "mcp_servers", "plugins", "models", "route", "provider", "transforms", "container",
     // billed later, or never
@@ -76,23 +77,26 @@ const REFUSE: &[&str] = &[
 const REFUSE_PREFIX: &[&str] = &["mock_"];
 
 const CHAT: &[&str] = &[
-    "audio", "frequency_penalty", "function_call", "logit_bias", "logprobs", "modalities", "parallel_tool_calls", "prediction",
-    "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning", "reasoning_effort", "response_format", "seed", "service_tier",
-    "stop", "temperature", "thinking", "tool_choice", "top_k", "top_logprobs", "top_p", "verbosity",
+    "audio", "frequency_penalty", "function_call", "logit_bias", "logprobs", "modalities", "parallel_tool_calls",
+    "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning", "reasoning_effort",
+    "response_format", "seed", "service_tier", "stop", "temperature", "thinking", "tool_choice", "top_k",
+    "top_logprobs", "top_p", "verbosity",
 ];
 const COMPLETIONS: &[&str] = &[
-    "echo", "frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "seed", "stop", "suffix", "temperature", "top_p",
+    "echo", "frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "seed", "stop", "suffix", "temperature",
+    "top_p",
 ];
 const EMBEDDINGS: &[&str] = &["dimensions", "encoding_format", "input_type"];
 const RESPONSES: &[&str] = &[
-    "include", "max_tool_calls", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning", "service_tier", "temperature",
-    "text", "tool_choice", "top_logprobs", "top_p", "truncation", "stream_options",
+    "include", "max_tool_calls", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning",
+    "service_tier", "temperature", "text", "tool_choice", "top_logprobs", "top_p", "truncation", "stream_options",
 ];
 const MESSAGES: &[&str] = &[
-    "cache_control", "context_management", "output_config", "output_format", "service_tier", "stop_sequences", "temperature", "thinking",
-    "tool_choice", "top_k", "top_p",
+    "cache_control", "context_management", "output_config", "output_format", "service_tier", "stop_sequences",
+    "temperature", "thinking", "tool_choice", "top_k", "top_p",
 ];
-const COUNT_TOKENS: &[&str] = &["cache_control", "context_management", "output_config", "output_format", "thinking", "tool_choice"];
+const COUNT_TOKENS: &[&str] =
+    &["cache_control", "context_management", "output_config", "output_format", "thinking", "tool_choice"];
 
 /// The rule for a member of this route's bodies; `None` for one that nobody knows.
 #[must_use]
@@ -170,11 +174,15 @@ mod tests {
 
     #[test]
     fn every_spelling_of_a_dangerous_member_is_refused() {
-        for name in ["no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name", "x_endpoint", "litellm_params"] {
+        for name in [
+            "no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name",
+            "x_endpoint", "litellm_params",
+        ] {
             assert_eq!(rule(Wire::Chat, name), Some(Rule::Never), "{name}");
             assert!(!may_be_allowed(name), "{name}");
         }
-        for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"] {
+        for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"]
+        {
             assert_eq!(rule(Wire::Chat, name), Some(Rule::Refuse), "{name}");
             assert!(may_be_allowed(name), "{name}");
         }
@@ -182,7 +190,15 @@ mod tests {
 
     #[test]
     fn identity_is_ours_on_every_route() {
-        for wire in [Wire::Chat, Wire::Completions, Wire::Embeddings, Wire::Responses, Wire::Messages, Wire::CountTokens, Wire::Other] {
+        for wire in [
+            Wire::Chat,
+            Wire::Completions,
+            Wire::Embeddings,
+            Wire::Responses,
+            Wire::Messages,
+            Wire::CountTokens,
+            Wire::Other,
+        ] {
             for name in STRIP {
                 assert_eq!(rule(wire, name), Some(Rule::Strip), "{wire:?} {name}");
                 assert!(!may_be_allowed(name));

@@ -29,8 +29,13 @@ fn reason(wire: Wire, body: &str) -> Option<Reason> {
 
 #[test]
 fn a_plain_chat_goes_on_byte_for_byte_behind_our_account() {
-    let (reading, sent) = read(Wire::Chat, r#"{ "model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10 }"#).expect("allowed");
-    assert_eq!(sent, r#"{"user":"acct-1","model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10}"#);
+    let (reading, sent) =
+        read(Wire::Chat, r#"{ "model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10 }"#)
+            .expect("allowed");
+    assert_eq!(
+        sent,
+        r#"{"user":"acct-1","model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10}"#
+    );
     assert_eq!((reading.model.as_deref(), reading.stream, reading.stripped.len()), (Some("m"), false, 0));
     assert_eq!(reading.edit.keep.len(), 1);
 }
@@ -54,16 +59,30 @@ fn a_name_in_escapes_is_the_same_name() {
 #[test]
 fn members_that_steer_the_gateway_are_refused_by_name() {
     for name in [
-        "no-log", "no_log", "api_base", "base_url", "api_key", "user_config", "model_list", "fallbacks", "input_cost_per_token", "mock_response",
-        "num_retries", "extra_headers", "headers", "extra_body", "guardrails", "litellm_call_id", "litellm_params", "success_callback", "cache",
-        "previous_response_id", "conversation", "web_search_options", "mcp_servers", "plugins", "models", "provider", "organization", "timeout",
-        "aws_access_key_id", "vertex_project", "azure_ad_token", "langfuse_public_key", "provider_specific_header", "custom_llm_provider",
-        "turn_off_message_logging", "prompt_id", "router_settings_override", "max_retries", "priority", "route", "transforms", "container",
+        "no-log", "no_log", "api_base", "base_url", "api_key", "user_config", "model_list", "fallbacks",
+        "input_cost_per_token", "mock_response", "num_retries", "extra_headers", "headers", "extra_body", "guardrails",
+        "litellm_call_id", "litellm_params", "success_callback", "cache", "previous_response_id", "conversation",
+        "web_search_options", "mcp_servers", "plugins", "models", "provider", "organization", "timeout",
+        "aws_access_key_id", "vertex_project", "azure_ad_token", "langfuse_public_key", "provider_specific_header",
+        "custom_llm_provider", "turn_off_message_logging", "prompt_id", "router_settings_override", "max_retries",
+        "priority", "route", "transforms", "container",
     ] {
-        for wire in [Wire::Chat, Wire::Completions, Wire::Embeddings, Wire::Responses, Wire::Messages, Wire::CountTokens, Wire::Other] {
+        for wire in [
+            Wire::Chat,
+            Wire::Completions,
+            Wire::Embeddings,
+            Wire::Responses,
+            Wire::Messages,
+            Wire::CountTokens,
+            Wire::Other,
+        ] {
             for value in ["true", "\"x\"", "{\"a\":1}", "[1]"] {
                 let refused = read(wire, &format!(r#"{{"model":"m","{name}":{value}}}"#)).expect_err(name);
-                assert_eq!((refused.reason, refused.param.as_deref()), (Reason::ParamNotAllowed, Some(name)), "{wire:?} {name} {value}");
+                assert_eq!(
+                    (refused.reason, refused.param.as_deref()),
+                    (Reason::ParamNotAllowed, Some(name)),
+                    "{wire:?} {name} {value}"
+                );
             }
         }
     }
@@ -72,19 +91,29 @@ fn members_that_steer_the_gateway_are_refused_by_name() {
 #[test]
 fn deferred_billing_is_refused_and_its_absence_is_not() {
     for name in ["store", "background"] {
-        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":true}}"#)), Some(Reason::ParamNotAllowed));
+        assert_eq!(
+            reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":true}}"#)),
+            Some(Reason::ParamNotAllowed)
+        );
         assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":1}}"#)), Some(Reason::InvalidParam));
         assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":false}}"#)), None);
     }
-    let (reading, sent) = read(Wire::Responses, r#"{"model":"m","previous_response_id":null,"input":"x"}"#).expect("null is absence");
-    assert_eq!((sent.as_str(), reading.stripped), (r#"{"user":"acct-1","model":"m","input":"x"}"#, vec!["previous_response_id".into()]));
+    let (reading, sent) =
+        read(Wire::Responses, r#"{"model":"m","previous_response_id":null,"input":"x"}"#).expect("null is absence");
+    assert_eq!(
+        (sent.as_str(), reading.stripped),
+        (r#"{"user":"acct-1","model":"m","input":"x"}"#, vec!["previous_response_id".into()])
+    );
 }
 
 #[test]
 fn duplicates_and_what_is_no_object_are_refused() {
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","model":"m"}"#), Some(Reason::DuplicateMember));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","x":1,"x":2}"#), Some(Reason::DuplicateMember));
-    for bad in ["", "[]", "1", "\"x\"", "null", r#"{"model":"m","n":NaN}"#, "\u{feff}{\"model\":\"m\"}", r#"{"model":"m"}{}"#, r#"{"model":"m""#] {
+    for bad in [
+        "", "[]", "1", "\"x\"", "null", r#"{"model":"m","n":NaN}"#, "\u{feff}{\"model\":\"m\"}", r#"{"model":"m"}{}"#,
+        r#"{"model":"m""#,
+    ] {
         assert_eq!(reason(Wire::Chat, bad), Some(Reason::InvalidJson), "{bad:?}");
     }
     let utf16: Vec<u8> = r#"{"model":"m"}"#.encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -93,7 +122,10 @@ fn duplicates_and_what_is_no_object_are_refused() {
 
 #[test]
 fn a_model_is_one_plain_name() {
-    for bad in ["\"a,b\"", "\"http://x/m\"", "\"m:online\"", "\"m:ONLINE\"", "\"\"", "\"a b\"", "[\"m\"]", "{\"a\":1}", "null", "1", "\"é\"", "\"m\\nx\""] {
+    for bad in [
+        "\"a,b\"", "\"http://x/m\"", "\"m:online\"", "\"m:ONLINE\"", "\"\"", "\"a b\"", "[\"m\"]", "{\"a\":1}", "null",
+        "1", "\"é\"", "\"m\\nx\"",
+    ] {
         let refused = reason(Wire::Chat, &format!(r#"{{"model":{bad}}}"#));
         assert!(matches!(refused, Some(Reason::ModelNotAllowed | Reason::InvalidParam)), "{bad}");
     }
@@ -104,7 +136,10 @@ fn a_model_is_one_plain_name() {
     let only = BodyPolicy { models: vec!["m".to_owned()], ..policy() };
     assert!(read_with(Wire::Chat, &only, br#"{"model":"m"}"#).is_ok());
     assert!(read_with(Wire::Chat, &only, br#"{"model":"\u006d"}"#).is_ok());
-    assert_eq!(read_with(Wire::Chat, &only, br#"{"model":"n"}"#).expect_err("not listed").reason, Reason::ModelNotAllowed);
+    assert_eq!(
+        read_with(Wire::Chat, &only, br#"{"model":"n"}"#).expect_err("not listed").reason,
+        Reason::ModelNotAllowed
+    );
 }
 
 #[test]
@@ -126,7 +161,8 @@ fn usage_is_asked_for_and_then_hidden_unless_the_client_asked() {
     let twice = r#"{"model":"m","stream":true,"stream_options":{"include_usage":true,"include_usage":{}}}"#;
     assert!(read(Wire::Chat, twice).expect("allowed").0.hide_usage, "parsers keep the last");
     // The order of members must not matter.
-    let (reading, _) = read(Wire::Chat, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#).expect("allowed");
+    let (reading, _) =
+        read(Wire::Chat, r#"{"stream_options":{"include_usage":true},"model":"m","stream":true}"#).expect("allowed");
     assert!(!reading.hide_usage);
 }
 
@@ -161,8 +197,12 @@ fn only_tools_of_the_agent_pass() {
     }
     assert_eq!(tools(r#"{"type":"function"}"#), Some(Reason::InvalidParam));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","functions":[{"googleSearch":{}}]}"#), Some(Reason::ToolNotAllowed));
-    assert_eq!(reason(Wire::Chat, r#"{"model":"m","functions":[{"name":"f","parameters":{}}],"tools":[{"type":"function"}]}"#), None);
-    let hoisted = r#"{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"mcp","server_url":"litellm_proxy"}]}]}"#;
+    assert_eq!(
+        reason(Wire::Chat, r#"{"model":"m","functions":[{"name":"f","parameters":{}}],"tools":[{"type":"function"}]}"#),
+        None
+    );
+    let hoisted =
+        r#"{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"mcp","server_url":"litellm_proxy"}]}]}"#;
     assert_eq!(reason(Wire::Responses, hoisted), Some(Reason::ToolNotAllowed));
     let with = BodyPolicy { tools: vec!["web_search_20250305".to_owned()], ..policy() };
     let search = br#"{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}]}"#;
@@ -197,29 +237,50 @@ fn media_must_come_with_the_call() {
         assert_eq!(reason(Wire::Chat, &part(good)), None, "{good}");
     }
     assert_eq!(reason(Wire::Other, r#"{"model":"m","image_url":"https://x"}"#), Some(Reason::RemoteMediaNotAllowed));
-    assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":[{"image_url":"https://x"}]}"#), Some(Reason::RemoteMediaNotAllowed));
+    assert_eq!(
+        reason(Wire::Embeddings, r#"{"model":"m","input":[{"image_url":"https://x"}]}"#),
+        Some(Reason::RemoteMediaNotAllowed)
+    );
     assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":"gs://b/o"}"#), Some(Reason::RemoteMediaNotAllowed));
     assert_eq!(reason(Wire::Embeddings, r#"{"model":"m","input":["see http://x",[1,2]]}"#), None);
-    let tool_use = part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}},{"type":"image","source":{"url":"https://x"}}"#);
+    let tool_use = part(
+        r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}},{"type":"image","source":{"url":"https://x"}}"#,
+    );
     assert_eq!(reason(Wire::Messages, &tool_use), Some(Reason::RemoteMediaNotAllowed));
-    assert_eq!(reason(Wire::Messages, &part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}}"#)), None);
     assert_eq!(
-        reason(Wire::Responses, r#"{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://x"}]}]}"#),
+        reason(Wire::Messages, &part(r#"{"type":"tool_use","id":"t","name":"fetch","input":{"url":"https://x"}}"#)),
+        None
+    );
+    assert_eq!(
+        reason(
+            Wire::Responses,
+            r#"{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"https://x"}]}]}"#
+        ),
         Some(Reason::RemoteMediaNotAllowed)
     );
 }
 
 #[test]
 fn bounds_are_read_for_the_reservation() {
-    let (reading, _) = read(Wire::Chat, r#"{"model":"m","max_tokens":5,"max_completion_tokens":7,"n":3}"#).expect("allowed");
+    let (reading, _) =
+        read(Wire::Chat, r#"{"model":"m","max_tokens":5,"max_completion_tokens":7,"n":3}"#).expect("allowed");
     assert_eq!((reading.max_output, reading.choices), (Some(7), 3));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n":9}"#), Some(Reason::ParamNotAllowed));
     let (reading, _) = read(Wire::Completions, r#"{"model":"m","prompt":["a",[1,2]],"n":2}"#).expect("allowed");
     assert_eq!(reading.choices, 4);
-    assert_eq!(read(Wire::Completions, r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9]}"#).expect("one prompt of tokens").0.choices, 1);
-    let many = format!(r#"{{"model":"m","prompt":[{}]}}"#, vec![r#""a""#; 9].join(","));
+    assert_eq!(
+        read(Wire::Completions, r#"{"model":"m","prompt":[1,2,3,4,5,6,7,8,9]}"#)
+            .expect("one prompt of tokens")
+            .0
+            .choices,
+        1
+    );
+    let many = format!(r#"{{"model":"m","prompt":[{}]}}"#, [r#""a""#; 9].join(","));
     assert_eq!(reason(Wire::Completions, &many), Some(Reason::ParamNotAllowed));
-    for bad in [r#""max_tokens":-1"#, r#""max_tokens":1.5"#, r#""max_tokens":"5""#, r#""n":[1]"#, r#""stream":"true""#, r#""stream":1"#] {
+    for bad in [
+        r#""max_tokens":-1"#, r#""max_tokens":1.5"#, r#""max_tokens":"5""#, r#""n":[1]"#, r#""stream":"true""#,
+        r#""stream":1"#,
+    ] {
         assert_eq!(reason(Wire::Chat, &format!(r#"{{"model":"m",{bad}}}"#)), Some(Reason::InvalidParam), "{bad}");
     }
 }
@@ -242,11 +303,13 @@ fn any_split_reads_the_same() {
 #[test]
 fn an_operator_may_open_a_member_but_never_identity() {
     let open = BodyPolicy { params: vec!["num_retries".to_owned(), "vendor_x".to_owned()], ..policy() };
-    let (_, sent) = read_with(Wire::Chat, &open, br#"{"model":"m","num_retries":2,"vendor_x":{"a":1}}"#).expect("allowed");
+    let (_, sent) =
+        read_with(Wire::Chat, &open, br#"{"model":"m","num_retries":2,"vendor_x":{"a":1}}"#).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m","num_retries":2,"vendor_x":{"a":1}}"#);
     let storing = BodyPolicy { params: vec!["store".to_owned()], ..policy() };
     assert!(read_with(Wire::Responses, &storing, br#"{"model":"m","store":true}"#).is_ok());
-    let (_, sent) = read(Wire::Other, r#"{"model":"m","Metadata":1,"USER":"V","safety-identifier":"V"}"#).expect("allowed");
+    let (_, sent) =
+        read(Wire::Other, r#"{"model":"m","Metadata":1,"USER":"V","safety-identifier":"V"}"#).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
     assert!(!params::may_be_allowed("user") && !params::may_be_allowed("api_base") && !params::may_be_allowed("model"));
 }

@@ -9,8 +9,8 @@ use crate::refusal::{Reason, Refusal};
 
 /// Members of a tool that the agent runs, in the three public APIs.
 const OWN_MEMBERS: &[&str] = &[
-    "type", "function", "name", "description", "parameters", "strict", "input_schema", "cache_control", "custom", "format", "defer_loading",
-    "input_examples", "allowed_callers", "eager_input_streaming",
+    "type", "function", "name", "description", "parameters", "strict", "input_schema", "cache_control", "custom",
+    "format", "defer_loading", "input_examples", "allowed_callers", "eager_input_streaming",
 ];
 
 /// Follows the `tools` of one body: array at depth 1, tools at 2, their members at 3.
@@ -53,7 +53,10 @@ impl Tools {
                 let known = matches!(kind.whole(), Some("function" | "custom"));
                 let named = kind.whole().is_some_and(|kind| allowed.iter().any(|allowed| allowed == kind));
                 if !known && !named {
-                    return Err(refused(&format!("tools of type '{}' run outside the sandbox", crate::refusal::clip(kind.head, 64))));
+                    return Err(refused(&format!(
+                        "tools of type '{}' run outside the sandbox",
+                        crate::refusal::clip(kind.head, 64)
+                    )));
                 }
                 self.allowed = named && (self.allowed || !self.typed);
                 self.typed = true;
@@ -69,12 +72,19 @@ impl Tools {
             return Ok(());
         }
         if let Some(foreign) = &self.foreign {
-            return Err(refused(&format!("a tool with '{}' runs outside the sandbox", crate::refusal::clip(foreign, 64))));
+            return Err(refused(&format!(
+                "a tool with '{}' runs outside the sandbox",
+                crate::refusal::clip(foreign, 64)
+            )));
         }
         if self.typed || self.shaped { Ok(()) } else { Err(refused("a tool needs a type")) }
     }
 }
 
 fn refused(what: &str) -> Refusal {
-    Refusal::new(Reason::ToolNotAllowed, format!("{what}; use 'function' or 'custom', or ask the operator for --allow-tool")).param("tools")
+    Refusal::new(
+        Reason::ToolNotAllowed,
+        format!("{what}; use 'function' or 'custom', or ask the operator for --allow-tool"),
+    )
+    .param("tools")
 }

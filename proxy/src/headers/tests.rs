@@ -31,18 +31,60 @@ fn lines(map: &HeaderMap) -> Vec<(String, String)> {
 
 /// Everything that LiteLLM would act on, from ../litellm.md §2.
 const HOSTILE: &[(&str, &str)] = &[
-    ("x-litellm-api-key", "sk-other"), ("authorization", "Bearer sk-dummy"), ("api-key", "k"), ("x-api-key", "k"), ("x-goog-api-key", "k"),
-    ("ocp-apim-subscription-key", "k"), ("x-litellm-customer-id", "VICTIM"), ("x-litellm-end-user-id", "VICTIM"), ("x-litellm-end-user-id", "V2"),
-    ("x-litellm-spend-logs-metadata", "{\"run_id\":\"other\"}"), ("x-litellm-metadata", "{}"), ("x-litellm-call-id", "fixed"),
-    ("x-litellm-trace-id", "t"), ("x-litellm-session-id", "s"), ("x-vendor-session-id", "s"), ("x-session-id", "s"), ("session-id", "s"),
-    ("thread-id", "t"), ("traceparent", "00-0-0-0"), ("tracestate", "a=b"), ("baggage", "session.id=x"), ("langfuse_trace_id", "t"),
-    ("langfuse_existing_trace_id", "t"), ("langfuse_trace_user_id", "u"), ("x-litellm-tags", "a"), ("x-litellm-agent-id", "a"),
-    ("x-litellm-disable-callbacks", "all"), ("x-litellm-enable-message-redaction", "true"), ("litellm-disable-message-redaction", "true"),
-    ("x-litellm-timeout", "1"), ("x-litellm-num-retries", "9"), ("x-litellm-model", "m"), ("x-mcp-auth", "a"), ("x-pass-x", "1"),
-    ("openai-organization", "o"), ("openai-project", "p"), ("x-forwarded-for", "1.2.3.4"), ("forwarded", "for=1"), ("x-real-ip", "1.2.3.4"),
-    ("cache-control", "no-store"), ("content-encoding", "gzip"), ("accept-encoding", "gzip"), ("user-agent", "claude-cli/1"), ("cookie", "a=b"),
-    ("proxy-authorization", "x"), ("connection", "close, x-keep"), ("x-keep", "1"), ("upgrade", "websocket"), ("te", "trailers"),
-    ("host", "evil"), ("content-type", "multipart/form-data"), ("x-http-method-override", "GET"), ("via", "1"), ("referer", "x"),
+    ("x-litellm-api-key", "sk-other"),
+    ("authorization", "Bearer sk-dummy"),
+    ("api-key", "k"),
+    ("x-api-key", "k"),
+    ("x-goog-api-key", "k"),
+    ("ocp-apim-subscription-key", "k"),
+    ("x-litellm-customer-id", "VICTIM"),
+    ("x-litellm-end-user-id", "VICTIM"),
+    ("x-litellm-end-user-id", "V2"),
+    ("x-litellm-spend-logs-metadata", "{\"run_id\":\"other\"}"),
+    ("x-litellm-metadata", "{}"),
+    ("x-litellm-call-id", "fixed"),
+    ("x-litellm-trace-id", "t"),
+    ("x-litellm-session-id", "s"),
+    ("x-vendor-session-id", "s"),
+    ("x-session-id", "s"),
+    ("session-id", "s"),
+    ("thread-id", "t"),
+    ("traceparent", "00-0-0-0"),
+    ("tracestate", "a=b"),
+    ("baggage", "session.id=x"),
+    ("langfuse_trace_id", "t"),
+    ("langfuse_existing_trace_id", "t"),
+    ("langfuse_trace_user_id", "u"),
+    ("x-litellm-tags", "a"),
+    ("x-litellm-agent-id", "a"),
+    ("x-litellm-disable-callbacks", "all"),
+    ("x-litellm-enable-message-redaction", "true"),
+    ("litellm-disable-message-redaction", "true"),
+    ("x-litellm-timeout", "1"),
+    ("x-litellm-num-retries", "9"),
+    ("x-litellm-model", "m"),
+    ("x-mcp-auth", "a"),
+    ("x-pass-x", "1"),
+    ("openai-organization", "o"),
+    ("openai-project", "p"),
+    ("x-forwarded-for", "1.2.3.4"),
+    ("forwarded", "for=1"),
+    ("x-real-ip", "1.2.3.4"),
+    ("cache-control", "no-store"),
+    ("content-encoding", "gzip"),
+    ("accept-encoding", "gzip"),
+    ("user-agent", "claude-cli/1"),
+    ("cookie", "a=b"),
+    ("proxy-authorization", "x"),
+    ("connection", "close, x-keep"),
+    ("x-keep", "1"),
+    ("upgrade", "websocket"),
+    ("te", "trailers"),
+    ("host", "evil"),
+    ("content-type", "multipart/form-data"),
+    ("x-http-method-override", "GET"),
+    ("via", "1"),
+    ("referer", "x"),
 ];
 
 #[test]
@@ -122,10 +164,21 @@ fn metadata_may_not_take_our_names_or_overflow() {
 #[test]
 fn the_answer_shows_only_what_is_listed() {
     let upstream = client(&[
-        ("content-type", "application/json"), ("content-length", "5"), ("retry-after", "1"), ("x-litellm-call-id", "c"),
-        ("x-litellm-response-cost", "0.1"), ("x-litellm-key-spend", "9"), ("x-litellm-model-api-base", "http://internal"),
-        ("x-litellm-model-id", "i"), ("x-litellm-version", "1"), ("x-litellm-cache-key", "k"), ("llm_provider-set-cookie", "c"),
-        ("set-cookie", "c"), ("server", "s"), ("location", "l"), ("x-request-id", "r"),
+        ("content-type", "application/json"),
+        ("content-length", "5"),
+        ("retry-after", "1"),
+        ("x-litellm-call-id", "c"),
+        ("x-litellm-response-cost", "0.1"),
+        ("x-litellm-key-spend", "9"),
+        ("x-litellm-model-api-base", "http://internal"),
+        ("x-litellm-model-id", "i"),
+        ("x-litellm-version", "1"),
+        ("x-litellm-cache-key", "k"),
+        ("llm_provider-set-cookie", "c"),
+        ("set-cookie", "c"),
+        ("server", "s"),
+        ("location", "l"),
+        ("x-request-id", "r"),
     ]);
     let names = |map: &HeaderMap| lines(map).into_iter().map(|(n, _)| n).collect::<Vec<_>>();
     let default = ["content-length", "content-type", "retry-after", "x-litellm-call-id", "x-litellm-response-cost"];
@@ -134,5 +187,9 @@ fn the_answer_shows_only_what_is_listed() {
     assert!(names(&screen(&upstream, &also, b"sk-secret")).contains(&"x-request-id".to_owned()));
     let leak = client(&[("content-type", "x/sk-secret")]);
     assert!(screen(&leak, &[], b"sk-secret").is_empty());
-    assert!(!may_pass(&header::SET_COOKIE) && !may_pass(&header::LOCATION) && may_pass(&HeaderName::from_static("x-request-id")));
+    assert!(
+        !may_pass(&header::SET_COOKIE)
+            && !may_pass(&header::LOCATION)
+            && may_pass(&HeaderName::from_static("x-request-id"))
+    );
 }

@@ -75,9 +75,10 @@ fn a_long_string_is_clipped_and_said_to_be() {
 #[test]
 fn what_python_tolerates_and_json_does_not_is_refused() {
     for bad in [
-        "", " ", "{", "[1,]", r#"{"a":1,}"#, "NaN", "[Infinity]", "[-Infinity]", "01", "1.", "+1", ".5", "1e", "--1", "[1 2]", "tru", "truex",
-        "{a:1}", "{'a':1}", r#"{"a" 1}"#, r#"{"a":1}x"#, r#"{"a":1}{}"#, r#""\x""#, r#""\ud800""#, r#""\ud800\u0041""#, r#""\udc00""#, r#""\ud800x""#,
-        "\u{feff}{}", "\"\n\"", "\"\u{0}\"", "// c\n1", "]", "}", ",", "[}", "{]", r#"{"a":}"#, r#"{1:2}"#,
+        "", " ", "{", "[1,]", r#"{"a":1,}"#, "NaN", "[Infinity]", "[-Infinity]", "01", "1.", "+1", ".5", "1e", "--1",
+        "[1 2]", "tru", "truex", "{a:1}", "{'a':1}", r#"{"a" 1}"#, r#"{"a":1}x"#, r#"{"a":1}{}"#, r#""\x""#,
+        r#""\ud800""#, r#""\ud800\u0041""#, r#""\udc00""#, r#""\ud800x""#, "\u{feff}{}", "\"\n\"", "\"\u{0}\"",
+        "// c\n1", "]", "}", ",", "[}", "{]", r#"{"a":}"#, r#"{1:2}"#,
     ] {
         assert!(!valid(bad.as_bytes()), "{bad:?}");
     }
@@ -104,7 +105,8 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
     leaf.prop_recursive(5, 40, 6, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
-            prop::collection::btree_map(any::<String>(), inner, 0..6).prop_map(|m| serde_json::Value::Object(m.into_iter().collect())),
+            prop::collection::btree_map(any::<String>(), inner, 0..6)
+                .prop_map(|m| serde_json::Value::Object(m.into_iter().collect())),
         ]
     })
 }

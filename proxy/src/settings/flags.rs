@@ -64,7 +64,13 @@ pub struct Flags {
     #[arg(long, value_name = "G", default_value = "sandbox:agent", env = "SLUICE_GRAPH_ID", help_heading = "The run")]
     pub graph_id: String,
     /// A JSON object to stand on every spend row, beside the run's own names
-    #[arg(long, value_name = "JSON", env = "SLUICE_METADATA", conflicts_with = "metadata_file", help_heading = "The run")]
+    #[arg(
+        long,
+        value_name = "JSON",
+        env = "SLUICE_METADATA",
+        conflicts_with = "metadata_file",
+        help_heading = "The run"
+    )]
     pub metadata: Option<String>,
     /// The same, from a file
     #[arg(long, value_name = "FILE", env = "SLUICE_METADATA_FILE", help_heading = "The run")]
@@ -77,22 +83,52 @@ pub struct Flags {
     #[arg(long, value_name = "NAME", env = "SLUICE_MODEL", value_delimiter = ' ', help_heading = "What calls may say")]
     pub model: Vec<String>,
     /// Open one more route, such as 'POST /v1/rerank'; repeat for more
-    #[arg(long, value_name = "METHOD /PATH", env = "SLUICE_ALLOW", value_delimiter = ';', help_heading = "What calls may say")]
+    #[arg(
+        long,
+        value_name = "METHOD /PATH",
+        env = "SLUICE_ALLOW",
+        value_delimiter = ';',
+        help_heading = "What calls may say"
+    )]
     pub allow: Vec<String>,
     /// Let a body member through that is dropped or refused otherwise
-    #[arg(long, value_name = "NAME", env = "SLUICE_ALLOW_PARAM", value_delimiter = ' ', help_heading = "What calls may say")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "SLUICE_ALLOW_PARAM",
+        value_delimiter = ' ',
+        help_heading = "What calls may say"
+    )]
     pub allow_param: Vec<String>,
     /// Let an anthropic-beta value through, beside those of the SDK and Claude Code
-    #[arg(long, value_name = "VALUE", env = "SLUICE_ALLOW_BETA", value_delimiter = ' ', help_heading = "What calls may say")]
+    #[arg(
+        long,
+        value_name = "VALUE",
+        env = "SLUICE_ALLOW_BETA",
+        value_delimiter = ' ',
+        help_heading = "What calls may say"
+    )]
     pub allow_beta: Vec<String>,
     /// Let tools of this type through, beside 'function' and 'custom'; they run outside the sandbox
-    #[arg(long, value_name = "TYPE", env = "SLUICE_ALLOW_TOOL", value_delimiter = ' ', help_heading = "What calls may say")]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        env = "SLUICE_ALLOW_TOOL",
+        value_delimiter = ' ',
+        help_heading = "What calls may say"
+    )]
     pub allow_tool: Vec<String>,
     /// Let URLs stand in messages that the upstream or the provider will fetch
     #[arg(long, env = "SLUICE_ALLOW_REMOTE_MEDIA", help_heading = "What calls may say")]
     pub allow_remote_media: bool,
     /// Let a header of the answer through to the sandbox
-    #[arg(long, value_name = "NAME", env = "SLUICE_PASS_RESPONSE_HEADER", value_delimiter = ' ', help_heading = "What calls may say")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "SLUICE_PASS_RESPONSE_HEADER",
+        value_delimiter = ' ',
+        help_heading = "What calls may say"
+    )]
     pub pass_response_header: Vec<String>,
 
     /// Calls of the whole run

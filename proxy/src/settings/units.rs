@@ -24,7 +24,8 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let duration = match text.parse::<u32>() {
         Ok(seconds) => Duration::from_secs(seconds.into()),
-        Err(_) => humantime::parse_duration(text).map_err(|_| "want seconds, or a time such as 90s, 2m or 500ms".to_owned())?,
+        Err(_) => humantime::parse_duration(text)
+            .map_err(|_| "want seconds, or a time such as 90s, 2m or 500ms".to_owned())?,
     };
     // tokio's timers end after about two years.
     if duration > Duration::from_secs(365 * 24 * 3600) { Err("want at most a year".to_owned()) } else { Ok(duration) }
@@ -32,18 +33,29 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 
 /// The same, and not nothing.
 pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|duration| if duration.is_zero() { Err("want more than 0".to_owned()) } else { Ok(duration) })
+    duration(text).and_then(
+        |duration| {
+            if duration.is_zero() { Err("want more than 0".to_owned()) } else { Ok(duration) }
+        },
+    )
 }
 
 /// `5/s` or `5`.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix("/s").unwrap_or(text);
-    number.parse().ok().filter(|rate| (1..=1_000_000).contains(rate)).ok_or_else(|| "want calls a second, such as 5/s".to_owned())
+    number
+        .parse()
+        .ok()
+        .filter(|rate| (1..=1_000_000).contains(rate))
+        .ok_or_else(|| "want calls a second, such as 5/s".to_owned())
 }
 
 /// `0666`, as `chmod` takes it.
 pub(super) fn mode(text: &str) -> Result<u32, String> {
-    u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777).ok_or_else(|| "want an octal mode up to 0777, such as 0660".to_owned())
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "want an octal mode up to 0777, such as 0660".to_owned())
 }
 
 /// Dollars.

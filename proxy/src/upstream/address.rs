@@ -59,7 +59,13 @@ impl FromStr for Address {
                 return Err(NotAnAddress::UnixPath);
             }
             let localhost = "localhost".to_owned();
-            return Ok(Self { scheme: Scheme::Unix(path.into()), host: localhost.clone(), port: 0, authority: localhost, prefix: String::new() });
+            return Ok(Self {
+                scheme: Scheme::Unix(path.into()),
+                host: localhost.clone(),
+                port: 0,
+                authority: localhost,
+                prefix: String::new(),
+            });
         }
         if text.contains('#') {
             return Err(NotAnAddress::Query);

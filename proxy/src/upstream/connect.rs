@@ -106,19 +106,25 @@ impl Connector {
     async fn resolve(&self) -> io::Result<Vec<IpAddr>> {
         match &self.resolver {
             None => self.address.host.parse().map(|ip| vec![ip]).map_err(io::Error::other),
-            Some(resolver) => resolver.lookup_ip(self.address.host.as_str()).await.map(|found| found.iter().collect()).map_err(io::Error::other),
+            Some(resolver) => resolver
+                .lookup_ip(self.address.host.as_str())
+                .await
+                .map(|found| found.iter().collect())
+                .map_err(io::Error::other),
         }
     }
 }
 
 fn resolver() -> Result<TokioResolver, SetupError> {
-    TokioResolver::builder_tokio().and_then(|builder| builder.build()).map_err(SetupError::Resolver)
+    TokioResolver::builder_tokio().and_then(hickory_resolver::ResolverBuilder::build).map_err(SetupError::Resolver)
 }
 
 fn tls(address: &Address, ca: Option<&Path>) -> Result<(TlsConnector, ServerName<'static>), SetupError> {
     let mut roots = RootCertStore::empty();
     let certificates = match ca {
-        Some(path) => CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(SetupError::Certificates)?,
+        Some(path) => {
+            CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(SetupError::Certificates)?
+        }
         None => rustls_native_certs::load_native_certs().certs,
     };
     roots.add_parsable_certificates(certificates);
@@ -126,7 +132,8 @@ fn tls(address: &Address, ca: Option<&Path>) -> Result<(TlsConnector, ServerName
         return Err(SetupError::NoRoots);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(SetupError::Tls)?;
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(SetupError::Tls)?;
     let config = config.with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from(address.host.clone()).map_err(|_| SetupError::ServerName)?;
     Ok((TlsConnector::from(Arc::new(config)), name))
@@ -162,7 +169,11 @@ impl AsyncWrite for Stream {
         each!(self, stream => Pin::new(stream).poll_write(cx, buf))
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         each!(self, stream => Pin::new(stream).poll_write_vectored(cx, bufs))
     }
 

@@ -80,7 +80,12 @@ impl Upstream {
 }
 
 impl Flight {
-    fn start(upstream: Arc<Upstream>, mut link: Box<Link>, request: Request<Outgoing>, connected: Option<Duration>) -> Self {
+    fn start(
+        upstream: Arc<Upstream>,
+        mut link: Box<Link>,
+        request: Request<Outgoing>,
+        connected: Option<Duration>,
+    ) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
         let silence = Silence::new(upstream.timeouts().first_byte);
         Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, silence, connected }
@@ -89,7 +94,9 @@ impl Flight {
     /// One turn of the connection; gives the request back if it can never go out here.
     fn unsent(&mut self, cx: &mut Context<'_>) -> Option<Request<Outgoing>> {
         self.drive(cx);
-        let Poll::Ready(sent) = self.head.as_mut()?.as_mut().poll(cx) else { return None };
+        let Poll::Ready(sent) = self.head.as_mut()?.as_mut().poll(cx) else {
+            return None;
+        };
         match sent {
             Err(mut error) => match error.take_message() {
                 Some(request) => return Some(request),
@@ -106,7 +113,9 @@ impl Flight {
     /// [`Broken::Closed`] or [`Broken::Timeout`].
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
         self.drive(cx);
-        let Some(head) = self.head.as_mut() else { return Poll::Ready(Err(Broken::Closed)) };
+        let Some(head) = self.head.as_mut() else {
+            return Poll::Ready(Err(Broken::Closed));
+        };
         match head.as_mut().poll(cx) {
             Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
             Poll::Ready(sent) => {
@@ -160,7 +169,9 @@ impl Flight {
         }
         loop {
             self.drive(cx);
-            let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
+            let Some(body) = self.body.as_mut() else {
+                return Poll::Ready(None);
+            };
             match ready!(Pin::new(body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     // Trailers would be a way around the header policy; they end here.

@@ -10,7 +10,8 @@ use super::{Seen, UsageIn};
 use crate::json::{Container, JsonError, Scalar, Text, Visit};
 
 /// What an event that is there for its usage alone has beside it.
-const BESIDE_USAGE: &[&str] = &["id", "object", "created", "model", "system_fingerprint", "service_tier", "provider", "choices", "usage"];
+const BESIDE_USAGE: &[&str] =
+    &["id", "object", "created", "model", "system_fingerprint", "service_tier", "provider", "choices", "usage"];
 
 /// A provider's id or model name is shorter.
 const NAME_MAX: usize = 256;
@@ -94,7 +95,10 @@ impl Facts {
     }
 
     pub(super) fn ends_stream(&self) -> bool {
-        matches!(self.kind.as_deref(), Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed"))
+        matches!(
+            self.kind.as_deref(),
+            Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed")
+        )
     }
 
     pub(super) fn usage_in(&self) -> UsageIn {

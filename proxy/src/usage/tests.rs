@@ -50,11 +50,26 @@ fn a_chat_stream_has_its_usage_and_cost_in_an_event_of_its_own() {
 #[test]
 fn usage_beside_output_can_be_cut_out_alone() {
     for (data, left) in [
-        (r#"{"choices":[{"text":"x"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"id":"i"}"#, r#"{"choices":[{"text":"x"}],"id":"i"}"#),
-        (r#"{"usage":{"prompt_tokens":1,"completion_tokens":1}, "choices":[{"text":"x"}]}"#, r#"{"choices":[{"text":"x"}]}"#),
-        (r#"{"error":{"message":"x"},"usage":{"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"error":{"message":"x"}}"#),
-        (r#"{"choices":[{"delta":{"role":"assistant"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"choices":[{"delta":{"role":"assistant"}}]}"#),
-        (r#"{"choices":[{"text":"x"}] , "usage": {"prompt_tokens":1,"completion_tokens":1}}"#, r#"{"choices":[{"text":"x"}]}"#),
+        (
+            r#"{"choices":[{"text":"x"}],"usage":{"prompt_tokens":1,"completion_tokens":1},"id":"i"}"#,
+            r#"{"choices":[{"text":"x"}],"id":"i"}"#,
+        ),
+        (
+            r#"{"usage":{"prompt_tokens":1,"completion_tokens":1}, "choices":[{"text":"x"}]}"#,
+            r#"{"choices":[{"text":"x"}]}"#,
+        ),
+        (
+            r#"{"error":{"message":"x"},"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+            r#"{"error":{"message":"x"}}"#,
+        ),
+        (
+            r#"{"choices":[{"delta":{"role":"assistant"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#,
+            r#"{"choices":[{"delta":{"role":"assistant"}}]}"#,
+        ),
+        (
+            r#"{"choices":[{"text":"x"}] , "usage": {"prompt_tokens":1,"completion_tokens":1}}"#,
+            r#"{"choices":[{"text":"x"}]}"#,
+        ),
     ] {
         let (_, events) = watch(Wire::Completions, true, &format!("data: {data}\n\n"));
         let UsageIn::Beside(from, to) = events[0].usage else { panic!("{:?}", events[0]) };
@@ -85,7 +100,10 @@ fn a_messages_stream_counts_cumulatively_and_its_cost_is_not_trusted() {
     );
     assert_eq!(seen.usage, Some(Usage { cached_input: Some(7), cache_write: Some(3), ..usage(25, 15, None) }));
     assert_eq!((seen.cost, seen.response_id.as_deref(), seen.model.as_deref()), (None, Some("msg_1"), Some("c")));
-    assert_eq!(events.iter().map(|e| (e.output, e.terminal)).collect::<Vec<_>>(), [(false, false), (true, false), (false, false), (false, true)]);
+    assert_eq!(
+        events.iter().map(|e| (e.output, e.terminal)).collect::<Vec<_>>(),
+        [(false, false), (true, false), (false, false), (false, true)]
+    );
 }
 
 #[test]
@@ -100,7 +118,10 @@ fn a_responses_stream_ends_with_its_usage() {
          \"total_tokens\":13,\"cost\":0.001}}}\n\ndata: [DONE]\n\n",
     );
     assert_eq!(seen.usage, Some(Usage { cached_input: Some(2), reasoning: Some(1), ..usage(9, 4, Some(13)) }));
-    assert_eq!((seen.response_id.as_deref(), seen.cost.map(|c| c.to_string()).as_deref()), (Some("resp_1"), Some("0.001")));
+    assert_eq!(
+        (seen.response_id.as_deref(), seen.cost.map(|c| c.to_string()).as_deref()),
+        (Some("resp_1"), Some("0.001"))
+    );
     assert_eq!(events.iter().map(|e| e.terminal).collect::<Vec<_>>(), [false, false, true]);
     assert!(!seen.error);
 }
@@ -113,13 +134,23 @@ fn unary_answers_of_every_wire_format_are_read() {
         r#"{"id":"c","model":"m","choices":[{"message":{"content":"{\"usage\":{\"prompt_tokens\":999}}"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"cost":9}}"#,
     );
     assert_eq!((seen.usage, seen.cost), (Some(usage(10, 5, Some(15))), None));
-    let (seen, _) = watch(Wire::Embeddings, false, r#"{"data":[{"embedding":[0.1,-2e-3]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}"#);
+    let (seen, _) = watch(
+        Wire::Embeddings,
+        false,
+        r#"{"data":[{"embedding":[0.1,-2e-3]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}"#,
+    );
     assert_eq!(seen.usage, Some(Usage { input: Some(8), total: Some(8), ..Usage::default() }));
-    let (seen, _) = watch(Wire::Embeddings, false, r#"{"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":0}}"#);
+    let (seen, _) =
+        watch(Wire::Embeddings, false, r#"{"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":0}}"#);
     assert_eq!(seen.usage.map(|usage| usage.all()), Some(10), "a total of 0 beside tokens is no total");
-    let (seen, _) = watch(Wire::Responses, false, r#"{"id":"resp_1","error":null,"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}"#);
+    let (seen, _) = watch(
+        Wire::Responses,
+        false,
+        r#"{"id":"resp_1","error":null,"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}"#,
+    );
     assert_eq!((seen.usage, seen.error), (Some(usage(1, 2, Some(3))), false));
-    let (seen, _) = watch(Wire::Messages, false, r#"{"id":"msg_1","type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#);
+    let (seen, _) =
+        watch(Wire::Messages, false, r#"{"id":"msg_1","type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#);
     assert_eq!(seen.usage, Some(usage(1, 2, None)));
 }
 
@@ -147,7 +178,9 @@ fn what_is_no_json_is_unreadable_and_harmless() {
 #[test]
 fn an_event_of_any_size_is_read() {
     let long = "x".repeat(1 << 20);
-    let event = format!("data: {{\"type\":\"response.completed\",\"response\":{{\"output\":\"{long}\",\"usage\":{{\"input_tokens\":1,\"output_tokens\":2}}}}}}\n\n");
+    let event = format!(
+        "data: {{\"type\":\"response.completed\",\"response\":{{\"output\":\"{long}\",\"usage\":{{\"input_tokens\":1,\"output_tokens\":2}}}}}}\n\n"
+    );
     let mut observer = Observer::new(Wire::Responses, true);
     let mut events = Vec::new();
     for piece in event.as_bytes().chunks(4096) {

@@ -26,33 +26,17 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
     }
     if is_full {
         let sent = upstream.requests().len();
-        sidecar
-            .post(CHAT, call())
-            .await
-            .expect_refusal(503, "audit_unavailable");
-        assert_eq!(
-            upstream.requests().len(),
-            sent,
-            "{name}: no call goes out without its intent"
-        );
+        sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
+        assert_eq!(upstream.requests().len(), sent, "{name}: no call goes out without its intent");
         let health = sidecar.get("/health").await.expect(503);
         assert_eq!(health.json()["status"], "audit_unavailable", "{name}");
     }
     let code = sidecar.stop().await;
     let audit = sidecar.audit();
     assert_eq!(code, if audit.is_closed() { 0 } else { 74 }, "{name}");
-    assert!(
-        !is_full || !audit.is_closed(),
-        "{name}: nothing comes behind what is lost"
-    );
-    assert!(
-        audit.intents().len() >= upstream.requests().len(),
-        "{name}: no call without its intent"
-    );
-    assert!(
-        audit.outcomes().len() >= whole,
-        "{name}: no end that a client saw without its outcome"
-    );
+    assert!(!is_full || !audit.is_closed(), "{name}: nothing comes behind what is lost");
+    assert!(audit.intents().len() >= upstream.requests().len(), "{name}: no call without its intent");
+    assert!(audit.outcomes().len() >= whole, "{name}: no end that a client saw without its outcome");
     is_full
 }
 
@@ -75,10 +59,7 @@ async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
         })
     });
     // In the middle of each record, one byte short of it, and just behind it.
-    let mut limits: Vec<u64> = ends
-        .skip(1)
-        .flat_map(|end| [end - 200, end - 20, end - 1, end, end + 1])
-        .collect();
+    let mut limits: Vec<u64> = ends.skip(1).flat_map(|end| [end - 200, end - 20, end - 1, end, end + 1]).collect();
     limits.extend([lengths[0] as u64 + 1, 4000]);
 
     let mut full = 0;
@@ -90,11 +71,7 @@ async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
             full += usize::from(fill(&format!("{limit} bytes, sync {sync}"), sidecar, &upstream, 5).await);
         }
     }
-    assert!(
-        full > limits.len(),
-        "most of the limits are felt: {full} of {}",
-        2 * limits.len()
-    );
+    assert!(full > limits.len(), "most of the limits are felt: {full} of {}", 2 * limits.len());
 }
 
 /// A mounted file system; gone when dropped.
@@ -103,10 +80,8 @@ struct Mount(PathBuf);
 impl Mount {
     fn tmpfs(at: &Path, size: &str) -> Self {
         std::fs::create_dir(at).expect("a fresh name");
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(at)
-            .status();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).status();
         assert!(mounted.expect("mount is there").success(), "mounting needs root");
         Self(at.to_owned())
     }
@@ -126,10 +101,7 @@ async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
         let upstream = Upstream::provider("hello").start().await;
         let launch = Sidecar::to(&upstream).audit_path(mount.0.join("a.jsonl"));
         let sidecar = launch.args(["--audit-sync", sync]).start().await;
-        assert!(
-            fill(sync, sidecar, &upstream, 40).await,
-            "the disk is full by then"
-        );
+        assert!(fill(sync, sidecar, &upstream, 40).await, "the disk is full by then");
     }
 }
 
@@ -140,19 +112,13 @@ async fn a_log_that_was_full_once_is_never_written_again() {
     let ballast = mount.0.join("ballast");
     std::fs::write(&ballast, vec![0; 8 * 1024]).expect("there is room for two pages more");
     let upstream = Upstream::chat("hello").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .audit_path(mount.0.join("a.jsonl"))
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).audit_path(mount.0.join("a.jsonl")).start().await;
     while sidecar.post(CHAT, call()).await.status == 200 {}
     let before = sidecar.audit().lines().len();
 
     std::fs::remove_file(&ballast).expect("our own file");
 
-    sidecar
-        .post(CHAT, call())
-        .await
-        .expect_refusal(503, "audit_unavailable");
+    sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(sidecar.stop().await, 74);
     assert_eq!(sidecar.audit().lines().len(), before);
 }
@@ -163,19 +129,13 @@ async fn a_log_whose_directory_was_removed_takes_no_more_calls() {
     let logs = dir.join("logs");
     std::fs::create_dir(&logs).expect("a fresh name");
     let upstream = Upstream::chat("hello").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .audit_path(logs.join("a.jsonl"))
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).audit_path(logs.join("a.jsonl")).start().await;
     sidecar.post(CHAT, call()).await.expect(200);
 
     std::fs::remove_dir_all(&logs).expect("our own directory");
 
     // What is written now, nobody will ever read.
-    sidecar
-        .post(CHAT, call())
-        .await
-        .expect_refusal(503, "audit_unavailable");
+    sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(upstream.requests().len(), 1);
     assert_eq!(sidecar.stop().await, 74);
 }

@@ -11,8 +11,7 @@ async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
     const MARK: &str = "cnry8Qz";
     let secret = |place: &str| format!("{MARK}-{place}-{MARK}");
     let echo = |status| Script::error(status, &secret("error")).header("x-echo", &secret("answer-header"));
-    let event =
-        json!({"id": "c", "model": "m", "choices": [{"delta": {"content": secret("delta")}}]}).to_string();
+    let event = json!({"id": "c", "model": "m", "choices": [{"delta": {"content": secret("delta")}}]}).to_string();
     let upstream = Upstream::queue([
         Script::chat(&secret("answer"))
             .header("set-cookie", &secret("cookie"))
@@ -23,50 +22,22 @@ async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
         echo(500),
         echo(307).header("location", &secret("location")),
         Script::chat_stream([secret("chunk")]),
-        Script::sse([
-            event.clone(),
-            json!({"error": {"message": secret("event")}}).to_string(),
-        ]),
+        Script::sse([event.clone(), json!({"error": {"message": secret("event")}}).to_string()]),
         Script::sse([event, secret("not-json")]).cut_after(1),
-        Script::raw(format!(
-            "HTTP/1.1 999 {}\r\n{}\r\n\r\n",
-            secret("reason"),
-            secret("junk")
-        )),
+        Script::raw(format!("HTTP/1.1 999 {}\r\n{}\r\n\r\n", secret("reason"), secret("junk"))),
         Script::body(200, "text/plain", secret("text")),
-        Script::json(
-            200,
-            json!({"error": secret("error-text"), "usage": secret("usage")}),
-        ),
+        Script::json(200, json!({"error": secret("error-text"), "usage": secret("usage")})),
     ]);
     let upstream = upstream.start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--log-level", "trace"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--log-level", "trace"]).start().await;
     let headers: Vec<_> = [
-        "authorization",
-        "x-api-key",
-        "api-key",
-        "cookie",
-        "user-agent",
-        "accept",
-        "anthropic-version",
-        "anthropic-beta",
-        "referer",
-        "x-litellm-end-user-id",
-        "traceparent",
-        "langfuse_trace_id",
-        "x-anything",
-        "accept-language",
-        "proxy-authorization",
+        "authorization", "x-api-key", "api-key", "cookie", "user-agent", "accept", "anthropic-version",
+        "anthropic-beta", "referer", "x-litellm-end-user-id", "traceparent", "langfuse_trace_id", "x-anything",
+        "accept-language", "proxy-authorization",
     ]
     .map(|name| (name, secret(name)))
     .to_vec();
-    let headers: Vec<_> = headers
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let body = |stream: bool| {
         json!({"model": "m", "stream": stream, "user": secret("user"), "metadata": {"k": secret("metadata")},
             "messages": [{"role": "user", "content": secret("prompt"), "name": secret("name")}],
@@ -90,19 +61,14 @@ async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
             "{{\"model\":\"m\",\"messages\":[{{\"image_url\":{{\"url\":\"http://{}/x\"}},\"type\":\"image_url\"}}]}}",
             secret("url")
         ),
-        format!(
-            "{{\"model\":\"m\",\"tools\":[{{\"type\":\"{}\"}}]}}",
-            secret("type")
-        ),
+        format!("{{\"model\":\"m\",\"tools\":[{{\"type\":\"{}\"}}]}}", secret("type")),
         format!("not json {}", secret("invalid")),
         format!("{{\"model\":\"m\",\"a\":\"{}", secret("cut-short")),
     ] {
         let answer = post(CHAT, refused.clone()).await;
         assert_eq!(answer.status, 400, "{refused}");
     }
-    post("/v1/nothing-here?q=cnry8Qz", secret("lost"))
-        .await
-        .expect(404);
+    post("/v1/nothing-here?q=cnry8Qz", secret("lost")).await.expect(404);
     for raw in [
         format!("GET http://{MARK}.example/v1/models?x={MARK} HTTP/1.1\r\nhost: {MARK}\r\n\r\n"),
         format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nx-bad header: {MARK}\r\n\r\n"),
@@ -120,11 +86,7 @@ async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
     sidecar.stop().await;
     let audit = std::fs::read_to_string(sidecar.audit_path()).expect("the log");
     assert_eq!(sidecar.audit().calls().len(), 12, "all of them were carried");
-    for (place, text) in [
-        ("the audit log", audit),
-        ("stderr", sidecar.stderr()),
-        ("stdout", sidecar.stdout()),
-    ] {
+    for (place, text) in [("the audit log", audit), ("stderr", sidecar.stderr()), ("stdout", sidecar.stdout())] {
         let shown: Vec<_> = text.lines().filter(|line| line.contains(MARK)).collect();
         assert!(shown.is_empty(), "in {place}: {shown:#?}");
     }

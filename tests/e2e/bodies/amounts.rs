@@ -7,10 +7,7 @@ use super::{WIRES, body, passed, refused};
 #[tokio::test]
 async fn a_model_is_one_that_the_run_may_use() {
     let upstream = Upstream::provider("hi").start().await;
-    let listed = Sidecar::to(&upstream)
-        .args(["--model", "m", "--model", "openai/m-2"])
-        .start()
-        .await;
+    let listed = Sidecar::to(&upstream).args(["--model", "m", "--model", "openai/m-2"]).start().await;
     let free = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
         let ask = |model: &str| format!(r#"{{"model":{model},{rest}}}"#);
@@ -18,37 +15,16 @@ async fn a_model_is_one_that_the_run_may_use() {
             let received = passed(&upstream, &listed, path, &ask(good)).await;
             assert!(received.json()["model"] == "m" || received.json()["model"] == "openai/m-2");
         }
-        for bad in [
-            r#""n""#,
-            r#""M""#,
-            r#""m ""#,
-            r#"" m""#,
-            r#""m,m""#,
-            r#""m\u0000""#,
-            r#""openai/m""#,
-            r#""""#,
-        ] {
+        for bad in [r#""n""#, r#""M""#, r#""m ""#, r#"" m""#, r#""m,m""#, r#""m\u0000""#, r#""openai/m""#, r#""""#] {
             refused(&listed, path, &ask(bad), 400, "model_not_allowed", Some("model")).await;
         }
-        for good in [
-            r#""gpt-4o-mini""#,
-            r#""anthropic/claude-3.5@x""#,
-            r#""bedrock/arn:aws:x""#,
-            r#""a_b+c""#,
-        ] {
+        for good in [r#""gpt-4o-mini""#, r#""anthropic/claude-3.5@x""#, r#""bedrock/arn:aws:x""#, r#""a_b+c""#] {
             passed(&upstream, &free, path, &ask(good)).await;
         }
         let long = format!(r#""{}""#, "m".repeat(5000));
         for bad in [
-            r#""a,b""#,
-            r#""http://x/m""#,
-            r#""m:online""#,
-            r#""m:ONLINE""#,
-            r#""m:x:online""#,
-            r#""""#,
-            r#""a b""#,
-            r#""é""#,
-            &long,
+            r#""a,b""#, r#""http://x/m""#, r#""m:online""#, r#""m:ONLINE""#, r#""m:x:online""#, r#""""#, r#""a b""#,
+            r#""é""#, &long,
         ] {
             refused(&free, path, &ask(bad), 400, "model_not_allowed", Some("model")).await;
         }
@@ -56,33 +32,9 @@ async fn a_model_is_one_that_the_run_may_use() {
             for bad in ["null", "1", "true", r#"["m"]"#, r#"{"m":1}"#] {
                 refused(sidecar, path, &ask(bad), 400, "invalid_param", Some("model")).await;
             }
-            refused(
-                sidecar,
-                path,
-                &format!("{{{rest}}}"),
-                400,
-                "model_not_allowed",
-                Some("model"),
-            )
-            .await;
-            refused(
-                sidecar,
-                path,
-                &body(rest, r#","model":"m""#),
-                400,
-                "duplicate_member",
-                Some("model"),
-            )
-            .await;
-            refused(
-                sidecar,
-                path,
-                &body(rest, r#","mode\u006c":"m""#),
-                400,
-                "duplicate_member",
-                Some("model"),
-            )
-            .await;
+            refused(sidecar, path, &format!("{{{rest}}}"), 400, "model_not_allowed", Some("model")).await;
+            refused(sidecar, path, &body(rest, r#","model":"m""#), 400, "duplicate_member", Some("model")).await;
+            refused(sidecar, path, &body(rest, r#","mode\u006c":"m""#), 400, "duplicate_member", Some("model")).await;
         }
     }
 }
@@ -102,24 +54,10 @@ async fn answers_per_call_are_few() {
                 ("\"2\"", "invalid_param"),
                 ("[2]", "invalid_param"),
             ] {
-                refused(
-                    &sidecar,
-                    path,
-                    &body(rest, &format!(r#","{name}":{value}"#)),
-                    400,
-                    reason,
-                    Some(name),
-                )
-                .await;
+                refused(&sidecar, path, &body(rest, &format!(r#","{name}":{value}"#)), 400, reason, Some(name)).await;
             }
             for value in ["1", "8", "null"] {
-                passed(
-                    &upstream,
-                    &sidecar,
-                    path,
-                    &body(rest, &format!(r#","{name}":{value}"#)),
-                )
-                .await;
+                passed(&upstream, &sidecar, path, &body(rest, &format!(r#","{name}":{value}"#))).await;
             }
         }
     }
@@ -136,12 +74,7 @@ async fn prompts_per_call_are_few() {
     for (prompts, more) in [(&*many, ""), (&*tokens, ""), (r#"["a","b"]"#, r#","n":8"#)] {
         let sent = ask(prompts, more);
         let answer = sidecar.post("/v1/completions", &sent).await;
-        assert_eq!(
-            (answer.status, answer.reason()),
-            (400, "param_not_allowed"),
-            "{}",
-            answer.text()
-        );
+        assert_eq!((answer.status, answer.reason()), (400, "param_not_allowed"), "{}", answer.text());
     }
     let one = format!("[{}1]", "1,".repeat(999));
     for prompts in [r#""p""#, r#"["p"]"#, r#"["p","q"]"#, &one, "[[1,2],[3]]"] {

@@ -20,11 +20,7 @@ async fn only_tools_that_the_agent_runs_pass() {
         ] {
             let more = format!(r#","tools":[{tool}]"#);
             let received = passed(&upstream, &sidecar, path, &body(rest, &more)).await;
-            assert_eq!(
-                received.text(),
-                format!(r#"{{"user":"acct-1",{}"#, &body(rest, &more)[1..]),
-                "{path} {tool}"
-            );
+            assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, &more)[1..]), "{path} {tool}");
         }
         for tools in [
             r#"[{"type":"mcp","server_url":"http://evil","server_label":"x"}]"#,
@@ -68,15 +64,8 @@ async fn only_tools_that_the_agent_runs_pass() {
             .await;
         }
         for tools in [r#"{"type":"mcp"}"#, r#""mcp""#, "true"] {
-            refused(
-                &sidecar,
-                path,
-                &body(rest, &format!(r#","tools":{tools}"#)),
-                400,
-                "invalid_param",
-                Some("tools"),
-            )
-            .await;
+            refused(&sidecar, path, &body(rest, &format!(r#","tools":{tools}"#)), 400, "invalid_param", Some("tools"))
+                .await;
         }
     }
 }
@@ -84,20 +73,12 @@ async fn only_tools_that_the_agent_runs_pass() {
 #[tokio::test]
 async fn a_type_of_tool_may_be_opened() {
     let upstream = Upstream::provider("hi").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--allow-tool", "web_search_20250305"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--allow-tool", "web_search_20250305"]).start().await;
     for (path, rest) in WIRES {
-        let search =
-            r#"{"type":"web_search_20250305","name":"web_search","max_uses":2,"allowed_domains":["a"]}"#;
+        let search = r#"{"type":"web_search_20250305","name":"web_search","max_uses":2,"allowed_domains":["a"]}"#;
         let more = format!(r#","tools":[{search},{FUNCTION}]"#);
         let received = passed(&upstream, &sidecar, path, &body(rest, &more)).await;
-        assert_eq!(
-            received.text(),
-            format!(r#"{{"user":"acct-1",{}"#, &body(rest, &more)[1..]),
-            "{path}"
-        );
+        assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, &more)[1..]), "{path}");
         for other in [
             r#"{"type":"web_search_20260101","name":"web_search"}"#,
             r#"{"type":"mcp","server_url":"x"}"#,
@@ -105,15 +86,7 @@ async fn a_type_of_tool_may_be_opened() {
             r#"{"googleSearch":{}}"#,
         ] {
             let more = format!(r#","tools":[{search},{other}]"#);
-            refused(
-                &sidecar,
-                path,
-                &body(rest, &more),
-                400,
-                "tool_not_allowed",
-                Some("tools"),
-            )
-            .await;
+            refused(&sidecar, path, &body(rest, &more), 400, "tool_not_allowed", Some("tools")).await;
         }
     }
 }
@@ -160,23 +133,13 @@ const LOCAL: [&str; 8] = [
 
 /// Bodies whose content holds these parts, for each route that takes content.
 fn with_parts(parts: &str) -> Vec<(&'static str, String)> {
-    let messages =
-        format!(r#""messages":[{{"role":"user","content":"x"}},{{"role":"user","content":[{parts}]}}]"#);
+    let messages = format!(r#""messages":[{{"role":"user","content":"x"}},{{"role":"user","content":[{parts}]}}]"#);
     vec![
         ("/v1/chat/completions", body(&messages, "")),
         ("/v1/messages", body(&messages, r#","max_tokens":9"#)),
-        (
-            "/v1/messages",
-            body(
-                r#""max_tokens":9,"messages":[]"#,
-                &format!(r#","system":[{parts}]"#),
-            ),
-        ),
+        ("/v1/messages", body(r#""max_tokens":9,"messages":[]"#, &format!(r#","system":[{parts}]"#))),
         ("/v1/messages/count_tokens", body(&messages, "")),
-        (
-            "/v1/responses",
-            body(&format!(r#""input":[{{"role":"user","content":[{parts}]}}]"#), ""),
-        ),
+        ("/v1/responses", body(&format!(r#""input":[{{"role":"user","content":[{parts}]}}]"#), "")),
     ]
 }
 
@@ -231,35 +194,17 @@ async fn tools_that_come_in_by_another_door_are_refused_too() {
         format!(r#"{{"type":"tool_search_output","tools":[{mcp}]}}"#),
     ];
     for item in items {
-        let sent = body(
-            &format!(r#""input":[{{"role":"user","content":"x"}},{item}]"#),
-            "",
-        );
+        let sent = body(&format!(r#""input":[{{"role":"user","content":"x"}},{item}]"#), "");
         refused(&sidecar, "/v1/responses", &sent, 400, "tool_not_allowed", None).await;
     }
     let messages = r#""messages":[]"#;
-    for function in [
-        r#"{"googleSearch":{}}"#,
-        r#"{"urlContext":{}}"#,
-        r#"{"codeExecution":{}}"#,
-        r#"{"type":"web_search"}"#,
-        mcp,
-    ] {
+    for function in
+        [r#"{"googleSearch":{}}"#, r#"{"urlContext":{}}"#, r#"{"codeExecution":{}}"#, r#"{"type":"web_search"}"#, mcp]
+    {
         let sent = body(messages, &format!(r#","functions":[{function}]"#));
-        refused(
-            &sidecar,
-            "/v1/chat/completions",
-            &sent,
-            400,
-            "tool_not_allowed",
-            None,
-        )
-        .await;
+        refused(&sidecar, "/v1/chat/completions", &sent, 400, "tool_not_allowed", None).await;
     }
-    let own = body(
-        messages,
-        r#","functions":[{"name":"f","description":"d","parameters":{"type":"object"}}]"#,
-    );
+    let own = body(messages, r#","functions":[{"name":"f","description":"d","parameters":{"type":"object"}}]"#);
     let received = passed(&upstream, &sidecar, "/v1/chat/completions", &own).await;
     assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &own[1..]));
 }
@@ -271,14 +216,8 @@ async fn a_host_is_seen_however_it_is_written() {
     let sidecar = Sidecar::to(&upstream).start().await;
     let blanks = format!("{}http://evil.example/", " ".repeat(300));
     for url in [
-        "http:/169.254.169.254/",
-        "http:evil.example",
-        r"https:\\evil.example",
-        r"http:\t//evil.example",
-        r"ht\ntp:\n//evil.example",
-        r"\\\\evil.example\\share",
-        "gs:bucket/object",
-        &blanks,
+        "http:/169.254.169.254/", "http:evil.example", r"https:\\evil.example", r"http:\t//evil.example",
+        r"ht\ntp:\n//evil.example", r"\\\\evil.example\\share", "gs:bucket/object", &blanks,
     ] {
         let part = format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#);
         for (path, sent) in with_parts(&part) {
@@ -298,22 +237,9 @@ async fn an_embedding_of_something_remote_is_refused() {
         r#"[{"image":"https://evil.example/x.png"}]"#,
     ] {
         let sent = body(&format!(r#""input":{input}"#), "");
-        refused(
-            &sidecar,
-            "/v1/embeddings",
-            &sent,
-            400,
-            "remote_media_not_allowed",
-            None,
-        )
-        .await;
+        refused(&sidecar, "/v1/embeddings", &sent, 400, "remote_media_not_allowed", None).await;
     }
-    for input in [
-        r#""see https://example.com""#,
-        r#"["a","https://example.com"]"#,
-        "[1,2,3]",
-        "[[1,2],[3]]",
-    ] {
+    for input in [r#""see https://example.com""#, r#"["a","https://example.com"]"#, "[1,2,3]", "[[1,2],[3]]"] {
         let sent = body(&format!(r#""input":{input}"#), "");
         let received = passed(&upstream, &sidecar, "/v1/embeddings", &sent).await;
         assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &sent[1..]));
@@ -323,16 +249,9 @@ async fn an_embedding_of_something_remote_is_refused() {
 #[tokio::test]
 async fn on_an_allowed_route_media_stand_at_the_top_too() {
     let upstream = Upstream::provider("hi").start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--allow", "POST /v1/ocr"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--allow", "POST /v1/ocr"]).start().await;
     for name in ["url", "image_url", "file_url", "document_url", "image"] {
-        for value in [
-            r#""https://evil.example""#,
-            r#"["https://evil.example"]"#,
-            r#"{"url":"https://evil.example"}"#,
-        ] {
+        for value in [r#""https://evil.example""#, r#"["https://evil.example"]"#, r#"{"url":"https://evil.example"}"#] {
             let sent = format!(r#"{{"model":"m","{name}":{value}}}"#);
             refused(&sidecar, "/v1/ocr", &sent, 400, "remote_media_not_allowed", None).await;
         }

@@ -10,31 +10,16 @@ async fn a_body_is_json_whatever_it_is_called() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let kinds = [
-        "",
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data; boundary=x",
-        "application/json; charset=utf-16",
-        "application/octet-stream",
-        "é",
+        "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x",
+        "application/json; charset=utf-16", "application/octet-stream", "é",
     ];
     for (path, rest) in WIRES {
         for kind in kinds {
             let headers = [("content-type", kind)];
-            sidecar
-                .request("POST", path, &headers, body(rest, ""))
-                .await
-                .expect(200);
+            sidecar.request("POST", path, &headers, body(rest, "")).await.expect(200);
             let received = upstream.received().await;
-            assert_eq!(
-                received.headers_named("content-type"),
-                ["application/json"],
-                "{path} {kind}"
-            );
-            assert_eq!(
-                received.text(),
-                format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..])
-            );
+            assert_eq!(received.headers_named("content-type"), ["application/json"], "{path} {kind}");
+            assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]));
 
             let evil = body(rest, r#","no-log":true"#);
             let answer = sidecar.request("POST", path, &headers, evil).await;
@@ -55,33 +40,17 @@ async fn a_compressed_body_is_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
-        for coding in [
-            "gzip",
-            "GZIP",
-            "deflate",
-            "br",
-            "zstd",
-            "identity, gzip",
-            "gzip, identity",
-            "x-gzip",
-            "aws-chunked",
-            "",
-        ] {
+        for coding in
+            ["gzip", "GZIP", "deflate", "br", "zstd", "identity, gzip", "gzip, identity", "x-gzip", "aws-chunked", ""]
+        {
             let headers = [("content-encoding", coding)];
             let answer = sidecar.request("POST", path, &headers, body(rest, "")).await;
-            assert_eq!(
-                (answer.status, answer.reason()),
-                (415, "content_encoding_not_allowed"),
-                "{path} {coding:?}"
-            );
+            assert_eq!((answer.status, answer.reason()), (415, "content_encoding_not_allowed"), "{path} {coding:?}");
         }
         let twice = [("content-encoding", "identity"), ("Content-Encoding", "gzip")];
         let answer = sidecar.request("POST", path, &twice, body(rest, "")).await;
         answer.expect_refusal(415, "content_encoding_not_allowed");
-        sidecar
-            .request("POST", path, &[("content-encoding", "Identity")], body(rest, ""))
-            .await
-            .expect(200);
+        sidecar.request("POST", path, &[("content-encoding", "Identity")], body(rest, "")).await.expect(200);
         assert_eq!(upstream.received().await.header("content-encoding"), None);
     }
 }
@@ -90,16 +59,9 @@ async fn a_compressed_body_is_refused() {
 async fn a_body_is_one_object_of_strict_json() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let deep = |open: &str, close: &str| {
-        body(
-            &format!(r#""messages":{}{}"#, open.repeat(5000), close.repeat(5000)),
-            "",
-        )
-    };
-    let utf16: Vec<u8> = body(r#""messages":[]"#, "")
-        .encode_utf16()
-        .flat_map(u16::to_le_bytes)
-        .collect();
+    let deep =
+        |open: &str, close: &str| body(&format!(r#""messages":{}{}"#, open.repeat(5000), close.repeat(5000)), "");
+    let utf16: Vec<u8> = body(r#""messages":[]"#, "").encode_utf16().flat_map(u16::to_le_bytes).collect();
     let text = |text: &str| text.as_bytes().to_vec();
     for bad in [
         text(""),
@@ -142,12 +104,7 @@ async fn a_body_is_one_object_of_strict_json() {
         for (path, _) in WIRES {
             let answer = sidecar.post(path, &bad).await;
             let shown = String::from_utf8_lossy(&bad[..bad.len().min(60)]).into_owned();
-            assert_eq!(
-                (answer.status, answer.reason()),
-                (400, "invalid_json"),
-                "{path} {shown}: {}",
-                answer.text()
-            );
+            assert_eq!((answer.status, answer.reason()), (400, "invalid_json"), "{path} {shown}: {}", answer.text());
         }
     }
     assert_eq!((upstream.begun(), sidecar.audit().intents().len()), (0, 0));
@@ -163,21 +120,10 @@ async fn a_member_stands_once() {
             (r#","user":"a","user":"b""#, "user"),
             (r#","user":"a","\u0075ser":"b""#, "user"),
             (r#","unknown":1,"unknown":1"#, "unknown"),
-            (
-                r#","max_tokens":1,"temperature":1,"temperature":2"#,
-                "temperature",
-            ),
+            (r#","max_tokens":1,"temperature":1,"temperature":2"#, "temperature"),
         ] {
             let rest = rest.replace(r#""max_tokens":9,"#, "");
-            refused(
-                &sidecar,
-                path,
-                &body(&rest, more),
-                400,
-                "duplicate_member",
-                Some(param),
-            )
-            .await;
+            refused(&sidecar, path, &body(&rest, more), 400, "duplicate_member", Some(param)).await;
         }
         let many: String = (0..200).map(|number| format!(r#","m{number}":1"#)).collect();
         refused(&sidecar, path, &body(rest, &many), 400, "invalid_param", None).await;
@@ -192,32 +138,20 @@ async fn a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes() {
     for (path, rest) in WIRES {
         let sized = |size: usize| {
             let fill = size - body(rest, r#","temperature":1,"stop":"""#).len();
-            body(
-                rest,
-                &format!(r#","temperature":1,"stop":"{}""#, "x".repeat(fill)),
-            )
+            body(rest, &format!(r#","temperature":1,"stop":"{}""#, "x".repeat(fill)))
         };
         sidecar.post(path, sized(1000)).await.expect(200);
         upstream.received().await;
-        sidecar
-            .post(path, sized(1001))
-            .await
-            .expect_refusal(413, "body_too_large");
+        sidecar.post(path, sized(1001)).await.expect_refusal(413, "body_too_large");
 
         // Refused by its head alone: of the body, nothing is sent.
         let mut raw = sidecar.connect().await;
-        raw.send(format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n"
-        ))
-        .await;
+        raw.send(format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n")).await;
         raw.read_response().await.expect_refusal(413, "body_too_large");
 
         for (size, status) in [(1000, 200), (1001, 413), (5000, 413)] {
             let mut raw = sidecar.connect().await;
-            raw.send(format!(
-                "POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-            ))
-            .await;
+            raw.send(format!("POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")).await;
             for piece in sized(size).as_bytes().chunks(300) {
                 let piece = String::from_utf8_lossy(piece);
                 raw.send(format!("{:x}\r\n{piece}\r\n", piece.len())).await;
@@ -232,10 +166,7 @@ async fn a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes() {
         }
     }
     assert_eq!(upstream.begun(), 2 * WIRES.len());
-    assert_eq!(
-        sidecar.audit().refused_reasons(),
-        vec!["body_too_large"; 4 * WIRES.len()]
-    );
+    assert_eq!(sidecar.audit().refused_reasons(), vec!["body_too_large"; 4 * WIRES.len()]);
 }
 
 #[tokio::test]

@@ -8,118 +8,31 @@ use super::{WIRES, body, passed, refused};
 /// Never, whoever allows it: what is logged, what it costs, who pays, which host and key.
 const NEVER: [&str; 70] = [
     // skip or forge logging
-    "no-log",
-    "no_log",
-    "litellm_disabled_callbacks",
-    "callbacks",
-    "success_callback",
-    "failure_callback",
-    "service_callback",
-    "logger_fn",
-    "turn_off_message_logging",
-    "standard_logging_object",
-    "proxy_server_request",
-    "secret_fields",
-    "litellm_logging_obj",
-    "litellm_call_id",
-    "litellm_params",
-    "litellm_trace_id",
-    "litellm_session_id",
-    "user_api_key_dict",
-    // price
-    "input_cost_per_token",
-    "output_cost_per_token",
-    "input_cost_per_second",
-    "cache_read_input_token_cost_per_x",
-    "model_info",
-    "base_model",
-    "response_cost",
-    // host and credentials
-    "api_base",
-    "base_url",
-    "api_key",
-    "api_version",
-    "api_type",
-    "organization",
-    "custom_llm_provider",
-    "litellm_credential_name",
-    "model_list",
-    "user_config",
-    "router_settings_override",
-    "aws_access_key_id",
-    "aws_region_name",
-    "aws_bedrock_runtime_endpoint",
-    "vertex_project",
-    "vertex_location",
-    "vertex_credentials",
-    "azure_ad_token",
-    "azure_endpoint",
-    "some_endpoint",
-    "langfuse_public_key",
-    "langfuse_host",
-    "langsmith_api_key",
-    "extra_headers",
-    "headers",
-    "extra_body",
-    "extra_query",
-    "provider_specific_header",
-    "deployment_id",
-    "specific_deployment",
-    "allowed_model_region",
-    "client",
-    "shared_session",
+    "no-log", "no_log", "litellm_disabled_callbacks", "callbacks", "success_callback", "failure_callback",
+    "service_callback", "logger_fn", "turn_off_message_logging", "standard_logging_object", "proxy_server_request",
+    "secret_fields", "litellm_logging_obj", "litellm_call_id", "litellm_params", "litellm_trace_id",
+    "litellm_session_id", "user_api_key_dict", // price
+    "input_cost_per_token", "output_cost_per_token", "input_cost_per_second", "cache_read_input_token_cost_per_x",
+    "model_info", "base_model", "response_cost", // host and credentials
+    "api_base", "base_url", "api_key", "api_version", "api_type", "organization", "custom_llm_provider",
+    "litellm_credential_name", "model_list", "user_config", "router_settings_override", "aws_access_key_id",
+    "aws_region_name", "aws_bedrock_runtime_endpoint", "vertex_project", "vertex_location", "vertex_credentials",
+    "azure_ad_token", "azure_endpoint", "some_endpoint", "langfuse_public_key", "langfuse_host", "langsmith_api_key",
+    "extra_headers", "headers", "extra_body", "extra_query", "provider_specific_header", "deployment_id",
+    "specific_deployment", "allowed_model_region", "client", "shared_session",
     // other calls than this one
-    "fallbacks",
-    "context_window_fallbacks",
-    "content_policy_fallbacks",
-    "disable_fallbacks",
-    "weights",
-    "litellm_system_prompt",
-    // other spellings
-    "NO-LOG",
-    "Api_Base",
-    "api-base",
-    "API_KEY",
-    "Input_Cost_Per_Token",
-    "LiteLLM_Params",
+    "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "disable_fallbacks", "weights",
+    "litellm_system_prompt", // other spellings
+    "NO-LOG", "Api_Base", "api-base", "API_KEY", "Input_Cost_Per_Token", "LiteLLM_Params",
 ];
 
 /// Unless the operator names them.
 const REFUSED: [&str; 34] = [
-    "num_retries",
-    "max_retries",
-    "timeout",
-    "stream_timeout",
-    "request_timeout",
-    "cooldown_time",
-    "fastest_response",
-    "priority",
-    "mock_response",
-    "mock_tool_calls",
-    "mock_timeout",
-    "mock_testing_fallbacks",
-    "cache",
-    "caching",
-    "ttl",
-    "s-maxage",
-    "cache_key",
-    "guardrails",
-    "disable_global_guardrail",
-    "disable_global_guardrails",
-    "guardrail_config",
-    "policies",
-    "prompt_id",
-    "prompt_variables",
-    "web_search_options",
-    "mcp_servers",
-    "plugins",
-    "models",
-    "route",
-    "provider",
-    "transforms",
-    "container",
-    "previous_response_id",
-    "conversation",
+    "num_retries", "max_retries", "timeout", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
+    "priority", "mock_response", "mock_tool_calls", "mock_timeout", "mock_testing_fallbacks", "cache", "caching",
+    "ttl", "s-maxage", "cache_key", "guardrails", "disable_global_guardrail", "disable_global_guardrails",
+    "guardrail_config", "policies", "prompt_id", "prompt_variables", "web_search_options", "mcp_servers", "plugins",
+    "models", "route", "provider", "transforms", "container", "previous_response_id", "conversation",
 ];
 
 #[tokio::test]
@@ -130,15 +43,7 @@ async fn each_dangerous_member_is_refused_by_name_on_every_route() {
     for (at, name) in NEVER.iter().chain(&REFUSED).enumerate() {
         for (path, rest) in WIRES {
             let more = format!(r#","{name}":{}"#, values[at % values.len()]);
-            refused(
-                &sidecar,
-                path,
-                &body(rest, &more),
-                400,
-                "param_not_allowed",
-                Some(name),
-            )
-            .await;
+            refused(&sidecar, path, &body(rest, &more), 400, "param_not_allowed", Some(name)).await;
         }
     }
     let count = (NEVER.len() + REFUSED.len()) * WIRES.len();
@@ -186,11 +91,7 @@ async fn a_null_where_a_value_would_be_refused_does_not_arrive() {
         }
     }
     let audit = sidecar.audit();
-    let stripped: Vec<_> = audit
-        .intents()
-        .iter()
-        .map(|line| line["stripped"].clone())
-        .collect();
+    let stripped: Vec<_> = audit.intents().iter().map(|line| line["stripped"].clone()).collect();
     let each = REFUSED.repeat(WIRES.len()).into_iter().map(|name| json!([name]));
     assert_eq!(stripped, each.collect::<Vec<_>>());
 }
@@ -207,24 +108,10 @@ async fn deferred_billing_is_refused_and_its_absence_is_not() {
                 ("\"true\"", "invalid_param"),
                 ("{}", "invalid_param"),
             ] {
-                refused(
-                    &sidecar,
-                    path,
-                    &body(rest, &format!(r#","{name}":{value}"#)),
-                    400,
-                    reason,
-                    Some(name),
-                )
-                .await;
+                refused(&sidecar, path, &body(rest, &format!(r#","{name}":{value}"#)), 400, reason, Some(name)).await;
             }
             for value in ["false", "null"] {
-                let received = passed(
-                    &upstream,
-                    &sidecar,
-                    path,
-                    &body(rest, &format!(r#","{name}":{value}"#)),
-                )
-                .await;
+                let received = passed(&upstream, &sidecar, path, &body(rest, &format!(r#","{name}":{value}"#))).await;
                 assert_ne!(received.json()[name], true);
             }
         }
@@ -239,64 +126,29 @@ async fn deferred_billing_is_refused_and_its_absence_is_not() {
 #[tokio::test]
 async fn the_operator_may_open_a_member_by_name() {
     let upstream = Upstream::provider("hi").start().await;
-    let open = [
-        "num_retries",
-        "vendor_x",
-        "previous_response_id",
-        "mock_response",
-        "store",
-    ];
+    let open = ["num_retries", "vendor_x", "previous_response_id", "mock_response", "store"];
     let flags = open.iter().flat_map(|name| ["--allow-param", name]);
     let sidecar = Sidecar::to(&upstream).args(flags).start().await;
     for (path, rest) in WIRES {
         for more in [
-            r#","num_retries":2"#,
-            r#","vendor_x":{"a":[1,{"b":null}]}"#,
-            r#","previous_response_id":"resp_1""#,
-            r#","mock_response":"x""#,
-            r#","store":true"#,
+            r#","num_retries":2"#, r#","vendor_x":{"a":[1,{"b":null}]}"#, r#","previous_response_id":"resp_1""#,
+            r#","mock_response":"x""#, r#","store":true"#,
         ] {
             let received = passed(&upstream, &sidecar, path, &body(rest, more)).await;
-            assert_eq!(
-                received.text(),
-                format!(r#"{{"user":"acct-1",{}"#, &body(rest, more)[1..]),
-                "{path} {more}"
-            );
+            assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, more)[1..]), "{path} {more}");
         }
-        refused(
-            &sidecar,
-            path,
-            &body(rest, r#","max_retries":2"#),
-            400,
-            "param_not_allowed",
-            Some("max_retries"),
-        )
-        .await;
+        refused(&sidecar, path, &body(rest, r#","max_retries":2"#), 400, "param_not_allowed", Some("max_retries"))
+            .await;
     }
 }
 
 #[tokio::test]
 async fn nobody_may_open_identity_host_key_price_or_log() {
-    let identity = [
-        "user",
-        "metadata",
-        "litellm_metadata",
-        "safety_identifier",
-        "tags",
-        "model",
-        "stream",
-        "stream_options",
-    ];
+    let identity =
+        ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "model", "stream", "stream_options"];
     for name in identity.iter().chain(&NEVER) {
-        let failed = Sidecar::to_url("http://127.0.0.1:1")
-            .args(["--allow-param", name])
-            .fail()
-            .await;
+        let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--allow-param", name]).fail().await;
         assert_eq!(failed.code, 78, "{name}: {}", failed.stderr);
-        assert!(
-            failed.stderr.contains("--allow-param") && failed.stderr.contains(name),
-            "{name}: {}",
-            failed.stderr
-        );
+        assert!(failed.stderr.contains("--allow-param") && failed.stderr.contains(name), "{name}: {}", failed.stderr);
     }
 }

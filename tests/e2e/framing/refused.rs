@@ -16,10 +16,7 @@ async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowh
     let table = [
         format!("content-length: {length}\r\ntransfer-encoding: chunked"),
         format!("transfer-encoding: chunked\r\ncontent-length: {length}"),
-        format!(
-            "Transfer-Encoding: chunked\r\nx: y\r\nContent-Length: {}",
-            smuggled.len()
-        ),
+        format!("Transfer-Encoding: chunked\r\nx: y\r\nContent-Length: {}", smuggled.len()),
         format!("content-length: {length}\r\ncontent-length: {length}"),
         format!("content-length: {length}\r\ncontent-length: {}", length + 1),
         format!("content-length: {length}, {length}"),
@@ -37,18 +34,11 @@ async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowh
     ];
     for lines in &table {
         let mut client = sidecar.connect().await;
-        client
-            .send(format!(
-                "POST {CHAT} HTTP/1.1\r\nhost: x\r\n{lines}\r\n\r\n{smuggled}"
-            ))
-            .await;
+        client.send(format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\n{lines}\r\n\r\n{smuggled}")).await;
         client.read_response().await.expect_refusal(400, "bad_request");
         client.expect_closed().await;
     }
-    assert_eq!(
-        sidecar.audit_with("refused", table.len()).await.refused_reasons(),
-        vec!["bad_request"; table.len()]
-    );
+    assert_eq!(sidecar.audit_with("refused", table.len()).await.refused_reasons(), vec!["bad_request"; table.len()]);
     still_serves(&sidecar, &upstream).await;
 }
 
@@ -60,11 +50,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
     let long = |size: usize| "h".repeat(size);
     // No status: closed without a word, since what came is not HTTP/1.
     let table: Vec<(&str, Vec<u8>, Option<u16>)> = vec![
-        (
-            "a folded header",
-            with("x-a: 1\r\n  x-litellm-customer-id: 2"),
-            Some(400),
-        ),
+        ("a folded header", with("x-a: 1\r\n  x-litellm-customer-id: 2"), Some(400)),
         ("a header folded by a tab", with("x-a: 1\r\n\tb: 2"), Some(400)),
         ("a blank before the colon", with("x-a : 1"), Some(400)),
         ("no colon", with("x-a"), Some(400)),
@@ -72,45 +58,19 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
         ("NUL in a value", with("x-a: 1\u{0}2"), Some(400)),
         ("NUL in a name", with("x\u{0}a: 1"), Some(400)),
         ("CR in a value", with("x-a: 1\r2"), Some(400)),
-        (
-            "one header over 64 KiB",
-            with(&format!("x-a: {}", long(66_000))),
-            Some(431),
-        ),
-        (
-            "many headers over 64 KiB",
-            with(&format!("x-a: {}\r\n", long(1000)).repeat(66)),
-            Some(431),
-        ),
+        ("one header over 64 KiB", with(&format!("x-a: {}", long(66_000))), Some(431)),
+        ("many headers over 64 KiB", with(&format!("x-a: {}\r\n", long(1000)).repeat(66)), Some(431)),
         ("many small headers", with(&"a: b\r\n".repeat(2000)), Some(431)),
-        (
-            "a request line over 64 KiB",
-            format!("GET /{} HTTP/1.1\r\n\r\n", long(66_000)).into_bytes(),
-            Some(431),
-        ),
-        (
-            "garbage",
-            b"\x00\xff\xfe garbage \x01\r\n\r\n".to_vec(),
-            Some(400),
-        ),
+        ("a request line over 64 KiB", format!("GET /{} HTTP/1.1\r\n\r\n", long(66_000)).into_bytes(), Some(431)),
+        ("garbage", b"\x00\xff\xfe garbage \x01\r\n\r\n".to_vec(), Some(400)),
         ("a shell", b"ls -la; exit\r\n\r\n".to_vec(), Some(400)),
         ("no version", b"GET /health\r\n\r\n".to_vec(), Some(400)),
-        (
-            "a version to come",
-            b"GET /health HTTP/3.7\r\n\r\n".to_vec(),
-            Some(400),
-        ),
-        (
-            "a TLS hello",
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello".to_vec(),
-            Some(400),
-        ),
+        ("a version to come", b"GET /health HTTP/3.7\r\n\r\n".to_vec(), Some(400)),
+        ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello".to_vec(), Some(400)),
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), None),
     ];
     // First thing on a connection, and behind a request that was answered.
-    let rows = [false, true]
-        .into_iter()
-        .flat_map(|used| table.iter().map(move |row| (used, row)));
+    let rows = [false, true].into_iter().flat_map(|used| table.iter().map(move |row| (used, row)));
     for (at, (used, (name, bytes, status))) in rows.enumerate() {
         let mut client = sidecar.connect().await;
         if used {
@@ -129,11 +89,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
         client.expect_closed().await;
         let audit = sidecar.audit_with("refused", at + 1).await;
         let said = audit.refusals().pop().expect("a refusal").clone();
-        assert_eq!(
-            said["status"],
-            status.unwrap_or(400),
-            "{name}: the log says what the client was told: {said}"
-        );
+        assert_eq!(said["status"], status.unwrap_or(400), "{name}: the log says what the client was told: {said}");
         if let Some(answer) = answer {
             assert_eq!(said["reason"], answer.reason(), "{name}");
         }
@@ -145,41 +101,22 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
 async fn a_body_that_ends_too_early_or_is_cut_wrongly_is_refused_and_goes_nowhere() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let chunked = |chunks: &str| {
-        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{chunks}")
-    };
+    let chunked =
+        |chunks: &str| format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{chunks}");
     let length = BODY.len();
     let table = [
         (
             "short of its length",
-            format!(
-                "POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}",
-                length + 1
-            ),
+            format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{BODY}", length + 1),
         ),
         ("no last chunk", chunked(&format!("{length:x}\r\n{BODY}\r\n"))),
-        (
-            "in the middle of a chunk",
-            chunked(&format!("{:x}\r\n{BODY}", length + 5)),
-        ),
+        ("in the middle of a chunk", chunked(&format!("{:x}\r\n{BODY}", length + 5))),
         ("no number", chunked("zz\r\n{}\r\n0\r\n\r\n")),
         ("a negative number", chunked("-2\r\n{}\r\n0\r\n\r\n")),
-        (
-            "a number too large",
-            chunked("fffffffffffffffff\r\n{}\r\n0\r\n\r\n"),
-        ),
-        (
-            "a chunk too short",
-            chunked(&format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", length + 2)),
-        ),
-        (
-            "a chunk too long",
-            chunked(&format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", length - 2)),
-        ),
-        (
-            "no line break behind a chunk",
-            chunked(&format!("{length:x}\r\n{BODY}0\r\n\r\n")),
-        ),
+        ("a number too large", chunked("fffffffffffffffff\r\n{}\r\n0\r\n\r\n")),
+        ("a chunk too short", chunked(&format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", length + 2))),
+        ("a chunk too long", chunked(&format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", length - 2))),
+        ("no line break behind a chunk", chunked(&format!("{length:x}\r\n{BODY}0\r\n\r\n"))),
     ];
     for (at, (name, bytes)) in table.iter().enumerate() {
         let mut client = sidecar.connect().await;
@@ -187,11 +124,7 @@ async fn a_body_that_ends_too_early_or_is_cut_wrongly_is_refused_and_goes_nowher
         client.shutdown_write().await;
         // The client has half-closed: it may be told, or only closed on.
         let mut refused = sidecar.audit_with("refused", at + 1).await.refused_reasons();
-        assert_eq!(
-            (refused.len(), refused.pop().as_deref()),
-            (at + 1, Some("bad_request")),
-            "{name}"
-        );
+        assert_eq!((refused.len(), refused.pop().as_deref()), (at + 1, Some("bad_request")), "{name}");
     }
     still_serves(&sidecar, &upstream).await;
 }

@@ -9,23 +9,15 @@ use crate::bodies::{WIRES, body};
 
 #[tokio::test]
 async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
-    let script = Script::provider("hi")
-        .header("retry-after", "3")
-        .header("X-RateLimit-Remaining", "7");
+    let script = Script::provider("hi").header("retry-after", "3").header("X-RateLimit-Remaining", "7");
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
         for stream in ["", r#","stream":true"#] {
             let answer = sidecar.post(path, body(rest, stream)).await.expect(200);
-            let mut names: Vec<_> = answer
-                .headers
-                .iter()
-                .map(|(name, _)| name.to_ascii_lowercase())
-                .collect();
+            let mut names: Vec<_> = answer.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
             names.sort();
-            let streams = answer
-                .header("content-type")
-                .is_some_and(|kind| kind.starts_with("text/event-stream"));
+            let streams = answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
             let mut expected = vec!["content-type", "date", "retry-after"];
             // LiteLLM names neither call nor cost when it counts tokens, and no cost at the head of a stream.
             if !path.ends_with("count_tokens") {
@@ -34,11 +26,7 @@ async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
             if !path.ends_with("count_tokens") && !streams {
                 expected.push("x-litellm-response-cost");
             }
-            expected.push(if streams {
-                "transfer-encoding"
-            } else {
-                "content-length"
-            });
+            expected.push(if streams { "transfer-encoding" } else { "content-length" });
             expected.sort_unstable();
             assert_eq!(names, expected, "{path} {stream}");
         }
@@ -47,46 +35,24 @@ async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
 
 #[tokio::test]
 async fn a_header_that_the_operator_names_passes_too() {
-    let script = Script::chat("hi")
-        .header("x-ratelimit-remaining-requests", "41")
-        .header("x-other", "1");
+    let script = Script::chat("hi").header("x-ratelimit-remaining-requests", "41").header("x-other", "1");
     let upstream = Upstream::answering(script).start().await;
-    let pass = [
-        "--pass-response-header",
-        "X-RateLimit-Remaining-Requests",
-        "--pass-response-header",
-        "x-litellm-version",
-    ];
+    let pass =
+        ["--pass-response-header", "X-RateLimit-Remaining-Requests", "--pass-response-header", "x-litellm-version"];
     let sidecar = Sidecar::to(&upstream).args(pass).start().await;
     let answer = sidecar.post("/v1/chat/completions", CHAT).await.expect(200);
     assert_eq!(answer.header("x-ratelimit-remaining-requests"), Some("41"));
-    assert_eq!(
-        (answer.header("x-litellm-version"), answer.header("x-other")),
-        (Some("1.106.2"), None)
-    );
+    assert_eq!((answer.header("x-litellm-version"), answer.header("x-other")), (Some("1.106.2"), None));
 }
 
 #[tokio::test]
 async fn what_would_steer_or_leak_cannot_be_let_through() {
-    for name in [
-        "set-cookie",
-        "Location",
-        "connection",
-        "transfer-encoding",
-        "upgrade",
-        "content-encoding",
-        "www-authenticate",
-    ] {
-        let failed = Sidecar::to_url("http://127.0.0.1:1")
-            .args(["--pass-response-header", name])
-            .fail()
-            .await;
+    for name in
+        ["set-cookie", "Location", "connection", "transfer-encoding", "upgrade", "content-encoding", "www-authenticate"]
+    {
+        let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--pass-response-header", name]).fail().await;
         assert_eq!(failed.code, 78, "{name}: {}", failed.stderr);
-        assert!(
-            failed.stderr.contains("--pass-response-header"),
-            "{}",
-            failed.stderr
-        );
+        assert!(failed.stderr.contains("--pass-response-header"), "{}", failed.stderr);
     }
 }
 
@@ -96,7 +62,8 @@ fn blotted(text: &str) -> String {
 
 #[tokio::test]
 async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
-    let echo = json!({"choices": [], "debug": format!("a {CANARY} b {CANARY}{CANARY} c sk-sluice-can"), "id": CANARY}).to_string();
+    let echo = json!({"choices": [], "debug": format!("a {CANARY} b {CANARY}{CANARY} c sk-sluice-can"), "id": CANARY})
+        .to_string();
     for status in [200, 400, 500] {
         for size in [1, 7, 29, 64, 1000] {
             let script = Script::body(status, "application/json", echo.clone()).in_pieces(size);
@@ -114,24 +81,14 @@ async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
 async fn the_key_is_blotted_out_of_a_stream_however_it_is_cut() {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
     let (half, rest) = CANARY.split_at(11);
-    let events = [
-        chunk(CANARY),
-        chunk(half),
-        format!("{}{CANARY}", chunk(rest)),
-        "[DONE]".to_owned(),
-    ];
+    let events = [chunk(CANARY), chunk(half), format!("{}{CANARY}", chunk(rest)), "[DONE]".to_owned()];
     let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     for usage in ["", r#","stream_options":{"include_usage":true}"#] {
         for size in [1, 5, 28, 500] {
-            let upstream = Upstream::answering(Script::sse(&events).in_pieces(size))
-                .start()
-                .await;
+            let upstream = Upstream::answering(Script::sse(&events).in_pieces(size)).start().await;
             let sidecar = Sidecar::to(&upstream).start().await;
             let more = format!(r#","stream":true{usage}"#);
-            let answer = sidecar
-                .post("/v1/chat/completions", body(r#""messages":[]"#, &more))
-                .await
-                .expect(200);
+            let answer = sidecar.post("/v1/chat/completions", body(r#""messages":[]"#, &more)).await.expect(200);
             assert_eq!(answer.text(), blotted(&stream), "{usage} pieces of {size}");
         }
     }
@@ -146,16 +103,9 @@ async fn a_header_with_the_key_in_it_does_not_pass() {
         .header("x-litellm-call-id", &bearer)
         .header("x-litellm-response-cost", CANARY);
     let upstream = Upstream::answering(script).start().await;
-    let sidecar = Sidecar::to(&upstream)
-        .args(["--pass-response-header", "x-echo"])
-        .start()
-        .await;
+    let sidecar = Sidecar::to(&upstream).args(["--pass-response-header", "x-echo"]).start().await;
     let answer = sidecar.post("/v1/chat/completions", CHAT).await.expect(200);
-    assert!(
-        !String::from_utf8_lossy(&answer.raw).contains(CANARY),
-        "{:?}",
-        answer.headers
-    );
+    assert!(!String::from_utf8_lossy(&answer.raw).contains(CANARY), "{:?}", answer.headers);
     sidecar.stop().await;
     // That it is in no log either is checked for every sidecar that the test kit drops.
     assert_eq!(sidecar.audit().only_call().result(), "ok");
@@ -168,15 +118,9 @@ async fn the_key_is_blotted_out_of_a_list_of_models() {
     let list = whole.get("/v1/models").await.expect(200).text();
     assert!(list.contains("\"m\"") && !list.contains(CANARY), "{list}");
 
-    let script = Script::json(
-        200,
-        json!({"data": [{"id": "m", "owned_by": CANARY}], "debug": CANARY}),
-    );
+    let script = Script::json(200, json!({"data": [{"id": "m", "owned_by": CANARY}], "debug": CANARY}));
     let upstream = Upstream::answering(script.in_pieces(3)).start().await;
     let filtered = Sidecar::to(&upstream).args(["--model", "m"]).start().await;
     let list = filtered.get("/v1/models").await.expect(200).text();
-    assert_eq!(
-        list,
-        blotted(&json!({"data": [{"id": "m", "owned_by": CANARY}], "debug": CANARY}).to_string())
-    );
+    assert_eq!(list, blotted(&json!({"data": [{"id": "m", "owned_by": CANARY}], "debug": CANARY}).to_string()));
 }

@@ -15,7 +15,8 @@ async fn metadata_is_ascii_json_with_the_id_that_joins_everything() {
         .args(["--metadata", &given.to_string()])
         .start()
         .await;
-    let forged = r#"{"model":"m","messages":[],"metadata":{"run_id":"VICTIM","spend_logs_metadata":{"run_id":"VICTIM"}}}"#;
+    let forged =
+        r#"{"model":"m","messages":[],"metadata":{"run_id":"VICTIM","spend_logs_metadata":{"run_id":"VICTIM"}}}"#;
 
     let answer = sidecar.post("/v1/chat/completions", forged).await.expect(200);
 
@@ -32,40 +33,21 @@ async fn metadata_is_ascii_json_with_the_id_that_joins_everything() {
     }
     for name in ["x-litellm-spend-logs-metadata", "x-litellm-metadata"] {
         assert_eq!(request.header_json(name), expected);
-        assert!(
-            request
-                .header(name)
-                .is_some_and(|text| text.bytes().all(|b| (0x20..0x7f).contains(&b))),
-            "{name}"
-        );
+        assert!(request.header(name).is_some_and(|text| text.bytes().all(|b| (0x20..0x7f).contains(&b))), "{name}");
     }
     assert_eq!(answer.header("x-litellm-call-id"), Some(call_id.as_str()));
     let call = sidecar.audit().only_call();
-    assert_eq!(
-        (call.id(), &call.outcome["litellm_call_id"]),
-        (call_id.as_str(), &json!(call_id))
-    );
+    assert_eq!((call.id(), &call.outcome["litellm_call_id"]), (call_id.as_str(), &json!(call_id)));
 }
 
 #[tokio::test]
 async fn traces_are_linked_by_what_the_operator_says() {
     let given = |metadata: Value| async move {
         let upstream = Upstream::chat("hi").start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--metadata", &metadata.to_string()])
-            .start()
-            .await;
-        let forged = [
-            "langfuse_trace_id",
-            "langfuse_session_id",
-            "langfuse_existing_trace_id",
-            "x-litellm-session-id",
-        ];
+        let sidecar = Sidecar::to(&upstream).args(["--metadata", &metadata.to_string()]).start().await;
+        let forged = ["langfuse_trace_id", "langfuse_session_id", "langfuse_existing_trace_id", "x-litellm-session-id"];
         let forged = forged.map(|name| (name, "VICTIM"));
-        sidecar
-            .request("POST", "/v1/chat/completions", &forged, CHAT)
-            .await
-            .expect(200);
+        sidecar.request("POST", "/v1/chat/completions", &forged, CHAT).await.expect(200);
         let request = upstream.received().await;
         assert!(!String::from_utf8_lossy(&request.head).contains("VICTIM"));
         let mut linked: Vec<(String, String)> = request.headers;
@@ -76,14 +58,10 @@ async fn traces_are_linked_by_what_the_operator_says() {
         linked
     };
     let pairs = |pairs: &[(&str, &str)]| -> Vec<_> {
-        pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
 
-    let all =
-        json!({"existing_trace_id": "t-0", "trace_id": "t-1", "session_id": "s-1", "trace_user_id": "u-1"});
+    let all = json!({"existing_trace_id": "t-0", "trace_id": "t-1", "session_id": "s-1", "trace_user_id": "u-1"});
     let expected = [
         ("langfuse_existing_trace_id", "t-0"),
         ("langfuse_session_id", "s-1"),
@@ -93,11 +71,7 @@ async fn traces_are_linked_by_what_the_operator_says() {
         ("x-litellm-trace-id", "s-1"),
     ];
     assert_eq!(given(all).await, pairs(&expected));
-    let new = [
-        ("langfuse_trace_id", "t-1"),
-        ("x-litellm-session-id", "r1"),
-        ("x-litellm-trace-id", "r1"),
-    ];
+    let new = [("langfuse_trace_id", "t-1"), ("x-litellm-session-id", "r1"), ("x-litellm-trace-id", "r1")];
     assert_eq!(given(json!({"trace_id": "t-1"})).await, pairs(&new));
     assert_eq!(given(json!({"team": "x"})).await, pairs(&new[1..]));
 }
@@ -115,40 +89,19 @@ async fn metadata_that_no_header_can_carry_stops_the_start() {
         ("[1]", "--metadata"),
         ("{", "--metadata"),
     ] {
-        let failed = Sidecar::to_url("http://127.0.0.1:1")
-            .args(["--metadata", metadata])
-            .fail()
-            .await;
+        let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--metadata", metadata]).fail().await;
         assert_eq!(failed.code, 78, "{metadata}: {}", failed.stderr);
-        assert!(
-            failed.stderr.contains("--metadata") && failed.stderr.contains(named),
-            "{metadata}: {}",
-            failed.stderr
-        );
+        assert!(failed.stderr.contains("--metadata") && failed.stderr.contains(named), "{metadata}: {}", failed.stderr);
     }
     let long = json!({"x": "y".repeat(9000)}).to_string();
-    assert_eq!(
-        Sidecar::to_url("http://127.0.0.1:1")
-            .args(["--metadata", &long])
-            .fail()
-            .await
-            .code,
-        78
-    );
+    assert_eq!(Sidecar::to_url("http://127.0.0.1:1").args(["--metadata", &long]).fail().await.code, 78);
 }
 
 #[tokio::test]
 async fn an_account_that_is_no_visible_ascii_stops_the_start() {
     for account in ["", " ", "a b", "ä", "a\tb", "a\r\nx-evil: 1"] {
-        let failed = Sidecar::to_url("http://127.0.0.1:1")
-            .account(account)
-            .fail()
-            .await;
+        let failed = Sidecar::to_url("http://127.0.0.1:1").account(account).fail().await;
         assert_eq!(failed.code, 64, "{account:?}: {}", failed.stderr);
-        assert!(
-            failed.stderr.contains("--account"),
-            "{account:?}: {}",
-            failed.stderr
-        );
+        assert!(failed.stderr.contains("--account"), "{account:?}: {}", failed.stderr);
     }
 }

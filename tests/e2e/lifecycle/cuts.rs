@@ -11,16 +11,8 @@ use super::{BRIEF, CHAT, FOREVER, begin_to_stop, call, code, left_behind, stream
 fn phases() -> Vec<(&'static str, Upstreams, Value)> {
     vec![
         ("before the head", Upstreams::Scripted(Script::never()), call()),
-        (
-            "in a stream",
-            Upstreams::Scripted(Script::chat_stream(["a", "b"]).silent_after(1)),
-            stream(),
-        ),
-        (
-            "in a body",
-            Upstreams::Scripted(Script::body(200, "application/json", "{}").silent_after(0)),
-            call(),
-        ),
+        ("in a stream", Upstreams::Scripted(Script::chat_stream(["a", "b"]).silent_after(1)), stream()),
+        ("in a body", Upstreams::Scripted(Script::body(200, "application/json", "{}").silent_after(0)), call()),
         ("while connecting", Upstreams::Deaf, call()),
     ]
 }
@@ -47,11 +39,7 @@ async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar,
             (Sidecar::to_url(&deaf.url()), Guard::Deaf(deaf))
         }
     };
-    let sidecar = launch
-        .args(["--connect-timeout", "300s"])
-        .args(args)
-        .start()
-        .await;
+    let sidecar = launch.args(["--connect-timeout", "300s"]).args(args).start().await;
     let raw = sidecar.stream(CHAT, body).await;
     sidecar.audit_with("intent", 1).await;
     if let Guard::Scripted(upstream) = &guard {
@@ -62,11 +50,7 @@ async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar,
 
 fn assert_cut(name: &str, sidecar: &Sidecar, exit: Exit, reason: &str) {
     let audit = sidecar.audit();
-    assert_eq!(
-        audit.open_calls(),
-        Vec::<String>::new(),
-        "{name}: every call has its outcome"
-    );
+    assert_eq!(audit.open_calls(), Vec::<String>::new(), "{name}: every call has its outcome");
     let cut = audit.only_call();
     assert_eq!((cut.result(), cut.end()), ("deadline", "cut_by_limit"), "{name}");
     assert_eq!(audit.close()["reason"], reason, "{name}");
@@ -88,10 +72,7 @@ async fn what_is_open_when_the_drain_is_over_is_cut() {
 
 #[tokio::test]
 async fn a_second_signal_cuts_at_once() {
-    for (first, second) in [
-        (Signal::SIGTERM, Signal::SIGTERM),
-        (Signal::SIGTERM, Signal::SIGINT),
-    ] {
+    for (first, second) in [(Signal::SIGTERM, Signal::SIGTERM), (Signal::SIGTERM, Signal::SIGINT)] {
         for (name, upstream, body) in phases() {
             let (sidecar, _raw, _upstream) = in_phase(upstream, body, &FOREVER).await;
 
@@ -106,10 +87,7 @@ async fn a_second_signal_cuts_at_once() {
 
 #[tokio::test]
 async fn the_deadline_ends_the_run_as_a_signal_does() {
-    let idle = Sidecar::to_url("http://127.0.0.1:9")
-        .args(["--deadline", "50ms"])
-        .start()
-        .await;
+    let idle = Sidecar::to_url("http://127.0.0.1:9").args(["--deadline", "50ms"]).start().await;
     assert_eq!(idle.wait().await, code(0));
     assert_eq!(idle.audit().close()["reason"], "deadline");
 
@@ -167,10 +145,7 @@ async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
     let mut slow = sidecar.stream(CHAT, stream()).await;
     slow.read_head().await;
     let sent = upstream.stalled().await;
-    assert!(
-        sent < 8 * 1024 * 1024,
-        "nobody reads, so the upstream has to wait"
-    );
+    assert!(sent < 8 * 1024 * 1024, "nobody reads, so the upstream has to wait");
 
     begin_to_stop(&sidecar, Signal::SIGTERM).await;
     let answer = slow.read_response().await;
@@ -185,9 +160,7 @@ async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
 async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_on() {
     // More than the kernel holds for a client that does not read yet, less than the sidecar does.
     for size in [260_000, 330_000] {
-        let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size]))
-            .start()
-            .await;
+        let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
         let mut slow = sidecar.stream(CHAT, call()).await;
         sidecar.audit_with("outcome", 1).await;
@@ -205,9 +178,7 @@ async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_o
 #[tokio::test]
 async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_has_said_its_last() {
     for size in [260_000, 330_000] {
-        let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size]))
-            .start()
-            .await;
+        let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         let mut slow = sidecar.stream(CHAT, call()).await;
         slow.shutdown_write().await;
@@ -243,9 +214,7 @@ async fn leave(sidecar: &Sidecar, leaver: Raw) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, noticed)
-        .await
-        .expect("the sidecar notices");
+    tokio::time::timeout(PATIENCE, noticed).await.expect("the sidecar notices");
 }
 
 #[tokio::test]

@@ -6,79 +6,25 @@ const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
 /// Paths of LiteLLM that answered through a proxy that passed `/v1`, and others that must never.
 const ADMIN: [&str; 38] = [
-    "/v1/model/info",
-    "/v1/models/gpt-4o-mini",
-    "/v1/mcp/server",
-    "/v1/mcp/tools",
-    "/v1/agents",
-    "/v1/access_group",
-    "/v1/unified_access_group",
-    "/v1/memory",
-    "/v1/tool/policy",
-    "/v1/tool/list",
-    "/v1/workflows/runs",
-    "/v1/indexes",
-    "/v1/files",
-    "/v1/batches",
-    "/v1/vector_store",
-    "/v1/vector_stores",
-    "/v1/search/tools",
-    "/v1/realtime",
-    "/v1/realtime/client_secrets",
-    "/v1/responses/resp_123",
-    "/v1/audio/speech",
-    "/v1/images/generations",
-    "/v1/moderations",
-    "/v1/rerank",
-    "/v1/messages/batches",
-    "/key/generate",
-    "/key/list",
-    "/user/new",
-    "/spend/logs",
-    "/global/spend",
-    "/model/new",
-    "/config/update",
-    "/health/readiness",
-    "/metrics",
-    "/openai/deployments/m/chat/completions",
-    "/anthropic/v1/messages",
-    "/engines/m/chat/completions",
+    "/v1/model/info", "/v1/models/gpt-4o-mini", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group",
+    "/v1/unified_access_group", "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes",
+    "/v1/files", "/v1/batches", "/v1/vector_store", "/v1/vector_stores", "/v1/search/tools", "/v1/realtime",
+    "/v1/realtime/client_secrets", "/v1/responses/resp_123", "/v1/audio/speech", "/v1/images/generations",
+    "/v1/moderations", "/v1/rerank", "/v1/messages/batches", "/key/generate", "/key/list", "/user/new", "/spend/logs",
+    "/global/spend", "/model/new", "/config/update", "/health/readiness", "/metrics",
+    "/openai/deployments/m/chat/completions", "/anthropic/v1/messages", "/engines/m/chat/completions",
     "/api/v1/sandboxes/r1/events",
 ];
 
 /// Other spellings of paths that are routes, or of paths that are not.
 const TRICKS: [&str; 31] = [
-    "/",
-    "/v1",
-    "/v1/",
-    "/v1/..%2fkey/list",
-    "/v1/..%2Fkey/list",
-    "/v1/%2e%2e/key/list",
-    "/v1/%2E%2E%2Fkey/list",
-    "/v1/../key/list",
-    "/v1/models/../../key/list",
-    "/v1/chat/../chat/completions",
-    "/v1/./chat/completions",
-    "/v1/chat/completions/",
-    "/v1/chat/completions/.",
-    "/v1/chat/completions/..",
-    "//v1/chat/completions",
-    "/v1//chat/completions",
-    "/v1/chat//completions",
-    "/v1/chat/completions//",
-    "/v1/chat%2fcompletions",
-    "/v1%2Fchat/completions",
-    "/v1/chat/%63ompletions",
-    "/v1/chat/completions%00",
-    "/v1/chat/completions%20",
-    "/v1/chat/completions%3Fx",
-    "/v1/chat/completions%23",
-    "/v1/chat/completions;x=1",
-    "/V1/chat/completions",
-    "/v1/Chat/Completions",
-    "/v1/v1/chat/completions",
-    "/v1/chat/completions/v1/models",
-    "/%76%31/models",
+    "/", "/v1", "/v1/", "/v1/..%2fkey/list", "/v1/..%2Fkey/list", "/v1/%2e%2e/key/list", "/v1/%2E%2E%2Fkey/list",
+    "/v1/../key/list", "/v1/models/../../key/list", "/v1/chat/../chat/completions", "/v1/./chat/completions",
+    "/v1/chat/completions/", "/v1/chat/completions/.", "/v1/chat/completions/..", "//v1/chat/completions",
+    "/v1//chat/completions", "/v1/chat//completions", "/v1/chat/completions//", "/v1/chat%2fcompletions",
+    "/v1%2Fchat/completions", "/v1/chat/%63ompletions", "/v1/chat/completions%00", "/v1/chat/completions%20",
+    "/v1/chat/completions%3Fx", "/v1/chat/completions%23", "/v1/chat/completions;x=1", "/V1/chat/completions",
+    "/v1/Chat/Completions", "/v1/v1/chat/completions", "/v1/chat/completions/v1/models", "/%76%31/models",
 ];
 
 /// Sends a head as it stands, with a chat behind it.
@@ -113,17 +59,11 @@ async fn what_is_not_written_as_a_route_does_not_exist() {
     let audit = sidecar.audit();
     let text = |line: &serde_json::Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
     let refused = audit.refusals().into_iter().map(|line| {
-        assert_eq!(
-            (&line["reason"], &line["status"]),
-            (&"route_not_allowed".into(), &404.into())
-        );
+        assert_eq!((&line["reason"], &line["status"]), (&"route_not_allowed".into(), &404.into()));
         (text(line, "method"), text(line, "path"))
     });
     assert_eq!(refused.collect::<Vec<_>>(), expected);
-    assert_eq!(
-        (upstream.begun(), audit.close()["refused"].as_u64()),
-        (0, Some(expected.len() as u64))
-    );
+    assert_eq!((upstream.begun(), audit.close()["refused"].as_u64()), (0, Some(expected.len() as u64)));
 }
 
 #[tokio::test]
@@ -143,10 +83,7 @@ async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
     ] {
         let answer = send(&sidecar, method, &target, "").await;
         let refused = (answer.status, answer.reason());
-        assert!(
-            matches!(refused, (404, "route_not_allowed") | (400, "bad_request")),
-            "{method} {target}: {refused:?}"
-        );
+        assert!(matches!(refused, (404, "route_not_allowed") | (400, "bad_request")), "{method} {target}: {refused:?}");
     }
     assert_eq!(sidecar.audit_with("refused", 8).await.refusals().len(), 8);
     assert_eq!(elsewhere.begun(), 0);
@@ -156,34 +93,16 @@ async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
 async fn a_target_that_is_no_uri_is_refused_and_written_down() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let targets = [
-        "/v1\\models",
-        "\\v1\\models",
-        "/v1/models\\..\\..\\key",
-        "v1/models",
-        "/v1/mod els",
-        "/v1/<models>",
-    ];
+    let targets =
+        ["/v1\\models", "\\v1\\models", "/v1/models\\..\\..\\key", "v1/models", "/v1/mod els", "/v1/<models>"];
     for target in targets {
         let answer = send(&sidecar, "GET", target, "").await;
         let refused = (answer.status, answer.reason());
-        assert!(
-            matches!(refused, (404, "route_not_allowed") | (400, "bad_request")),
-            "{target}: {refused:?}"
-        );
-        assert!(
-            answer.error()["message"].is_string(),
-            "{target}: {}",
-            answer.text()
-        );
+        assert!(matches!(refused, (404, "route_not_allowed") | (400, "bad_request")), "{target}: {refused:?}");
+        assert!(answer.error()["message"].is_string(), "{target}: {}", answer.text());
     }
     let audit = sidecar.audit_with("refused", targets.len()).await;
-    assert!(
-        audit
-            .refused_reasons()
-            .iter()
-            .all(|reason| reason == "bad_request" || reason == "route_not_allowed")
-    );
+    assert!(audit.refused_reasons().iter().all(|reason| reason == "bad_request" || reason == "route_not_allowed"));
     assert_eq!(upstream.begun(), 0);
 }
 
@@ -193,13 +112,8 @@ async fn a_route_takes_one_method() {
     let sidecar = Sidecar::to(&upstream).start().await;
     let routes = crate::bodies::WIRES.map(|(path, _)| (path, "GET"));
     let mut count = 0;
-    for (path, other) in routes
-        .into_iter()
-        .chain([("/v1/models", "POST"), ("/health", "POST")])
-    {
-        for method in [
-            other, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post",
-        ] {
+    for (path, other) in routes.into_iter().chain([("/v1/models", "POST"), ("/health", "POST")]) {
+        for method in [other, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post"] {
             let answer = send(&sidecar, method, path, "").await;
             assert_eq!(
                 (answer.status, answer.reason()),
@@ -211,23 +125,14 @@ async fn a_route_takes_one_method() {
         }
         let mut raw = sidecar.connect().await;
         let answer = raw.request("HEAD", path, &[], ()).await;
-        assert_eq!(
-            (answer.status, answer.reason(), answer.body.len()),
-            (405, "method_not_allowed", 0),
-            "{path}"
-        );
+        assert_eq!((answer.status, answer.reason(), answer.body.len()), (405, "method_not_allowed", 0), "{path}");
         count += 1;
         // Had the answer a body, it would be read as the next answer.
         raw.get("/health").await.expect(200);
     }
     let audit = sidecar.audit();
     assert_eq!((audit.refusals().len(), upstream.begun()), (count, 0));
-    assert!(
-        audit
-            .refusals()
-            .iter()
-            .all(|line| line["reason"] == "method_not_allowed" && line["status"] == 405)
-    );
+    assert!(audit.refusals().iter().all(|line| line["reason"] == "method_not_allowed" && line["status"] == 405));
 }
 
 #[tokio::test]
@@ -239,29 +144,13 @@ async fn a_connection_stays_plain_http() {
     for (method, target, headers, status, reason) in [
         ("GET", "/v1/models", websocket, 400, "upgrade_not_allowed"),
         ("POST", "/v1/responses", websocket, 400, "upgrade_not_allowed"),
-        (
-            "POST",
-            "/v1/chat/completions",
-            "upgrade: h2c\r\nhttp2-settings: AAMA\r\n",
-            400,
-            "upgrade_not_allowed",
-        ),
-        (
-            "POST",
-            "/v1/chat/completions",
-            "Upgrade: TLS/1.0\r\n",
-            400,
-            "upgrade_not_allowed",
-        ),
+        ("POST", "/v1/chat/completions", "upgrade: h2c\r\nhttp2-settings: AAMA\r\n", 400, "upgrade_not_allowed"),
+        ("POST", "/v1/chat/completions", "Upgrade: TLS/1.0\r\n", 400, "upgrade_not_allowed"),
         ("GET", "/v1/realtime", websocket, 404, "route_not_allowed"),
         ("GET", "/v1/responses", websocket, 405, "method_not_allowed"),
     ] {
         let answer = send(&sidecar, method, target, headers).await;
-        assert_eq!(
-            (answer.status, answer.reason()),
-            (status, reason),
-            "{method} {target} {headers:?}"
-        );
+        assert_eq!((answer.status, answer.reason()), (status, reason), "{method} {target} {headers:?}");
         assert_eq!(answer.header("upgrade"), None);
     }
     assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (6, 0));
@@ -271,19 +160,11 @@ async fn a_connection_stays_plain_http() {
 async fn a_long_path_is_cut_in_the_log_and_its_query_left_out() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:1").start().await;
     let path = format!("/{}", "é/".repeat(300).replace('é', "%C3%A9"));
-    send(&sidecar, "GET", &path, "")
-        .await
-        .expect_refusal(404, "route_not_allowed");
-    send(&sidecar, "GET", "/v1/files?token=CANARY", "")
-        .await
-        .expect_refusal(404, "route_not_allowed");
+    send(&sidecar, "GET", &path, "").await.expect_refusal(404, "route_not_allowed");
+    send(&sidecar, "GET", "/v1/files?token=CANARY", "").await.expect_refusal(404, "route_not_allowed");
 
     let audit = sidecar.audit();
-    let paths: Vec<_> = audit
-        .refusals()
-        .iter()
-        .map(|line| line["path"].as_str().expect("a path"))
-        .collect();
+    let paths: Vec<_> = audit.refusals().iter().map(|line| line["path"].as_str().expect("a path")).collect();
     assert_eq!(paths, [&path[..256], "/v1/files"]);
 }
 
@@ -291,12 +172,7 @@ async fn a_long_path_is_cut_in_the_log_and_its_query_left_out() {
 async fn asking_for_models_takes_no_body() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    let answer = sidecar
-        .request("GET", "/v1/models", &[], r#"{"api_base":"x"}"#)
-        .await;
+    let answer = sidecar.request("GET", "/v1/models", &[], r#"{"api_base":"x"}"#).await;
     answer.expect_refusal(400, "bad_request");
-    assert_eq!(
-        (upstream.begun(), sidecar.audit().refused_reasons()),
-        (0, vec!["bad_request".to_owned()])
-    );
+    assert_eq!((upstream.begun(), sidecar.audit().refused_reasons()), (0, vec!["bad_request".to_owned()]));
 }

@@ -12,20 +12,10 @@ use super::{file, launch};
 
 /// Root without its power to read and write what its mode forbids: permissions count, and the binary can
 /// still be reached wherever it was built.
-const UNPRIVILEGED: [&str; 3] = [
-    "setpriv",
-    "--bounding-set=-dac_override,-dac_read_search",
-    "--inh-caps=-all",
-];
+const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"];
 
 /// Name, exit code, the flag at fault, a word of the cause, and how it comes about.
-type Case = (
-    &'static str,
-    i32,
-    &'static str,
-    &'static str,
-    fn(Launch, &Path) -> Launch,
-);
+type Case = (&'static str, i32, &'static str, &'static str, fn(Launch, &Path) -> Launch);
 
 fn dir_of_mode(dir: &Path, name: &str, mode: u32) -> std::path::PathBuf {
     let path = dir.join(name);
@@ -53,19 +43,8 @@ async fn assert_refused(cases: &[Case]) {
 fn one_helpful_line(failed: &Finished, code: i32, flag: &str, cause: &str) -> Result<(), String> {
     let line = &failed.stderr;
     let fixes = [
-        "want ",
-        "wants ",
-        "needs ",
-        "; ",
-        "create it first",
-        "choose",
-        "give ",
-        "write ",
-        "leave ",
-        "such as",
-        "has ",
-        "may have",
-        "is 1 to",
+        "want ", "wants ", "needs ", "; ", "create it first", "choose", "give ", "write ", "leave ", "such as", "has ",
+        "may have", "is 1 to",
     ];
     let rules = [
         (failed.code == code, "the exit code"),
@@ -77,11 +56,7 @@ fn one_helpful_line(failed: &Finished, code: i32, flag: &str, cause: &str) -> Re
         (fixes.iter().any(|fix| line.contains(fix)), "the fix"),
         (!line.contains("panicked"), "no panic"),
     ];
-    let broken: Vec<_> = rules
-        .iter()
-        .filter(|(kept, _)| !kept)
-        .map(|(_, rule)| *rule)
-        .collect();
+    let broken: Vec<_> = rules.iter().filter(|(kept, _)| !kept).map(|(_, rule)| *rule).collect();
     if broken.is_empty() {
         return Ok(());
     }
@@ -99,100 +74,36 @@ fn left_behind(dir: &Path) -> Option<String> {
 #[tokio::test]
 async fn wrong_flags_are_usage_errors() {
     assert_refused(&[
-        ("no socket", 64, "--socket", "required", |l, _| {
-            l.without("--socket")
-        }),
-        ("no account", 64, "--account", "required", |l, _| {
-            l.without("--account")
-        }),
-        ("no upstream", 64, "--upstream", "required", |l, _| {
-            l.without("--upstream")
-        }),
-        ("unknown flag", 64, "--bogus", "unexpected", |l, _| {
-            l.arg("--bogus")
-        }),
-        (
-            "a flag without its value",
-            64,
-            "--model",
-            "value is required",
-            |l, _| l.arg("--model"),
-        ),
+        ("no socket", 64, "--socket", "required", |l, _| l.without("--socket")),
+        ("no account", 64, "--account", "required", |l, _| l.without("--account")),
+        ("no upstream", 64, "--upstream", "required", |l, _| l.without("--upstream")),
+        ("unknown flag", 64, "--bogus", "unexpected", |l, _| l.arg("--bogus")),
+        ("a flag without its value", 64, "--model", "value is required", |l, _| l.arg("--model")),
         ("a stray word", 64, "stray", "unexpected", |l, _| l.arg("stray")),
-        ("the key as a flag", 64, "--key", "unexpected", |l, _| {
-            l.args(["--key", "x"])
+        ("the key as a flag", 64, "--key", "unexpected", |l, _| l.args(["--key", "x"])),
+        ("no number", 64, "--max-calls", "invalid", |l, _| l.args(["--max-calls", "x"])),
+        ("less than none", 64, "--max-tokens", "invalid", |l, _| l.arg("--max-tokens=-1")),
+        ("no dollars", 64, "--max-cost-usd", "invalid", |l, _| l.args(["--max-cost-usd", "two"])),
+        ("no rate", 64, "--rate", "calls a second", |l, _| l.args(["--rate", "0/s"])),
+        ("no size", 64, "--max-body", "size", |l, _| l.args(["--max-body", "0"])),
+        ("no time", 64, "--deadline", "0", |l, _| l.args(["--deadline", "0"])),
+        ("a time beyond reason", 64, "--drain", "year", |l, _| l.args(["--drain", "90y"])),
+        ("no mode", 64, "--socket-mode", "octal", |l, _| l.args(["--socket-mode", "9"])),
+        ("no choice", 64, "--audit-sync", "invalid", |l, _| l.args(["--audit-sync", "maybe"])),
+        ("no level", 64, "--log-level", "invalid", |l, _| l.args(["--log-level", "loud"])),
+        ("a bad run id", 64, "--run-id", "letter or a digit", |l, _| l.run_id("R1")),
+        ("a run id too long", 64, "--run-id", "63", |l, _| l.run_id(&"r".repeat(64))),
+        ("a blank account", 64, "--account", "visible ASCII", |l, _| l.account(" ")),
+        ("an account with a line", 64, "--account", "visible ASCII", |l, _| l.account("a\nb")),
+        ("an account in UTF-8", 64, "--account", "visible ASCII", |l, _| l.account("käse")),
+        ("no scheme", 64, "--upstream", "want http", |l, _| l.upstream("127.0.0.1:9")),
+        ("another scheme", 64, "--upstream", "want http", |l, _| l.upstream("ftp://x")),
+        ("credentials", 64, "--upstream", "credentials", |l, _| l.upstream("http://u:p@x")),
+        ("two models in one", 64, "--model", "one model", |l, _| l.args(["--model", "a,b"])),
+        ("no route", 64, "--allow", "", |l, _| l.args(["--allow", "whatever"])),
+        ("a relay without a token", 64, "--relay", "--relay-token-file", |l, _| {
+            l.args(["--relay", "http://127.0.0.1:9"])
         }),
-        ("no number", 64, "--max-calls", "invalid", |l, _| {
-            l.args(["--max-calls", "x"])
-        }),
-        ("less than none", 64, "--max-tokens", "invalid", |l, _| {
-            l.arg("--max-tokens=-1")
-        }),
-        ("no dollars", 64, "--max-cost-usd", "invalid", |l, _| {
-            l.args(["--max-cost-usd", "two"])
-        }),
-        ("no rate", 64, "--rate", "calls a second", |l, _| {
-            l.args(["--rate", "0/s"])
-        }),
-        ("no size", 64, "--max-body", "size", |l, _| {
-            l.args(["--max-body", "0"])
-        }),
-        ("no time", 64, "--deadline", "0", |l, _| {
-            l.args(["--deadline", "0"])
-        }),
-        ("a time beyond reason", 64, "--drain", "year", |l, _| {
-            l.args(["--drain", "90y"])
-        }),
-        ("no mode", 64, "--socket-mode", "octal", |l, _| {
-            l.args(["--socket-mode", "9"])
-        }),
-        ("no choice", 64, "--audit-sync", "invalid", |l, _| {
-            l.args(["--audit-sync", "maybe"])
-        }),
-        ("no level", 64, "--log-level", "invalid", |l, _| {
-            l.args(["--log-level", "loud"])
-        }),
-        ("a bad run id", 64, "--run-id", "letter or a digit", |l, _| {
-            l.run_id("R1")
-        }),
-        ("a run id too long", 64, "--run-id", "63", |l, _| {
-            l.run_id(&"r".repeat(64))
-        }),
-        ("a blank account", 64, "--account", "visible ASCII", |l, _| {
-            l.account(" ")
-        }),
-        (
-            "an account with a line",
-            64,
-            "--account",
-            "visible ASCII",
-            |l, _| l.account("a\nb"),
-        ),
-        ("an account in UTF-8", 64, "--account", "visible ASCII", |l, _| {
-            l.account("käse")
-        }),
-        ("no scheme", 64, "--upstream", "want http", |l, _| {
-            l.upstream("127.0.0.1:9")
-        }),
-        ("another scheme", 64, "--upstream", "want http", |l, _| {
-            l.upstream("ftp://x")
-        }),
-        ("credentials", 64, "--upstream", "credentials", |l, _| {
-            l.upstream("http://u:p@x")
-        }),
-        ("two models in one", 64, "--model", "one model", |l, _| {
-            l.args(["--model", "a,b"])
-        }),
-        ("no route", 64, "--allow", "", |l, _| {
-            l.args(["--allow", "whatever"])
-        }),
-        (
-            "a relay without a token",
-            64,
-            "--relay",
-            "--relay-token-file",
-            |l, _| l.args(["--relay", "http://127.0.0.1:9"]),
-        ),
         ("metadata twice", 64, "--metadata", "cannot be used", |l, _| {
             l.args(["--metadata", "{}", "--metadata-file", "x"])
         }),
@@ -203,21 +114,13 @@ async fn wrong_flags_are_usage_errors() {
 #[tokio::test]
 async fn a_file_that_is_not_there_is_named() {
     assert_refused(&[
-        ("key", 66, "--key-file", "/nope", |l, _| {
-            l.args(["--key-file", "/nope"])
-        }),
-        ("prices", 66, "--prices", "/nope", |l, _| {
-            l.args(["--prices", "/nope"])
-        }),
-        ("metadata", 66, "--metadata-file", "/nope", |l, _| {
-            l.args(["--metadata-file", "/nope"])
-        }),
+        ("key", 66, "--key-file", "/nope", |l, _| l.args(["--key-file", "/nope"])),
+        ("prices", 66, "--prices", "/nope", |l, _| l.args(["--prices", "/nope"])),
+        ("metadata", 66, "--metadata-file", "/nope", |l, _| l.args(["--metadata-file", "/nope"])),
         ("token", 66, "--relay-token-file", "/nope", |l, _| {
             l.args(["--relay", "http://127.0.0.1:9", "--relay-token-file", "/nope"])
         }),
-        ("certificates", 66, "--ca", "/nope", |l, _| {
-            l.upstream("https://localhost:9").args(["--ca", "/nope"])
-        }),
+        ("certificates", 66, "--ca", "/nope", |l, _| l.upstream("https://localhost:9").args(["--ca", "/nope"])),
     ])
     .await;
 }
@@ -228,33 +131,15 @@ async fn what_is_no_key_is_refused_and_never_shown() {
         ("nothing", 66, "--key-file", "empty", |l, _| l.stdin("")),
         ("a newline", 66, "--key-file", "empty", |l, _| l.stdin("\n")),
         ("short", 66, "--key-file", "5 bytes", |l, _| l.stdin("sk-12")),
-        ("two lines", 66, "--key-file", "visible ASCII", |l, _| {
-            l.stdin(format!("{CANARY}\n{CANARY}"))
-        }),
-        ("two final newlines", 66, "--key-file", "visible ASCII", |l, _| {
-            l.stdin(format!("{CANARY}\n\n"))
-        }),
-        ("a space", 66, "--key-file", "visible ASCII", |l, _| {
-            l.stdin(format!("{CANARY} {CANARY}"))
-        }),
-        ("a zero", 66, "--key-file", "visible ASCII", |l, _| {
-            l.stdin(format!("{CANARY}\0"))
-        }),
-        ("UTF-8", 66, "--key-file", "visible ASCII", |l, _| {
-            l.stdin(format!("{CANARY}é"))
-        }),
-        ("long", 66, "--key-file", "8192", |l, _| {
-            l.stdin(CANARY.repeat(1000))
-        }),
-        ("endless", 66, "--key-file", "8192", |l, _| {
-            l.stdin(CANARY.repeat(100_000))
-        }),
-        ("an empty file", 66, "--key-file", "empty", |l, dir| {
-            l.args(["--key-file", &file(dir, "e.key", "")])
-        }),
-        ("a directory", 66, "--key-file", "", |l, dir| {
-            l.args(["--key-file", &dir.display().to_string()])
-        }),
+        ("two lines", 66, "--key-file", "visible ASCII", |l, _| l.stdin(format!("{CANARY}\n{CANARY}"))),
+        ("two final newlines", 66, "--key-file", "visible ASCII", |l, _| l.stdin(format!("{CANARY}\n\n"))),
+        ("a space", 66, "--key-file", "visible ASCII", |l, _| l.stdin(format!("{CANARY} {CANARY}"))),
+        ("a zero", 66, "--key-file", "visible ASCII", |l, _| l.stdin(format!("{CANARY}\0"))),
+        ("UTF-8", 66, "--key-file", "visible ASCII", |l, _| l.stdin(format!("{CANARY}é"))),
+        ("long", 66, "--key-file", "8192", |l, _| l.stdin(CANARY.repeat(1000))),
+        ("endless", 66, "--key-file", "8192", |l, _| l.stdin(CANARY.repeat(100_000))),
+        ("an empty file", 66, "--key-file", "empty", |l, dir| l.args(["--key-file", &file(dir, "e.key", "")])),
+        ("a directory", 66, "--key-file", "", |l, dir| l.args(["--key-file", &dir.display().to_string()])),
     ])
     .await;
 }
@@ -262,24 +147,14 @@ async fn what_is_no_key_is_refused_and_never_shown() {
 #[tokio::test]
 async fn a_socket_that_cannot_be_made_is_said_why() {
     assert_refused(&[
-        ("path too long", 73, "--socket", "107", |l, dir| {
-            l.socket_path(dir.join("x".repeat(108)))
-        }),
-        ("no directory", 73, "--socket", "directory", |l, dir| {
-            l.socket_path(dir.join("no/llm"))
-        }),
+        ("path too long", 73, "--socket", "107", |l, dir| l.socket_path(dir.join("x".repeat(108)))),
+        ("no directory", 73, "--socket", "directory", |l, dir| l.socket_path(dir.join("no/llm"))),
         ("a file for a directory", 73, "--socket", "directory", |l, dir| {
             l.socket_path(Path::new(&file(dir, "f", "")).join("llm"))
         }),
-        ("a regular file", 73, "--socket", "not a socket", |l, dir| {
-            l.socket_path(file(dir, "f", "precious"))
-        }),
-        ("a directory", 73, "--socket", "not a socket", |l, dir| {
-            l.socket_path(dir_of_mode(dir, "d", 0o755))
-        }),
-        ("the log", 73, "--log", "/nope", |l, _| {
-            l.args(["--log", "/nope/log"])
-        }),
+        ("a regular file", 73, "--socket", "not a socket", |l, dir| l.socket_path(file(dir, "f", "precious"))),
+        ("a directory", 73, "--socket", "not a socket", |l, dir| l.socket_path(dir_of_mode(dir, "d", 0o755))),
+        ("the log", 73, "--log", "/nope", |l, _| l.args(["--log", "/nope/log"])),
     ])
     .await;
 }
@@ -287,18 +162,10 @@ async fn a_socket_that_cannot_be_made_is_said_why() {
 #[tokio::test]
 async fn an_audit_log_that_cannot_be_begun_is_said_why() {
     assert_refused(&[
-        ("no directory", 74, "--audit", "directory", |l, dir| {
-            l.audit_path(dir.join("no/a.jsonl"))
-        }),
-        ("not empty", 74, "--audit", "not empty", |l, dir| {
-            l.audit_path(file(dir, "f", "{}\n"))
-        }),
-        ("a device", 74, "--audit", "regular file", |l, _| {
-            l.audit_path("/dev/full")
-        }),
-        ("a directory", 74, "--audit", "regular file", |l, dir| {
-            l.audit_path(dir)
-        }),
+        ("no directory", 74, "--audit", "directory", |l, dir| l.audit_path(dir.join("no/a.jsonl"))),
+        ("not empty", 74, "--audit", "not empty", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
+        ("a device", 74, "--audit", "regular file", |l, _| l.audit_path("/dev/full")),
+        ("a directory", 74, "--audit", "regular file", |l, dir| l.audit_path(dir)),
         ("no room", 74, "--audit", "cannot write", |l, _| l.fsize(10)),
     ])
     .await;
@@ -308,27 +175,22 @@ async fn an_audit_log_that_cannot_be_begun_is_said_why() {
 async fn what_permissions_forbid_is_a_question_of_permission() {
     assert_refused(&[
         ("audit", 77, "--audit", "ermission", |l, dir| {
-            l.wrapper(UNPRIVILEGED)
-                .audit_path(dir_of_mode(dir, "d", 0o500).join("a"))
+            l.wrapper(UNPRIVILEGED).audit_path(dir_of_mode(dir, "d", 0o500).join("a"))
         }),
         ("socket", 77, "--socket", "ermission", |l, dir| {
-            l.wrapper(UNPRIVILEGED)
-                .socket_path(dir_of_mode(dir, "d", 0o500).join("llm"))
+            l.wrapper(UNPRIVILEGED).socket_path(dir_of_mode(dir, "d", 0o500).join("llm"))
         }),
         ("key", 77, "--key-file", "ermission", |l, dir| {
             let locked = dir_of_mode(dir, "d", 0);
-            l.wrapper(UNPRIVILEGED)
-                .args(["--key-file", &locked.join("k").display().to_string()])
+            l.wrapper(UNPRIVILEGED).args(["--key-file", &locked.join("k").display().to_string()])
         }),
         ("prices", 77, "--prices", "ermission", |l, dir| {
             let locked = dir_of_mode(dir, "d", 0);
-            l.wrapper(UNPRIVILEGED)
-                .args(["--prices", &locked.join("p").display().to_string()])
+            l.wrapper(UNPRIVILEGED).args(["--prices", &locked.join("p").display().to_string()])
         }),
         ("log", 77, "--log", "ermission", |l, dir| {
             let locked = dir_of_mode(dir, "d", 0o500);
-            l.wrapper(UNPRIVILEGED)
-                .args(["--log", &locked.join("l").display().to_string()])
+            l.wrapper(UNPRIVILEGED).args(["--log", &locked.join("l").display().to_string()])
         }),
     ])
     .await;
@@ -337,34 +199,19 @@ async fn what_permissions_forbid_is_a_question_of_permission() {
 #[tokio::test]
 async fn what_contradicts_itself_is_a_configuration_error() {
     assert_refused(&[
-        ("metadata is a list", 78, "--metadata", "object", |l, _| {
-            l.args(["--metadata", "[]"])
-        }),
-        ("metadata is no JSON", 78, "--metadata", "object", |l, _| {
-            l.args(["--metadata", "{"])
-        }),
-        ("metadata file", 78, "--metadata-file", "object", |l, dir| {
-            l.args(["--metadata-file", &file(dir, "m", "1")])
-        }),
-        ("prices", 78, "--prices", "model/info", |l, dir| {
-            l.args(["--prices", &file(dir, "p", "{}")])
-        }),
+        ("metadata is a list", 78, "--metadata", "object", |l, _| l.args(["--metadata", "[]"])),
+        ("metadata is no JSON", 78, "--metadata", "object", |l, _| l.args(["--metadata", "{"])),
+        ("metadata file", 78, "--metadata-file", "object", |l, dir| l.args(["--metadata-file", &file(dir, "m", "1")])),
+        ("prices", 78, "--prices", "model/info", |l, dir| l.args(["--prices", &file(dir, "p", "{}")])),
         ("no prices in them", 78, "--prices", "no model", |l, dir| {
             l.args(["--prices", &file(dir, "p", r#"{"data":[]}"#)])
         }),
-        ("a param that re-keys", 78, "--allow-param", "api_base", |l, _| {
-            l.args(["--allow-param", "api_base"])
+        ("a param that re-keys", 78, "--allow-param", "api_base", |l, _| l.args(["--allow-param", "api_base"])),
+        ("a header that leaks", 78, "--pass-response-header", "set-cookie", |l, _| {
+            l.args(["--pass-response-header", "set-cookie"])
         }),
-        (
-            "a header that leaks",
-            78,
-            "--pass-response-header",
-            "set-cookie",
-            |l, _| l.args(["--pass-response-header", "set-cookie"]),
-        ),
         ("no certificates", 78, "--ca", "certificate", |l, dir| {
-            l.upstream("https://localhost:9")
-                .args(["--ca", &file(dir, "c", "nothing")])
+            l.upstream("https://localhost:9").args(["--ca", &file(dir, "c", "nothing")])
         }),
     ])
     .await;
@@ -393,35 +240,18 @@ async fn a_second_sidecar_takes_nothing_from_the_first() {
 #[tokio::test]
 async fn check_fails_with_78_whatever_is_wrong() {
     assert_refused(&[
-        ("run id", 78, "--run-id", "", |l, _| {
-            l.subcommand("check").run_id("R1")
-        }),
-        ("socket", 78, "--socket", "directory", |l, _| {
-            l.subcommand("check").socket_path("/nope/s")
-        }),
-        ("audit", 78, "--audit", "not empty", |l, dir| {
-            l.subcommand("check").audit_path(file(dir, "f", "x"))
-        }),
-        ("audit directory", 78, "--audit", "/nope", |l, _| {
-            l.subcommand("check").audit_path("/nope/a")
-        }),
-        ("key file", 78, "--key-file", "/nope", |l, _| {
-            l.subcommand("check").args(["--key-file", "/nope"])
-        }),
+        ("run id", 78, "--run-id", "", |l, _| l.subcommand("check").run_id("R1")),
+        ("socket", 78, "--socket", "directory", |l, _| l.subcommand("check").socket_path("/nope/s")),
+        ("audit", 78, "--audit", "not empty", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
+        ("audit directory", 78, "--audit", "/nope", |l, _| l.subcommand("check").audit_path("/nope/a")),
+        ("key file", 78, "--key-file", "/nope", |l, _| l.subcommand("check").args(["--key-file", "/nope"])),
         ("no key in it", 78, "--key-file", "empty", |l, dir| {
-            l.subcommand("check")
-                .args(["--key-file", &file(dir, "e.key", "")])
+            l.subcommand("check").args(["--key-file", &file(dir, "e.key", "")])
         }),
-        ("prices", 78, "--prices", "/nope", |l, _| {
-            l.subcommand("check").args(["--prices", "/nope"])
-        }),
-        ("metadata", 78, "--metadata", "object", |l, _| {
-            l.subcommand("check").args(["--metadata", "[]"])
-        }),
+        ("prices", 78, "--prices", "/nope", |l, _| l.subcommand("check").args(["--prices", "/nope"])),
+        ("metadata", 78, "--metadata", "object", |l, _| l.subcommand("check").args(["--metadata", "[]"])),
         ("permission", 78, "--audit", "ermission", |l, dir| {
-            l.subcommand("check")
-                .wrapper(UNPRIVILEGED)
-                .audit_path(dir_of_mode(dir, "d", 0o500).join("a"))
+            l.subcommand("check").wrapper(UNPRIVILEGED).audit_path(dir_of_mode(dir, "d", 0o500).join("a"))
         }),
     ])
     .await;

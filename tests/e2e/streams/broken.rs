@@ -7,7 +7,8 @@ use super::{CHAT, ROUTES, ask, call, stream};
 
 #[tokio::test]
 async fn an_error_under_a_200_is_an_error() {
-    let message = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"no\"}}\n\n";
+    let message =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"no\"}}\n\n";
     let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"response\":{\"id\":\"r\",\"status\":\"failed\",\"error\":{\"code\":\"x\"}}}\n\n";
     for (path, script, last) in [
         (CHAT, Script::chat_stream_failing(["a"]), "[DONE]"),
@@ -29,35 +30,24 @@ async fn an_error_under_a_200_is_an_error() {
 #[tokio::test]
 async fn a_stream_that_is_cut_is_cut_for_the_client_too() {
     for (path, _) in ROUTES {
-        for script in [
-            stream(path, &["a", "b"]).cut_after(2),
-            stream(path, &["a", "b"]).reset_after(2),
-        ] {
+        for script in [stream(path, &["a", "b"]).cut_after(2), stream(path, &["a", "b"]).reset_after(2)] {
             let upstream = Upstream::answering(script).start().await;
             let sidecar = Sidecar::to(&upstream).start().await;
             let answer = sidecar.post(path, call(path)).await;
 
             // A reset may overtake what was sent before it.
             let events = answer.events();
-            assert!(
-                (answer.status, answer.complete) == (200, false),
-                "{path}: {}",
-                answer.text()
-            );
+            assert!((answer.status, answer.complete) == (200, false), "{path}: {}", answer.text());
             assert!(
                 !answer.text().contains("[DONE]") && !answer.text().contains("stop\""),
                 "{path}: a fake end: {}",
                 answer.text()
             );
-            let errors = events
-                .iter()
-                .filter(|event| event.contains("event: error"))
-                .count();
+            let errors = events.iter().filter(|event| event.contains("event: error")).count();
             let has_errors = usize::from(!path.ends_with("completions"));
             assert_eq!(errors, has_errors, "{path}: {}", answer.text());
             if has_errors == 1 {
-                let error: Value =
-                    serde_json::from_str(&sse_data(events.last().expect("the error"))).expect("JSON");
+                let error: Value = serde_json::from_str(&sse_data(events.last().expect("the error"))).expect("JSON");
                 assert_eq!(error["type"], "error", "{path}");
             }
             let audit = sidecar.audit();
@@ -73,10 +63,7 @@ async fn a_stream_that_is_cut_is_cut_for_the_client_too() {
 #[tokio::test]
 async fn a_cut_stream_loses_nothing_that_came_before_the_cut() {
     for (path, _) in ROUTES {
-        let upstream = Upstream::answering(stream(path, &["a", "b"]).cut_after(2))
-            .hold_after(2)
-            .start()
-            .await;
+        let upstream = Upstream::answering(stream(path, &["a", "b"]).cut_after(2)).hold_after(2).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         let mut client = sidecar.stream(path, call(path)).await;
         let first = [client.read_event().await, client.read_event().await];
@@ -84,17 +71,8 @@ async fn a_cut_stream_loses_nothing_that_came_before_the_cut() {
         upstream.release();
         assert!(!client.read_response().await.complete, "{path}");
 
-        let (answer, _) = ask(
-            stream(path, &["a", "b"]).cut_after(2).in_a_burst(),
-            path,
-            call(path),
-        )
-        .await;
-        assert_eq!(
-            answer.events()[..2].iter().cloned().map(Some).collect::<Vec<_>>(),
-            first,
-            "{path}"
-        );
+        let (answer, _) = ask(stream(path, &["a", "b"]).cut_after(2).in_a_burst(), path, call(path)).await;
+        assert_eq!(answer.events()[..2].iter().cloned().map(Some).collect::<Vec<_>>(), first, "{path}");
     }
 }
 
@@ -108,55 +86,28 @@ async fn an_upstream_that_breaks_off_before_its_answer_is_a_502_and_its_outcome_
         ("cut in the head", chat().cut_head(60)),
         ("garbage", Script::raw("\x00\x01 no http at all\r\n\r\n")),
         ("a TLS alert", Script::raw(&b"\x15\x03\x01\x00\x02\x02\x46"[..])),
-        (
-            "two lengths",
-            Script::raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{} "),
-        ),
+        ("two lengths", Script::raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{} ")),
         ("HTTP/2", Script::raw("HTTP/2 200\r\n\r\n")),
-        (
-            "only interim answers",
-            Script::raw("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\n"),
-        ),
+        ("only interim answers", Script::raw("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\n\r\n")),
     ] {
         let (answer, audit) = ask(script, CHAT, call(CHAT)).await;
-        assert_eq!(
-            (answer.status, answer.reason()),
-            (502, "upstream_closed"),
-            "{name}: {}",
-            answer.text()
-        );
+        assert_eq!((answer.status, answer.reason()), (502, "upstream_closed"), "{name}: {}", answer.text());
         let call = audit.only_call();
-        assert_eq!(
-            (call.result(), call.end(), call.status()),
-            ("unknown", "cut_by_upstream", None),
-            "{name}"
-        );
-        assert_eq!(
-            (call.tokens(), call.cost()),
-            (None, None),
-            "{name}: unknown is null"
-        );
+        assert_eq!((call.result(), call.end(), call.status()), ("unknown", "cut_by_upstream", None), "{name}");
+        assert_eq!((call.tokens(), call.cost()), (None, None), "{name}: unknown is null");
     }
 }
 
 #[tokio::test]
 async fn an_answer_shorter_than_its_length_is_cut() {
     for path in [CHAT, "/v1/messages"] {
-        let upstream = Upstream::answering(
-            Script::body(200, "application/json", "{\"a\":1}")
-                .content_length(9)
-                .then_close(),
-        )
-        .start()
-        .await;
+        let upstream =
+            Upstream::answering(Script::body(200, "application/json", "{\"a\":1}").content_length(9).then_close())
+                .start()
+                .await;
         let sidecar = Sidecar::to(&upstream).start().await;
         let answer = sidecar.post(path, call(path)).await;
-        assert_eq!(
-            (answer.status, answer.complete),
-            (200, false),
-            "{path}: {}",
-            answer.text()
-        );
+        assert_eq!((answer.status, answer.complete), (200, false), "{path}: {}", answer.text());
         let audit = sidecar.audit();
         assert_eq!(
             (audit.only_call().result(), audit.only_call().end()),
@@ -169,24 +120,12 @@ async fn an_answer_shorter_than_its_length_is_cut() {
 #[tokio::test]
 async fn an_empty_answer_of_the_upstream_stays_its_own() {
     for status in [200, 204, 400, 413, 429, 431, 500] {
-        let upstream = Upstream::answering(Script::body(status, "text/plain", ""))
-            .start()
-            .await;
+        let upstream = Upstream::answering(Script::body(status, "text/plain", "")).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         let answer = sidecar.post(CHAT, call(CHAT)).await;
-        assert_eq!(
-            (answer.status, answer.reason(), answer.body.len()),
-            (status, "", 0)
-        );
-        let (audit, result) = (
-            sidecar.audit(),
-            if status < 400 { "ok" } else { "upstream_error" },
-        );
+        assert_eq!((answer.status, answer.reason(), answer.body.len()), (status, "", 0));
+        let (audit, result) = (sidecar.audit(), if status < 400 { "ok" } else { "upstream_error" });
         let call = audit.only_call();
-        assert_eq!(
-            (call.status(), call.result(), call.end()),
-            (Some(status.into()), result, "complete"),
-            "{status}"
-        );
+        assert_eq!((call.status(), call.result(), call.end()), (Some(status.into()), result, "complete"), "{status}");
     }
 }

@@ -8,10 +8,8 @@ use super::{CHAT, ROUTES, stream, without_usage};
 /// Every way in which a client can see that an answer is over.
 fn endings() -> Vec<(&'static str, &'static str, Script, Value)> {
     let unary = || json!({"model": "m", "messages": []});
-    let mut all: Vec<_> = ROUTES
-        .iter()
-        .map(|(path, ends)| (*path, *ends, stream(path, &["a"]), without_usage(path)))
-        .collect();
+    let mut all: Vec<_> =
+        ROUTES.iter().map(|(path, ends)| (*path, *ends, stream(path, &["a"]), without_usage(path))).collect();
     all.extend([
         (CHAT, "", Script::chat("a"), unary()),
         (CHAT, "", Script::chat("a").in_pieces(10), unary()),
@@ -20,12 +18,7 @@ fn endings() -> Vec<(&'static str, &'static str, Script, Value)> {
         (CHAT, "", Script::error(400, "no"), unary()),
         (CHAT, "", Script::error(401, "no"), unary()),
         (CHAT, "", Script::close(), unary()),
-        (
-            "/v1/embeddings",
-            "",
-            Script::embeddings(),
-            json!({"model": "m", "input": "a"}),
-        ),
+        ("/v1/embeddings", "", Script::embeddings(), json!({"model": "m", "input": "a"})),
     ]);
     all
 }
@@ -38,10 +31,7 @@ async fn to_the_end(sidecar: &Sidecar, path: &str, ends: &str, body: &Value) {
         return;
     }
     loop {
-        let event = client
-            .read_event()
-            .await
-            .unwrap_or_else(|| panic!("{path} ended without {ends}"));
+        let event = client.read_event().await.unwrap_or_else(|| panic!("{path} ended without {ends}"));
         if event.contains(ends) {
             return;
         }
@@ -52,10 +42,7 @@ async fn to_the_end(sidecar: &Sidecar, path: &str, ends: &str, body: &Value) {
 async fn who_sees_the_end_of_an_answer_finds_its_outcome_in_the_file() {
     for (path, ends, script, body) in endings() {
         let upstream = Upstream::answering(script).start().await;
-        let sidecar = Sidecar::to(&upstream)
-            .args(["--audit-sync", "call"])
-            .start()
-            .await;
+        let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "call"]).start().await;
         for number in 1..=10 {
             to_the_end(&sidecar, path, ends, &body).await;
             assert_eq!(sidecar.audit().outcomes().len(), number, "{path} {ends} {body}");

@@ -47,12 +47,7 @@ impl Tls {
     pub(crate) fn start(upstream: &Upstream, names: &str, days: &str) -> Self {
         let dir = TempDir::new();
         certify(dir.path(), names, days);
-        let target = upstream
-            .url()
-            .rsplit(':')
-            .next()
-            .expect("a URL with a port")
-            .to_owned();
+        let target = upstream.url().rsplit(':').next().expect("a URL with a port").to_owned();
         let mut child = Command::new("python3")
             .args(["-c", TERMINATOR])
             .args([dir.join("leaf.pem"), dir.join("leaf.rsa"), target.into()])
@@ -67,11 +62,7 @@ impl Tls {
             line.push(char::from(byte[0]));
         }
         let port = line.parse();
-        Self {
-            child,
-            port: port.expect("it says its port"),
-            dir,
-        }
+        Self { child, port: port.expect("it says its port"), dir }
     }
 
     pub(crate) fn url(&self, host: &str) -> String {
@@ -91,29 +82,15 @@ impl Drop for Tls {
 }
 
 fn openssl(dir: &Path, args: &str) {
-    let output = Command::new("openssl")
-        .args(args.split(' '))
-        .current_dir(dir)
-        .output()
-        .expect("openssl is there");
-    assert!(
-        output.status.success(),
-        "openssl {args}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = Command::new("openssl").args(args.split(' ')).current_dir(dir).output().expect("openssl is there");
+    assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// `ca.pem` and, signed by it, `leaf.pem` with its key `leaf.rsa`.
 fn certify(dir: &Path, names: &str, days: &str) {
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-    openssl(
-        dir,
-        &format!("req -x509 {curve} -keyout ca.rsa -out ca.pem -days 2 -subj /CN=test-ca"),
-    );
-    openssl(
-        dir,
-        &format!("req {curve} -keyout leaf.rsa -out leaf.csr -subj /CN=leaf"),
-    );
+    openssl(dir, &format!("req -x509 {curve} -keyout ca.rsa -out ca.pem -days 2 -subj /CN=test-ca"));
+    openssl(dir, &format!("req {curve} -keyout leaf.rsa -out leaf.csr -subj /CN=leaf"));
     let extensions = format!("subjectAltName={names}\nbasicConstraints=CA:FALSE\n");
     fs::write(dir.join("ext"), extensions).expect("a test's directory takes files");
     let sign = "x509 -req -in leaf.csr -CA ca.pem -CAkey ca.rsa -CAcreateserial -extfile ext -out leaf.pem";

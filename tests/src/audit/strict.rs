@@ -30,9 +30,7 @@ pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Value>, String> {
 /// float, no integer that some reader would round.
 pub fn canonical(line: &str) -> Result<Value, String> {
     let mut parser = serde_json::Deserializer::from_str(line);
-    let value = Canonical
-        .deserialize(&mut parser)
-        .map_err(|error| error.to_string())?;
+    let value = Canonical.deserialize(&mut parser).map_err(|error| error.to_string())?;
     parser.end().map_err(|error| error.to_string())?;
     if !value.is_object() {
         return Err("not an object".to_owned());
@@ -52,34 +50,17 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
         return Err(format!("seq is {}, not {at}", line["seq"]));
     }
     if !line["ts"].as_str().is_some_and(is_timestamp) {
-        return Err(format!(
-            "ts is {}, not RFC 3339 in UTC with microseconds",
-            line["ts"]
-        ));
+        return Err(format!("ts is {}, not RFC 3339 in UTC with microseconds", line["ts"]));
     }
-    let known = [
-        "open",
-        "intent",
-        "outcome",
-        "refused",
-        "recovered",
-        "epoch",
-        "close",
-    ];
+    let known = ["open", "intent", "outcome", "refused", "recovered", "epoch", "close"];
     if !known.iter().any(|kind| line["kind"] == **kind) {
         return Err(format!("unknown kind {}", line["kind"]));
     }
     if !line["run_id"].is_string() || line["run_id"] != first["run_id"] {
-        return Err(format!(
-            "run_id is {}, began as {}",
-            line["run_id"], first["run_id"]
-        ));
+        return Err(format!("run_id is {}, began as {}", line["run_id"], first["run_id"]));
     }
     if !line["attempt"].is_u64() || line["attempt"] != first["attempt"] {
-        return Err(format!(
-            "attempt is {}, began as {}",
-            line["attempt"], first["attempt"]
-        ));
+        return Err(format!("attempt is {}, began as {}", line["attempt"], first["attempt"]));
     }
     Ok(())
 }
@@ -92,9 +73,7 @@ fn order(lines: &[Value]) -> Result<(), String> {
     for (at, line) in lines.iter().enumerate() {
         let kind = line["kind"].as_str().unwrap_or_default();
         if (at == 0) != (kind == "open") {
-            return Err(format!(
-                "line {at}: {kind}, but open is the first line and only that"
-            ));
+            return Err(format!("line {at}: {kind}, but open is the first line and only that"));
         }
         if closed {
             return Err(format!("line {at}: {kind} after close"));
@@ -103,9 +82,7 @@ fn order(lines: &[Value]) -> Result<(), String> {
         if kind != "intent" && kind != "outcome" {
             continue;
         }
-        let id = line["call_id"]
-            .as_str()
-            .ok_or_else(|| format!("line {at}: {kind} without call_id"))?;
+        let id = line["call_id"].as_str().ok_or_else(|| format!("line {at}: {kind} without call_id"))?;
         let fault = match kind {
             "intent" => calls.insert(id, &line["call"]).map(|_| "a second intent"),
             _ if !calls.contains_key(id) => Some("an outcome without an earlier intent"),
@@ -123,16 +100,10 @@ fn order(lines: &[Value]) -> Result<(), String> {
 fn is_timestamp(text: &str) -> bool {
     let pattern = b"dddd-dd-ddTdd:dd:dd.ddddddZ";
     let fits = |(byte, want): (u8, &u8)| {
-        if *want == b'd' {
-            byte.is_ascii_digit()
-        } else {
-            byte == *want
-        }
+        if *want == b'd' { byte.is_ascii_digit() } else { byte == *want }
     };
     let in_range = |at: usize, range: std::ops::RangeInclusive<u8>| {
-        text.get(at..at + 2)
-            .and_then(|text| text.parse().ok())
-            .is_some_and(|number| range.contains(&number))
+        text.get(at..at + 2).and_then(|text| text.parse().ok()).is_some_and(|number| range.contains(&number))
     };
     text.len() == pattern.len()
         && text.bytes().zip(pattern).all(fits)
@@ -224,29 +195,15 @@ mod tests {
     const OPEN: &str = r#""kind":"open""#;
 
     fn line(seq: usize, kind: &str) -> String {
-        let (before, after) = if kind == OPEN {
-            ("", "")
-        } else {
-            (r#""call":1,"call_id":"c1","#, "")
-        };
+        let (before, after) = if kind == OPEN { ("", "") } else { (r#""call":1,"call_id":"c1","#, "") };
         format!(
             "{{\"attempt\":0,{before}{kind},\"run_id\":\"r1\",\"seq\":{seq},\"ts\":\"2026-03-01T10:20:30.123456Z\",\"v\":1{after}}}\n"
         )
     }
 
     fn file() -> Vec<String> {
-        let kinds = [
-            OPEN,
-            r#""kind":"intent""#,
-            r#""kind":"refused""#,
-            r#""kind":"outcome""#,
-            r#""kind":"close""#,
-        ];
-        kinds
-            .iter()
-            .enumerate()
-            .map(|(seq, kind)| line(seq, kind))
-            .collect()
+        let kinds = [OPEN, r#""kind":"intent""#, r#""kind":"refused""#, r#""kind":"outcome""#, r#""kind":"close""#];
+        kinds.iter().enumerate().map(|(seq, kind)| line(seq, kind)).collect()
     }
 
     /// What breaks when one line becomes another.
@@ -260,10 +217,7 @@ mod tests {
     #[test]
     fn a_good_file_and_each_of_its_prefixes_pass() {
         for count in 0..=5 {
-            assert_eq!(
-                lines(file()[..count].concat().as_bytes()).map(|lines| lines.len()),
-                Ok(count)
-            );
+            assert_eq!(lines(file()[..count].concat().as_bytes()).map(|lines| lines.len()), Ok(count));
         }
     }
 
@@ -287,27 +241,12 @@ mod tests {
             (2, "refused", "intent", "a second intent"),
             (1, "intent", "refused", "without an earlier intent"),
             (1, "\"call_id\":\"c1\",", "", "without call_id"),
-            (
-                1,
-                "\"attempt\":0,\"call\":1",
-                "\"call\":1,\"attempt\":0",
-                "key \"attempt\" after \"call\"",
-            ),
+            (1, "\"attempt\":0,\"call\":1", "\"call\":1,\"attempt\":0", "key \"attempt\" after \"call\""),
             (1, "\"call\":1", "\"call\":1.0", "float"),
             (1, "\"call\":1", "\"call\":9007199254740992", "2^53"),
             (1, "\"call\":1", "\"call\": 1", "canonical form"),
-            (
-                1,
-                "\"call\":1",
-                "\"call\":{\"b\":{\"d\":1,\"c\":1}}",
-                "key \"c\" after \"d\"",
-            ),
-            (
-                1,
-                "\"call\":1",
-                "\"call\":1,\"call\":1",
-                "key \"call\" after \"call\"",
-            ),
+            (1, "\"call\":1", "\"call\":{\"b\":{\"d\":1,\"c\":1}}", "key \"c\" after \"d\""),
+            (1, "\"call\":1", "\"call\":1,\"call\":1", "key \"call\" after \"call\""),
         ] {
             let found = fault(at, from, to);
             assert!(found.contains(named), "{from} -> {to}: {found}");
@@ -325,12 +264,7 @@ mod tests {
     #[test]
     fn timestamps_have_microseconds_and_z() {
         assert!(is_timestamp("2026-12-31T23:59:60.000000Z"));
-        for bad in [
-            "2026-13-01T00:00:00.000000Z",
-            "2026-01-01 00:00:00.000000Z",
-            "2026-01-01T24:00:00.000000Z",
-            "",
-        ] {
+        for bad in ["2026-13-01T00:00:00.000000Z", "2026-01-01 00:00:00.000000Z", "2026-01-01T24:00:00.000000Z", ""] {
             assert!(!is_timestamp(bad), "{bad}");
         }
     }

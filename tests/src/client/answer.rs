@@ -96,12 +96,7 @@ impl Answer {
     /// Fails unless the answer is whole and has this status, and says what came instead.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
-        assert!(
-            self.status == status && self.complete,
-            "{status} was due, came {}: {}",
-            self.status,
-            self.text()
-        );
+        assert!(self.status == status && self.complete, "{status} was due, came {}: {}", self.status, self.text());
         self
     }
 
@@ -109,19 +104,9 @@ impl Answer {
     /// dialect (which has no code), its shape.
     #[track_caller]
     pub fn expect_refusal(self, status: u16, reason: &str) -> Self {
-        assert_eq!(
-            (self.status, self.reason()),
-            (status, reason),
-            "came {}",
-            self.text()
-        );
+        assert_eq!((self.status, self.reason()), (status, reason), "came {}", self.text());
         let body = self.json();
-        assert!(
-            body["error"]["message"]
-                .as_str()
-                .is_some_and(|text| !text.is_empty()),
-            "no message in {body}"
-        );
+        assert!(body["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "no message in {body}");
         if body["type"] != "error" {
             assert_eq!(body["error"]["code"], reason, "the code of {body}");
         }
@@ -135,13 +120,7 @@ pub(super) fn parse_head(lines: HeadLines) -> Head {
     let status = parts.next().and_then(|status| status.parse().ok());
     let status = status.filter(|_| version.starts_with("HTTP/1."));
     let status = status.unwrap_or_else(|| panic!("not a status line: {:?}", lines.first));
-    Head {
-        version,
-        status,
-        headers: lines.headers,
-        raw: lines.raw,
-        interim: Vec::new(),
-    }
+    Head { version, status, headers: lines.headers, raw: lines.raw, interim: Vec::new() }
 }
 
 /// The allow list that every test holds: leaks are found by all of them.

@@ -24,15 +24,8 @@ async fn every_framing_gives_the_same_body() {
     ] {
         let (_upstream, mut raw) = answered(script).await;
         let answer = raw.read_response().await;
-        assert_eq!(
-            (answer.status, answer.text().as_str(), answer.complete),
-            (200, "0123456789", true),
-            "{name}"
-        );
-        assert_eq!(
-            answer.interim,
-            if name == "interim" { vec![103, 102] } else { vec![] }
-        );
+        assert_eq!((answer.status, answer.text().as_str(), answer.complete), (200, "0123456789", true), "{name}");
+        assert_eq!(answer.interim, if name == "interim" { vec![103, 102] } else { vec![] });
     }
 }
 
@@ -41,11 +34,7 @@ async fn a_body_that_ends_early_is_not_complete() {
     let plain = || Script::body(200, "text/plain", "0123456789").in_pieces(5);
     for (name, script, body) in [
         ("short of its length", plain().cut_after(1), "01234"),
-        (
-            "a length too long",
-            plain().content_length(11).then_close(),
-            "0123456789",
-        ),
+        ("a length too long", plain().content_length(11).then_close(), "0123456789"),
         ("without its last chunk", plain().chunked().cut_after(1), "01234"),
         ("only a head", plain().cut_after(0), ""),
         ("reset", plain().chunked().reset_after(1), "01234"),
@@ -70,44 +59,21 @@ async fn events_come_one_by_one_and_the_connection_lives_on() {
 async fn the_rest_of_a_response_can_be_read_whole() {
     let (_upstream, mut raw) = answered(Script::sse(["a", "b", "c"])).await;
 
-    assert_eq!(
-        raw.read_head().await.header("content-type"),
-        Some("text/event-stream")
-    );
+    assert_eq!(raw.read_head().await.header("content-type"), Some("text/event-stream"));
     assert_eq!(raw.read_event().await.as_deref(), Some("data: a"));
     let rest = raw.read_response().await;
-    assert_eq!(
-        (rest.data(), rest.complete),
-        (vec!["b".to_owned(), "c".to_owned()], true)
-    );
+    assert_eq!((rest.data(), rest.complete), (vec!["b".to_owned(), "c".to_owned()], true));
 }
 
 #[tokio::test]
 async fn a_header_that_may_not_reach_an_agent_fails_the_test() {
-    for (header, allowed) in [
-        ("x-litellm-key-spend", false),
-        ("X-LiteLLM-Call-Id", true),
-        ("x-passed", true),
-    ] {
-        let upstream = Upstream::answering(Script::body(200, "a/b", "").header(header, "1"))
-            .start_unix()
-            .await;
+    for (header, allowed) in [("x-litellm-key-spend", false), ("X-LiteLLM-Call-Id", true), ("x-passed", true)] {
+        let upstream = Upstream::answering(Script::body(200, "a/b", "").header(header, "1")).start_unix().await;
         let mut raw = Raw::connect(upstream.socket()).await.allowing(["X-Passed"]);
         let read = tokio::spawn(async move { raw.get("/").await }).await;
-        let panicked = read.err().map(|error| {
-            *error
-                .into_panic()
-                .downcast::<String>()
-                .expect("a formatted panic")
-        });
-        let named = panicked
-            .as_ref()
-            .is_some_and(|text| text.contains("`x-litellm-key-spend: 1` must not reach"));
-        assert_eq!(
-            (panicked.is_none(), named),
-            (allowed, !allowed),
-            "{header}: {panicked:?}"
-        );
+        let panicked = read.err().map(|error| *error.into_panic().downcast::<String>().expect("a formatted panic"));
+        let named = panicked.as_ref().is_some_and(|text| text.contains("`x-litellm-key-spend: 1` must not reach"));
+        assert_eq!((panicked.is_none(), named), (allowed, !allowed), "{header}: {panicked:?}");
     }
 }
 

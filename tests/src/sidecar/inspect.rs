@@ -35,12 +35,7 @@ pub(super) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
             files(&entry.path(), key, faults);
         }
     } else if meta.is_file() && path.extension().is_none_or(|extension| extension != "key") {
-        text(
-            &path.display().to_string(),
-            &fs::read(path).unwrap_or_default(),
-            key,
-            faults,
-        );
+        text(&path.display().to_string(), &fs::read(path).unwrap_or_default(), key, faults);
     }
 }
 
@@ -54,10 +49,7 @@ pub(super) fn children(pid: i32) -> Vec<i32> {
 /// Kills processes that have just been seen.
 pub(super) fn kill(pids: &[i32]) {
     for pid in pids {
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(*pid),
-            nix::sys::signal::Signal::SIGKILL,
-        );
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
     }
 }
 
@@ -76,13 +68,9 @@ pub(super) fn status_kib(pid: i32, field: &str) -> u64 {
 }
 
 pub(super) fn fds(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("the process is running, and we are root")
-        .count()
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is running, and we are root").count()
 }
 
 pub(super) fn threads(pid: i32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/task"))
-        .expect("the process is running")
-        .count()
+    fs::read_dir(format!("/proc/{pid}/task")).expect("the process is running").count()
 }

@@ -71,8 +71,7 @@ impl Launch {
 
     /// More arguments.
     pub fn args<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args
-            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
@@ -166,10 +165,7 @@ impl Launch {
         let process = self.spawn();
         let Some(line) = process.stdout.first_line().await else {
             let exit = process.wait().await;
-            panic!(
-                "the sidecar did not become ready: {exit:?}\n{}",
-                process.stderr.text()
-            );
+            panic!("the sidecar did not become ready: {exit:?}\n{}", process.stderr.text());
         };
         let ready: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("no ready line ({error}) but {line}"));
@@ -207,9 +203,7 @@ impl Launch {
         inspect::files(&self.path("--audit"), &self.key, &mut faults);
         inspect::files(self.dir.path(), &self.key, &mut faults);
         assert!(faults.is_empty(), "{}", faults.join("; "));
-        let code = exit
-            .code
-            .unwrap_or_else(|| panic!("ended by signal {:?}: {stderr}", exit.signal));
+        let code = exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {stderr}", exit.signal));
         Finished { code, stdout, stderr }
     }
 
@@ -220,26 +214,15 @@ impl Launch {
     }
 
     fn path(&self, flag: &str) -> PathBuf {
-        let value = self
-            .flags
-            .iter()
-            .find(|(name, _)| name == flag)
-            .map(|(_, value)| value.as_str());
+        let value = self.flags.iter().find(|(name, _)| name == flag).map(|(_, value)| value.as_str());
         value.unwrap_or_default().into()
     }
 
     /// The names that `--pass-response-header` lets through.
     fn passed_headers(&self) -> Vec<String> {
         let flag = "--pass-response-header";
-        let pairs = self
-            .args
-            .windows(2)
-            .filter(|pair| pair[0] == flag)
-            .map(|pair| pair[1].clone());
-        let joined = self
-            .args
-            .iter()
-            .filter_map(|arg| arg.strip_prefix(flag)?.strip_prefix('='));
+        let pairs = self.args.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].clone());
+        let joined = self.args.iter().filter_map(|arg| arg.strip_prefix(flag)?.strip_prefix('='));
         pairs.chain(joined.map(str::to_owned)).collect()
     }
 
@@ -247,34 +230,21 @@ impl Launch {
         let binary = self.binary.clone().unwrap_or_else(binary).display().to_string();
         let mut words = self.wrapper.iter().chain([&binary]).chain(&self.subcommand);
         let mut command = Command::new(words.next().expect("the binary at least"));
-        command
-            .args(words)
-            .args(self.flags.iter().flat_map(|(name, value)| [name, value]))
-            .args(&self.args);
-        command
-            .env_clear()
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .current_dir("/");
+        command.args(words).args(self.flags.iter().flat_map(|(name, value)| [name, value])).args(&self.args);
+        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir("/");
         for kept in ["PATH", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(kept) {
                 command.env(kept, value);
             }
         }
-        Process::spawn(
-            command,
-            self.stdin
-                .clone()
-                .unwrap_or_else(|| self.key.clone().into_bytes()),
-        )
+        Process::spawn(command, self.stdin.clone().unwrap_or_else(|| self.key.clone().into_bytes()))
     }
 }
 
 /// The pid that the ready line names, if it is our child or a child of that (a wrapper such as strace).
 fn itself(process: &Process, ready: &Value) -> i32 {
     let named = ready["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-    named
-        .filter(|pid| inspect::parent(*pid) == Some(process.pid))
-        .unwrap_or(process.pid)
+    named.filter(|pid| inspect::parent(*pid) == Some(process.pid)).unwrap_or(process.pid)
 }
 
 /// `SLUICE_PROXY_BIN`, or the binary that cargo built beside this test.
@@ -283,16 +253,6 @@ fn binary() -> PathBuf {
         return path.into();
     }
     let test = std::env::current_exe().expect("a running test has an executable");
-    let beside = test
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("sluice-proxy"))
-        .find(|path| path.is_file());
-    beside.unwrap_or_else(|| {
-        panic!(
-            "no sluice-proxy beside {}: run `cargo build` first",
-            test.display()
-        )
-    })
+    let beside = test.ancestors().skip(1).take(2).map(|dir| dir.join("sluice-proxy")).find(|path| path.is_file());
+    beside.unwrap_or_else(|| panic!("no sluice-proxy beside {}: run `cargo build` first", test.display()))
 }

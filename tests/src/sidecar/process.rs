@@ -50,8 +50,7 @@ impl Output {
     }
 
     pub(super) fn text(&self) -> String {
-        self.0
-            .look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
+        self.0.look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
     }
 
     /// The first line, or None when the stream ended without one.
@@ -76,9 +75,7 @@ impl Output {
     }
 
     async fn ended(&self) {
-        self.0
-            .until("the end of the output", |captured| captured.ended.then_some(()))
-            .await;
+        self.0.until("the end of the output", |captured| captured.ended.then_some(())).await;
     }
 }
 
@@ -97,13 +94,8 @@ pub(super) struct Process {
 impl Process {
     /// Starts the command, writes `stdin` to it and closes that.
     pub(super) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
         let mut input = child.stdin.take().expect("stdin is piped");
         let (alive, watching) = channel();
@@ -113,13 +105,7 @@ impl Process {
         reap(child, pid, exit.clone(), alive);
         // A child that refuses its arguments never reads its key: then this ends by a broken pipe.
         std::thread::spawn(move || drop(input.write_all(&stdin)));
-        Self {
-            pid,
-            stdout,
-            stderr,
-            exit,
-            watching: Mutex::new(watching),
-        }
+        Self { pid, stdout, stderr, exit, watching: Mutex::new(watching) }
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -151,10 +137,7 @@ impl Process {
         let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
         // At once, since the child is dead, unless a grandchild keeps the pipes open.
         if watching.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
-            faults.push(format!(
-                "something still holds the output of process {}",
-                self.pid
-            ));
+            faults.push(format!("something still holds the output of process {}", self.pid));
         }
     }
 }
@@ -174,10 +157,7 @@ fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>, alive: Sende
         while waitid(Id::Pid(Pid::from_raw(pid)), dead) == Err(nix::errno::Errno::EINTR) {}
         exit.update(|exit| {
             let status = child.wait().expect("our own child can be waited for");
-            *exit = Some(Exit {
-                code: status.code(),
-                signal: status.signal(),
-            });
+            *exit = Some(Exit { code: status.code(), signal: status.signal() });
         });
     });
 }

@@ -21,8 +21,7 @@ fn gone(pid: i32) -> bool {
 
 /// What a panic in the drop of a sidecar says.
 fn drop_fault(sidecar: Sidecar) -> String {
-    let panic =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(sidecar))).expect_err("a loud drop");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(sidecar))).expect_err("a loud drop");
     *panic.downcast::<String>().expect("a formatted panic")
 }
 
@@ -31,9 +30,7 @@ async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     let (pid, place) = (sidecar.pid(), sidecar.dir().to_owned());
-    assert!(
-        !gone(pid) && place.exists() && sidecar.rss_kib() > 0 && sidecar.fds() >= 3 && sidecar.threads() == 1
-    );
+    assert!(!gone(pid) && place.exists() && sidecar.rss_kib() > 0 && sidecar.fds() >= 3 && sidecar.threads() == 1);
     drop(sidecar);
     assert!(gone(pid) && !place.exists());
 }
@@ -42,53 +39,27 @@ async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
 async fn its_end_is_told_by_code_or_signal() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexit 3")).start().await;
-    assert_eq!(
-        sidecar.wait().await,
-        Exit {
-            code: Some(3),
-            signal: None
-        }
-    );
+    assert_eq!(sidecar.wait().await, Exit { code: Some(3), signal: None });
     drop(sidecar);
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     sidecar.sigterm();
-    assert_eq!(
-        sidecar.wait().await,
-        Exit {
-            code: None,
-            signal: Some(15)
-        }
-    );
+    assert_eq!(sidecar.wait().await, Exit { code: None, signal: Some(15) });
 }
 
 #[tokio::test]
 async fn it_gets_its_flags_and_its_key_and_no_foreign_environment() {
     let dir = TempDir::new();
     let lines = r#"echo "$# $*"; read -r key; echo "${#key} ${HOME-none} $MINE $(ulimit -n)" >&2; exit 64"#;
-    let failed = script(&dir, lines)
-        .account("a b")
-        .env("MINE", "yes")
-        .nofile(50)
-        .without("--audit")
-        .arg("--x")
-        .fail()
-        .await;
-    assert_eq!(
-        (failed.code, failed.stderr.trim()),
-        (64, format!("{} none yes 50", CANARY.len()).as_str())
-    );
-    assert!(
-        failed.stdout.starts_with("9 --socket ") && failed.stdout.ends_with("--account a b --x\n"),
-        "{failed:?}"
-    );
+    let failed =
+        script(&dir, lines).account("a b").env("MINE", "yes").nofile(50).without("--audit").arg("--x").fail().await;
+    assert_eq!((failed.code, failed.stderr.trim()), (64, format!("{} none yes 50", CANARY.len()).as_str()));
+    assert!(failed.stdout.starts_with("9 --socket ") && failed.stdout.ends_with("--account a b --x\n"), "{failed:?}");
 }
 
 #[tokio::test]
 async fn a_key_on_stderr_or_in_a_file_fails_the_test() {
     let dir = TempDir::new();
-    let sidecar = script(&dir, &format!("{READY}\necho got $key >&2; exec sleep 1000"))
-        .start()
-        .await;
+    let sidecar = script(&dir, &format!("{READY}\necho got $key >&2; exec sleep 1000")).start().await;
     sidecar.logs("got").await;
     let pid = sidecar.pid();
     assert!(drop_fault(sidecar).contains("stands in stderr") && gone(pid));
@@ -106,20 +77,14 @@ async fn a_key_in_the_command_line_or_a_child_fails_the_test() {
     let dir = TempDir::new();
     for (lines, named) in [
         (format!("{READY}\nkill -STOP $$"), "/proc/PID/cmdline"),
-        (
-            format!("sleep 1000 >/dev/null 2>&1 <&- & child=$!\n{READY}\nwait"),
-            "has children",
-        ),
+        (format!("sleep 1000 >/dev/null 2>&1 <&- & child=$!\n{READY}\nwait"), "has children"),
     ] {
         let mut launch = script(&dir, &format!("{lines}\nexec sleep 1000"));
         if named.contains("cmdline") {
             launch = launch.args(["--oops", CANARY]);
         }
         let started = tokio::spawn(launch.start()).await;
-        let panic = started
-            .expect_err("the fault is loud")
-            .into_panic()
-            .downcast::<String>();
+        let panic = started.expect_err("the fault is loud").into_panic().downcast::<String>();
         assert!(panic.expect("a formatted panic").contains(named));
     }
 }

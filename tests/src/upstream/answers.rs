@@ -29,11 +29,10 @@ pub const LEAKY: [(&str, &str); 11] = [
 
 /// A gzip member that holds [`GZIPPED`].
 const GZIP: [u8; 74] = [
-    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0xca, 0x4c, 0x51, 0xb2, 0x52,
-    0x4a, 0xce, 0x48, 0x2c, 0x49, 0xce, 0x2d, 0xc8, 0xd1, 0x4d, 0xaf, 0xca, 0x2c, 0x50, 0xd2, 0x51, 0xca,
-    0x4f, 0xca, 0x4a, 0x4d, 0x2e, 0x81, 0x4a, 0xe8, 0x25, 0xe7, 0x03, 0xa5, 0x52, 0x4b, 0x32, 0xf3, 0xf3,
-    0x80, 0x52, 0xc9, 0x19, 0xf9, 0x99, 0xc9, 0xa9, 0xc5, 0x4a, 0x56, 0xd1, 0xb1, 0xb5, 0x00, 0xc6, 0x1a,
-    0xb0, 0x24, 0x3e, 0x00, 0x00, 0x00,
+    0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0xab, 0x56, 0xca, 0x4c, 0x51, 0xb2, 0x52, 0x4a, 0xce,
+    0x48, 0x2c, 0x49, 0xce, 0x2d, 0xc8, 0xd1, 0x4d, 0xaf, 0xca, 0x2c, 0x50, 0xd2, 0x51, 0xca, 0x4f, 0xca, 0x4a, 0x4d,
+    0x2e, 0x81, 0x4a, 0xe8, 0x25, 0xe7, 0x03, 0xa5, 0x52, 0x4b, 0x32, 0xf3, 0xf3, 0x80, 0x52, 0xc9, 0x19, 0xf9, 0x99,
+    0xc9, 0xa9, 0xc5, 0x4a, 0x56, 0xd1, 0xb1, 0xb5, 0x00, 0xc6, 0x1a, 0xb0, 0x24, 0x3e, 0x00, 0x00, 0x00,
 ];
 
 /// What the body of [`Script::gzip`] says when unpacked.
@@ -47,10 +46,7 @@ impl Script {
 
     /// A JSON answer with more headers.
     pub fn json_with(status: u16, headers: &[(&str, &str)], value: Value) -> Self {
-        let headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::shaped(move |_| {
             let mut shape = Shape::unary(status, "application/json", value.to_string().into_bytes());
             shape.headers.extend(headers.clone());
@@ -66,10 +62,7 @@ impl Script {
 
     /// An event stream, one chunk per event. An event is `data: X` unless it ends with a blank line.
     pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Self {
-        let events: Vec<Bytes> = events
-            .into_iter()
-            .map(|event| event_bytes(event.as_ref()))
-            .collect();
+        let events: Vec<Bytes> = events.into_iter().map(|event| event_bytes(event.as_ref())).collect();
         Self::shaped(move |_| Shape::chunked("text/event-stream", events.clone()))
     }
 
@@ -112,8 +105,7 @@ impl Script {
 
     /// A chat completion.
     pub fn chat(text: &str) -> Self {
-        let choice =
-            json!({"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"});
+        let choice = json!({"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"});
         Self::litellm(move |request| {
             json!({"id": "chatcmpl-sluice1", "object": "chat.completion", "created": 1_790_000_000,
                 "model": request.model(), "choices": [choice], "usage": usage("prompt_tokens", "completion_tokens")})
@@ -160,8 +152,7 @@ impl Script {
 
     /// The answer of `/v1/models`.
     pub fn models<M: AsRef<str>>(names: impl IntoIterator<Item = M>) -> Self {
-        let model =
-            |name: M| json!({"id": name.as_ref(), "object": "model", "created": 1, "owned_by": "openai"});
+        let model = |name: M| json!({"id": name.as_ref(), "object": "model", "created": 1, "owned_by": "openai"});
         let data: Vec<Value> = names.into_iter().map(model).collect();
         Self::json_with(200, &LEAKY, json!({"object": "list", "data": data}))
     }
@@ -171,9 +162,7 @@ impl Script {
         let code = status.to_string();
         let body = json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": code}});
         let script = Self::litellm(move |_| body.clone()).status(status);
-        script
-            .without_header("x-litellm-response-cost")
-            .header("x-litellm-response-cost", "0")
+        script.without_header("x-litellm-response-cost").header("x-litellm-response-cost", "0")
     }
 
     /// A chat stream: a chunk per text, the finish, LiteLLM's usage chunk if asked for, `[DONE]`.
@@ -188,12 +177,7 @@ impl Script {
 
     /// A text completion stream, ended like a chat stream.
     pub fn completion_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
-        Self::openai_stream(
-            texts,
-            "cmpl-sluice1",
-            "text_completion",
-            |text| json!({"text": text}),
-        )
+        Self::openai_stream(texts, "cmpl-sluice1", "text_completion", |text| json!({"text": text}))
     }
 
     /// A chat stream that turns into an error under its 200, as LiteLLM's do, and then says `[DONE]`.
@@ -203,11 +187,8 @@ impl Script {
             let mut shape = whole.shape(request);
             let finish = shape.body.len() - if request.wants_usage() { 3 } else { 2 };
             shape.body.truncate(finish);
-            let error =
-                json!({"error": {"message": "upstream broke", "type": "server_error", "code": "500"}});
-            shape.body.extend(
-                [error.to_string(), "[DONE]".to_owned()].map(|event| Step::Send(event_bytes(&event))),
-            );
+            let error = json!({"error": {"message": "upstream broke", "type": "server_error", "code": "500"}});
+            shape.body.extend([error.to_string(), "[DONE]".to_owned()].map(|event| Step::Send(event_bytes(&event))));
             shape
         })
     }
@@ -258,9 +239,7 @@ impl Script {
         Self::shaped(move |request| {
             let mut shape = Shape::unary(200, "application/json", body(request).to_string().into_bytes());
             shape.headers.extend(litellm_headers(request));
-            shape
-                .headers
-                .push(("x-litellm-response-cost".to_owned(), COST.to_owned()));
+            shape.headers.push(("x-litellm-response-cost".to_owned(), COST.to_owned()));
             shape
         })
     }
@@ -284,8 +263,7 @@ impl Script {
         let texts = owned(texts);
         Self::litellm_stream(move |request| {
             let chunk = |choice: Value| {
-                let mut chunk =
-                    json!({"id": id, "object": object, "created": 1_790_000_000, "model": request.model()});
+                let mut chunk = json!({"id": id, "object": object, "created": 1_790_000_000, "model": request.model()});
                 chunk["choices"] = json!([choice]);
                 chunk
             };
@@ -294,10 +272,7 @@ impl Script {
                 choice["finish_reason"] = finish;
                 choice
             };
-            let mut events: Vec<Value> = texts
-                .iter()
-                .map(|text| chunk(indexed(choice(text), Value::Null)))
-                .collect();
+            let mut events: Vec<Value> = texts.iter().map(|text| chunk(indexed(choice(text), Value::Null))).collect();
             let mut last = choice("");
             if let Some(delta) = last.get_mut("delta") {
                 *delta = json!({});
@@ -317,13 +292,9 @@ impl Script {
 }
 
 fn litellm_headers(request: &Received) -> Vec<(String, String)> {
-    let call_id = request
-        .header("x-litellm-call-id")
-        .map(|id| ("x-litellm-call-id", id));
+    let call_id = request.header("x-litellm-call-id").map(|id| ("x-litellm-call-id", id));
     let pairs = call_id.into_iter().chain(LEAKY);
-    pairs
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 fn response(request: &Received, status: &str, text: &str) -> Value {
@@ -350,20 +321,12 @@ fn owned<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
 }
 
 fn typed_event(data: &Value) -> Bytes {
-    format!(
-        "event: {}\ndata: {data}\n\n",
-        data["type"].as_str().unwrap_or_default()
-    )
-    .into()
+    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default()).into()
 }
 
 fn event_bytes(event: &str) -> Bytes {
     let raw = event.ends_with("\n\n") || event.ends_with("\r\r") || event.ends_with("\r\n\r\n");
-    if raw {
-        event.to_owned().into()
-    } else {
-        format!("data: {event}\n\n").into()
-    }
+    if raw { event.to_owned().into() } else { format!("data: {event}\n\n").into() }
 }
 
 fn responses_usage() -> Value {

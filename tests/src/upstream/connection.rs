@@ -128,17 +128,8 @@ async fn read(
                 return Ok(());
             }
         }
-        let received = Received {
-            connection,
-            method,
-            target,
-            headers: head.headers,
-            head: head.raw,
-            body,
-        };
-        serving
-            .board
-            .update(|state| state.requests.push(received.clone()));
+        let received = Received { connection, method, target, headers: head.headers, head: head.raw, body };
+        serving.board.update(|state| state.requests.push(received.clone()));
         if requests.send(received).is_err() {
             return Ok(());
         }

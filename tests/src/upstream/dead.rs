@@ -46,16 +46,9 @@ impl Deaf {
         let mut fillers = Vec::new();
         // Linux completes backlog + 1 connections that nobody accepts, and drops later SYNs.
         for _ in 0..2 {
-            fillers.push(
-                TcpStream::connect(address)
-                    .await
-                    .expect("the queue still has room"),
-            );
+            fillers.push(TcpStream::connect(address).await.expect("the queue still has room"));
         }
-        Self {
-            listener,
-            _fillers: fillers,
-        }
+        Self { listener, _fillers: fillers }
     }
 
     /// Its URL.
@@ -66,9 +59,7 @@ impl Deaf {
 
 fn bound() -> TcpSocket {
     let socket = TcpSocket::new_v4().expect("sockets are to be had");
-    socket
-        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .expect("loopback has a free port");
+    socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has a free port");
     socket
 }
 

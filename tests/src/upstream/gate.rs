@@ -17,10 +17,7 @@ pub struct Gate {
 impl Gate {
     /// A closed gate.
     pub fn new() -> Self {
-        Self {
-            passes: Arc::new(Semaphore::new(0)),
-            arrivals: Arc::new(Board::new(0)),
-        }
+        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(Board::new(0)) }
     }
 
     /// Opens it for good.
@@ -35,11 +32,7 @@ impl Gate {
 
     /// Waits until scripts have arrived at it `count` times in all.
     pub async fn reached(&self, count: usize) {
-        self.arrivals
-            .until("the upstream to stand at a gate", |seen| {
-                (*seen >= count).then_some(())
-            })
-            .await;
+        self.arrivals.until("the upstream to stand at a gate", |seen| (*seen >= count).then_some(())).await;
     }
 
     pub(super) async fn pass(&self) {
@@ -59,10 +52,6 @@ impl Default for Gate {
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.passes.is_closed() {
-            "Gate(open)"
-        } else {
-            "Gate(closed)"
-        })
+        f.write_str(if self.passes.is_closed() { "Gate(open)" } else { "Gate(closed)" })
     }
 }

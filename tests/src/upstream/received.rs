@@ -34,17 +34,12 @@ impl Received {
 
     /// The header names in wire order, in lower case.
     pub fn header_names(&self) -> Vec<String> {
-        self.headers
-            .iter()
-            .map(|(name, _)| name.to_ascii_lowercase())
-            .collect()
+        self.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect()
     }
 
     /// The JSON value of a header, such as `x-litellm-spend-logs-metadata`.
     pub fn header_json(&self, name: &str) -> Value {
-        let text = self
-            .header(name)
-            .unwrap_or_else(|| panic!("the upstream got no {name}: {:?}", self.headers));
+        let text = self.header(name).unwrap_or_else(|| panic!("the upstream got no {name}: {:?}", self.headers));
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{name} is not JSON ({error}): {text}"))
     }
 
@@ -55,8 +50,7 @@ impl Received {
 
     /// The body as JSON.
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {}", self.text()))
     }
 
     /// The target without its query and its `/v1`.
@@ -77,14 +71,10 @@ impl Received {
     }
 
     pub(super) fn wants_usage(&self) -> bool {
-        self.member("stream_options")
-            .is_some_and(|options| options["include_usage"] == true)
+        self.member("stream_options").is_some_and(|options| options["include_usage"] == true)
     }
 
     fn member(&self, name: &str) -> Option<Value> {
-        serde_json::from_slice::<Value>(&self.body)
-            .ok()?
-            .get(name)
-            .cloned()
+        serde_json::from_slice::<Value>(&self.body).ok()?.get(name).cloned()
     }
 }

@@ -79,10 +79,7 @@ impl Script {
         let gate = gate.clone();
         self.edit(move |shape| {
             let body = std::mem::take(&mut shape.body);
-            shape.body = body
-                .into_iter()
-                .flat_map(|step| [Step::Hold(gate.clone()), step])
-                .collect();
+            shape.body = body.into_iter().flat_map(|step| [Step::Hold(gate.clone()), step]).collect();
         })
     }
 
@@ -144,9 +141,7 @@ impl Script {
     /// So many headers of so many bytes each, `x-huge-0` and on.
     pub fn huge_headers(self, count: usize, size: usize) -> Self {
         self.edit(move |shape| {
-            shape
-                .headers
-                .extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));
+            shape.headers.extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));
         })
     }
 
@@ -178,9 +173,7 @@ impl Script {
     /// An interim response (100, 102, 103) before the answer.
     pub fn after_interim(self, status: u16) -> Self {
         self.edit(move |shape| {
-            shape
-                .preface
-                .extend_from_slice(format!("HTTP/1.1 {status} Interim\r\nx-interim: 1\r\n\r\n").as_bytes());
+            shape.preface.extend_from_slice(format!("HTTP/1.1 {status} Interim\r\nx-interim: 1\r\n\r\n").as_bytes());
         })
     }
 
@@ -198,9 +191,7 @@ impl Script {
             let mut steps: Vec<Step> = Vec::new();
             for step in self.shape(request).render() {
                 match (steps.last_mut(), step) {
-                    (Some(Step::Send(before)), Step::Send(bytes)) => {
-                        *before = [&before[..], &bytes].concat().into()
-                    }
+                    (Some(Step::Send(before)), Step::Send(bytes)) => *before = [&before[..], &bytes].concat().into(),
                     (_, step) => steps.push(step),
                 }
             }
@@ -217,10 +208,7 @@ impl fmt::Debug for Script {
 
 fn pieces(step: Step, size: usize) -> Vec<Step> {
     match step {
-        Step::Send(bytes) => bytes
-            .chunks(size)
-            .map(|piece| Step::Send(Bytes::copy_from_slice(piece)))
-            .collect(),
+        Step::Send(bytes) => bytes.chunks(size).map(|piece| Step::Send(Bytes::copy_from_slice(piece))).collect(),
         other => vec![other],
     }
 }

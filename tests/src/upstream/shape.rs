@@ -64,25 +64,13 @@ impl Shape {
     pub(super) fn unary(status: u16, content_type: &str, body: Vec<u8>) -> Self {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
         let framing = Framing::Length(body.len());
-        Self {
-            status: Some(status),
-            headers,
-            framing,
-            body: vec![Step::Send(body.into())],
-            ..Self::raw(Vec::new())
-        }
+        Self { status: Some(status), headers, framing, body: vec![Step::Send(body.into())], ..Self::raw(Vec::new()) }
     }
 
     pub(super) fn chunked(content_type: &str, parts: impl IntoIterator<Item = Bytes>) -> Self {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
         let body = parts.into_iter().map(Step::Send).collect();
-        Self {
-            status: Some(200),
-            headers,
-            framing: Framing::Chunked,
-            body,
-            ..Self::raw(Vec::new())
-        }
+        Self { status: Some(200), headers, framing: Framing::Chunked, body, ..Self::raw(Vec::new()) }
     }
 
     /// The place after `count` writes of the body and the gates that stand right behind them.
@@ -129,9 +117,7 @@ impl Shape {
             _ if cut => {}
             Framing::Chunked => steps.push(Step::Send(Bytes::from_static(b"0\r\n\r\n"))),
             Framing::OddChunked => {
-                steps.push(Step::Send(Bytes::from_static(
-                    b"000;last\r\nx-trailer: leaked\r\nx-two: 2\r\n\r\n",
-                )));
+                steps.push(Step::Send(Bytes::from_static(b"000;last\r\nx-trailer: leaked\r\nx-two: 2\r\n\r\n")));
             }
             Framing::UntilClose => steps.push(Step::Close),
             Framing::Bare | Framing::Length(_) => {}
@@ -145,9 +131,7 @@ impl Shape {
             head.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", phrase(status)).as_bytes());
             let framing = match self.framing {
                 Framing::Length(length) => Some(("content-length".to_owned(), length.to_string())),
-                Framing::Chunked | Framing::OddChunked => {
-                    Some(("transfer-encoding".to_owned(), "chunked".to_owned()))
-                }
+                Framing::Chunked | Framing::OddChunked => Some(("transfer-encoding".to_owned(), "chunked".to_owned())),
                 Framing::Bare | Framing::UntilClose => None,
             };
             for (name, value) in self.headers.iter().chain(&framing) {

@@ -24,44 +24,22 @@ async fn a_request_is_recorded_as_it_was_sent() {
     let (upstream, mut raw) = open(Upstream::chat("hi")).await;
 
     let head = "POST /v1/x?y=1 HTTP/1.1\r\nX-A: 1\r\nx-a: 2\r\ntransfer-encoding: chunked\r\n\r\n";
-    raw.send_slowly(format!("{head}7\r\n{{\"model\r\n6\r\n\":\"m\"}}\r\n0\r\n\r\n"))
-        .await;
+    raw.send_slowly(format!("{head}7\r\n{{\"model\r\n6\r\n\":\"m\"}}\r\n0\r\n\r\n")).await;
     let answer = raw.read_response().await.expect(200);
 
     let received = upstream.received().await;
-    assert_eq!(
-        (
-            received.method.as_str(),
-            received.target.as_str(),
-            received.connection
-        ),
-        ("POST", "/v1/x?y=1", 0)
-    );
+    assert_eq!((received.method.as_str(), received.target.as_str(), received.connection), ("POST", "/v1/x?y=1", 0));
     assert_eq!(received.headers_named("x-a"), ["1", "2"]);
     assert_eq!(received.head, head.as_bytes());
     assert_eq!(received.json(), json!({"model": "m"}));
     assert_eq!(answer.json()["model"], "m");
-    assert_eq!(
-        (
-            upstream.begun(),
-            upstream.requests().len(),
-            upstream.connections()
-        ),
-        (1, 1, 1)
-    );
+    assert_eq!((upstream.begun(), upstream.requests().len(), upstream.connections()), (1, 1, 1));
 }
 
 #[tokio::test]
 async fn litellm_answers_echo_the_call_id_and_leak() {
     let (_upstream, mut raw) = open(Upstream::chat("hi")).await;
-    let answer = raw
-        .request(
-            "POST",
-            "/v1/chat/completions",
-            &[("x-litellm-call-id", "c-1")],
-            "{}",
-        )
-        .await;
+    let answer = raw.request("POST", "/v1/chat/completions", &[("x-litellm-call-id", "c-1")], "{}").await;
     assert_eq!(answer.header("x-litellm-call-id"), Some("c-1"));
     assert_eq!(answer.header("x-litellm-response-cost"), Some(answers::COST));
     for (name, value) in answers::LEAKY {
@@ -104,11 +82,7 @@ async fn a_gate_lets_single_writes_through() {
 
 #[tokio::test]
 async fn a_client_that_leaves_is_noticed_while_the_script_waits() {
-    for plan in [
-        Upstream::never(),
-        Upstream::sse(["a"]).hold_head(),
-        Upstream::sse(["a"]).silent_after(1),
-    ] {
+    for plan in [Upstream::never(), Upstream::sse(["a"]).hold_head(), Upstream::sse(["a"]).silent_after(1)] {
         let (upstream, mut raw) = open(plan).await;
         raw.send_request("GET", "/", &[], ()).await;
         upstream.received().await;
@@ -134,18 +108,9 @@ async fn a_flood_stops_where_nobody_reads() {
 
 #[tokio::test]
 async fn a_reset_is_a_reset_also_in_the_middle() {
-    let upstream = Upstream::sse(["a", "b"])
-        .reset_after(1)
-        .hold_after(1)
-        .start()
-        .await;
-    let mut stream = TcpStream::connect(address(upstream.url()))
-        .await
-        .expect("the upstream listens");
-    stream
-        .write_all(b"GET / HTTP/1.1\r\n\r\n")
-        .await
-        .expect("the upstream reads");
+    let upstream = Upstream::sse(["a", "b"]).reset_after(1).hold_after(1).start().await;
+    let mut stream = TcpStream::connect(address(upstream.url())).await.expect("the upstream listens");
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("the upstream reads");
     let mut read = vec![0; 1000];
     let mut seen = String::new();
     while !seen.contains("data: a") {
@@ -168,14 +133,9 @@ async fn hooks_run_at_accept_and_at_the_first_byte() {
     let (upstream, mut raw) = open(plan).await;
 
     upstream.accepted(1).await;
-    assert_eq!(
-        (accepts.load(Ordering::SeqCst), requests.load(Ordering::SeqCst)),
-        (1, 0)
-    );
+    assert_eq!((accepts.load(Ordering::SeqCst), requests.load(Ordering::SeqCst)), (1, 0));
     raw.send("G").await;
-    upstream
-        .until("a first byte", |state| (state.begun == 1).then_some(()))
-        .await;
+    upstream.until("a first byte", |state| (state.begun == 1).then_some(())).await;
     assert_eq!(requests.load(Ordering::SeqCst), 1);
     assert!(upstream.requests().is_empty());
 }
@@ -183,21 +143,9 @@ async fn hooks_run_at_accept_and_at_the_first_byte() {
 #[tokio::test]
 async fn a_hook_that_panics_and_a_malformed_request_fail_the_test() {
     for (plan, bytes, named) in [
-        (
-            Upstream::never().on_request(|_| panic!("no intent yet")),
-            "G",
-            "no intent yet",
-        ),
-        (
-            Upstream::with(|_| panic!("what now")),
-            "GET / HTTP/1.1\r\n\r\n",
-            "what now",
-        ),
-        (
-            Upstream::never(),
-            "GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
-            "ambiguous",
-        ),
+        (Upstream::never().on_request(|_| panic!("no intent yet")), "G", "no intent yet"),
+        (Upstream::with(|_| panic!("what now")), "GET / HTTP/1.1\r\n\r\n", "what now"),
+        (Upstream::never(), "GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n", "ambiguous"),
         (Upstream::never(), "GET /a b HTTP/1.1\r\n\r\n", "request line"),
     ] {
         let (upstream, mut raw) = open(plan).await;
@@ -217,68 +165,23 @@ async fn a_hook_that_panics_and_a_malformed_request_fail_the_test() {
 async fn a_provider_answers_each_route_in_its_format() {
     let (_upstream, mut raw) = open(Upstream::provider("hi")).await;
     for (path, body, parts) in [
-        (
-            "/v1/chat/completions",
-            json!({"model": "m"}),
-            &["chat.completion", "\"completion_tokens\":5", "hi"][..],
-        ),
-        (
-            "/completions",
-            json!({}),
-            &["text_completion", "\"total_tokens\":15", "hi"],
-        ),
-        (
-            "/v1/embeddings",
-            json!({}),
-            &["embedding", "\"prompt_tokens\":10"],
-        ),
-        (
-            "/v1/responses",
-            json!({}),
-            &["\"object\":\"response\"", "\"output_tokens\":5", "hi"],
-        ),
-        (
-            "/v1/messages",
-            json!({}),
-            &["\"type\":\"message\"", "\"output_tokens\":5", "hi"],
-        ),
+        ("/v1/chat/completions", json!({"model": "m"}), &["chat.completion", "\"completion_tokens\":5", "hi"][..]),
+        ("/completions", json!({}), &["text_completion", "\"total_tokens\":15", "hi"]),
+        ("/v1/embeddings", json!({}), &["embedding", "\"prompt_tokens\":10"]),
+        ("/v1/responses", json!({}), &["\"object\":\"response\"", "\"output_tokens\":5", "hi"]),
+        ("/v1/messages", json!({}), &["\"type\":\"message\"", "\"output_tokens\":5", "hi"]),
         ("/v1/messages/count_tokens", json!({}), &["{\"input_tokens\":10}"]),
-        (
-            "/v1/chat/completions",
-            json!({"stream": true}),
-            &["chat.completion.chunk", "hi", "data: [DONE]\n\n"],
-        ),
-        (
-            "/v1/completions",
-            json!({"stream": true}),
-            &["\"text\":\"hi\"", "data: [DONE]\n\n"],
-        ),
-        (
-            "/v1/responses",
-            json!({"stream": true}),
-            &["event: response.created", "event: response.completed", "hi"],
-        ),
-        (
-            "/v1/messages",
-            json!({"stream": true}),
-            &["event: message_start", "event: message_stop", "hi"],
-        ),
+        ("/v1/chat/completions", json!({"stream": true}), &["chat.completion.chunk", "hi", "data: [DONE]\n\n"]),
+        ("/v1/completions", json!({"stream": true}), &["\"text\":\"hi\"", "data: [DONE]\n\n"]),
+        ("/v1/responses", json!({"stream": true}), &["event: response.created", "event: response.completed", "hi"]),
+        ("/v1/messages", json!({"stream": true}), &["event: message_start", "event: message_stop", "hi"]),
     ] {
         let answer = raw.post_json(path, &body).await.expect(200);
         for part in parts {
-            assert!(
-                answer.text().contains(part),
-                "{path} {body}: no {part} in {}",
-                answer.text()
-            );
+            assert!(answer.text().contains(part), "{path} {body}: no {part} in {}", answer.text());
         }
         let stream = body["stream"] == true;
-        assert_eq!(
-            answer
-                .header("content-type")
-                .is_some_and(|kind| kind.starts_with("text/event-stream")),
-            stream
-        );
+        assert_eq!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")), stream);
     }
 }
 
@@ -286,14 +189,8 @@ async fn a_provider_answers_each_route_in_its_format() {
 async fn a_chat_stream_says_its_usage_only_when_asked() {
     for (options, chunks) in [(json!({}), 3), (json!({"include_usage": true}), 4)] {
         let (_upstream, mut raw) = open(Upstream::chat_stream(["hi"])).await;
-        let data = raw
-            .post_json("/", json!({"stream": true, "stream_options": options}))
-            .await
-            .data();
-        assert_eq!(
-            (data.len(), data.last().map(String::as_str)),
-            (chunks, Some("[DONE]"))
-        );
+        let data = raw.post_json("/", json!({"stream": true, "stream_options": options})).await.data();
+        assert_eq!((data.len(), data.last().map(String::as_str)), (chunks, Some("[DONE]")));
         let usage: serde_json::Value = serde_json::from_str(&data[chunks - 2]).expect("a chunk is JSON");
         assert_eq!(usage["usage"]["total_tokens"] == 15, chunks == 4, "{usage}");
     }
@@ -303,15 +200,9 @@ async fn a_chat_stream_says_its_usage_only_when_asked() {
 async fn a_failing_stream_errs_after_its_texts() {
     for include in [true, false] {
         let (_upstream, mut raw) = open(Upstream::answering(Script::chat_stream_failing(["a", "b"]))).await;
-        let data = raw
-            .post_json("/", json!({"stream_options": {"include_usage": include}}))
-            .await
-            .data();
+        let data = raw.post_json("/", json!({"stream_options": {"include_usage": include}})).await.data();
         assert_eq!(data.len(), 4, "{data:?}");
-        assert!(
-            data[1].contains("\"b\"") && data[2].contains("\"error\""),
-            "{data:?}"
-        );
+        assert!(data[1].contains("\"b\"") && data[2].contains("\"error\""), "{data:?}");
     }
 }
 
@@ -330,9 +221,6 @@ async fn nowhere_refuses_until_somebody_listens_there() {
 #[tokio::test]
 async fn deaf_neither_accepts_nor_refuses() {
     let deaf = Deaf::new().await;
-    let connecting = tokio::time::timeout(
-        Duration::from_millis(200),
-        TcpStream::connect(address(&deaf.url())),
-    );
+    let connecting = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address(&deaf.url())));
     assert!(connecting.await.is_err());
 }
