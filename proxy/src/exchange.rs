@@ -1,58 +1,32 @@
 //! The life of one call. This file is the order of its steps, and nothing else.
 
 use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
-use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use sluice_contract::Usd;
 use sluice_contract::record::{CallResult, End, Peer};
 
+use crate::answer::{Answer, Given};
 use crate::audit::{Entry, Planned, Poisoned};
 use crate::body::Reading;
 use crate::call::{Call, Clock};
-use crate::caps::{Ask, Reservation};
+use crate::caps::Reservation;
 use crate::carried::Carried;
-use crate::headers;
 use crate::intake::{self, Text};
-use crate::models;
 use crate::policy::{Admitted, Policy, Route, Wire};
-use crate::prices::{ASSUMED_OUTPUT, Price};
 use crate::refusal::{Reason, Refusal};
 use crate::run::Run;
-use crate::tap::{AnswerCut, Tap};
-use crate::upstream::{Broken, Outgoing};
+use crate::tap::Tap;
+use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-
-/// Bytes to a token, where only bytes are known: fewer than in any language that models are billed in.
-const BYTES_PER_TOKEN: u64 = 3;
-
-static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
-static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
-
-/// What the client gets.
-#[derive(Debug)]
-pub struct Answer {
-    content: Content,
-    /// Until it is given or dropped, the client's line is busy.
-    _busy: Busy,
-}
-
-#[derive(Debug)]
-enum Content {
-    /// Ours.
-    Whole(Option<Bytes>),
-    /// The upstream's.
-    Tapped(Box<Tap>),
-}
+use crate::{estimate, filter, headers, models, screen};
 
 /// Why there is no answer of the upstream's.
 enum Denied {
@@ -86,19 +60,17 @@ pub async fn exchange(
     busy: Busy,
 ) -> Result<Response<Answer>, Infallible> {
     let (head, body) = request.into_parts();
-    let (response, content) = match answer(&run, peer, &head, body).await {
-        Ok(answer) => answer,
+    let given = match answer(&run, peer, &head, body).await {
+        Ok(given) => given,
         Err(denied) => Box::pin(refuse(&run, &head, denied)).await,
     };
-    Ok(Response::from_parts(response, Answer { content, _busy: busy }))
+    Ok(given.to(busy))
 }
-
-type Given = (http::response::Parts, Content);
 
 async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: Incoming) -> Result<Given, Denied> {
     admit_peer(run, peer)?;
     match run.policy.admit(&head.method, &head.uri)? {
-        Admitted::Health => Ok(health(run)),
+        Admitted::Health => Ok(Given::health(run)),
         Admitted::Relay(resource) => Box::pin(relay(run, resource, head, body)).await,
         Admitted::Call(route) => call(run, peer, route, head, body).await,
     }
@@ -110,8 +82,8 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
     admit_head(run, head)?;
     let (mut reading, text) = read(run, route, body).await?;
     clock.waited(clock.began());
-    let price = price(run, &reading);
-    let reservation = run.caps.reserve(ask(&reading, &text, price, route.wire), clock.began())?;
+    let price = estimate::price(run.prices.as_ref(), &reading);
+    let reservation = run.caps.reserve(estimate::ask(&reading, text.len(), price, route.wire), clock.began())?;
 
     let call_id = uuid::Uuid::new_v4().to_string();
     run.injector.stripped(&head.headers, &mut reading.stripped);
@@ -123,7 +95,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
         Ok(flight) => flight,
         Err(broken) => {
             call.end(&Seen::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
-            return Err(Denied::Failed(lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken)));
         }
     };
     call.is_being_sent();
@@ -133,10 +105,10 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
         Ok(upstream) => upstream,
         Err(broken) => {
             carried.broke(broken).await?;
-            return Err(Denied::Failed(lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken)));
         }
     };
-    if let Some(refusal) = reject(&upstream) {
+    if let Some(refusal) = screen::reject(&upstream) {
         carried.rejected().await?;
         return Err(Denied::Failed(refusal));
     }
@@ -149,13 +121,13 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
         // hyper never asks for the body of such an answer, so its end is here.
         let _ = Box::pin(carried.collect(0)).await;
         carried.complete().await?;
-        return Ok(given(upstream.status, screened, Content::Whole(None)));
+        return Ok(Given::whole(upstream.status, screened, Bytes::new()));
     }
     if carried.hides_usage() {
         screened.remove(header::CONTENT_LENGTH);
         length = None;
     }
-    Ok(given(upstream.status, screened, Content::Tapped(Box::new(Tap::new(carried, length)))))
+    Ok(Given::tapped(upstream.status, screened, Tap::new(carried, length)))
 }
 
 fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
@@ -197,26 +169,6 @@ async fn read(run: &Run, route: &Route, body: Incoming) -> Result<(Reading, Text
         return Ok((Reading::default(), text));
     }
     intake::read(body, route.wire, &run.body, &run.bounds).await
-}
-
-fn price(run: &Run, reading: &Reading) -> Option<Price> {
-    Some(run.prices.as_ref()?.of(reading.model.as_deref()?))
-}
-
-/// What the call may use at most, as far as that can be told before it is made.
-fn ask(reading: &Reading, text: &Text, price: Option<Price>, wire: Wire) -> Ask {
-    if !wire.is_billed() {
-        return Ask { declared: true, ..Ask::default() };
-    }
-    let input = (text.len() - reading.media_bytes) / BYTES_PER_TOKEN + reading.media_tokens;
-    let has_output = wire != Wire::Embeddings;
-    let each = reading.max_output.or_else(|| price.and_then(|price| price.max_output)).unwrap_or(ASSUMED_OUTPUT);
-    let output = if has_output { each.saturating_mul(reading.choices) } else { 0 };
-    Ask {
-        tokens: input.saturating_add(output),
-        nanos: price.map_or(0, |price| price.cost(input, output)),
-        declared: reading.max_output.is_some() || !has_output,
-    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "each is one fact of the intent")]
@@ -264,45 +216,6 @@ fn outbound(
     request
 }
 
-/// Answers that no sandbox may see: they leak the key, or lead elsewhere, or cannot be read.
-fn reject(upstream: &http::response::Parts) -> Option<Refusal> {
-    match upstream.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Some(Refusal::new(
-                Reason::UpstreamAuth,
-                "the upstream refused the sidecar's key; the operator has to give it another",
-            ));
-        }
-        status if status.is_redirection() || status.is_informational() => {
-            return Some(Refusal::new(
-                Reason::UpstreamRedirect,
-                "the upstream answered with a redirect, which is not followed; the operator has to correct --upstream",
-            ));
-        }
-        _ => {}
-    }
-    let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
-    let unreadable = upstream.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded);
-    unreadable.then(|| {
-        Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to")
-    })
-}
-
-fn lost(broken: Broken) -> Refusal {
-    match broken {
-        Broken::Unreachable => {
-            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
-        }
-        Broken::Closed | Broken::Cut => Refusal::new(
-            Reason::UpstreamClosed,
-            "the upstream closed the connection before it answered; the call may have been made",
-        ),
-        Broken::Timeout => {
-            Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
-        }
-    }
-}
-
 async fn filtered_models(
     run: &Run,
     mut carried: Carried,
@@ -310,19 +223,19 @@ async fn filtered_models(
     screened: HeaderMap,
 ) -> Result<Given, Denied> {
     let refusal = match carried.collect(models::MAX).await {
-        Ok(pieces) => match models::filter(&crate::filter::join(pieces), &run.body.models) {
+        Ok(pieces) => match models::filter(&filter::join(pieces), &run.body.models) {
             Some(list) => {
                 carried.complete().await?;
                 let mut screened = screened;
                 screened.remove(header::CONTENT_LENGTH);
-                return Ok(given(status, screened, Content::Whole(Some(list))));
+                return Ok(Given::whole(status, screened, list));
             }
             None => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models cannot be read"),
         },
         Err(None) => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models is too long"),
         Err(Some(broken)) => {
             carried.broke(broken).await?;
-            return Err(Denied::Failed(lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken)));
         }
     };
     carried.rejected().await?;
@@ -336,19 +249,7 @@ async fn relay(run: &Run, resource: &'static str, head: &Parts, body: Incoming) 
     };
     let path = run.policy.relay_path(resource);
     let (status, headers, body) = relay.forward(&head.method, path, body, &run.bounds, run.key.expose()).await?;
-    Ok(given(status, headers, Content::Whole(Some(body))))
-}
-
-fn health(run: &Run) -> Given {
-    let (code, status) = if run.journal.is_poisoned() {
-        (StatusCode::SERVICE_UNAVAILABLE, Reason::AuditUnavailable.as_str())
-    } else if run.ending.is_draining() {
-        (StatusCode::SERVICE_UNAVAILABLE, Reason::Draining.as_str())
-    } else {
-        (StatusCode::OK, "ok")
-    };
-    let body = serde_json::json!({ "status": status, "runId": run.run_id.as_str() }).to_string();
-    given(code, json_type(), Content::Whole(Some(Bytes::from(body))))
+    Ok(Given::whole(status, headers, body))
 }
 
 async fn refuse(run: &Run, head: &Parts, denied: Denied) -> Given {
@@ -362,53 +263,5 @@ async fn refuse(run: &Run, head: &Parts, denied: Denied) -> Given {
         }
     };
     tracing::debug!(reason = refusal.reason.as_str(), "refused");
-    let mut headers = json_type();
-    headers.insert(&REASON, HeaderValue::from_static(refusal.reason.as_str()));
-    if refusal.is_final() {
-        headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
-    }
-    if let Some(seconds) = refusal.retry_after {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    }
-    let body = refusal.body(Policy::dialect(head.uri.path()));
-    given(refusal.reason.status(), headers, Content::Whole(Some(Bytes::from(body))))
-}
-
-fn json_type() -> HeaderMap {
-    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
-}
-
-fn given(status: StatusCode, headers: HeaderMap, content: Content) -> Given {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    (response.into_parts().0, content)
-}
-
-impl Body for Answer {
-    type Data = Bytes;
-    type Error = AnswerCut;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
-        match &mut self.content {
-            Content::Whole(whole) => Poll::Ready(whole.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Content::Tapped(tap) => Pin::new(&mut **tap).poll_frame(cx),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Whole(whole) => whole.as_ref().is_none_or(Bytes::is_empty),
-            Content::Tapped(tap) => tap.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        match &self.content {
-            Content::Whole(whole) => {
-                http_body::SizeHint::with_exact(whole.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-            Content::Tapped(_) => http_body::SizeHint::new(),
-        }
-    }
+    Given::refusal(&refusal, Policy::dialect(head.uri.path()))
 }

@@ -7,14 +7,16 @@
 //! ([`tap`], [`filter`], [`usage`]) → close, once ([`carried`]) → settle ([`caps`]) → outcome, durable before the client
 //! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
 //!
-//! `body`, `caps`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `scrub`, `sse` and `usage`
+//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`, `scrub`, `sse` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
+pub mod answer;
 pub mod audit;
 pub mod body;
 pub mod call;
 pub mod caps;
 pub mod carried;
+pub mod estimate;
 pub mod exchange;
 pub mod filter;
 pub mod framing;
@@ -28,6 +30,7 @@ pub mod prices;
 pub mod refusal;
 pub mod relay;
 pub mod run;
+pub mod screen;
 pub mod scrub;
 pub mod secret;
 pub mod server;

@@ -1,0 +1,123 @@
+//! What the client gets: an answer of ours, or the upstream's through the tap.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+
+use crate::refusal::{Dialect, Reason, Refusal};
+use crate::run::Run;
+use crate::tap::{AnswerCut, Tap};
+use crate::wire::Busy;
+
+static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
+static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// An answer that is not yet on its way.
+#[derive(Debug)]
+pub struct Given {
+    status: StatusCode,
+    headers: HeaderMap,
+    content: Content,
+}
+
+/// The body of an answer on its way.
+#[derive(Debug)]
+pub struct Answer {
+    content: Content,
+    /// Until it is given or dropped, the client's line is busy.
+    _busy: Busy,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// Ours.
+    Whole(Bytes),
+    /// The upstream's.
+    Tapped(Box<Tap>),
+}
+
+impl Given {
+    /// All of it is here.
+    #[must_use]
+    pub fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+        Self { status, headers, content: Content::Whole(body) }
+    }
+
+    /// It comes through the tap.
+    #[must_use]
+    pub fn tapped(status: StatusCode, headers: HeaderMap, tap: Tap) -> Self {
+        Self { status, headers, content: Content::Tapped(Box::new(tap)) }
+    }
+
+    /// A refusal, in the caller's dialect.
+    #[must_use]
+    pub fn refusal(refusal: &Refusal, dialect: Dialect) -> Self {
+        let mut headers = json_type();
+        headers.insert(&REASON, HeaderValue::from_static(refusal.reason.as_str()));
+        if refusal.is_final() {
+            headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if let Some(seconds) = refusal.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        Self::whole(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
+    }
+
+    /// `GET /health`: red as soon as no further call will be carried.
+    #[must_use]
+    pub fn health(run: &Run) -> Self {
+        let (code, status) = if run.journal.is_poisoned() {
+            (StatusCode::SERVICE_UNAVAILABLE, Reason::AuditUnavailable.as_str())
+        } else if run.ending.is_draining() {
+            (StatusCode::SERVICE_UNAVAILABLE, Reason::Draining.as_str())
+        } else {
+            (StatusCode::OK, "ok")
+        };
+        let body = serde_json::json!({ "status": status, "runId": run.run_id.as_str() }).to_string();
+        Self::whole(code, json_type(), Bytes::from(body))
+    }
+
+    /// Sends it; the line is busy until its end.
+    #[must_use]
+    pub fn to(self, busy: Busy) -> Response<Answer> {
+        let mut response = Response::new(Answer { content: self.content, _busy: busy });
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}
+
+fn json_type() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = AnswerCut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+        match &mut self.content {
+            Content::Whole(whole) if whole.is_empty() => Poll::Ready(None),
+            Content::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(whole))))),
+            Content::Tapped(tap) => Pin::new(&mut **tap).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Whole(whole) => whole.is_empty(),
+            Content::Tapped(tap) => tap.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Whole(whole) => SizeHint::with_exact(whole.len() as u64),
+            Content::Tapped(_) => SizeHint::new(),
+        }
+    }
+}
