@@ -10,6 +10,9 @@ use sluice_contract::Usd;
 
 use crate::refusal::{Reason, Refusal};
 
+/// So many calls that were never sent do not count; further ones do.
+const UNSENT_MAX: u64 = 1000;
+
 /// What the operator set; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CapLimits {
@@ -59,6 +62,8 @@ struct State {
     open: usize,
     tokens: u64,
     nanos: i64,
+    /// Calls that were given back.
+    unsent: u64,
     /// When the bucket of `rate` is empty again.
     empty_at: Option<Instant>,
 }
@@ -187,7 +192,11 @@ impl Drop for Reservation {
         }
         let mut state = self.caps.lock();
         state.open -= 1;
-        state.calls -= 1;
+        // A client that leaves at once, for ever, would fill the log with calls that were never sent.
+        if state.unsent < UNSENT_MAX {
+            state.unsent += 1;
+            state.calls -= 1;
+        }
         state.tokens = state.tokens.saturating_sub(self.tokens);
         state.nanos = state.nanos.saturating_sub(self.nanos);
     }
@@ -254,6 +263,13 @@ mod tests {
         let caps = caps(CapLimits { calls: Some(1), tokens: Some(100), ..CapLimits::default() });
         drop(caps.reserve(ask, Instant::now()).expect("fits"));
         assert!(caps.reserve(ask, Instant::now()).is_ok(), "what was never sent is given back");
+    }
+
+    #[test]
+    fn calls_that_are_never_sent_come_to_an_end() {
+        let caps = caps(CapLimits { calls: Some(5), ..CapLimits::default() });
+        let given = (0..UNSENT_MAX + 10).filter(|_| caps.reserve(Ask::default(), Instant::now()).is_ok()).count();
+        assert_eq!(given as u64, UNSENT_MAX + 5);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! ([`tap`], [`filter`], [`usage`]) → close, once ([`carried`]) → settle ([`caps`]) → outcome, durable before the client
 //! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
 //!
-//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`, `scrub`, `sse` and `usage`
+//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`,
+//! `scrub`, `sse` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
 pub mod answer;

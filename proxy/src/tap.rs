@@ -13,6 +13,9 @@ use crate::filter::{Passed, join};
 use crate::policy::Wire;
 use crate::upstream::Broken;
 
+/// What an upstream sends behind the end of an answer is taken in steps of this size.
+const ENOUGH: usize = 64 * 1024;
+
 /// The answer cannot be given whole; the connection to the client breaks off here.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
@@ -175,7 +178,12 @@ impl Body for Tap {
                 Poll::Pending => return Poll::Ready(Some(Ok(Frame::data(join(out))))),
             }
             // While passing, what was gathered goes at once; only the end may still join it.
-            if matches!(tap.state, State::Passing) && !out.is_empty() {
+            let enough = match tap.state {
+                State::Passing => !out.is_empty(),
+                State::Tail => out.iter().map(Bytes::len).sum::<usize>() >= ENOUGH,
+                State::Closing { .. } | State::Cutting { .. } | State::Done => false,
+            };
+            if enough {
                 return Poll::Ready(Some(Ok(Frame::data(join(out)))));
             }
         }

@@ -129,7 +129,7 @@ impl Wire {
             _ => 1,
         };
         self.line.fault.store(fault, Ordering::Release);
-        if !self.line.is_busy() {
+        if !self.is_answering() {
             let body = Refusal::new(reason, message).body(Dialect::OpenAi);
             let head = format!(
                 "HTTP/1.1 {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nx-sluice-reason: {}\r\nconnection: close\r\n\r\n",

@@ -7,8 +7,9 @@ use crate::json::{Container, DEPTH_MAX, Scalar, Text};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
 
-/// What an image may come to in tokens.
+/// What an image may come to in tokens: a small one, and a large one by its bytes.
 const IMAGE_TOKENS: u64 = 2048;
+const IMAGE_BYTES_PER_TOKEN: u64 = 400;
 /// A document, in bytes to a token: a page of a PDF has some 50 KB and 2,500 tokens.
 const DOCUMENT_BYTES_PER_TOKEN: u64 = 20;
 /// How base64 of JPEG, PNG, GIF and WebP begins.
@@ -96,11 +97,17 @@ impl Content {
                 "a URL in the content would be fetched outside the sandbox; send the media as a data: URL",
             ));
         }
-        let is_inline = text.head.starts_with("data:") || !text.head.contains(char::is_whitespace);
+        // Base64 has no blanks; a plain text under such a key is read as one, and billed as one.
+        let is_inline = !text.head.contains(char::is_whitespace);
         if class != Class::Other && is_inline {
             let is_image = IMAGES.iter().any(|magic| text.head.starts_with(magic));
             self.media_bytes += end - start;
-            self.media_tokens += IMAGE_TOKENS + if is_image { 0 } else { (end - start) / DOCUMENT_BYTES_PER_TOKEN };
+            let bytes = end - start;
+            self.media_tokens += if is_image {
+                IMAGE_TOKENS.max(bytes / IMAGE_BYTES_PER_TOKEN)
+            } else {
+                IMAGE_TOKENS + bytes / DOCUMENT_BYTES_PER_TOKEN
+            };
         }
         Ok(())
     }
