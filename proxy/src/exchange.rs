@@ -124,8 +124,10 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Inc
         return Ok(Given::whole(upstream.status, screened, Bytes::new()));
     }
     if carried.hides_usage() {
-        screened.remove(header::CONTENT_LENGTH);
         length = None;
+    }
+    if length.is_none() {
+        screened.remove(header::CONTENT_LENGTH);
     }
     Ok(Given::tapped(upstream.status, screened, Tap::new(carried, length)))
 }

@@ -46,8 +46,10 @@ impl Scrub {
 
 fn blot(key: &[u8], piece: &[u8]) -> Bytes {
     let mut clean = BytesMut::from(piece);
-    while let Some(at) = memmem::find(&clean, key) {
-        clean[at..at + key.len()].fill(b'*');
+    let mut from = 0;
+    while let Some(at) = memmem::find(&clean[from..], key) {
+        clean[from + at..from + at + key.len()].fill(b'*');
+        from += at + key.len();
     }
     clean.freeze()
 }
@@ -82,6 +84,11 @@ mod tests {
             let pieces: Vec<_> = text.chunks(size).collect();
             assert_eq!(scrubbed(b"sk-secret", &pieces), want, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_key_of_stars_comes_to_an_end() {
+        assert_eq!(scrubbed(b"******", &[b"a ************ b"]), b"a ************ b");
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub use outgoing::Outgoing;
 /// before that cannot lose the race.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
+/// LiteLLM answers with thirty headers of its own, and with each of the provider's twice.
+const HEADERS_MAX: usize = 512;
+
 /// As many as `--max-concurrency` by default: a burst leaves no more.
 const POOL_MAX: usize = 64;
 
@@ -97,7 +100,8 @@ impl Upstream {
                 return Err(Broken::Unreachable);
             }
         };
-        let (send, conn) = http1::handshake(TokioIo::new(stream)).await.map_err(|_| Broken::Unreachable)?;
+        let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
+        let (send, conn) = connected.map_err(|_| Broken::Unreachable)?;
         Ok(Box::new(Link { send, conn, idle_since: Instant::now() }))
     }
 

@@ -15,11 +15,13 @@ const ACCOUNT: &str = "acct-1";
 
 /// Acted upon by LiteLLM, whatever else this build knows.
 const DANGEROUS: &[&str] = &[
-    "metadata", "litellm_metadata", "safety_identifier", "tags", "no_log", "callbacks", "success_callback", "api_base", "base_url", "api_key",
-    "api_version", "organization", "custom_llm_provider", "model_list", "user_config", "router_settings_override", "extra_headers", "headers",
-    "extra_body", "fallbacks", "context_window_fallbacks", "input_cost_per_token", "output_cost_per_token", "mock_response", "num_retries",
-    "guardrails", "litellm_call_id", "litellm_params", "cache", "previous_response_id", "conversation", "web_search_options", "mcp_servers",
-    "plugins", "models", "provider", "container", "prompt_id", "proxy_server_request", "turn_off_message_logging", "provider_specific_header",
+    "metadata", "litellm_metadata", "safety_identifier", "tags", "no_log", "callbacks", "success_callback", "api_base",
+    "base_url", "api_key", "api_version", "organization", "custom_llm_provider", "model_list", "user_config",
+    "router_settings_override", "extra_headers", "headers", "extra_body", "fallbacks", "context_window_fallbacks",
+    "input_cost_per_token", "output_cost_per_token", "mock_response", "num_retries", "guardrails", "litellm_call_id",
+    "litellm_params", "cache", "previous_response_id", "conversation", "web_search_options", "mcp_servers", "plugins",
+    "models", "provider", "container", "prompt_id", "proxy_server_request", "turn_off_message_logging",
+    "provider_specific_header",
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -80,7 +82,13 @@ fn read<'a>(wire: Wire, policy: &BodyPolicy, pieces: impl IntoIterator<Item = &'
 }
 
 /// What has to be true of a body that goes on.
-fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &serde_json::value::RawValue)], reading: &Reading) {
+fn allowed(
+    wire: Wire,
+    policy: &BodyPolicy,
+    body: &[u8],
+    members: &[(String, &serde_json::value::RawValue)],
+    reading: &Reading,
+) {
     let mut sent = reading.edit.prefix.clone().into_bytes();
     for (from, to) in &reading.edit.keep {
         sent.push(b',');
@@ -100,26 +108,43 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
         let opened = policy.params.iter().any(|param| param == name);
         assert!(opened || !DANGEROUS.contains(&plain.as_str()), "{name} goes up: {text}");
         let ours = name == "stream_options" && reading.hide_usage;
-        assert!(ours || members.iter().any(|(other, value)| other == name && value.get() == raw.get()), "{name} is not the client's: {text}");
+        assert!(
+            ours || members.iter().any(|(other, value)| other == name && value.get() == raw.get()),
+            "{name} is not the client's: {text}"
+        );
     }
     assert!(out.iter().any(|(name, _)| name == "user"), "no account: {text}");
     for (i, (name, _)) in members.iter().enumerate() {
         // A name over 512 bytes is nobody's: each of them goes.
-        assert!(name.len() > 512 || members[..i].iter().all(|(other, _)| other != name), "{name} stood twice and was let through");
+        assert!(
+            name.len() > 512 || members[..i].iter().all(|(other, _)| other != name),
+            "{name} stood twice and was let through"
+        );
         let gone = !out.iter().any(|(other, _)| other == name);
-        assert!(!gone || reading.stripped.iter().any(|stripped| name.starts_with(&**stripped)), "{name} went without a word");
+        assert!(
+            !gone || reading.stripped.iter().any(|stripped| name.starts_with(&**stripped)),
+            "{name} went without a word"
+        );
     }
 
     let up = value(text).expect("checked above");
     assert_eq!(up.get("model").and_then(Value::as_str), reading.model.as_deref());
     assert!(reading.model.is_some() || wire == Wire::Other);
     if let Some(model) = &reading.model {
-        assert!(!model.contains(',') && !model.contains("://") && model.split(':').all(|part| !part.eq_ignore_ascii_case("online")));
+        assert!(
+            !model.contains(',')
+                && !model.contains("://")
+                && model.split(':').all(|part| !part.eq_ignore_ascii_case("online"))
+        );
         assert!(policy.models.is_empty() || policy.models.contains(model));
     }
     assert_eq!(up.get("stream").and_then(Value::as_bool).unwrap_or(false), reading.stream);
     if reading.stream && matches!(wire, Wire::Chat | Wire::Completions) {
-        assert_eq!(up.pointer("/stream_options/include_usage"), Some(&Value::Bool(true)), "usage is not asked for: {text}");
+        assert_eq!(
+            up.pointer("/stream_options/include_usage"),
+            Some(&Value::Bool(true)),
+            "usage is not asked for: {text}"
+        );
     }
     for name in ["store", "background"] {
         assert_ne!(up.get(name), Some(&Value::Bool(true)));
@@ -137,12 +162,22 @@ fn allowed(wire: Wire, policy: &BodyPolicy, body: &[u8], members: &[(String, &se
     }
     if let Some(prompt) = up.get("prompt").and_then(Value::as_array) {
         let several = prompt.iter().filter(|one| one.is_string() || one.is_array()).count() as u64;
-        assert!(wire != Wire::Completions || several <= reading.choices, "{several} prompts, {} choices", reading.choices);
+        assert!(
+            wire != Wire::Completions || several <= reading.choices,
+            "{several} prompts, {} choices",
+            reading.choices
+        );
     }
     for tool in ["tools", "functions"].iter().filter_map(|name| up.get(name)?.as_array()).flatten() {
         let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
-        assert!(matches!(kind, "function" | "custom") || policy.tools.iter().any(|allowed| allowed == kind), "tool {kind}: {text}");
-        assert!(tool.get("server_url").is_none() && tool.get("googleSearch").is_none() || policy.tools.iter().any(|allowed| allowed == kind));
+        assert!(
+            matches!(kind, "function" | "custom") || policy.tools.iter().any(|allowed| allowed == kind),
+            "tool {kind}: {text}"
+        );
+        assert!(
+            tool.get("server_url").is_none() && tool.get("googleSearch").is_none()
+                || policy.tools.iter().any(|allowed| allowed == kind)
+        );
     }
     assert!(reading.media_bytes <= body.len() as u64);
 }

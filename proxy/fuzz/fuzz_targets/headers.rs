@@ -13,7 +13,8 @@ use sluice_proxy_fuzz::choices_and_input;
 
 const KEY: &[u8] = b"sk-secret";
 const CLIENT: [&str; 3] = ["accept", "anthropic-version", "anthropic-beta"];
-const BACK: [&str; 5] = ["content-type", "content-length", "retry-after", "x-litellm-call-id", "x-litellm-response-cost"];
+const BACK: [&str; 5] =
+    ["content-type", "content-length", "retry-after", "x-litellm-call-id", "x-litellm-response-cost"];
 
 static INJECTOR: LazyLock<Injector> = LazyLock::new(|| {
     let identity = Identity {
@@ -24,7 +25,8 @@ static INJECTOR: LazyLock<Injector> = LazyLock::new(|| {
         metadata: serde_json::from_str(r#"{"team":"ä","session_id":"s1","trace_id":"t1"}"#).expect("an object"),
     };
     let bearer = HeaderValue::from_static("Bearer sk-secret");
-    Injector::new(&identity, HeaderValue::from_static("litellm:4000"), bearer, vec!["mine-2026".to_owned()]).expect("valid")
+    Injector::new(&identity, HeaderValue::from_static("litellm:4000"), bearer, vec!["mine-2026".to_owned()])
+        .expect("valid")
 });
 
 fuzz_target!(|data: &[u8]| {
@@ -38,7 +40,9 @@ fn parse(text: &[u8]) -> HeaderMap {
     let mut map = HeaderMap::new();
     for line in text.split(|b| *b == b'\n').take(200) {
         let Some(colon) = line.iter().position(|b| *b == b':') else { continue };
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(line[colon + 1..].trim_ascii())) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(&line[..colon]), HeaderValue::from_bytes(line[colon + 1..].trim_ascii()))
+        {
             map.append(name, value);
         }
     }
@@ -72,7 +76,10 @@ fn outbound(client: &HeaderMap, has_body: bool) {
     let told = |name: &str| named.iter().any(|named| named == "…" || name.starts_with(named.trim_end_matches('*')));
     for name in client.keys().map(HeaderName::as_str) {
         let passes = CLIENT.contains(&name) && out.contains_key(name);
-        let transport = ["host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "accept-encoding", "user-agent", "keep-alive"];
+        let transport = [
+            "host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "accept-encoding",
+            "user-agent", "keep-alive",
+        ];
         assert!(passes || transport.contains(&name) || told(name), "{name} went without a word: {named:?}");
     }
 }
@@ -86,9 +93,14 @@ fn screen(upstream: &HeaderMap) {
         assert!(!value.as_bytes().windows(KEY.len()).any(|window| window == KEY), "the key comes back in {name}");
         assert_eq!(out.get_all(name).iter().count(), 1);
     }
-    assert!(headers::call_id(upstream, KEY).is_none_or(|id| (1..=256).contains(&id.len()) && !id.contains("sk-secret")));
+    assert!(
+        headers::call_id(upstream, KEY).is_none_or(|id| (1..=256).contains(&id.len()) && !id.contains("sk-secret"))
+    );
     let _ = headers::response_cost(upstream);
     for name in upstream.keys().filter(|name| headers::may_pass(name)) {
-        assert!(!["set-cookie", "location", "connection", "transfer-encoding", "content-encoding", "upgrade"].contains(&name.as_str()));
+        assert!(
+            !["set-cookie", "location", "connection", "transfer-encoding", "content-encoding", "upgrade"]
+                .contains(&name.as_str())
+        );
     }
 }

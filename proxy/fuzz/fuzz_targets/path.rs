@@ -13,14 +13,20 @@ use sluice_proxy::upstream::Address;
 use sluice_proxy_fuzz::choices_and_input;
 
 const OPEN: [(&str, &str); 7] = [
-    ("POST", "/v1/chat/completions"), ("POST", "/v1/messages"), ("POST", "/v1/responses"), ("POST", "/v1/embeddings"),
-    ("POST", "/v1/completions"), ("POST", "/v1/messages/count_tokens"), ("GET", "/v1/models"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/embeddings"),
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("GET", "/v1/models"),
 ];
 const ADDED: (&str, &str) = ("POST", "/v1/rerank");
 const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 
 static PLAIN: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[], None));
-static WIDE: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[Policy::parse_route("POST /v1/rerank").expect("a route")], Some("r1")));
+static WIDE: LazyLock<Policy> =
+    LazyLock::new(|| Policy::new(&[Policy::parse_route("POST /v1/rerank").expect("a route")], Some("r1")));
 static ADDRESS: LazyLock<Address> = LazyLock::new(|| "http://litellm:4000/proxy".parse().expect("an address"));
 
 fuzz_target!(|data: &[u8]| {
@@ -36,7 +42,10 @@ fuzz_target!(|data: &[u8]| {
     match policy.admit(&parsed_method, &uri) {
         Ok(Admitted::Health) => assert_eq!((method, written), (b"GET".as_slice(), b"/health".as_slice())),
         Ok(Admitted::Call(route)) => {
-            assert!(OPEN.contains(&(route.method.as_str(), route.path)) || is_wide && (route.method.as_str(), route.path) == ADDED);
+            assert!(
+                OPEN.contains(&(route.method.as_str(), route.path))
+                    || is_wide && (route.method.as_str(), route.path) == ADDED
+            );
             assert_eq!(method, route.method.as_str().as_bytes());
             let short = (route.wire != Wire::Other).then(|| route.path.strip_prefix("/v1")).flatten();
             assert!(written == route.path.as_bytes() || short.is_some_and(|short| written == short.as_bytes()));

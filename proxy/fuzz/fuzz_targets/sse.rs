@@ -32,7 +32,12 @@ fuzz_target!(|data: &[u8]| {
     if !hide {
         assert_eq!(text(&whole.all), text(&clean), "the answer was changed");
     } else {
-        assert!(only_usage_is_missing(&clean, &whole.all), "more than usage is missing:\n{}\n--- of\n{}", text(&whole.all), text(&clean));
+        assert!(
+            only_usage_is_missing(&clean, &whole.all),
+            "more than usage is missing:\n{}\n--- of\n{}",
+            text(&whole.all),
+            text(&clean)
+        );
     }
     // What ends a stream, and all behind it, waits.
     if let Some(end) = first_end(wire, &clean).filter(|_| is_stream) {
@@ -145,14 +150,24 @@ impl Event<'_> {
 
     fn ends_stream(&self) -> bool {
         let [data] = self.data[..] else { return false };
-        let kind = |members: Members<'_>| members.0.iter().rfind(|(name, _)| name == "type").and_then(|(_, kind)| value(kind.get())?.as_str().map(str::to_owned));
+        let kind = |members: Members<'_>| {
+            members
+                .0
+                .iter()
+                .rfind(|(name, _)| name == "type")
+                .and_then(|(_, kind)| value(kind.get())?.as_str().map(str::to_owned))
+        };
         let known = ["message_stop", "response.completed", "response.incomplete", "response.failed"];
-        self.whole && (data == b"[DONE]" || object(data).and_then(kind).is_some_and(|kind| known.contains(&kind.as_str())))
+        self.whole
+            && (data == b"[DONE]" || object(data).and_then(kind).is_some_and(|kind| known.contains(&kind.as_str())))
     }
 
     fn has_usage(&self) -> bool {
         let [data] = self.data[..] else { return self.json().is_some_and(|json| json.get("usage").is_some()) };
-        self.whole && object(data).is_some_and(|members| members.0.iter().any(|(name, value)| name == "usage" && value.get().starts_with('{')))
+        self.whole
+            && object(data).is_some_and(|members| {
+                members.0.iter().any(|(name, value)| name == "usage" && value.get().starts_with('{'))
+            })
     }
 }
 
@@ -193,9 +208,16 @@ fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
     for i in (0..members.len()).filter(|i| members[*i].0 == "usage") {
         let froms = [Some(name_at(i)), i.checked_sub(1).map(end_of)];
         let tos = [Some(end_of(i)), (i + 1 < members.len()).then(|| name_at(i + 1))];
-        for (from, to) in froms.into_iter().flatten().flat_map(|from| tos.into_iter().flatten().map(move |to| (from, to))) {
+        for (from, to) in
+            froms.into_iter().flatten().flat_map(|from| tos.into_iter().flatten().map(move |to| (from, to)))
+        {
             let less = [&data[..from], &data[to..]].concat();
-            let others: Vec<_> = members.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, (name, raw))| (name.as_str(), raw.get())).collect();
+            let others: Vec<_> = members
+                .iter()
+                .enumerate()
+                .filter(|(j, _)| *j != i)
+                .map(|(_, (name, raw))| (name.as_str(), raw.get()))
+                .collect();
             let Some(Members(left)) = object(&less) else { continue };
             if left.iter().map(|(name, raw)| (name.as_str(), raw.get())).eq(others) {
                 all.push([&event.bytes[..offset + from], &event.bytes[offset + to..]].concat());

@@ -23,7 +23,8 @@ pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
         b'1' => vec![input],
         b'2'..=b'9' => input.chunks(usize::from(choice - b'0')).collect(),
         seed => {
-            let (mut rest, mut state, mut pieces) = (input, u32::from(seed).wrapping_mul(2_654_435_761) | 1, Vec::new());
+            let (mut rest, mut state, mut pieces) =
+                (input, u32::from(seed).wrapping_mul(2_654_435_761) | 1, Vec::new());
             while !rest.is_empty() {
                 state ^= state << 13;
                 state ^= state >> 17;
