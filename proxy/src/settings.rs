@@ -128,6 +128,9 @@ impl Settings {
             graph_id: flags.graph_id,
             metadata: metadata(flags.metadata.as_deref(), flags.metadata_file.as_deref())?,
         };
+        if flags.max_concurrency == 0 {
+            return Err(StartError::new("--max-concurrency", Exit::Usage, "0 would refuse every call; want 1 or more"));
+        }
         let prices = flags.prices.as_deref().map(prices).transpose()?;
         let relay = match (flags.relay, flags.relay_token_file) {
             (Some(url), Some(token)) => Some((url.parse().map_err(|e| usage("--relay", &e))?, token)),

@@ -241,3 +241,72 @@ impl AsyncWrite for Wire {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A connection of which the client has sent this much, read once.
+    async fn sent(bytes: &[u8]) -> (UnixStream, Wire, Arc<Line>) {
+        let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+        let line = Arc::new(Line::default());
+        let mut wire = Wire::new(server, Arc::clone(&line));
+        client.write_all(bytes).await.expect("the other end is open");
+        let read = wire.read(&mut [0; 256]).await.expect("it reads what came");
+        assert_eq!(read, bytes.len());
+        (client, wire, line)
+    }
+
+    async fn told(client: &mut UnixStream) -> String {
+        let mut answer = vec![0; 1024];
+        let len = client.read(&mut answer).await.expect("an answer");
+        String::from_utf8_lossy(&answer[..len]).into_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_come_to_its_end_is_answered_with_408() {
+        let (mut client, mut wire, line) = sent(b"GET /health HT").await;
+        let began = tokio::time::Instant::now();
+
+        let ended = wire.read(&mut [0; 256]).await;
+
+        assert_eq!((ended.is_err(), began.elapsed() >= SLOW_HEAD), (true, true));
+        assert_eq!(line.fault(), Some(Reason::RequestTimeout));
+        let answer = told(&mut client).await;
+        assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("x-sluice-reason: request_timeout"), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_head_may_be_followed_by_any_silence() {
+        let (_client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+
+        let waited = tokio::time::timeout(SLOW_HEAD * 10, wire.read(&mut [0; 256])).await;
+
+        assert!(waited.is_err() && line.fault().is_none(), "the next request may come whenever it likes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_half_closed_client_is_waited_for_and_a_closed_one_is_not() {
+        let (mut client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+        let busy = line.busy();
+        client.shutdown().await.expect("half of it closes");
+        let waited = tokio::time::timeout(LOOK_AGAIN * 5, wire.read(&mut [0; 256])).await;
+        assert!(waited.is_err(), "its call is still open");
+
+        drop(client);
+        assert_eq!(wire.read(&mut [0; 256]).await.expect("an end of input"), 0);
+        drop(busy);
+    }
+
+    #[tokio::test]
+    async fn the_librarys_own_error_gets_our_words() {
+        let (mut client, mut wire, line) = sent(b"nonsense\r\n\r\n").await;
+        let empty = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+
+        assert_eq!(wire.write(empty).await.expect("taken"), empty.len());
+
+        assert!(told(&mut client).await.contains("x-sluice-reason: bad_request"));
+        assert_eq!(line.fault(), Some(Reason::BadRequest));
+    }
+}
