@@ -35,7 +35,7 @@ dist:
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(TARGET) -p sluice-proxy
 	mkdir -p dist
 	install -m 0755 target/$(TARGET)/release/sluice-proxy dist/sluice-proxy
-	@! ldd dist/sluice-proxy >/dev/null 2>&1 || { echo 'dist/sluice-proxy is not static'; exit 1; }
+	@ldd dist/sluice-proxy 2>&1 | grep -q 'statically linked\|not a dynamic' || { echo 'dist/sluice-proxy is not static'; exit 1; }
 	@ls -l dist/sluice-proxy
 
 bench: dist

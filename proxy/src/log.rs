@@ -6,7 +6,10 @@ use std::path::Path;
 
 use sluice_proxy::settings::{Exit, StartError};
 use tracing::Level;
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+
+/// Lines that may wait. The queue is allocated whole: by default it would take 4 MB of every sidecar.
+const LINES: usize = 1024;
 
 /// Opens its file; none is stderr.
 pub(crate) fn open(path: Option<&Path>) -> Result<Option<File>, StartError> {
@@ -22,9 +25,10 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Option<File>, StartError> {
 pub(crate) fn begin(file: Option<File>, level: Level) -> WorkerGuard {
     // A slow disk, or a launcher that does not read our stderr, must not slow a stream: the writer has a
     // thread of its own, and loses lines when that falls behind.
+    let queue = NonBlockingBuilder::default().buffered_lines_limit(LINES);
     let (writer, guard) = match file {
-        Some(file) => tracing_appender::non_blocking(file),
-        None => tracing_appender::non_blocking(std::io::stderr()),
+        Some(file) => queue.finish(file),
+        None => queue.finish(std::io::stderr()),
     };
     // Its own errors would go to stderr by a macro that panics when stderr is closed.
     let format =
