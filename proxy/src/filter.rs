@@ -20,6 +20,8 @@ pub struct Filter {
     hide_usage: bool,
     /// The beginning of an event, while usage is hidden.
     partial: BytesMut,
+    /// A hidden event ended in a CR, and its LF may come with the next piece.
+    hidden_cr: bool,
     events: Vec<Event>,
 }
 
@@ -40,7 +42,14 @@ impl Filter {
     /// For an answer that this observer reads.
     #[must_use]
     pub fn new(observer: Observer, hide_usage: bool) -> Self {
-        Self { scrub: Scrub::default(), observer, hide_usage, partial: BytesMut::new(), events: Vec::new() }
+        Self {
+            scrub: Scrub::default(),
+            observer,
+            hide_usage,
+            partial: BytesMut::new(),
+            hidden_cr: false,
+            events: Vec::new(),
+        }
     }
 
     /// Takes a piece.
@@ -79,7 +88,11 @@ impl Filter {
     }
 
     fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Passed) {
-        let (mut run, mut at) = (0, 0);
+        if piece.is_empty() {
+            return;
+        }
+        let rest_of_hidden = usize::from(std::mem::take(&mut self.hidden_cr) && piece[0] == b'\n');
+        let (mut run, mut at) = (rest_of_hidden, rest_of_hidden);
         for event in &self.events {
             if event.terminal || event.usage != UsageIn::None {
                 push(&mut passed.on, piece.slice(run..at));
@@ -93,7 +106,10 @@ impl Filter {
             }
             match event.usage {
                 UsageIn::None => push(&mut passed.on, self.partial.split().freeze()),
-                UsageIn::Alone => self.partial.clear(),
+                UsageIn::Alone => {
+                    self.partial.clear();
+                    self.hidden_cr = event.end == piece.len() && piece.ends_with(b"\r");
+                }
                 UsageIn::Beside(from, to) => {
                     self.partial.extend_from_slice(&piece[at..event.end]);
                     push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
@@ -189,6 +205,12 @@ mod tests {
             passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
             (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned())
         );
+    }
+
+    #[test]
+    fn a_hidden_event_takes_its_whole_line_end_with_it() {
+        let crlf = USAGE.replace('\n', "\r\n");
+        assert_eq!(passed(Wire::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
     }
 
     #[test]

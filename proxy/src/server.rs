@@ -79,7 +79,7 @@ async fn accept_until(
             changed = stage.changed() => if changed.is_err() { return },
             Some(_) = tasks.join_next() => {}
             accepted = listener.accept(), if tasks.len() < max => match accepted {
-                Ok((stream, _)) => drop(tasks.spawn(connection(Arc::clone(run), stream, stage.clone()))),
+                Ok((stream, _)) => drop(tasks.spawn(connection(Arc::clone(run), stream, during, stage.clone()))),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -90,7 +90,7 @@ async fn accept_until(
 }
 
 /// One connection, for as long as it lasts.
-async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receiver<Stage>) {
+async fn connection(run: Arc<Run>, stream: UnixStream, since: Stage, mut stage: watch::Receiver<Stage>) {
     let peer = peer_of(&stream);
     let line = Arc::new(Line::default());
     let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
@@ -104,7 +104,8 @@ async fn connection(run: Arc<Run>, stream: UnixStream, mut stage: watch::Receive
         // The sender lives as long as the process.
         let _ = stage.wait_for(|stage| *stage > Stage::Open).await;
     });
-    let mut told = run.ending.is_draining();
+    // Who came while the run was ending stays for the refusal; who came before is told to end.
+    let mut told = since > Stage::Open;
     let ended = poll_fn(|cx| {
         if !told && stopping.as_mut().poll(cx).is_ready() {
             told = true;
