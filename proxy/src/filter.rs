@@ -20,9 +20,17 @@ pub struct Filter {
     hide_usage: bool,
     /// The beginning of an event, while usage is hidden.
     partial: BytesMut,
-    /// A hidden event ended in a CR, and its LF may come with the next piece.
-    hidden_cr: bool,
+    cut_line: CutLine,
     events: Vec<Event>,
+}
+
+/// The last event ended in a CR at the very end of a piece; its LF may come with the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum CutLine {
+    #[default]
+    None,
+    OfKept,
+    OfHidden,
 }
 
 /// What became of a piece.
@@ -47,7 +55,7 @@ impl Filter {
             observer,
             hide_usage,
             partial: BytesMut::new(),
-            hidden_cr: false,
+            cut_line: CutLine::None,
             events: Vec::new(),
         }
     }
@@ -91,8 +99,12 @@ impl Filter {
         if piece.is_empty() {
             return;
         }
-        let rest_of_hidden = usize::from(std::mem::take(&mut self.hidden_cr) && piece[0] == b'\n');
-        let (mut run, mut at) = (rest_of_hidden, rest_of_hidden);
+        // The LF of a line end that was cut goes the way of its event.
+        let lf = usize::from(self.cut_line != CutLine::None && piece[0] == b'\n');
+        if std::mem::take(&mut self.cut_line) == CutLine::OfKept {
+            push(&mut passed.on, piece.slice(..lf));
+        }
+        let (mut run, mut at) = (lf, lf);
         for event in &self.events {
             if event.terminal || event.usage != UsageIn::None {
                 push(&mut passed.on, piece.slice(run..at));
@@ -106,16 +118,16 @@ impl Filter {
             }
             match event.usage {
                 UsageIn::None => push(&mut passed.on, self.partial.split().freeze()),
-                UsageIn::Alone => {
-                    self.partial.clear();
-                    self.hidden_cr = event.end == piece.len() && piece.ends_with(b"\r");
-                }
+                UsageIn::Alone => self.partial.clear(),
                 UsageIn::Beside(from, to) => {
                     self.partial.extend_from_slice(&piece[at..event.end]);
                     push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
                 }
             }
             at = event.end;
+            if at == piece.len() && piece.ends_with(b"\r") {
+                self.cut_line = if event.usage == UsageIn::Alone { CutLine::OfHidden } else { CutLine::OfKept };
+            }
         }
         push(&mut passed.on, piece.slice(run..at));
         self.partial.extend_from_slice(&piece[at..]);
@@ -211,6 +223,11 @@ mod tests {
     fn a_hidden_event_takes_its_whole_line_end_with_it() {
         let crlf = USAGE.replace('\n', "\r\n");
         assert_eq!(passed(Wire::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        let kept = CHAT.replace('\n', "\r\n");
+        assert_eq!(
+            passed(Wire::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
+            (format!("{kept}{kept}"), DONE.to_owned())
+        );
     }
 
     #[test]
