@@ -256,7 +256,8 @@ fn needs(settings: &Settings) -> Needs {
             Scheme::Unix(path) => write.push(directory(path).to_owned()),
         }
     }
-    let read = ["/etc/hosts", "/etc/resolv.conf", BOOT_ID].map(PathBuf::from).to_vec();
+    // A static build has no other way to random bytes than the device.
+    let read = ["/etc/hosts", "/etc/resolv.conf", "/dev/urandom", "/dev/random", BOOT_ID].map(PathBuf::from).to_vec();
     Needs { write, read, connect }
 }
 
