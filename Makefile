@@ -28,6 +28,10 @@ test:
 	tests/setup/venv.sh
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast
+	@echo '== once more, what the shipped binary does differently: static, stripped, a panic aborts'
+	$(MAKE) --no-print-directory dist
+	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
+	    calls:: hardening:: lifecycle:: start:: streams:: upstreams::
 
 # glibc, linked in whole: one file that runs on any Linux of its architecture. The target is named so that the flag
 # reaches the program and not the build scripts.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
+use http_body::Body;
 use hyper::body::Incoming;
 use sluice_contract::Usd;
 use sluice_contract::record::{CallResult, End, Peer};
@@ -59,15 +60,15 @@ pub async fn exchange(
     request: Request<Incoming>,
     busy: Busy,
 ) -> Result<Response<Answer>, Infallible> {
-    let (head, body) = request.into_parts();
-    let given = match answer(&run, peer, &head, body).await {
+    let (head, mut body) = request.into_parts();
+    let given = match answer(&run, peer, &head, &mut body).await {
         Ok(given) => given,
-        Err(denied) => Box::pin(refuse(&run, &head, denied)).await,
+        Err(denied) => Box::pin(refuse(&run, &head, &mut body, denied)).await,
     };
     Ok(given.to(busy))
 }
 
-async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
     admit_peer(run, peer)?;
     match run.policy.admit(&head.method, &head.uri)? {
         Admitted::Health => Ok(Given::health(run)),
@@ -77,7 +78,7 @@ async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: Incoming) -> Res
 }
 
 /// One call, from its head to the head of its answer; the tap sees to the rest.
-async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
     let mut clock = Clock::start();
     admit_head(run, head)?;
     let (mut reading, text) = read(run, route, body).await?;
@@ -163,7 +164,7 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn read(run: &Run, route: &Route, body: Incoming) -> Result<(Reading, Text), Refusal> {
+async fn read(run: &Run, route: &Route, body: &mut Incoming) -> Result<(Reading, Text), Refusal> {
     if route.method == http::Method::GET {
         let text =
             intake::collect(body, &run.bounds, |_| Err(Refusal::new(Reason::BadRequest, "a GET has no body here")))
@@ -244,7 +245,7 @@ async fn filtered_models(
     Err(Denied::Failed(refusal))
 }
 
-async fn relay(run: &Run, resource: &'static str, head: &Parts, body: Incoming) -> Result<Given, Denied> {
+async fn relay(run: &Run, resource: &'static str, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
     admit_head(run, head)?;
     let Some(relay) = &run.relay else {
         return Err(Refusal::new(Reason::RouteNotAllowed, "this run has no controller to relay to").into());
@@ -254,7 +255,7 @@ async fn relay(run: &Run, resource: &'static str, head: &Parts, body: Incoming) 
     Ok(Given::whole(status, headers, body))
 }
 
-async fn refuse(run: &Run, head: &Parts, denied: Denied) -> Given {
+async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) -> Given {
     let refusal = match denied {
         Denied::Failed(refusal) => refusal,
         Denied::Refused(refusal) => {
@@ -265,5 +266,8 @@ async fn refuse(run: &Run, head: &Parts, denied: Denied) -> Given {
         }
     };
     tracing::debug!(reason = refusal.reason.as_str(), "refused");
+    if !body.is_end_stream() && !run.ending.is_draining() {
+        intake::linger(body, &head.headers).await;
+    }
     Given::refusal(&refusal, Policy::dialect(head.uri.path()))
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::header::{EXPECT, HeaderMap};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -18,6 +19,11 @@ use crate::upstream::Outgoing;
 /// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
 /// not cost a piece a byte.
 const SMALL: usize = 4096;
+
+/// How much of a refused body is still read; as much as anybody sends by mistake.
+const LINGER_BYTES: u64 = 64 * 1024 * 1024;
+const LINGER_TIME: Duration = Duration::from_secs(5);
+const LINGER_IDLE: Duration = Duration::from_secs(1);
 
 /// How many body bytes may be held at once, over all calls.
 #[derive(Debug)]
@@ -88,7 +94,7 @@ pub struct Bounds {
 /// # Errors
 /// The refusal, as soon as one is certain; the rest of the body is then not read.
 pub async fn read(
-    body: Incoming,
+    body: &mut Incoming,
     wire: Wire,
     policy: &BodyPolicy,
     bounds: &Bounds,
@@ -103,7 +109,7 @@ pub async fn read(
 /// # Errors
 /// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
 pub async fn collect(
-    mut body: Incoming,
+    body: &mut Incoming,
     bounds: &Bounds,
     mut see: impl FnMut(&[u8]) -> Result<(), Refusal>,
 ) -> Result<Text, Refusal> {
@@ -114,7 +120,7 @@ pub async fn collect(
     }
     let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.room.hold() };
     loop {
-        let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+        let next = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
         let Ok(next) = tokio::time::timeout(bounds.idle, next).await else {
             return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
         };
@@ -132,6 +138,28 @@ pub async fn collect(
     }
     text.settle();
     Ok(text)
+}
+
+/// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
+/// before it reads why. Bounded by [`LINGER_BYTES`], [`LINGER_TIME`] and a silence of [`LINGER_IDLE`].
+pub async fn linger(body: &mut Incoming, headers: &HeaderMap) {
+    // Who waits for a `100 Continue` has sent nothing, and asking for more would be telling it to.
+    if headers.contains_key(EXPECT) {
+        return;
+    }
+    let discard = async {
+        let mut left = LINGER_BYTES;
+        while let Ok(Some(Ok(frame))) =
+            tokio::time::timeout(LINGER_IDLE, poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await
+        {
+            let len = frame.data_ref().map_or(0, |piece| piece.len() as u64);
+            if len > left {
+                return;
+            }
+            left -= len;
+        }
+    };
+    let _ = tokio::time::timeout(LINGER_TIME, discard).await;
 }
 
 impl Text {

@@ -43,7 +43,7 @@ impl Relay {
         &self,
         method: &Method,
         path: String,
-        body: Incoming,
+        body: &mut Incoming,
         bounds: &Bounds,
         key: &[u8],
     ) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
