@@ -141,7 +141,7 @@ pub async fn collect(
 }
 
 /// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
-/// before it reads why. Bounded by [`LINGER_BYTES`], [`LINGER_TIME`] and a silence of [`LINGER_IDLE`].
+/// before it reads why. Bounded: 64 MiB, 5 s, and 1 s of silence.
 pub async fn linger(body: &mut Incoming, headers: &HeaderMap) {
     // Who waits for a `100 Continue` has sent nothing, and asking for more would be telling it to.
     if headers.contains_key(EXPECT) {
