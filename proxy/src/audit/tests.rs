@@ -36,9 +36,8 @@ impl Sink for Scripted {
     }
 }
 
-fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
-    let sink = Box::new(Scripted { script: script.clone(), ..Scripted::default() });
-    Journal::begin("r1".parse().expect("a run id"), 0, sink, mode, |stamp| Open {
+fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
+    Open {
         attempt: stamp.attempt,
         billing_account_id: "acct-1".into(),
         boot_id: "".into(),
@@ -55,7 +54,12 @@ fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
         ts: stamp.ts.into(),
         upstream: "".into(),
         v: SCHEMA,
-    })
+    }
+}
+
+fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
+    let sink = Box::new(Scripted { script: script.clone(), ..Scripted::default() });
+    Journal::begin("r1".parse().expect("a run id"), 0, sink, mode, |stamp| open_record(stamp, mode))
 }
 
 fn events(script: &Script) -> Vec<String> {
@@ -135,23 +139,8 @@ fn a_dropped_entry_is_closed_as_never_sent() {
     let path = dir.join("a.jsonl");
     let file = AuditFile::create(&path).expect("a new file");
     assert!(matches!(AuditFile::create(&path), Err(OpenError::Locked)));
-    let journal = Journal::begin("r1".parse().expect("a run id"), 0, Box::new(file), SyncMode::Call, |stamp| Open {
-        attempt: stamp.attempt,
-        billing_account_id: "acct-1".into(),
-        boot_id: "".into(),
-        build: "".into(),
-        graph_id: "".into(),
-        kind: Open::KIND.into(),
-        limits: Limits::default(),
-        pid: 1,
-        policy: "".into(),
-        proxy_version: "".into(),
-        run_id: stamp.run_id.to_owned().into(),
-        seq: stamp.seq,
-        sync: "call".into(),
-        ts: stamp.ts.into(),
-        upstream: "".into(),
-        v: SCHEMA,
+    let journal = Journal::begin("r1".parse().expect("a run id"), 0, Box::new(file), SyncMode::Call, |stamp| {
+        open_record(stamp, SyncMode::Call)
     })
     .expect("begins");
     drop(journal.intent(planned()).expect("not poisoned"));

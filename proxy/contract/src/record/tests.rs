@@ -1,0 +1,158 @@
+use super::*;
+use serde_json::Value;
+
+fn text(s: &str) -> Cow<'_, str> {
+    Cow::Borrowed(s)
+}
+
+/// One of each, with every member present.
+fn samples() -> Vec<String> {
+    let usage = Usage {
+        cache_write: Some(1),
+        cached_input: Some(2),
+        input: Some(3),
+        output: Some(4),
+        reasoning: Some(5),
+        total: Some(7),
+    };
+    let timing = Timing {
+        connect: Some(1),
+        first_token: Some(2),
+        longest_gap: Some(3),
+        own: 4,
+        queue: 5,
+        total: 6,
+        ttfb: Some(7),
+    };
+    let records = [
+        serde_json::to_string(&Open {
+            attempt: 0,
+            billing_account_id: text("acct-1"),
+            boot_id: text("b"),
+            build: text("x"),
+            graph_id: text("sandbox:agent"),
+            kind: text(Open::KIND),
+            limits: Limits { max_cost_usd: Some("0.5".to_owned()), ..Limits::default() },
+            pid: 1,
+            policy: text("sha256:0"),
+            proxy_version: text("0.1.0"),
+            run_id: text("r1"),
+            seq: 0,
+            sync: text("call"),
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            upstream: text("http://127.0.0.1:4000"),
+            v: SCHEMA,
+        }),
+        serde_json::to_string(&Intent {
+            attempt: 0,
+            call: 1,
+            call_id: text("c"),
+            kind: text(Intent::KIND),
+            method: text("POST"),
+            model: Some(text("m")),
+            path: text("/v1/messages"),
+            peer: Peer { pid: Some(2), uid: 1001 },
+            req_bytes: 10,
+            reserved_usd: Some(text("0.1")),
+            run_id: text("r1"),
+            seq: 1,
+            stream: true,
+            stripped: vec![text("authorization")],
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            v: SCHEMA,
+        }),
+        serde_json::to_string(&Outcome {
+            attempt: 0,
+            call: 1,
+            call_id: text("c"),
+            cost_source: CostSource::Chunk,
+            cost_usd: Some(text("0.0000054")),
+            drained: Some(true),
+            end: End::CutByClient,
+            kind: text(Outcome::KIND),
+            litellm_call_id: Some(text("c")),
+            model_served: Some(text("m")),
+            null_reason: None,
+            resp_bytes: 9,
+            response_id: Some(text("msg_1")),
+            result: CallResult::ClientAbort,
+            run_id: text("r1"),
+            seq: 2,
+            status: Some(200),
+            timing_us: timing,
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            usage: Some(usage),
+            v: SCHEMA,
+        }),
+        serde_json::to_string(&Refused {
+            attempt: 0,
+            kind: text(Refused::KIND),
+            method: text("GET"),
+            path: text("/x"),
+            reason: text("route_not_allowed"),
+            run_id: text("r1"),
+            seq: 3,
+            status: 404,
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            v: SCHEMA,
+        }),
+        serde_json::to_string(&Close {
+            attempt: 0,
+            calls: 1,
+            cost_usd: text("0.0000054"),
+            kind: text(Close::KIND),
+            reason: text("sigterm"),
+            refused: 1,
+            run_id: text("r1"),
+            seq: 4,
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            unknown: 0,
+            usage,
+            v: SCHEMA,
+        }),
+    ];
+    records.into_iter().map(|line| line.expect("records serialise")).collect()
+}
+
+fn assert_canonical(value: &Value) {
+    match value {
+        Value::Object(members) => members.values().for_each(assert_canonical),
+        Value::Array(items) => items.iter().for_each(assert_canonical),
+        Value::Number(n) => assert!(n.as_u64().is_some_and(|n| n < 1 << 53), "{n}"),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_record_is_written_canonically() {
+    for line in samples() {
+        let value: Value = serde_json::from_str(&line).expect("a record is JSON");
+        assert_canonical(&value);
+        // serde_json's map sorts its keys: equal text means that ours were sorted, at every depth.
+        assert_eq!(value.to_string(), line);
+    }
+}
+
+#[test]
+fn every_record_carries_the_stamp() {
+    for line in samples() {
+        let value: Value = serde_json::from_str(&line).expect("a record is JSON");
+        for key in ["v", "seq", "ts", "kind", "run_id", "attempt"] {
+            assert!(value.get(key).is_some(), "{key} in {line}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_ignores_members_it_does_not_know() {
+    let line = r#"{"attempt":0,"kind":"refused","method":"GET","new":1,"path":"/","reason":"x","run_id":"r","seq":0,"status":404,"ts":"t","v":1}"#;
+    let refused: Refused<'_> = serde_json::from_str(line).expect("additive changes are fine");
+    assert_eq!(refused.status, 404);
+}
+
+#[test]
+fn a_total_is_the_providers_or_the_sum_of_its_classes() {
+    let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
+    let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
+    assert_eq!((chat.all(), messages.all()), (15, 23));
+}
