@@ -248,6 +248,21 @@ mod tests {
     }
 
     #[test]
+    fn the_line_that_ends_a_stream_is_held_before_its_blank_line_comes() {
+        for (wire, line) in [
+            (Wire::Chat, "data: [DONE]\n"),
+            (Wire::Messages, "data: {\"type\":\"message_stop\"}\n"),
+            (Wire::Responses, "data: {\"type\":\"response.completed\",\"response\":{}}\r\n"),
+        ] {
+            for hide in [true, false] {
+                let mut out = Passed::default();
+                Filter::new(Observer::new(wire, true), hide).pass(KEY, Bytes::from_static(line.as_bytes()), &mut out);
+                assert_eq!((out.terminal, out.on.len()), (true, 0), "{line}");
+            }
+        }
+    }
+
+    #[test]
     fn comments_and_a_missing_end_pass() {
         assert_eq!(
             passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"),

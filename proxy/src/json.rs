@@ -157,6 +157,12 @@ impl Scanner {
         *self = Self { text, ..Self::new() };
     }
 
+    /// The text could end here.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.at == At::Done
+    }
+
     /// Takes the next piece of the text.
     ///
     /// # Errors

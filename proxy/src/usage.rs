@@ -36,7 +36,7 @@ pub struct Seen {
 /// One event that ended in the chunk at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The offset after it in the chunk.
+    /// The offset after it in the chunk; that of the chunk's end for the one that ends the stream.
     pub end: usize,
     /// It ends the stream for the client.
     pub terminal: bool,
@@ -179,6 +179,17 @@ impl Events {
                 if *data == Data::Json && scanner.feed(b"\n", facts).is_err() {
                     *data = Data::Foreign;
                 }
+                // A client may act on the line; the blank one behind it may come later.
+                if ends_stream(*data, scanner, facts) {
+                    events.push(close(
+                        *wire,
+                        chunk.len(),
+                        std::mem::replace(data, Data::Nothing),
+                        scanner,
+                        facts,
+                        seen,
+                    ));
+                }
             }
             Piece::End(end) => {
                 events.push(close(*wire, end, std::mem::replace(data, Data::Nothing), scanner, facts, seen))
@@ -200,6 +211,14 @@ fn read(data: Data, bytes: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> D
         }
         (Data::Done(n), _) if DONE[n..].starts_with(bytes) => Data::Done(n + bytes.len()),
         (Data::Done(_) | Data::Foreign, _) => Data::Foreign,
+    }
+}
+
+fn ends_stream(data: Data, scanner: &Scanner, facts: &Facts) -> bool {
+    match data {
+        Data::Done(n) => n == DONE.len(),
+        Data::Json => scanner.is_done() && facts.ends_stream(),
+        Data::Nothing | Data::Foreign => false,
     }
 }
 
