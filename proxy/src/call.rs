@@ -137,7 +137,7 @@ impl Call {
     }
 
     /// Ends it: settles the caps, writes the outcome. Once; later calls change nothing.
-    pub fn end(&mut self, seen: &Seen, result: CallResult, end: End, drained: Option<bool>) -> Ack {
+    pub fn end(&mut self, seen: Seen, result: CallResult, end: End, drained: Option<bool>) -> Ack {
         let Some((entry, reservation)) = self.open.take() else {
             return Ack::Known(Ok(()));
         };
@@ -152,43 +152,33 @@ impl Call {
         entry.close(ended)
     }
 
-    fn ended(&self, seen: &Seen, result: CallResult, end: End, drained: Option<bool>) -> Ended {
-        let head = self.head.clone().unwrap_or_default();
+    fn ended(&mut self, seen: Seen, result: CallResult, end: End, drained: Option<bool>) -> Ended {
+        // The call is over: what was read of it moves into its record.
+        let head = self.head.take();
+        let (answered, head) = (head.is_some(), head.unwrap_or_default());
         let is_success = (200..300).contains(&head.status);
-        let mut ended = Ended {
+        let (cost, cost_source, why) = if self.wire.is_billed() {
+            cost(&head, seen.cost, is_success)
+        } else {
+            (None, CostSource::None, Some(NullReason::NotBilled))
+        };
+        let usage = if is_success && self.wire.is_billed() { seen.usage } else { None };
+        let null_reason = why_null(why, usage.is_some(), end, answered, seen.unreadable);
+        Ended {
             result,
             end,
-            status: self.head.as_ref().map(|head| head.status),
+            status: answered.then_some(head.status),
             drained,
-            litellm_call_id: head.litellm_call_id.clone(),
-            response_id: seen.response_id.clone(),
-            model_served: seen.model.clone(),
-            usage: if is_success && self.wire.is_billed() { seen.usage } else { None },
-            cost: None,
-            cost_source: CostSource::None,
-            null_reason: None,
+            litellm_call_id: head.litellm_call_id,
+            response_id: seen.response_id,
+            model_served: seen.model,
+            usage,
+            cost,
+            cost_source,
+            null_reason,
             resp_bytes: self.resp_bytes,
             timing: self.clock.timing(),
-        };
-        ended.null_reason = if self.wire.is_billed() {
-            let (cost, source, why) = cost(&head, seen, is_success);
-            (ended.cost, ended.cost_source) = (cost, source);
-            why.map(|why| match (ended.usage, end) {
-                (None, End::Complete) if is_success => {
-                    if seen.unreadable {
-                        NullReason::Unreadable
-                    } else {
-                        NullReason::NoUsage
-                    }
-                }
-                (None, _) if is_success || self.head.is_none() => NullReason::Cut,
-                _ => why,
-            })
-            .or(ended.usage.is_none().then_some(NullReason::NoUsage))
-        } else {
-            Some(NullReason::NotBilled)
-        };
-        ended
+        }
     }
 
     /// For the caps: the provider's cost, else what its usage costs at our prices.
@@ -208,12 +198,12 @@ impl Call {
 ///
 /// The header is right on unary answers with a status of 2xx alone (LiteLLM 1.81 sends a wrong one on
 /// Responses streams); the last event is right on streams. A 0 may be a price or the want of one.
-fn cost(head: &AnswerHead, seen: &Seen, is_success: bool) -> (Option<Usd>, CostSource, Option<NullReason>) {
+fn cost(head: &AnswerHead, in_stream: Option<Usd>, is_success: bool) -> (Option<Usd>, CostSource, Option<NullReason>) {
     if !is_success {
         return (None, CostSource::None, Some(NullReason::UpstreamError));
     }
     let (cost, source) = if head.is_stream {
-        (seen.cost.clone(), CostSource::Chunk)
+        (in_stream, CostSource::Chunk)
     } else {
         (head.response_cost.as_deref().and_then(|text| Usd::parse(text).ok()), CostSource::Header)
     };
@@ -221,5 +211,66 @@ fn cost(head: &AnswerHead, seen: &Seen, is_success: bool) -> (Option<Usd>, CostS
         None => (None, CostSource::None, Some(NullReason::NoCost)),
         Some(zero) if zero.is_zero() => (None, CostSource::None, Some(NullReason::ZeroCost)),
         Some(cost) => (Some(cost), source, None),
+    }
+}
+
+/// Why something in the outcome is null, if anything is. `why` is what the cost says for itself.
+fn why_null(
+    why: Option<NullReason>,
+    has_usage: bool,
+    end: End,
+    answered: bool,
+    unreadable: bool,
+) -> Option<NullReason> {
+    match why {
+        Some(NullReason::NotBilled) => why,
+        Some(NullReason::UpstreamError) if answered => why,
+        _ if has_usage => why,
+        Some(_) if end != End::Complete => Some(NullReason::Cut),
+        Some(_) if unreadable => Some(NullReason::Unreadable),
+        _ => Some(NullReason::NoUsage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_null_has_its_reason() {
+        use NullReason::{Cut, NoCost, NoUsage, NotBilled, Unreadable, UpstreamError, ZeroCost};
+        for (why, has_usage, end, answered, unreadable, want) in [
+            (None, true, End::Complete, true, false, None),
+            (None, false, End::Complete, true, false, Some(NoUsage)),
+            (Some(NoCost), true, End::Complete, true, false, Some(NoCost)),
+            (Some(ZeroCost), true, End::CutByClient, true, false, Some(ZeroCost)),
+            (Some(NoCost), false, End::Complete, true, false, Some(NoUsage)),
+            (Some(NoCost), false, End::Complete, true, true, Some(Unreadable)),
+            (Some(NoCost), false, End::CutByUpstream, true, false, Some(Cut)),
+            (Some(UpstreamError), false, End::Complete, true, true, Some(UpstreamError)),
+            (Some(UpstreamError), false, End::CutByUpstream, false, false, Some(Cut)),
+            (Some(NotBilled), false, End::Complete, true, false, Some(NotBilled)),
+            (Some(NotBilled), false, End::CutByUpstream, false, false, Some(NotBilled)),
+        ] {
+            let got = why_null(why, has_usage, end, answered, unreadable);
+            assert_eq!(got, want, "{why:?} {has_usage} {end:?} {answered} {unreadable}");
+        }
+    }
+
+    #[test]
+    fn a_cost_is_taken_from_the_one_source_that_can_be_trusted() {
+        let head = |is_stream, cost: &str| AnswerHead {
+            status: 200,
+            is_stream,
+            response_cost: Some(cost.to_owned()),
+            ..AnswerHead::default()
+        };
+        let chunk = || Usd::parse("0.5").ok();
+        let source = |head: &AnswerHead, chunk, is_success| cost(head, chunk, is_success).1;
+        assert_eq!(source(&head(false, "0.1"), chunk(), true), CostSource::Header);
+        assert_eq!(source(&head(true, "0.1"), chunk(), true), CostSource::Chunk);
+        assert_eq!(cost(&head(true, "0.1"), None, true).2, Some(NullReason::NoCost));
+        assert_eq!(cost(&head(false, "0.0"), None, true).2, Some(NullReason::ZeroCost));
+        assert_eq!(cost(&head(false, "0"), None, false).2, Some(NullReason::UpstreamError));
     }
 }

@@ -145,7 +145,8 @@ impl Inner {
     pub fn complete(&mut self) -> Ack {
         let seen = self.seen();
         let failed = seen.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
-        self.call.end(&seen, if failed { CallResult::UpstreamError } else { CallResult::Ok }, End::Complete, None)
+        let result = if failed { CallResult::UpstreamError } else { CallResult::Ok };
+        self.call.end(seen, result, End::Complete, None)
     }
 
     /// The upstream broke off, or stayed silent.
@@ -156,23 +157,23 @@ impl Inner {
             Broken::Closed => CallResult::Unknown,
             Broken::Cut | Broken::Unreachable => CallResult::UpstreamError,
         };
-        self.call.end(&seen, result, End::CutByUpstream, None)
+        self.call.end(seen, result, End::CutByUpstream, None)
     }
 
     /// The answer is refused: it is complete as far as anybody will look.
     pub fn rejected(&mut self) -> Ack {
         let seen = self.seen();
-        self.call.end(&seen, CallResult::UpstreamError, End::Complete, None)
+        self.call.end(seen, CallResult::UpstreamError, End::Complete, None)
     }
 
     fn cut(&mut self) {
         let seen = self.seen();
-        drop(self.call.end(&seen, CallResult::Deadline, End::CutByLimit, None));
+        drop(self.call.end(seen, CallResult::Deadline, End::CutByLimit, None));
     }
 
     fn aborted(&mut self, drained: bool) {
         let seen = self.seen();
-        drop(self.call.end(&seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
+        drop(self.call.end(seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 
     /// Reads on to the end of the answer, within bounds; the outcome says whether it got there.

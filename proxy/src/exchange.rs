@@ -95,7 +95,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     let flight = match run.upstream.send(request).await {
         Ok(flight) => flight,
         Err(broken) => {
-            call.end(&Seen::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
+            call.end(Seen::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
             return Err(Denied::Failed(screen::lost(broken)));
         }
     };

@@ -5,7 +5,7 @@ import sys
 
 CASES = {}
 
-# What the sidecar may send back (sidecar.md, Screen); the rest is the server's own framing.
+# What the sidecar may send back; the rest is the server's own framing.
 ALLOWED_HEADERS = {
     "content-type",
     "content-length",

@@ -30,7 +30,7 @@ macro_rules! records {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-            #[allow(missing_docs, reason = "audit.md names the members; the ones that need words have them")]
+            #[allow(missing_docs, reason = "the members are their names; the ones that need words have them")]
             pub struct $name<$life> { $($(#[$fdoc])* pub $field: $ty),* }
 
             impl $name<'_> {

@@ -29,7 +29,7 @@ fn lines(map: &HeaderMap) -> Vec<(String, String)> {
     lines
 }
 
-/// Everything that LiteLLM would act on, from ../litellm.md §2.
+/// Everything that some version of LiteLLM acts on.
 const HOSTILE: &[(&str, &str)] = &[
     ("x-litellm-api-key", "sk-other"),
     ("authorization", "Bearer sk-dummy"),

@@ -1,4 +1,4 @@
-//! Members that redirect, re-key, re-price, amplify or hide a call (litellm.md §3), and what opens them.
+//! Members that redirect, re-key, re-price, amplify or hide a call, and what opens them.
 
 use serde_json::json;
 use sluice_testkit::{Sidecar, Upstream};

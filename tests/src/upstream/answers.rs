@@ -1,7 +1,7 @@
 //! The answers of a provider behind LiteLLM, in every wire format, unary and streaming.
 //!
 //! Usage is always 10 in, 5 out, 15 in all, cost 0.0000054: any other number in an audit line
-//! was invented. The shapes are those of the design's `litellm.md`, section 6.
+//! was invented. The shapes are those that LiteLLM was seen to send.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
