@@ -129,6 +129,37 @@ records! {
         v: u32,
     }
 
+    /// A restart found that the end of the file was torn, or calls that were open when its writer died.
+    Recovered<'a> = "recovered" {
+        attempt: u32,
+        /// How many bytes of a torn last line were cut off, and kept aside.
+        bytes: u64,
+        kind: Cow<'a, str>,
+        /// Where the file was cut: where its last whole line ends.
+        offset: u64,
+        /// The ids of the calls without an outcome, in the order of their intents: none will follow.
+        open_calls: Vec<Cow<'a, str>>,
+        run_id: Cow<'a, str>,
+        seq: u64,
+        /// Of what was cut off, 64 hex digits.
+        sha256: Cow<'a, str>,
+        ts: Cow<'a, str>,
+        v: u32,
+    }
+
+    /// The sidecar was started again for the same attempt.
+    Epoch<'a> = "epoch" {
+        attempt: u32,
+        boot_id: Cow<'a, str>,
+        build: Cow<'a, str>,
+        kind: Cow<'a, str>,
+        pid: u32,
+        run_id: Cow<'a, str>,
+        seq: u64,
+        ts: Cow<'a, str>,
+        v: u32,
+    }
+
     /// The orderly end of a file.
     Close<'a> = "close" {
         attempt: u32,

@@ -1,0 +1,214 @@
+//! The bytes of an audit file as typed lines.
+//!
+//! Pure. Only a last line without its newline is torn: its writer died in the middle. Everything else that
+//! is no record is a fault, with the number of its line.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
+
+/// One record, as its kind has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the kinds")]
+pub enum Record {
+    Open(Box<Open<'static>>),
+    Intent(Box<Intent<'static>>),
+    Outcome(Box<Outcome<'static>>),
+    Refused(Box<Refused<'static>>),
+    Recovered(Box<Recovered<'static>>),
+    Epoch(Box<Epoch<'static>>),
+    Close(Box<Close<'static>>),
+    /// A kind that came after this build: its name. Readers pass over it.
+    Other(String),
+}
+
+/// One whole line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// From 1, as editors count.
+    pub number: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// Exactly as it stands there, with its newline.
+    pub bytes: &'a [u8],
+    /// What every line carries.
+    pub common: Common,
+    /// What it says.
+    pub record: Record,
+}
+
+/// What every line carries, whatever its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "named like the members")]
+pub struct Common {
+    pub attempt: u32,
+    pub kind: String,
+    /// The SHA-256 of the line before; files of the first builds do not have it.
+    #[serde(default)]
+    pub prev: Option<String>,
+    pub run_id: String,
+    pub seq: u64,
+    pub ts: String,
+    pub v: u32,
+}
+
+/// A line that cannot stand where it stands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}: expected {expected}, found {found}")]
+pub struct Fault {
+    /// From 1, as editors count.
+    pub line: u64,
+    /// What is wrong with it.
+    pub what: What,
+    /// What should stand there.
+    pub expected: String,
+    /// What does.
+    pub found: String,
+}
+
+/// What can be wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum What {
+    /// It is no JSON object.
+    Json,
+    /// Its schema is another than this build knows.
+    Schema,
+    /// A member is missing, or of the wrong type.
+    Members,
+    /// Its number leaves a gap, or goes back.
+    Seq,
+    /// It belongs to another run or attempt.
+    Run,
+    /// Its kind cannot stand here: `open` is first and only first, `close` is last.
+    Order,
+    /// An intent or an outcome that does not match the other, or a number that was not next.
+    Call,
+}
+
+impl What {
+    /// The word in reports.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Schema => "schema",
+            Self::Members => "members",
+            Self::Seq => "seq",
+            Self::Run => "run",
+            Self::Order => "order",
+            Self::Call => "call",
+        }
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where reading goes on: the number of the next line, and where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "said above")]
+pub struct Cursor {
+    pub line: u64,
+    pub offset: u64,
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self { line: 1, offset: 0 }
+    }
+}
+
+/// The whole lines of some bytes, in order, up to the first fault.
+#[derive(Debug, Clone)]
+pub struct Lines<'a> {
+    rest: &'a [u8],
+    next: Cursor,
+    broken: bool,
+}
+
+/// Reads a file from its beginning.
+#[must_use]
+pub fn lines(bytes: &[u8]) -> Lines<'_> {
+    lines_from(Cursor::default(), bytes)
+}
+
+/// Reads what has been added to a file since [`Lines::cursor`] was taken.
+#[must_use]
+pub fn lines_from(cursor: Cursor, bytes: &[u8]) -> Lines<'_> {
+    Lines { rest: bytes, next: cursor, broken: false }
+}
+
+impl<'a> Lines<'a> {
+    /// What is left: at the end, the torn last line, or nothing.
+    #[must_use]
+    pub fn tail(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Behind the last whole line that was read.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.next
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = Result<Line<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.broken {
+            return None;
+        }
+        let end = self.rest.iter().position(|byte| *byte == b'\n')? + 1;
+        let (bytes, rest) = self.rest.split_at(end);
+        let line = Line::parse(self.next, bytes);
+        match &line {
+            Ok(_) => {
+                self.rest = rest;
+                self.next = Cursor { line: self.next.line + 1, offset: self.next.offset + bytes.len() as u64 };
+            }
+            Err(_) => self.broken = true,
+        }
+        Some(line)
+    }
+}
+
+impl<'a> Line<'a> {
+    fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
+        let common: Common = members(at.line, bytes)?;
+        if common.v != SCHEMA {
+            return Err(fault(at.line, What::Schema, SCHEMA, common.v));
+        }
+        let record = match common.kind.as_str() {
+            Open::KIND => Record::Open(members(at.line, bytes)?),
+            Intent::KIND => Record::Intent(members(at.line, bytes)?),
+            Outcome::KIND => Record::Outcome(members(at.line, bytes)?),
+            Refused::KIND => Record::Refused(members(at.line, bytes)?),
+            Recovered::KIND => Record::Recovered(members(at.line, bytes)?),
+            Epoch::KIND => Record::Epoch(members(at.line, bytes)?),
+            Close::KIND => Record::Close(members(at.line, bytes)?),
+            other => Record::Other(other.to_owned()),
+        };
+        Ok(Self { number: at.line, offset: at.offset, bytes, common, record })
+    }
+}
+
+fn members<T: DeserializeOwned>(line: u64, bytes: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        if error.is_data() {
+            fault(line, What::Members, "the members of its kind", error)
+        } else {
+            fault(line, What::Json, "one JSON object", error)
+        }
+    })
+}
+
+pub(crate) fn fault(line: u64, what: What, expected: impl fmt::Display, found: impl fmt::Display) -> Fault {
+    Fault { line, what, expected: expected.to_string(), found: found.to_string() }
+}
