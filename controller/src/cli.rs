@@ -1,0 +1,164 @@
+//! The command line: one file a command.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::scene::chain;
+use crate::settings::{Layers, Settings, SettingError};
+
+mod agents;
+mod config;
+mod preflight;
+mod run;
+mod sweep;
+
+/// Our failure before anything of a run started, as with `docker run`.
+const BEFORE_START: u8 = 125;
+/// Wrong usage of the other commands.
+const USAGE: u8 = 2;
+/// Any other failure of theirs.
+const FAILED: u8 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice run --model gpt-4o-mini \"say hello\"          ask the agent in the image
+  sluice run --model gpt-4o-mini -- python3 task.py   run a program of your own, with a model at localhost:8080
+  sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
+  sluice preflight                                    whether this machine has all that it needs
+  sluice config show                                  every setting, and where it comes from";
+
+/// Runs AI agents in containers without a network, with one way out: a socket to their model.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(Box<run::Flags>),
+    Preflight(preflight::Flags),
+    Sweep(sweep::Flags),
+    Agents(agents::Flags),
+    Config(config::Flags),
+}
+
+/// Where things are.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "The host")]
+struct Common {
+    /// The configuration file [default: /etc/sluice/sluice.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where runs, audit files and the database are [default: /var/lib/sluice]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// The Docker Engine's socket [default: $DOCKER_HOST, or unix:///var/run/docker.sock]
+    #[arg(long, value_name = "URL")]
+    docker_host: Option<String>,
+    /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+    /// A file with the upstream's key, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<String>,
+    /// The sidecar's program [default: the sluice-proxy beside sluice, or on PATH]
+    #[arg(long, value_name = "FILE")]
+    proxy: Option<String>,
+}
+
+impl Common {
+    fn given(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("state_dir", &self.state_dir),
+            ("docker_host", &self.docker_host),
+            ("upstream", &self.upstream),
+            ("key_file", &self.key_file),
+            ("proxy", &self.proxy),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .collect()
+    }
+
+    fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<Layers, SettingError> {
+        let mut flags = self.given();
+        flags.extend(more);
+        Layers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
+    }
+
+    fn settings(&self) -> Result<Settings, SettingError> {
+        self.layers(BTreeMap::new())?.settings()
+    }
+}
+
+/// A failure, in words, with the exit code that goes with it.
+struct Failed {
+    code: u8,
+    message: String,
+}
+
+impl Failed {
+    fn new(code: u8, error: &dyn std::error::Error) -> Self {
+        Self { code, message: chain(error) }
+    }
+}
+
+/// Reads the command line and does what it says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&Failed::new(FAILED, &error)),
+    };
+    let done = runtime.block_on(async {
+        match cli.command {
+            Command::Run(flags) => run::run(*flags).await,
+            Command::Preflight(flags) => preflight::run(&flags).await,
+            Command::Sweep(flags) => sweep::run(&flags).await,
+            Command::Agents(flags) => agents::run(&flags),
+            Command::Config(flags) => config::run(&flags),
+        }
+    });
+    // What still hangs on a dead connection need not be waited for.
+    runtime.shutdown_background();
+    match done {
+        Ok(code) => code,
+        Err(failed) => fail(&failed),
+    }
+}
+
+fn fail(failed: &Failed) -> ExitCode {
+    let _ = writeln!(io::stderr(), "sluice: {}", failed.message);
+    ExitCode::from(failed.code)
+}
+
+/// Wrong usage, or a wish for help. A code of 2 could be an agent's own, so `run` has another.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+        _ if std::env::args_os().nth(1).is_some_and(|arg| arg == "run") => ExitCode::from(BEFORE_START),
+        _ => ExitCode::from(USAGE),
+    }
+}
+
+/// Prints data; a reader that has gone away is no failure.
+fn print(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn print_json(value: &impl serde::Serialize) {
+    let text = serde_json::to_string_pretty(value).expect("plain data");
+    print(&format!("{text}\n"));
+}

@@ -1,0 +1,228 @@
+//! `sluice run`: one run, from the question to the receipt.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::JoinHandle;
+
+use clap::Args;
+use tokio::sync::mpsc;
+
+use super::{BEFORE_START, Common, Failed, print, print_json};
+use crate::engine::{Output, Piece};
+use crate::host::Host;
+use crate::once::{self, Done, Once};
+use crate::output::Captured;
+use crate::progress::Progress;
+use crate::signals;
+use crate::sweep;
+use crate::verdict::Contract;
+
+mod request;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice run --model gpt-4o-mini \"say hello\"
+  sluice run --model gpt-4o-mini --messages chat.json --json
+  sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
+  sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached; 124 timeout;
+125 it did not start; 126, 127 no such program; 128+n ended by signal n.";
+
+/// Runs one agent, or one program, in a container without a network.
+///
+/// The answer goes to stdout; progress and a receipt go to stderr.
+#[derive(Debug, Args)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
+pub(super) struct Flags {
+    /// What to ask the agent
+    #[arg(value_name = "MESSAGE", conflicts_with = "messages")]
+    message: Option<String>,
+    /// A program and its arguments, in place of an agent; what it prints is the answer
+    #[arg(last = true, value_name = "ARGV")]
+    argv: Vec<String>,
+    /// Messages for the agent: a JSON array as the OpenAI API takes it; '-' is stdin
+    #[arg(long, value_name = "FILE")]
+    messages: Option<PathBuf>,
+    /// The agent to ask; see sluice agents [default: sandbox:agent]
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// The only model that the run may name
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// The billing account that pays [default: default]
+    #[arg(long, value_name = "ID")]
+    account: Option<String>,
+    /// The run's name; used once [default: one made of the time]
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    /// One JSON object in place of the answer
+    #[arg(long)]
+    json: bool,
+    /// Neither progress nor receipt
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// The image [default: sluice-runtime:latest]
+    #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
+    image: Option<String>,
+    /// A variable in the sandbox; repeat for more
+    #[arg(long, short, value_name = "K=V", help_heading = "The sandbox")]
+    env: Vec<String>,
+    /// A directory to see at /workspace/repo, read-only unless it ends in :rw
+    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
+    repo: Option<String>,
+    /// A directory to see at another place, read-only unless it ends in :rw; repeat for more
+    #[arg(long, short, value_name = "DIR:PATH[:ro|:rw]", help_heading = "The sandbox")]
+    volume: Vec<String>,
+    /// Memory, swap included [default: 512m]
+    #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
+    memory: Option<String>,
+    /// Processors [default: 1]
+    #[arg(long, value_name = "N", help_heading = "The sandbox")]
+    cpus: Option<String>,
+    /// Processes and threads [default: 256]
+    #[arg(long, value_name = "N", help_heading = "The sandbox")]
+    pids: Option<String>,
+    /// A seccomp profile in place of ours
+    #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
+    seccomp: Option<String>,
+
+    /// How long the program may run [default: 120s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    timeout: Option<String>,
+    /// How long it may take to end when it is told to [default: 1s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    stop_grace: Option<String>,
+    /// How much of stdout and stderr is kept: head and tail, half of it each [default: 2m]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    output_max: Option<String>,
+    /// Calls of the whole run
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_calls: Option<String>,
+    /// Tokens of the whole run, input and output
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_tokens: Option<String>,
+    /// Dollars of the whole run
+    #[arg(long, value_name = "X", help_heading = "Limits")]
+    max_cost_usd: Option<String>,
+    /// Prices to reserve by: the JSON of LiteLLM's GET /model/info
+    #[arg(long, value_name = "FILE", help_heading = "Limits")]
+    prices: Option<String>,
+    /// Calls a second, such as 5/s
+    #[arg(long, value_name = "N/s", help_heading = "Limits")]
+    rate: Option<String>,
+    /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
+    #[arg(long, value_name = "WHEN", help_heading = "Limits")]
+    audit_sync: Option<String>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<ExitCode, Failed> {
+    let before = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
+    let settings =
+        flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
+    let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
+    let progress = if flags.quiet { Progress::silent() } else { Progress::on_terminal() };
+    let mut cancelled = signals::cancelled().map_err(|error| before(&error))?;
+    let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
+
+    let (live, printer) = if request.contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
+    let once = Once {
+        host: &host,
+        request: &request,
+        output: Output { max: settings.output_max, live },
+        stop_grace: settings.stop_grace,
+        progress: &progress,
+    };
+    // What a killed controller left is taken down beside this run: nobody else may come.
+    let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
+    let done = done.map_err(|error| before(&error))?;
+    if let Some(printer) = printer {
+        let _ = printer.join();
+    }
+    show(&flags, request.contract, &done);
+    Ok(ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255)))
+}
+
+impl Flags {
+    fn given(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("agent", &self.agent),
+            ("model", &self.model),
+            ("account", &self.account),
+            ("image", &self.image),
+            ("memory", &self.memory),
+            ("cpus", &self.cpus),
+            ("pids", &self.pids),
+            ("seccomp", &self.seccomp),
+            ("timeout", &self.timeout),
+            ("stop_grace", &self.stop_grace),
+            ("output_max", &self.output_max),
+            ("max_calls", &self.max_calls),
+            ("max_tokens", &self.max_tokens),
+            ("max_cost_usd", &self.max_cost_usd),
+            ("prices", &self.prices),
+            ("rate", &self.rate),
+            ("audit_sync", &self.audit_sync),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .collect()
+    }
+}
+
+/// Hands output on as it comes, on a thread of its own: a terminal that stalls must not stall the run.
+fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
+    let (sender, mut pieces) = mpsc::unbounded_channel();
+    let printer = std::thread::spawn(move || {
+        while let Some(piece) = pieces.blocking_recv() {
+            // Whoever read it may have gone; the run goes on all the same.
+            let _ = match piece {
+                Piece::Out(bytes) => std::io::stdout().write_all(&bytes).and_then(|()| std::io::stdout().flush()),
+                Piece::Err(bytes) => std::io::stderr().write_all(&bytes),
+            };
+        }
+    });
+    (Some(sender), Some(printer))
+}
+
+/// The data to stdout, the rest to stderr.
+fn show(flags: &Flags, contract: Contract, done: &Done) {
+    let report = &done.report;
+    if flags.json {
+        print_json(report);
+    } else if contract == Contract::Plain {
+        tails(&done.written);
+    } else if !report.content.is_empty() {
+        print(&format!("{}\n", report.content));
+    }
+    let mut stderr = std::io::stderr();
+    if contract == Contract::Envelope && !report.ok && !flags.json {
+        let _ = stderr.write_all(report.stderr.as_bytes());
+    }
+    if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
+        let _ = writeln!(stderr, "sluice: {code}: {message}");
+    }
+    if !flags.quiet {
+        let _ = write!(stderr, "{}", report.receipt());
+    }
+}
+
+/// What did not go on as it came: the ends of long streams.
+fn tails((out, err): &(Captured, Captured)) {
+    let mut stderr = std::io::stderr();
+    for (name, captured) in [("stdout", out), ("stderr", err)] {
+        if captured.left_out() > 0 {
+            let _ = writeln!(stderr, "sluice: {} bytes of {name} left out here", captured.left_out());
+        }
+    }
+    let _ = std::io::stdout().write_all(&out.tail);
+    let _ = stderr.write_all(&err.tail);
+}

@@ -1,0 +1,193 @@
+//! From flags and settings to what is asked of a run; everything that can be wrong with it is said here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use sluice_contract::run_id::NameError;
+
+use super::Flags;
+use crate::agents::{Agent, catalog};
+use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
+use crate::engine::socket_of;
+use crate::layout::RunKey;
+use crate::once::Request;
+use crate::scene::Asked;
+use crate::settings::{SettingError, Settings, missing};
+use crate::verdict::Contract;
+
+/// The system calls that a sandbox may make.
+const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
+const MESSAGES_MAX: u64 = 32 << 20;
+
+/// What is wrong with a request.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error("--run-id '{0}'")]
+    RunId(String, #[source] NameError),
+    #[error("there is nothing to do: give a MESSAGE, --messages FILE, or a program behind --")]
+    Nothing,
+    #[error("there is no agent '{0}'; sluice agents lists them")]
+    NoAgent(String),
+    #[error("--env '{0}': write K=V")]
+    NoValue(String),
+    #[error("--env {name}: it {reason}")]
+    Variable { name: String, reason: &'static str },
+    #[error("--messages {path}: {reason}")]
+    Messages { path: PathBuf, reason: String },
+    #[error("--{flag} '{given}': {reason}")]
+    Volume { flag: &'static str, given: String, reason: String },
+    #[error("--seccomp {path}: {reason}")]
+    Seccomp { path: PathBuf, reason: String },
+}
+
+/// Reads a request.
+pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, RequestError> {
+    let agent = catalog(&settings.agents)
+        .into_iter()
+        .find(|agent| agent.agent_id == settings.agent)
+        .ok_or_else(|| RequestError::NoAgent(settings.agent.clone()))?;
+    let contract = if flags.argv.is_empty() { Contract::Envelope } else { Contract::Plain };
+    let messages = messages(flags)?;
+    if contract == Contract::Envelope && messages.is_none() {
+        return Err(RequestError::Nothing);
+    }
+    if contract == Contract::Envelope && settings.model.is_none() {
+        return Err(missing("model").into());
+    }
+    let Agent { agent_id, graph_id, argv, image, .. } = agent;
+    Ok(Request {
+        key: RunKey { run_id: run_id(flags)?, attempt: 0 },
+        agent: agent_id,
+        contract,
+        asked: Asked {
+            account: settings.account.to_string(),
+            graph_id,
+            model: settings.model.clone(),
+            image: image.filter(|_| contract == Contract::Envelope).unwrap_or_else(|| settings.image.clone()),
+            argv: if contract == Contract::Envelope { argv } else { flags.argv.clone() },
+            env: environment(&flags.env)?,
+            volumes: volumes(flags, settings)?,
+            limits: settings.limits.clone(),
+            timeout: settings.timeout,
+            seccomp: seccomp(settings)?,
+            messages,
+            upstream: settings.upstream.clone().ok_or_else(|| missing("upstream"))?,
+            upstream_key: settings.key.clone().ok_or_else(|| missing("key_file"))?,
+            sidecar_flags: settings.sidecar_flags.clone(),
+        },
+    })
+}
+
+/// The given name, or one that sorts by time.
+fn run_id(flags: &Flags) -> Result<sluice_contract::RunId, RequestError> {
+    let name = flags.run_id.clone().unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = humantime::format_rfc3339_seconds(UNIX_EPOCH + now).to_string();
+        let digits: String = time.chars().filter(char::is_ascii_digit).collect();
+        let (day, second) = digits.split_at(8);
+        format!("r{day}-{second}-{}", &uuid::Uuid::new_v4().simple().to_string()[..8])
+    });
+    name.parse().map_err(|error| RequestError::RunId(name, error))
+}
+
+fn messages(flags: &Flags) -> Result<Option<Vec<u8>>, RequestError> {
+    if let Some(message) = &flags.message {
+        return Ok(Some(json!([{ "role": "user", "content": message }]).to_string().into_bytes()));
+    }
+    let Some(path) = &flags.messages else { return Ok(None) };
+    let wrong = |reason: String| RequestError::Messages { path: path.clone(), reason };
+    let source: Box<dyn Read> = if path == Path::new("-") {
+        Box::new(io::stdin())
+    } else {
+        Box::new(fs::File::open(path).map_err(|error| wrong(error.to_string()))?)
+    };
+    let mut text = Vec::new();
+    source.take(MESSAGES_MAX + 1).read_to_end(&mut text).map_err(|error| wrong(error.to_string()))?;
+    if text.len() as u64 > MESSAGES_MAX {
+        return Err(wrong(format!("more than {} MiB", MESSAGES_MAX >> 20)));
+    }
+    match serde_json::from_slice(&text) {
+        Ok(Value::Array(messages)) if messages.iter().all(|message| message["role"].is_string()) && !messages.is_empty() => {
+            Ok(Some(text))
+        }
+        Ok(_) => Err(wrong("it holds no messages; write [{\"role\":\"user\",\"content\":\"…\"}]".to_owned())),
+        Err(error) => Err(wrong(format!("it is no JSON: {error}"))),
+    }
+}
+
+fn environment(given: &[String]) -> Result<BTreeMap<String, String>, RequestError> {
+    let mut env = BTreeMap::new();
+    for pair in given {
+        let (name, value) = pair.split_once('=').ok_or_else(|| RequestError::NoValue(pair.clone()))?;
+        if let Some(reason) = reserved_variable(name) {
+            return Err(RequestError::Variable { name: name.to_owned(), reason });
+        }
+        env.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(env)
+}
+
+fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestError> {
+    let mut volumes: Vec<Volume> = Vec::new();
+    let repo = flags.repo.iter().map(|given| ("repo", given));
+    for (flag, given) in repo.chain(flags.volume.iter().map(|given| ("volume", given))) {
+        let wrong = |reason: String| RequestError::Volume { flag, given: given.clone(), reason };
+        let (rest, access) = match given.rsplit_once(':') {
+            Some((rest, "rw")) => (rest, Access::ReadWrite),
+            Some((rest, "ro")) => (rest, Access::ReadOnly),
+            _ => (given.as_str(), Access::ReadOnly),
+        };
+        let (source, target) = match flag {
+            "repo" => (rest, "/workspace/repo"),
+            _ => rest.split_once(':').ok_or_else(|| wrong("write DIR:PATH, or DIR:PATH:rw".to_owned()))?,
+        };
+        if let Some(reason) = reserved_target(target) {
+            return Err(wrong(format!("{target} {reason}")));
+        }
+        let source = fs::canonicalize(source).map_err(|error| wrong(format!("{source}: {error}")))?;
+        if let Some(reason) = dangerous(&source, settings) {
+            return Err(wrong(format!("{} {reason}", source.display())));
+        }
+        if volumes.iter().any(|other| other.target == target) {
+            return Err(wrong(format!("{target} is taken twice")));
+        }
+        volumes.push(Volume { source, target: target.to_owned(), access });
+    }
+    Ok(volumes)
+}
+
+/// Why a sandbox may not see a directory of the host, if so.
+fn dangerous(source: &Path, settings: &Settings) -> Option<&'static str> {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if !source.is_dir() {
+        return Some("is no directory");
+    }
+    if socket_of(&settings.docker_host).is_some_and(|socket| real(socket).starts_with(source)) {
+        return Some("holds the engine's socket, which is a way to everything");
+    }
+    let state = real(&settings.state_dir);
+    if state.starts_with(source) || source.starts_with(&state) {
+        return Some("holds the state of sluice: keys, audit files, other runs");
+    }
+    if ["/proc", "/sys", "/dev"].iter().any(|kernel| source.starts_with(kernel)) {
+        return Some("is the kernel's");
+    }
+    None
+}
+
+fn seccomp(settings: &Settings) -> Result<String, RequestError> {
+    let Some(path) = &settings.seccomp else { return Ok(SECCOMP.to_owned()) };
+    let wrong = |reason: String| RequestError::Seccomp { path: path.clone(), reason };
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    match serde_json::from_str::<Value>(&text) {
+        Ok(Value::Object(profile)) if profile.contains_key("defaultAction") => Ok(text),
+        Ok(_) => Err(wrong("it has no defaultAction, and so is no seccomp profile".to_owned())),
+        Err(error) => Err(wrong(format!("it is no JSON: {error}"))),
+    }
+}

@@ -1,0 +1,46 @@
+//! `sluice sweep`: what is left of runs whose controller was killed.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use crate::host::Host;
+use crate::sweep::{Mode, sweep};
+
+/// Removes containers, sidecars and directories of runs whose controller is gone; only our own.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    /// Says what would be removed, and removes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
+    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
+    let host = Host::open(&settings).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let mode = if flags.dry_run { Mode::DryRun } else { Mode::Remove };
+    let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
+    let stuck = found.iter().any(|leftover| leftover.removed == Some(false));
+    if flags.json {
+        print_json(&json!({ "leftovers": found }));
+    } else if found.is_empty() {
+        print("nothing is left over\n");
+    } else {
+        for leftover in &found {
+            let did = match (leftover.removed, &leftover.reason) {
+                (None, _) => "would be removed".to_owned(),
+                (Some(true), _) => "removed".to_owned(),
+                (Some(false), reason) => format!("NOT removed: {}", reason.as_deref().unwrap_or_default()),
+            };
+            print(&format!("{:<10} {:<32} {did}\n", leftover.kind, leftover.name));
+        }
+    }
+    Ok(if stuck { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,316 @@
+//! The Docker Engine, as few verbs; the only module that knows bollard.
+//!
+//! Every verb has its own deadline: the client's cover only the head of an answer. Containers are never removed by the
+//! engine itself, since how they ended has to be read first.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::ContainerStateStatusEnum as Status;
+use bollard::query_parameters::{
+    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder,
+};
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::blueprint::Blueprint;
+use crate::layout::RunKey;
+use crate::plan;
+use crate::run::Exit;
+
+mod create;
+mod stdio;
+
+pub use stdio::{Attached, Output, Piece};
+
+const QUICK: Duration = Duration::from_secs(10);
+const SLOW: Duration = Duration::from_secs(60);
+
+/// A connection to an engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    docker: Docker,
+}
+
+/// Why the engine did not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Nobody answers.
+    #[error("no Docker Engine answers at {host}; start it (deploy/docker.sh start, or systemctl start docker), or name it with --docker-host")]
+    Unreachable {
+        /// Where.
+        host: String,
+        /// Why.
+        #[source]
+        source: Error,
+    },
+    /// Something that is not a local engine.
+    #[error("{0} is no unix socket: workspace and socket are bind mounts, so the engine has to be on this machine")]
+    Remote(String),
+    /// The image is not there.
+    #[error("there is no image {0} on this engine; build it (runtime-image/build.sh), pull it, or name another with --image")]
+    NoImage(String),
+    /// A container of that name belongs to somebody else.
+    #[error("there is a container named {0} that is not ours; remove it")]
+    NameTaken(String),
+    /// It took too long.
+    #[error("the engine did not {0} in time")]
+    Late(&'static str),
+    /// It said no.
+    #[error("the engine says: {0}")]
+    Refused(String),
+    /// The connection failed.
+    #[error("cannot talk to the engine")]
+    Transport(#[source] Error),
+}
+
+/// A container of ours, as a sweep finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Which start of which run it belongs to; none if its labels do not say.
+    pub key: Option<RunKey>,
+    /// Its name.
+    pub name: String,
+}
+
+/// What the engine can do, and what with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the engine's fields")]
+pub struct Facts {
+    pub version: String,
+    pub cgroup_version: String,
+    pub memory_limit: bool,
+    pub swap_limit: bool,
+    pub cpu_quota: bool,
+    pub pids_limit: bool,
+    pub init_binary: String,
+    pub security_options: Vec<String>,
+}
+
+impl Engine {
+    /// Connects, and agrees on a version, once.
+    ///
+    /// # Errors
+    /// [`EngineError::Unreachable`], [`EngineError::Remote`].
+    pub async fn connect(host: &str) -> Result<Self, EngineError> {
+        if !host.starts_with("unix://") {
+            return Err(EngineError::Remote(host.to_owned()));
+        }
+        let unreachable = |source| EngineError::Unreachable { host: host.to_owned(), source };
+        // The client's own deadline only has to be longer than each of ours.
+        let docker = Docker::connect_with_unix(host, 2 * SLOW.as_secs(), bollard::API_DEFAULT_VERSION)
+            .map_err(unreachable)?;
+        match timeout(QUICK, docker.negotiate_version()).await {
+            Ok(Ok(docker)) => Ok(Self { docker }),
+            Ok(Err(source)) => Err(unreachable(source)),
+            Err(_) => Err(EngineError::Late("answer")),
+        }
+    }
+
+    /// Creates a container, and returns its id; one that is there already, ours and not started, is taken.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn create(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
+        let options = CreateContainerOptionsBuilder::new().name(&blueprint.name).build();
+        let created = self.docker.create_container(Some(options), create::body(blueprint));
+        match within(SLOW, "create the container", created).await {
+            Ok(created) => Ok(created.id),
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
+                Err(EngineError::NoImage(blueprint.image.clone()))
+            }
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, .. })) => {
+                self.adopt(blueprint).await
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    async fn adopt(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
+        let found = within(QUICK, "inspect the container", self.inspect(&blueprint.name)).await?;
+        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
+        let ours = blueprint.labels.iter().filter(|(name, _)| *name != "sluice.expires").all(|(n, v)| labels.get(n) == Some(v));
+        let fresh = found.state.and_then(|state| state.status) == Some(Status::CREATED);
+        match found.id {
+            Some(id) if ours && fresh => Ok(id),
+            _ => Err(EngineError::NameTaken(blueprint.name.clone())),
+        }
+    }
+
+    /// Attaches, waits, starts, in this order: what a short program writes is not lost, nor how it ended.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the container is not running then.
+    pub async fn start(&self, name: &str, output: Output) -> Result<Attached, EngineError> {
+        let options = AttachContainerOptionsBuilder::new().stream(true).stdout(true).stderr(true).build();
+        let attached = within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
+        let (sent, waiting) = oneshot::channel();
+        let exit = tokio::spawn(watch(self.docker.clone(), name.to_owned(), "next-exit", sent));
+        // Its request is on the way before that of the start.
+        let _ = waiting.await;
+        let started = self.docker.start_container(name, None::<StartContainerOptions>);
+        if let Err(error) = within(SLOW, "start the container", started).await {
+            exit.abort();
+            return Err(refused(error));
+        }
+        Ok(Attached::new(attached, output, exit))
+    }
+
+    /// What is there under this name, and how it ended.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn look(&self, name: &str) -> Result<(plan::Container, Option<Exit>), EngineError> {
+        let found = match within(QUICK, "inspect the container", self.inspect(name)).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
+                return Ok((plan::Container::Absent, None));
+            }
+            found => found.map_err(refused)?,
+        };
+        let state = found.state.unwrap_or_default();
+        let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
+        Ok(match state.status {
+            Some(Status::CREATED) => (plan::Container::Created, None),
+            Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
+            Some(Status::REMOVING) => (plan::Container::Exited, None),
+            _ => (plan::Container::Running, None),
+        })
+    }
+
+    /// Sends a signal; a container that has ended needs none.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn kill(&self, name: &str, signal: &str) -> Result<(), EngineError> {
+        let options = KillContainerOptionsBuilder::new().signal(signal).build();
+        match within(QUICK, "kill the container", self.docker.kill_container(name, Some(options))).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404 | 409, .. })) => Ok(()),
+            done => done.map_err(refused),
+        }
+    }
+
+    /// Waits until a started container has ended, but not longer than this; whether it has.
+    pub async fn ended(&self, name: &str, limit: Duration) -> bool {
+        let (sent, _) = oneshot::channel();
+        let _ = timeout(limit, watch(self.docker.clone(), name.to_owned(), "not-running", sent)).await;
+        self.look(name).await.is_ok_and(|(state, _)| state != plan::Container::Running)
+    }
+
+    /// Removes a container with its anonymous volumes; one that is gone is removed.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn remove(&self, name: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::new().v(true).force(true).build();
+        match within(SLOW, "remove the container", self.docker.remove_container(name, Some(options))).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => Ok(()),
+            // Somebody else is at it.
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, message }))
+                if message.contains("already in progress") =>
+            {
+                Ok(())
+            }
+            done => done.map_err(refused),
+        }
+    }
+
+    /// The containers that carry our instance's name, whatever they do.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn containers_of(&self, instance: &str) -> Result<Vec<Found>, EngineError> {
+        let filters = HashMap::from([("label", vec![format!("sluice.instance={instance}")])]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let found = within(QUICK, "list containers", self.docker.list_containers(Some(options))).await.map_err(refused)?;
+        Ok(found
+            .into_iter()
+            .map(|container| {
+                let labels = container.labels.unwrap_or_default();
+                let label = |name: &str| labels.get(name).map_or("", String::as_str);
+                let name = container.names.unwrap_or_default().into_iter().next().or(container.id).unwrap_or_default();
+                Found {
+                    key: format!("{}.{}", label("sluice.run"), label("sluice.attempt")).parse().ok(),
+                    name: name.trim_start_matches('/').to_owned(),
+                }
+            })
+            .collect())
+    }
+
+    /// Whether there is such an image.
+    ///
+    /// # Errors
+    /// [`EngineError::NoImage`], or what else is wrong.
+    pub async fn image(&self, name: &str) -> Result<(), EngineError> {
+        match within(QUICK, "inspect the image", self.docker.inspect_image(name)).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
+                Err(EngineError::NoImage(name.to_owned()))
+            }
+            found => found.map(drop).map_err(refused),
+        }
+    }
+
+    /// What the engine can do.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn facts(&self) -> Result<Facts, EngineError> {
+        let info = within(QUICK, "describe itself", self.docker.info()).await.map_err(refused)?;
+        Ok(Facts {
+            version: info.server_version.unwrap_or_default(),
+            cgroup_version: info.cgroup_version.map(|version| version.to_string()).unwrap_or_default(),
+            memory_limit: info.memory_limit.unwrap_or(false),
+            swap_limit: info.swap_limit.unwrap_or(false),
+            cpu_quota: info.cpu_cfs_quota.unwrap_or(false),
+            pids_limit: info.pids_limit.unwrap_or(false),
+            init_binary: info.init_binary.unwrap_or_default(),
+            security_options: info.security_options.unwrap_or_default(),
+        })
+    }
+
+    async fn inspect(&self, name: &str) -> Result<bollard::models::ContainerInspectResponse, Error> {
+        self.docker.inspect_container(name, None::<InspectContainerOptions>).await
+    }
+}
+
+/// Whether something is a local path to an engine.
+#[must_use]
+pub fn socket_of(host: &str) -> Option<&Path> {
+    host.strip_prefix("unix://").map(Path::new)
+}
+
+/// Waits for the end of a container. What is said of it is not used: a non-zero exit comes as an error here, and
+/// whoever waits looks for himself.
+async fn watch(docker: Docker, name: String, condition: &str, sent: oneshot::Sender<()>) {
+    let options = WaitContainerOptionsBuilder::new().condition(condition).build();
+    let mut ends = std::pin::pin!(docker.wait_container(&name, Some(options)));
+    // The first poll writes the request.
+    let first = futures_util::poll!(ends.next());
+    let _ = sent.send(());
+    if first.is_pending() {
+        ends.next().await;
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    what: &'static str,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, EngineError> {
+    match timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(EngineError::Transport),
+        Err(_) => Err(EngineError::Late(what)),
+    }
+}
+
+/// The engine's own words, where it has said something.
+fn refused(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Transport(Error::DockerResponseServerError { message, .. }) => EngineError::Refused(message),
+        error => error,
+    }
+}

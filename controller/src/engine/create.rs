@@ -1,0 +1,85 @@
+//! A blueprint in the engine's words.
+
+use bollard::models::{
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
+    MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits, RestartPolicy,
+    RestartPolicyNameEnum,
+};
+
+use crate::blueprint::{Access, Blueprint, Volume};
+
+/// The request that creates the container.
+pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
+    ContainerCreateBody {
+        image: Some(blueprint.image.clone()),
+        cmd: Some(blueprint.argv.clone()),
+        env: Some(blueprint.env.clone()),
+        user: Some(blueprint.user.clone()),
+        working_dir: Some(blueprint.workdir.clone()),
+        labels: Some(blueprint.labels.clone().into_iter().collect()),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        tty: Some(false),
+        open_stdin: Some(false),
+        healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
+        host_config: Some(host(blueprint)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+fn host(blueprint: &Blueprint) -> HostConfig {
+    let signed = |value: u64| Some(i64::try_from(value).unwrap_or(i64::MAX));
+    HostConfig {
+        network_mode: Some("none".to_owned()),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges".to_owned(), format!("seccomp={}", blueprint.seccomp)]),
+        privileged: Some(false),
+        readonly_rootfs: Some(true),
+        tmpfs: Some(blueprint.tmpfs.clone().into_iter().collect()),
+        mounts: Some(blueprint.mounts.iter().map(mount).collect()),
+        memory: signed(blueprint.memory),
+        memory_swap: signed(blueprint.memory),
+        cpu_period: Some(100_000),
+        cpu_quota: signed(blueprint.cpu_quota),
+        pids_limit: signed(blueprint.pids),
+        ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", blueprint.nofile)]),
+        shm_size: signed(blueprint.shm),
+        init: Some(true),
+        ipc_mode: Some("private".to_owned()),
+        cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
+        restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
+        auto_remove: Some(false),
+        // The tail of a crash only: what the program says is read from its attached streams.
+        log_config: Some(HostConfigLogConfig {
+            typ: Some("local".to_owned()),
+            config: Some(
+                [("max-size", "64k"), ("max-file", "1"), ("compress", "false")]
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+        }),
+        ..HostConfig::default()
+    }
+}
+
+fn mount(volume: &Volume) -> Mount {
+    let read_only = volume.access == Access::ReadOnly;
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(volume.source.to_string_lossy().into_owned()),
+        target: Some(volume.target.clone()),
+        read_only: Some(read_only),
+        bind_options: Some(MountBindOptions {
+            propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
+            // What is mounted below a read-only source would stay writable.
+            non_recursive: Some(read_only),
+            ..MountBindOptions::default()
+        }),
+        ..Mount::default()
+    }
+}
+
+fn ulimit(name: &str, value: u64) -> ResourcesUlimits {
+    let value = i64::try_from(value).ok();
+    ResourcesUlimits { name: Some(name.to_owned()), soft: value, hard: value }
+}

@@ -1,0 +1,77 @@
+//! What all runs of one controller share: its directory, its database, its engine, its sidecar program.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::engine::{Engine, EngineError};
+use crate::layout::{Layout, LayoutError};
+use crate::process::Process;
+use crate::settings::Settings;
+use crate::store::{Store, StoreError};
+
+/// The host of all runs.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "named like their types")]
+pub struct Host {
+    pub layout: Layout,
+    pub instance: String,
+    pub store: Store,
+    pub engine: Engine,
+    /// The sidecar's program.
+    pub proxy: PathBuf,
+    /// This controller.
+    pub owner: Process,
+}
+
+/// Why there is no host to run on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "they say what they are")]
+pub enum HostError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("there is no sidecar program {0}; name it with --proxy, or put sluice-proxy beside sluice")]
+    NoProxy(PathBuf),
+    #[error("only root can give a workspace to user 1001 and take it back; run sluice as root")]
+    NotRoot,
+    #[error("cannot read the state directory")]
+    Io(#[from] std::io::Error),
+}
+
+impl Host {
+    /// Opens everything that a run needs.
+    ///
+    /// # Errors
+    /// The first thing that is missing.
+    pub async fn open(settings: &Settings) -> Result<Self, HostError> {
+        if !nix::unistd::Uid::effective().is_root() {
+            return Err(HostError::NotRoot);
+        }
+        let proxy = proxy(settings.proxy.as_deref())?;
+        let layout = Layout::open(&settings.state_dir)?;
+        let instance = layout.instance()?;
+        let store = Store::open(&layout.database())?;
+        let engine = Engine::connect(&settings.docker_host).await?;
+        Ok(Self { layout, instance, store, engine, proxy, owner: Process::current()? })
+    }
+}
+
+/// The sidecar's program: the one that is named, else the one beside us, else the first on PATH.
+///
+/// # Errors
+/// [`HostError::NoProxy`].
+pub fn proxy(named: Option<&Path>) -> Result<PathBuf, HostError> {
+    let runs = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if let Some(path) = named {
+        let path = std::path::absolute(path)?;
+        return if runs(&path) { Ok(path) } else { Err(HostError::NoProxy(path)) };
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("sluice-proxy")));
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&on_path).map(|directory| directory.join("sluice-proxy"));
+    beside.into_iter().chain(on_path).find(runs).ok_or_else(|| HostError::NoProxy("sluice-proxy".into()))
+}

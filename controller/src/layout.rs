@@ -1,0 +1,173 @@
+//! Where everything of one controller lies: `STATE/{instance,sluice.db,audit,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use sluice_contract::RunId;
+
+/// The longest path that fits into a `sockaddr_un`.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// One start of a run; a retry is the same run with the next attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunKey {
+    /// The run.
+    pub run_id: RunId,
+    /// Which start of it, from 0.
+    pub attempt: u32,
+}
+
+/// The directory of one controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    state: PathBuf,
+}
+
+/// The directories of one start of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPaths {
+    /// What is removed at the end.
+    pub root: PathBuf,
+    /// Mounted read-only: the socket.
+    pub sock: PathBuf,
+    /// Never mounted: the sidecar's log.
+    pub conf: PathBuf,
+    /// Mounted as the workspace.
+    pub work: PathBuf,
+    /// The socket itself.
+    pub socket: PathBuf,
+    /// The audit file, which stays.
+    pub audit: PathBuf,
+}
+
+/// Why a state directory is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum LayoutError {
+    /// It cannot be made, or written.
+    #[error("cannot use the state directory {0}")]
+    State(PathBuf, #[source] io::Error),
+    /// A socket in it would have a name that the kernel does not take.
+    #[error("{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir")]
+    SocketPath {
+        /// The longest one that would come.
+        path: PathBuf,
+        /// Its length.
+        len: usize,
+    },
+}
+
+impl Layout {
+    /// Makes the directories that are missing, private to this user.
+    ///
+    /// # Errors
+    /// [`LayoutError::State`].
+    pub fn open(state: &Path) -> Result<Self, LayoutError> {
+        let failed = |error| LayoutError::State(state.to_owned(), error);
+        DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(failed)?;
+        // Mounts are named by absolute paths, and the engine does not know our working directory.
+        let state = fs::canonicalize(state).map_err(failed)?;
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        for name in ["runs", "audit"] {
+            DirBuilder::new().recursive(true).mode(0o700).create(state.join(name)).map_err(failed)?;
+        }
+        Ok(Self { state })
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The database of runs.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.state.join("sluice.db")
+    }
+
+    /// The name by which containers of this controller are known from those of others; made at first use.
+    ///
+    /// # Errors
+    /// When it can be neither read nor made.
+    pub fn instance(&self) -> io::Result<String> {
+        let path = self.state.join("instance");
+        let fresh = uuid::Uuid::new_v4().simple().to_string();
+        // Written aside and linked into place, so that of two first starts one wins and nobody reads half a name.
+        let aside = self.state.join(format!("instance.{fresh}"));
+        if !path.exists() {
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+            file.write_all(fresh.as_bytes())?;
+            file.sync_all()?;
+            let linked = fs::hard_link(&aside, &path);
+            fs::remove_file(&aside)?;
+            match linked {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        let name = fs::read_to_string(&path)?;
+        if name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            Ok(name)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} holds no instance name", path.display())))
+        }
+    }
+
+    /// The places of one start of a run.
+    #[must_use]
+    pub fn run(&self, key: &RunKey) -> RunPaths {
+        let root = self.state.join("runs").join(key.to_string());
+        let sock = root.join("sock");
+        RunPaths {
+            socket: sock.join("llm.sock"),
+            sock,
+            conf: root.join("conf"),
+            work: root.join("work"),
+            audit: self.state.join("audit").join(format!("{key}.jsonl")),
+            root,
+        }
+    }
+
+    /// The run directories that are there, whoever made them.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn runs(&self) -> io::Result<Vec<RunKey>> {
+        let mut keys = Vec::new();
+        for entry in fs::read_dir(self.state.join("runs"))? {
+            keys.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()));
+        }
+        keys.sort();
+        Ok(keys)
+    }
+}
+
+impl RunPaths {
+    /// That the kernel will take the socket's path.
+    ///
+    /// # Errors
+    /// [`LayoutError::SocketPath`].
+    pub fn check(&self) -> Result<(), LayoutError> {
+        let len = self.socket.as_os_str().len();
+        if len > SOCKET_PATH_MAX { Err(LayoutError::SocketPath { path: self.socket.clone(), len }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.run_id, self.attempt)
+    }
+}
+
+impl FromStr for RunKey {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (run_id, attempt) = text.rsplit_once('.').ok_or(())?;
+        Ok(Self { run_id: run_id.parse().map_err(|_| ())?, attempt: attempt.parse().map_err(|_| ())? })
+    }
+}

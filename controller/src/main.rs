@@ -1,0 +1,7 @@
+//! `sluice`: the controller's command line.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sluice_controller::cli::main()
+}

@@ -1,0 +1,108 @@
+//! One run, begun and brought home by this process.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::drive::{Reins, drive};
+use crate::engine::Output;
+use crate::host::Host;
+use crate::layout::RunKey;
+use crate::output::Captured;
+use crate::progress::Progress;
+use crate::report::{Parts, Report};
+use crate::run::{Cancel, Run, Verdict};
+use crate::scene::{Asked, Scene};
+use crate::store::{Entry, StoreError};
+use crate::sweep::left_of;
+use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Which start of which run.
+    pub key: RunKey,
+    /// The agent, or the one in whose name a program runs.
+    pub agent: String,
+    /// What stdout means.
+    pub contract: Contract,
+    /// The rest.
+    pub asked: Asked,
+}
+
+/// A request, and who sees it through.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named like their types")]
+pub struct Once<'a> {
+    pub host: &'a Host,
+    pub request: &'a Request,
+    pub output: Output,
+    pub stop_grace: Duration,
+    pub progress: &'a Progress,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub struct Done {
+    /// What it came to.
+    pub report: Report,
+    /// What it wrote, byte for byte.
+    pub written: (Captured, Captured),
+}
+
+/// Runs it, from its first record to its last.
+///
+/// # Errors
+/// When its record cannot be kept.
+pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
+    let Once { host, request, output, stop_grace, progress } = once;
+    let Request { key, agent, contract, asked } = request;
+    host.store
+        .begin(Entry {
+            key: key.clone(),
+            account: asked.account.clone(),
+            agent: agent.clone(),
+            model: asked.model.clone(),
+            image: asked.image.clone(),
+            owner: host.owner.clone(),
+        })
+        .await?;
+    let mut scene = Scene::new(host, key, asked, output, stop_grace);
+    let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
+    let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
+
+    let (tally, written, timings) = scene.finish();
+    let stdout = written.0.text();
+    let verdict = run.verdict.as_ref().expect("a run that is over was decided");
+    let judgement = judge(&Facts {
+        verdict,
+        contract: *contract,
+        stdout: &stdout,
+        truncated: written.0.left_out() > 0,
+        audit_fault: tally.fault.as_deref(),
+        budget: tally.budget.as_deref(),
+    });
+    let judgement = with_leftovers(judgement, &run);
+    let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
+    host.store.judge(key, 0, code, judgement.exit_code).await?;
+    let report = Report::new(Parts {
+        key,
+        judgement,
+        oom_seen: matches!(verdict, Verdict::Exited(exit) if exit.oom),
+        written: written.clone(),
+        tally,
+        audit_file: host.layout.run(key).audit.display().to_string(),
+        timings,
+    });
+    Ok(Done { report, written })
+}
+
+/// What could not be taken down is told, and fails a run that was fine otherwise.
+fn with_leftovers(judgement: Judgement, run: &Run) -> Judgement {
+    let Err(reason) = left_of(run) else { return judgement };
+    let left = format!("something of the run is left ({reason}); sluice sweep removes it");
+    match judgement.error {
+        Some((code, message)) => Judgement { error: Some((code, format!("{message}; {left}"))), ..judgement },
+        None => Judgement { error: Some((ErrorCode::Internal, left)), exit_code: 125, ..judgement },
+    }
+}

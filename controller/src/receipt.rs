@@ -1,0 +1,149 @@
+//! What each call of a run came to, from its audit file alone.
+//!
+//! Pure: the same file gives the same receipts, whoever reads it and whenever.
+
+use serde::Serialize;
+use sluice_contract::record::{CallResult, NullReason, Usage};
+use sluice_contract::story::{Call, Story};
+
+use crate::layout::RunKey;
+
+/// The bill of one call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Receipt {
+    /// `RUN/ATTEMPT/CALL`: the same call has the same one for ever.
+    pub source_reference: String,
+    /// The sidecar's own id of the call, which stands on LiteLLM's spend row.
+    pub call_id: String,
+    /// LiteLLM's.
+    pub litellm_call_id: Option<String>,
+    /// Whether its money is known.
+    pub status: Status,
+    /// How the call went.
+    pub result: Option<CallResult>,
+    /// What was asked for.
+    pub model: Option<String>,
+    /// What answered.
+    pub model_served: Option<String>,
+    /// Tokens as the provider counted them.
+    pub usage: Option<Usage>,
+    /// Dollars, in the provider's own words.
+    pub cost_usd: Option<String>,
+    /// Why tokens or dollars are null.
+    pub null_reason: Option<NullReason>,
+}
+
+/// Whether the money of a call is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is.
+    Posted,
+    /// Its tokens are, or could be; the spend log has the rest.
+    PendingCost,
+    /// There can be none.
+    Voided,
+    /// Nobody knows what became of the call.
+    Unknown,
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// One for each call that was written down.
+    pub receipts: Vec<Receipt>,
+    /// Requests that were not forwarded.
+    pub refused: u64,
+    /// All tokens.
+    pub usage: Usage,
+    /// All dollars that are known; null when there are none.
+    pub cost_usd: Option<String>,
+    /// The cap that a request was refused for, if one was.
+    pub budget: Option<String>,
+    /// Lines of the file.
+    pub lines: u64,
+    /// Why the file is no complete account, if so.
+    pub fault: Option<String>,
+}
+
+/// Reasons of refusals that are caps on the whole run.
+const CAPS: [&str; 2] = ["budget_exceeded", "too_many_calls"];
+
+/// What an audit file says; none when there is no file, which is right for a run whose sidecar never began.
+#[must_use]
+pub fn tally(key: &RunKey, file: Option<&[u8]>) -> Tally {
+    let Some(bytes) = file else {
+        return Tally::default();
+    };
+    let (story, torn) = match Story::read(bytes) {
+        Ok(read) => read,
+        Err(fault) => return Tally { fault: Some(fault.to_string()), ..Tally::default() },
+    };
+    let receipts: Vec<_> = story.calls().iter().map(|call| receipt(key, call)).collect();
+    let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
+    Tally {
+        refused: story.totals().refused,
+        usage: story.totals().usage,
+        cost_usd: priced.then(|| story.totals().cost().to_string()),
+        budget: CAPS.iter().find(|cap| story.refused().contains_key(**cap)).map(|cap| (*cap).to_owned()),
+        lines: story.lines(),
+        fault: fault(&story, torn),
+        receipts,
+    }
+}
+
+fn fault(story: &Story, torn: &[u8]) -> Option<String> {
+    let open = story.open_calls().count();
+    if !torn.is_empty() {
+        Some("the last line of the audit file is torn: its sidecar was killed".to_owned())
+    } else if story.close().is_none() {
+        Some(match open {
+            0 => "the audit file has no end: its sidecar was killed, or could not write".to_owned(),
+            n => format!("the audit file has no end: its sidecar was killed, or could not write; {n} calls are open"),
+        })
+    } else {
+        None
+    }
+}
+
+fn receipt(key: &RunKey, call: &Call) -> Receipt {
+    let intent = &call.intent;
+    let outcome = call.outcome.as_ref();
+    Receipt {
+        source_reference: format!("{}/{}/{}", key.run_id, key.attempt, intent.call_id),
+        call_id: intent.call_id.to_string(),
+        litellm_call_id: outcome.and_then(|o| o.litellm_call_id.as_deref().map(str::to_owned)),
+        status: status(call),
+        result: outcome.map(|o| o.result),
+        model: intent.model.as_deref().map(str::to_owned),
+        model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
+        usage: outcome.and_then(|o| o.usage),
+        cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
+        null_reason: outcome.and_then(|o| o.null_reason),
+    }
+}
+
+fn status(call: &Call) -> Status {
+    let Some(outcome) = &call.outcome else {
+        return Status::Unknown;
+    };
+    match (outcome.result, &outcome.cost_usd, outcome.null_reason) {
+        (_, Some(_), _) => Status::Posted,
+        (_, None, Some(NullReason::NotSent | NullReason::NotBilled)) => Status::Voided,
+        (CallResult::Unknown, None, _) => Status::Unknown,
+        (_, None, _) => Status::PendingCost,
+    }
+}
+
+impl Status {
+    /// The word in output.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Posted => "posted",
+            Self::PendingCost => "pending_cost",
+            Self::Voided => "voided",
+            Self::Unknown => "unknown",
+        }
+    }
+}

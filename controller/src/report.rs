@@ -1,0 +1,178 @@
+//! What a run came to, as data and in five lines.
+
+use serde::Serialize;
+use sluice_contract::record::Usage;
+
+use crate::layout::RunKey;
+use crate::output::Captured;
+use crate::receipt::{Receipt, Status, Tally};
+use crate::scene::Timings;
+use crate::verdict::Judgement;
+
+/// The one object of `sluice run --json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether there is no error.
+    pub ok: bool,
+    /// The run.
+    pub run_id: String,
+    /// Which start of it.
+    pub attempt: u32,
+    /// The answer.
+    pub content: String,
+    /// What the program wrote, as far as it was kept.
+    pub stdout: String,
+    /// The same of stderr.
+    pub stderr: String,
+    /// What `sluice run` ends with.
+    pub exit_code: i32,
+    /// One stable word; null when ok.
+    pub error_code: Option<&'static str>,
+    /// What happened and what to do; null when ok.
+    pub error_message: Option<String>,
+    /// Whether stdout or stderr was longer than is kept.
+    pub output_truncated: bool,
+    /// Lengths and digests of all that was written.
+    pub output: Streams,
+    /// Whether the kernel killed something for want of memory, be it a child.
+    pub oom_seen: bool,
+    /// Tokens of all calls.
+    pub usage: Usage,
+    /// Dollars that are known; null when none are.
+    pub cost_usd: Option<String>,
+    /// Requests that were not forwarded.
+    pub refused: u64,
+    /// One for each call.
+    pub receipts: Vec<Receipt>,
+    /// The audit file.
+    pub audit: Audit,
+    /// Milliseconds.
+    pub timings: Timings,
+}
+
+/// Both streams.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "named like them")]
+pub struct Streams {
+    pub stdout: Stream,
+    pub stderr: Stream,
+}
+
+/// One stream, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stream {
+    /// Its length.
+    pub bytes: u64,
+    /// Its SHA-256, in hex.
+    pub sha256: String,
+    /// Whether some of it is not in the result.
+    pub truncated: bool,
+}
+
+/// The audit file of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    /// Where it is.
+    pub file: String,
+    /// Its lines.
+    pub lines: u64,
+    /// Whether it is closed, and every call in it has its outcome.
+    pub complete: bool,
+}
+
+/// All that goes into a report.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named like their types")]
+pub struct Parts<'a> {
+    pub key: &'a RunKey,
+    pub judgement: Judgement,
+    pub oom_seen: bool,
+    pub written: (Captured, Captured),
+    pub tally: Tally,
+    pub audit_file: String,
+    pub timings: Timings,
+}
+
+impl Report {
+    /// Puts it together.
+    #[must_use]
+    pub fn new(parts: Parts<'_>) -> Self {
+        let Parts { key, judgement, oom_seen, written: (out, err), tally, audit_file, timings } = parts;
+        let (error_code, error_message) = judgement.error.map(|(code, message)| (code.as_str(), message)).unzip();
+        Self {
+            ok: error_code.is_none(),
+            run_id: key.run_id.to_string(),
+            attempt: key.attempt,
+            content: judgement.content,
+            stdout: out.text(),
+            stderr: err.text(),
+            exit_code: judgement.exit_code,
+            error_code,
+            error_message,
+            output_truncated: out.left_out() > 0 || err.left_out() > 0,
+            output: Streams { stdout: stream(out), stderr: stream(err) },
+            oom_seen,
+            usage: tally.usage,
+            cost_usd: tally.cost_usd,
+            refused: tally.refused,
+            receipts: tally.receipts,
+            audit: Audit { file: audit_file, lines: tally.lines, complete: tally.fault.is_none() && tally.lines > 0 },
+            timings,
+        }
+    }
+
+    /// Five lines for people.
+    #[must_use]
+    pub fn receipt(&self) -> String {
+        let count = |status: Status| self.receipts.iter().filter(|receipt| receipt.status == status).count();
+        let tokens = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
+        let state = match (self.audit.lines, self.audit.complete) {
+            (0, _) => "not written: the run did not start",
+            (_, true) => "complete",
+            (_, false) => "INCOMPLETE",
+        };
+        let cost = match (&self.cost_usd, count(Status::PendingCost) + count(Status::Unknown)) {
+            (None, 0) => "none".to_owned(),
+            (Some(cost), 0) => format!("${cost}"),
+            (None, open) => format!("not known yet, of {open} of {} calls", self.receipts.len()),
+            (Some(cost), open) => format!("${cost}, and not known yet of {open} of {} calls", self.receipts.len()),
+        };
+        let how = self.error_code.map_or("ok".to_owned(), |code| format!("{code}, exit code {}", self.exit_code));
+        format!(
+            "run     {}.{}  {how}\n\
+             time    {}\n\
+             calls   {} ({} refused), {} tokens in, {} out\n\
+             cost    {cost}\n\
+             audit   {}  {} lines, {state}\n",
+            self.run_id,
+            self.attempt,
+            self.times(),
+            self.receipts.len(),
+            self.refused,
+            tokens(self.usage.input),
+            tokens(self.usage.output),
+            self.audit.file,
+            self.audit.lines,
+        )
+    }
+
+    fn times(&self) -> String {
+        let part = |name: &str, ms: Option<f64>| ms.map(|ms| format!("{name} {ms:.0} ms"));
+        let times = self.timings;
+        let parts: Vec<_> = [
+            part("sidecar", times.sidecar_ready),
+            part("create", times.container_create),
+            part("start", times.container_start),
+            part("run", times.run),
+            part("teardown", times.teardown),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if parts.is_empty() { "it never started".to_owned() } else { parts.join(", ") }
+    }
+}
+
+fn stream(captured: Captured) -> Stream {
+    Stream { bytes: captured.bytes, truncated: captured.left_out() > 0, sha256: captured.sha256 }
+}

@@ -1,0 +1,155 @@
+//! The directories of a run: made with their modes, removed whatever a sandbox put into them.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, chown};
+use std::path::Path;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::layout::RunPaths;
+
+/// Who the agent is, in its container and on our disk.
+pub const SANDBOX_UID: u32 = 1001;
+
+/// Makes the directories of a run that is not there yet.
+///
+/// # Errors
+/// When one cannot be made, or is there already.
+pub fn create(paths: &RunPaths) -> io::Result<()> {
+    let make = |path: &Path, mode| DirBuilder::new().mode(mode).create(path);
+    make(&paths.root, 0o700)?;
+    // The sandbox sees the mode of the directory itself, and has to get through it to the socket.
+    make(&paths.sock, 0o755)?;
+    make(&paths.conf, 0o700)?;
+    make(&paths.work, 0o700)?;
+    fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    chown(&paths.work, Some(SANDBOX_UID), Some(SANDBOX_UID))
+}
+
+/// Removes the directory and everything in it; one that is not there is removed already.
+///
+/// A sandbox can nest directories deeper than any path, stack or table of descriptors reaches. So nothing here
+/// recurses: what is found two levels down moves up, until all is flat.
+///
+/// # Errors
+/// Of the kernel; what was removed stays removed, and a second call goes on.
+pub fn remove(root: &Path) -> io::Result<()> {
+    match open(root, DIRECTORY, Mode::empty()) {
+        Ok(top) => {
+            flatten(&top)?;
+            fs::remove_dir(root)
+        }
+        Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_RDONLY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Empties a directory.
+fn flatten(top: &OwnedFd) -> io::Result<()> {
+    let mut moved = 0_u64;
+    loop {
+        let children = entries(top.as_fd())?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in &children {
+            if !is_directory(top.as_fd(), child)? {
+                unlinkat(top, child.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
+                continue;
+            }
+            let inner = openat(top, child.as_c_str(), DIRECTORY, Mode::empty())?;
+            for grandchild in entries(inner.as_fd())? {
+                if is_directory(inner.as_fd(), &grandchild)? {
+                    move_up(&inner, &grandchild, top, &mut moved)?;
+                } else {
+                    unlinkat(&inner, grandchild.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
+                }
+            }
+            unlinkat(top, child.as_c_str(), UnlinkatFlags::RemoveDir)?;
+        }
+    }
+}
+
+fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        let target = CString::new(format!("removed.{moved}")).expect("there is no NUL in a number");
+        match renameat(from, name, top, target.as_c_str()) {
+            Ok(()) => return Ok(()),
+            // The name was taken by the sandbox; there are others.
+            Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::openat(directory, ".", DIRECTORY, Mode::empty())?.iter() {
+        let name = entry?.file_name().to_owned();
+        if name.as_bytes() != b"." && name.as_bytes() != b".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn is_directory(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::mkdirat;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is not there yet");
+        path
+    }
+
+    #[test]
+    fn directories_deeper_than_any_path_are_removed() {
+        let root = scratch("deep");
+        let mut inner = open(&root, DIRECTORY, Mode::empty()).expect("it was made");
+        for _ in 0..5000 {
+            mkdirat(&inner, "d", Mode::S_IRWXU).expect("there is room");
+            inner = openat(&inner, "d", DIRECTORY, Mode::empty()).expect("it was made");
+        }
+        drop(inner);
+
+        remove(&root).expect("all of it is ours");
+
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn links_are_removed_and_not_followed() {
+        let root = scratch("links");
+        let outside = scratch("outside");
+        fs::write(outside.join("kept"), "x").expect("it is ours");
+        fs::create_dir_all(root.join("a/b")).expect("it is ours");
+        for place in ["out", "a/out", "a/b/out"] {
+            std::os::unix::fs::symlink(&outside, root.join(place)).expect("it is ours");
+        }
+        fs::write(root.join("removed.1"), "a name that is taken").expect("it is ours");
+
+        remove(&root).expect("all of it is ours");
+        remove(&root).expect("twice is once");
+
+        assert!(!root.exists());
+        assert!(outside.join("kept").exists());
+        fs::remove_dir_all(outside).expect("it is ours");
+    }
+}

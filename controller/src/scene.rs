@@ -1,0 +1,265 @@
+//! One run in the world: what exists of it, and how each step is done to it.
+//!
+//! Two parts that never wait for each other, the sidecar and the sandbox; steps of both go side by side.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::blueprint::{self, Limits, Volume};
+use crate::engine::Output;
+use crate::host::Host;
+use crate::layout::{RunKey, RunPaths};
+use crate::output::Captured;
+use crate::plan::Seen;
+use crate::process::Process;
+use crate::receipt::{self, Tally};
+use crate::run::{Event, Failure, Step};
+use crate::secret::Key;
+use crate::{rundir, workspace};
+
+mod sandbox;
+mod side;
+
+use sandbox::Sandbox;
+use side::Side;
+
+/// What was asked for: all that the way to a running container needs.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct Asked {
+    pub account: String,
+    pub graph_id: String,
+    pub model: Option<String>,
+    pub image: String,
+    pub argv: Vec<String>,
+    pub env: BTreeMap<String, String>,
+    pub volumes: Vec<Volume>,
+    pub limits: Limits,
+    pub timeout: Duration,
+    pub seccomp: String,
+    /// An OpenAI messages array, for the workspace.
+    pub messages: Option<Vec<u8>>,
+    pub upstream: String,
+    pub upstream_key: Key,
+    pub sidecar_flags: Vec<String>,
+}
+
+/// Where the time of a run went, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Timings {
+    /// From its spawn to its answer.
+    pub sidecar_ready: Option<f64>,
+    /// Beside it.
+    pub container_create: Option<f64>,
+    /// From attaching to the program's start.
+    pub container_start: Option<f64>,
+    /// From then to its end.
+    pub run: Option<f64>,
+    /// From then until nothing was left.
+    pub teardown: Option<f64>,
+}
+
+/// One run, as far as it exists.
+pub struct Scene<'a> {
+    host: &'a Host,
+    key: &'a RunKey,
+    paths: RunPaths,
+    asked: Option<&'a Asked>,
+    side: Side<'a>,
+    sandbox: Sandbox<'a>,
+    tally: Tally,
+}
+
+/// What woke a run that was waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Woken {
+    /// Something happened.
+    By(Event),
+    /// Nothing that matters.
+    ByNothing,
+}
+
+impl<'a> Scene<'a> {
+    /// A run of which nothing exists yet.
+    #[must_use]
+    pub fn new(host: &'a Host, key: &'a RunKey, asked: &'a Asked, output: Output, stop_grace: Duration) -> Self {
+        Self::of(host, key, Some(asked), output, stop_grace)
+    }
+
+    /// A run that another controller has begun: what exists of it is looked up.
+    ///
+    /// # Errors
+    /// Of the engine.
+    pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
+        let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
+        scene.side.adopt(sidecar);
+        scene.sandbox.look().await?;
+        Ok(scene)
+    }
+
+    fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a Asked>, output: Output, stop_grace: Duration) -> Self {
+        let paths = host.layout.run(key);
+        Self {
+            side: Side::new(host, paths.clone()),
+            sandbox: Sandbox::new(&host.engine, blueprint::container_name(key), output, stop_grace),
+            host,
+            key,
+            paths,
+            asked,
+            tally: Tally::default(),
+        }
+    }
+
+    /// What exists now.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        Seen { directories: self.paths.root.exists(), sidecar: self.side.seen(), container: self.sandbox.seen() }
+    }
+
+    /// Which process the sidecar is.
+    #[must_use]
+    pub fn sidecar(&self) -> Option<&Process> {
+        self.side.process()
+    }
+
+    /// Does these steps, side by side, and says what came of each.
+    pub async fn perform(&mut self, steps: &[Step]) -> Vec<Event> {
+        let mut events: Vec<_> =
+            steps.iter().filter_map(|step| Some((*step, self.own(*step)?))).map(|(step, done)| event(step, done)).collect();
+        let (asked, key) = (self.asked, self.key);
+        let of_side = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
+        let of_sandbox = steps.iter().copied().find(|step| {
+            matches!(
+                step,
+                Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer
+            )
+        });
+        let (side, sandbox) = tokio::join!(
+            async {
+                let step = of_side?;
+                Some(event(step, self.side.perform(step, key, asked).await))
+            },
+            async {
+                let step = of_sandbox?;
+                let order = || asked.map(|asked| order(self.host, key, &self.paths, asked));
+                Some(event(step, self.sandbox.perform(step, order).await))
+            }
+        );
+        events.extend(side.into_iter().chain(sandbox));
+        events
+    }
+
+    /// Waits for the container or the sidecar to end, but not longer than this.
+    pub async fn stirred(&mut self, limit: Duration) -> Woken {
+        // The engine's notice of an end can be missed; a look now and then costs nothing.
+        const LOOK_EVERY: Duration = Duration::from_secs(5);
+        tokio::select! {
+            // All three are cancel-safe: what is not taken here is found by the next look.
+            () = self.sandbox.stirred() => {}
+            () = self.side.ended() => return Woken::By(Event::SidecarEnded),
+            () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
+        }
+        match self.sandbox.exit().await {
+            Some(exit) => Woken::By(Event::Exited(exit)),
+            None => Woken::ByNothing,
+        }
+    }
+
+    /// Files: quick, and without waiting.
+    fn own(&mut self, step: Step) -> Option<Result<(), String>> {
+        match step {
+            Step::Prepare => Some(self.prepare()),
+            Step::Tally => Some(self.tally()),
+            Step::RemoveDirectories => Some(
+                rundir::remove(&self.paths.root)
+                    .map_err(|error| format!("{}: {error}", self.paths.root.display())),
+            ),
+            Step::Close => Some(Ok(())),
+            _ => None,
+        }
+    }
+
+    fn prepare(&self) -> Result<(), String> {
+        let asked = self.asked.expect("only a run that was asked for is prepared");
+        let failed = |error: std::io::Error| format!("{}: {error}", self.paths.root.display());
+        self.paths.check().map_err(|error| error.to_string())?;
+        rundir::create(&self.paths).map_err(failed)?;
+        if let Some(messages) = &asked.messages {
+            workspace::write(&self.paths.work, ".sluice", "messages.json", messages).map_err(failed)?;
+        }
+        for volume in &asked.volumes {
+            // The engine would make them as root.
+            let inside = volume.target.strip_prefix(blueprint::WORKSPACE).map(|path| path.trim_matches('/'));
+            if let Some(name) = inside.filter(|name| !name.is_empty() && !name.contains('/')) {
+                workspace::make_directory(&self.paths.work, name).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self) -> Result<(), String> {
+        self.tally = match std::fs::read(&self.paths.audit) {
+            Ok(bytes) => receipt::tally(self.key, Some(&bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => receipt::tally(self.key, None),
+            Err(error) => return Err(format!("{}: {error}", self.paths.audit.display())),
+        };
+        Ok(())
+    }
+
+    /// What is known when all is over: what it cost, what it wrote, where its time went.
+    #[must_use]
+    pub fn finish(self) -> (Tally, (Captured, Captured), Timings) {
+        let timings = Timings { sidecar_ready: self.side.ready_ms(), ..self.sandbox.timings() };
+        (self.tally, self.sandbox.finish(), timings)
+    }
+}
+
+fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a Asked) -> blueprint::Blueprint {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    blueprint::blueprint(&blueprint::Order {
+        key,
+        instance: &host.instance,
+        image: &asked.image,
+        argv: &asked.argv,
+        env: &asked.env,
+        model: asked.model.as_deref(),
+        volumes: &asked.volumes,
+        limits: &asked.limits,
+        paths,
+        seccomp: &asked.seccomp,
+        expires: (now + lifetime(asked)).as_secs(),
+    })
+}
+
+/// How long anything of a run may live, should nobody come to end it.
+fn lifetime(asked: &Asked) -> Duration {
+    asked.timeout + Duration::from_secs(120)
+}
+
+fn event(step: Step, done: Result<(), String>) -> Event {
+    match done {
+        Ok(()) => Event::Done(step),
+        Err(message) => Event::Failed(Failure { step, message }),
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        if !text.ends_with(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+fn ms_since(start: Instant) -> f64 {
+    // Thousandths are more than the clock is good for.
+    (start.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}

@@ -1,0 +1,90 @@
+//! The sidecar's part of a run.
+
+use std::time::Instant;
+
+use crate::host::Host;
+use crate::layout::{RunKey, RunPaths};
+use crate::plan;
+use crate::process::Process;
+use crate::run::Step;
+use crate::sidecar::{Order, Sidecar};
+use crate::upstream;
+
+use super::{Asked, chain, lifetime, ms_since};
+
+pub(super) struct Side<'a> {
+    host: &'a Host,
+    paths: RunPaths,
+    sidecar: Option<Sidecar>,
+    ready_ms: Option<f64>,
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn new(host: &'a Host, paths: RunPaths) -> Self {
+        Self { host, paths, sidecar: None, ready_ms: None }
+    }
+
+    pub(super) fn adopt(&mut self, recorded: Option<Process>) {
+        self.sidecar = Sidecar::adopt(recorded, &self.host.proxy, &self.paths);
+    }
+
+    pub(super) fn seen(&self) -> plan::Sidecar {
+        if self.sidecar.is_some() { plan::Sidecar::Alive } else { plan::Sidecar::Absent }
+    }
+
+    pub(super) fn process(&self) -> Option<&Process> {
+        self.sidecar.as_ref().map(Sidecar::process)
+    }
+
+    pub(super) fn ready_ms(&self) -> Option<f64> {
+        self.ready_ms
+    }
+
+    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&Asked>) -> Result<(), String> {
+        match step {
+            Step::StartSidecar => {
+                self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await
+            }
+            Step::DrainSidecar => self.drain().await,
+            _ => unreachable!("{step:?} is not a sidecar's"),
+        }
+    }
+
+    async fn start(&mut self, key: &RunKey, asked: &Asked) -> Result<(), String> {
+        let order = Order {
+            program: &self.host.proxy,
+            key,
+            paths: &self.paths,
+            account: &asked.account,
+            graph_id: &asked.graph_id,
+            upstream: &asked.upstream,
+            model: asked.model.as_deref(),
+            deadline: lifetime(asked),
+            flags: &asked.sidecar_flags,
+        };
+        let begun = Instant::now();
+        let (sidecar, reached) =
+            tokio::join!(Sidecar::start(&order, &asked.upstream_key), upstream::reach(&asked.upstream));
+        let sidecar = sidecar.map_err(|error| chain(&error))?;
+        self.ready_ms = Some(ms_since(begun));
+        self.sidecar = Some(sidecar);
+        reached.map_err(|error| chain(&error))
+    }
+
+    async fn drain(&mut self) -> Result<(), String> {
+        if let Some(sidecar) = &mut self.sidecar {
+            sidecar.drain().await.map_err(|error| chain(&error))?;
+        }
+        self.sidecar = None;
+        Ok(())
+    }
+
+    /// Waits until the sidecar is gone. Cancel-safe.
+    pub(super) async fn ended(&mut self) {
+        match &mut self.sidecar {
+            Some(sidecar) => drop(sidecar.ended().await),
+            None => std::future::pending().await,
+        }
+        self.sidecar = None;
+    }
+}

@@ -1,0 +1,358 @@
+//! What was asked for, and where: a flag, else the environment, else the file, else the default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluice_contract::Account;
+
+use crate::agents::{self, Agent};
+use crate::blueprint::Limits;
+use crate::secret::Key;
+use crate::units;
+
+/// One thing that can be set.
+#[derive(Debug, Clone, Copy)]
+pub struct Item {
+    /// Its name in the file; with dashes, its flag.
+    pub name: &'static str,
+    /// Its names in the environment, the first one ours.
+    pub variables: &'static [&'static str],
+    /// What it is when nobody sets it.
+    pub default: Option<&'static str>,
+    /// What it is for.
+    pub help: &'static str,
+}
+
+macro_rules! items {
+    ($($name:literal $variable:literal $(or $also:literal)? = $default:expr, $help:literal;)*) => {
+        &[$(Item { name: $name, variables: &[$variable $(, $also)?], default: $default, help: $help }),*]
+    };
+}
+
+/// Everything that can be set, in the order in which it is shown.
+pub const ITEMS: &[Item] = items![
+    "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH";
+    "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
+    "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
+    "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
+    "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
+    "proxy" "SLUICE_PROXY" = None, "the sidecar's program; else the sluice-proxy beside sluice, or on PATH";
+    "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
+    "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of ours";
+    "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
+    "model" "SLUICE_MODEL" = None, "the model that a run may name";
+    "account" "SLUICE_ACCOUNT" = Some("default"), "the billing account that pays";
+    "timeout" "SLUICE_TIMEOUT" = Some("120s"), "how long a run may take";
+    "stop_grace" "SLUICE_STOP_GRACE" = Some("1s"), "how long a program may take to end when it is told to";
+    "memory" "SLUICE_MEMORY" = Some("512m"), "memory of a run, swap included";
+    "cpus" "SLUICE_CPUS" = Some("1"), "processors of a run";
+    "pids" "SLUICE_PIDS" = Some("256"), "processes and threads of a run";
+    "output_max" "SLUICE_OUTPUT_MAX" = Some("2m"), "how much of stdout and stderr is kept, half of it each";
+    "max_calls" "SLUICE_MAX_CALLS" = None, "calls of a run";
+    "max_tokens" "SLUICE_MAX_TOKENS" = None, "tokens of a run, input and output";
+    "max_cost_usd" "SLUICE_MAX_COST_USD" = None, "dollars of a run";
+    "prices" "SLUICE_PRICES" = None, "prices to reserve by: the JSON of LiteLLM's GET /model/info";
+    "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
+    "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
+];
+
+/// Where the file is looked for when nobody names one.
+pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The command line.
+    Flag,
+    /// This variable.
+    Variable(&'static str),
+    /// This file.
+    File(PathBuf),
+    /// Nobody set it.
+    Default,
+}
+
+/// A wrong setting: what, where, and the fix.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// The configuration file cannot be read.
+    #[error("cannot read {0}")]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// It is not what it should be.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A value means nothing.
+    #[error("{name}: {reason} (from {from})")]
+    Value {
+        /// Which setting.
+        name: &'static str,
+        /// Why.
+        reason: String,
+        /// Where it was set.
+        from: Source,
+    },
+    /// A value has to be given.
+    #[error("{name} is not set: {help}; give --{flag}, {variable}, or {name} in the configuration file")]
+    Missing {
+        /// Which setting.
+        name: &'static str,
+        /// What it is for.
+        help: &'static str,
+        /// As a flag.
+        flag: String,
+        /// As a variable.
+        variable: &'static str,
+    },
+}
+
+/// The values of all layers, before anybody asks what they mean.
+#[derive(Clone, Default)]
+pub struct Layers {
+    values: BTreeMap<&'static str, (String, Source)>,
+    agents: Vec<Agent>,
+}
+
+/// What a run needs to know.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "named like the items")]
+pub struct Settings {
+    pub upstream: Option<String>,
+    pub key: Option<Key>,
+    pub state_dir: PathBuf,
+    pub docker_host: String,
+    pub proxy: Option<PathBuf>,
+    pub image: String,
+    pub seccomp: Option<PathBuf>,
+    pub agent: String,
+    pub model: Option<String>,
+    pub account: Account,
+    pub timeout: Duration,
+    pub stop_grace: Duration,
+    pub limits: Limits,
+    pub output_max: usize,
+    /// Caps and the like, as flags of the sidecar.
+    pub sidecar_flags: Vec<String>,
+    pub agents: Vec<Agent>,
+}
+
+impl Layers {
+    /// Collects what flags, environment and file say.
+    ///
+    /// # Errors
+    /// Of the file: it cannot be read, or names something that does not exist.
+    pub fn collect(
+        flags: &BTreeMap<&'static str, String>,
+        variable: impl Fn(&str) -> Option<String>,
+        file: Option<&Path>,
+    ) -> Result<Self, SettingError> {
+        let named = file.map(Path::to_owned).or_else(|| variable("SLUICE_CONFIG").map(PathBuf::from));
+        let mut layers = match named {
+            Some(path) => read(&path)?,
+            None if Path::new(DEFAULT_FILE).exists() => read(Path::new(DEFAULT_FILE))?,
+            None => Self::default(),
+        };
+        for item in ITEMS {
+            let set = item.variables.iter().find_map(|name| Some((variable(name)?, Source::Variable(name))));
+            layers.values.extend(set.filter(|(value, _)| !value.is_empty()).map(|set| (item.name, set)));
+            if let Some(value) = flags.get(item.name) {
+                layers.values.insert(item.name, (value.clone(), Source::Flag));
+            }
+            if let (false, Some(default)) = (layers.values.contains_key(item.name), item.default) {
+                layers.values.insert(item.name, (default.to_owned(), Source::Default));
+            }
+        }
+        Ok(layers)
+    }
+
+    /// A value, and where it comes from.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<(&str, &Source)> {
+        self.values.get(name).map(|(value, source)| (value.as_str(), source))
+    }
+
+    /// A value as it may be shown.
+    #[must_use]
+    pub fn shown(&self, name: &str) -> Option<(String, &Source)> {
+        let (value, source) = self.get(name)?;
+        let shown = match name {
+            "key" => "(redacted)".to_owned(),
+            "upstream" => redact_user(value),
+            _ => value.to_owned(),
+        };
+        Some((shown, source))
+    }
+
+    /// What the values mean.
+    ///
+    /// # Errors
+    /// The first one that means nothing.
+    pub fn settings(&self) -> Result<Settings, SettingError> {
+        let path = |name| self.get(name).map(|(value, _)| PathBuf::from(value));
+        let text = |name| self.get(name).map(|(value, _)| value.to_owned());
+        let mut sidecar_flags = Vec::new();
+        for name in ["max_calls", "max_tokens", "max_cost_usd", "prices", "rate", "audit_sync"] {
+            if let Some((value, _)) = self.get(name) {
+                sidecar_flags.extend([format!("--{}", name.replace('_', "-")), value.to_owned()]);
+            }
+        }
+        for name in ["max_calls", "max_tokens"] {
+            self.parse(name, |value| value.parse::<u64>().map_err(|_| format!("'{value}' is no number")))?;
+        }
+        self.parse("max_cost_usd", |value| {
+            sluice_contract::Usd::parse(value).map_err(|_| format!("'{value}' is no amount of dollars; write 0.25"))
+        })?;
+        self.parse("audit_sync", |value| match value {
+            "call" | "off" => Ok(()),
+            _ => Err(format!("'{value}' is neither call nor off")),
+        })?;
+        Ok(Settings {
+            upstream: text("upstream"),
+            key: self.key()?,
+            state_dir: path("state_dir").expect("it has a default"),
+            docker_host: text("docker_host").expect("it has a default"),
+            proxy: path("proxy"),
+            image: text("image").expect("it has a default"),
+            seccomp: path("seccomp"),
+            agent: text("agent").expect("it has a default"),
+            model: text("model"),
+            account: self.required("account", |value| value.parse().map_err(|error| format!("'{value}': {error}")))?,
+            timeout: self.required("timeout", |value| positive(units::time(value)?, value))?,
+            stop_grace: self.required("stop_grace", units::time)?,
+            limits: Limits {
+                memory: self.required("memory", |value| match units::size(value)? {
+                    // The engine's own least.
+                    bytes if bytes < 6 << 20 => Err(format!("'{value}' is too little; give at least 6m")),
+                    bytes => Ok(bytes),
+                })?,
+                cpu_millis: self.required("cpus", units::cpus)?,
+                pids: self.required("pids", |value| match value.parse::<u64>() {
+                    Ok(pids @ 16..=1_000_000) => Ok(pids),
+                    _ => Err(format!("'{value}' is no number of processes; give at least 16")),
+                })?,
+            },
+            output_max: self.required("output_max", |value| {
+                let bytes = units::size(value)?;
+                usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| format!("'{value}' is more than 1g"))
+            })?,
+            sidecar_flags,
+            agents: self.agents.clone(),
+        })
+    }
+
+    fn key(&self) -> Result<Option<Key>, SettingError> {
+        if let Some((value, from)) = self.get("key") {
+            return match Key::new(value.to_owned()) {
+                Some(key) => Ok(Some(key)),
+                None => Err(SettingError::Value { name: "key", reason: "it is empty".into(), from: from.clone() }),
+            };
+        }
+        self.parse("key_file", |value| {
+            private(Path::new(value)).map_err(|reason| format!("{value}: {reason}"))?;
+            let text = fs::read_to_string(value).map_err(|error| format!("cannot read {value}: {error}"))?;
+            Key::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))
+        })
+    }
+
+    fn parse<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, SettingError> {
+        let Some((value, from)) = self.get(name) else { return Ok(None) };
+        parse(value).map(Some).map_err(|reason| SettingError::Value { name, reason, from: from.clone() })
+    }
+
+    fn required<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, SettingError> {
+        self.parse(name, parse)?.ok_or_else(|| missing(name))
+    }
+}
+
+/// That a setting has to be given for what is asked.
+#[must_use]
+pub fn missing(name: &'static str) -> SettingError {
+    let item = ITEMS.iter().find(|item| item.name == name).expect("all names are in the table");
+    SettingError::Missing { name, help: item.help, flag: name.replace('_', "-"), variable: item.variables[0] }
+}
+
+fn positive(time: Duration, text: &str) -> Result<Duration, String> {
+    if time.is_zero() { Err(format!("'{text}' is no time at all")) } else { Ok(time) }
+}
+
+/// That nobody but its owner can read a file with a secret in it.
+fn private(path: &Path) -> Result<(), String> {
+    let meta = fs::metadata(path).map_err(|error| format!("cannot read it: {error}"))?;
+    if meta.is_file() && meta.mode() & 0o077 != 0 {
+        return Err("other users can read it, and it holds a key; chmod 600 it".to_owned());
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Layers, SettingError> {
+    let wrong = |reason: String| SettingError::File { path: path.to_owned(), reason };
+    let text = fs::read_to_string(path).map_err(|error| SettingError::Unreadable(path.to_owned(), error))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+    let mut layers = Layers::default();
+    for (name, value) in table {
+        if name == "agents" {
+            layers.agents = agents::read(value).map_err(wrong)?;
+            continue;
+        }
+        let Some(item) = ITEMS.iter().find(|item| item.name == name) else {
+            let known: Vec<_> = ITEMS.iter().map(|item| item.name).collect();
+            return Err(wrong(format!("there is no setting named {name}; there are {}, agents", known.join(", "))));
+        };
+        if name == "key" {
+            private(path).map_err(wrong)?;
+        }
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            other => return Err(wrong(format!("{name} is {}; write a text or a number", other.type_str()))),
+        };
+        layers.values.insert(item.name, (text, Source::File(path.to_owned())));
+    }
+    Ok(layers)
+}
+
+/// An address without the user and password that some write into it.
+fn redact_user(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
+        Some((scheme, (_, host))) => format!("{scheme}://(redacted)@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(ITEMS.iter().filter_map(|item| Some((item.name, self.shown(item.name)?)))).finish()
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("the command line"),
+            Self::Variable(name) => write!(f, "{name} in the environment"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Default => f.write_str("the default"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

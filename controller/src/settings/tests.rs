@@ -1,0 +1,107 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sluice-settings-{name}-{}.toml", std::process::id()));
+        fs::write(&path, content).expect("there is room");
+        Self(path)
+    }
+
+    fn mode(self, mode: u32) -> Self {
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(mode)).expect("it is ours");
+        self
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn layers(flags: &[(&'static str, &str)], variables: &[(&str, &str)], file: Option<&Scratch>) -> Result<Layers, SettingError> {
+    let flags = flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    let variable = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+    Layers::collect(&flags, variable, Some(file.map_or(Path::new("/dev/null"), |file| &file.0)))
+}
+
+#[test]
+fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+    let file = Scratch::new("order", "timeout = 30\nmemory = \"1g\"\npids = 100\n");
+    let layers = layers(&[("timeout", "10s")], &[("SLUICE_TIMEOUT", "20s"), ("SLUICE_MEMORY", "2g")], Some(&file))
+        .expect("all is right");
+    let from_file = Source::File(file.0.clone());
+    assert_eq!(layers.get("timeout"), Some(("10s", &Source::Flag)));
+    assert_eq!(layers.get("memory"), Some(("2g", &Source::Variable("SLUICE_MEMORY"))));
+    assert_eq!(layers.get("pids"), Some(("100", &from_file)));
+    assert_eq!(layers.get("cpus"), Some(("1", &Source::Default)));
+    assert_eq!(layers.get("model"), None);
+}
+
+#[test]
+fn every_default_means_something() {
+    let settings = layers(&[], &[], None).and_then(|layers| layers.settings()).expect("the defaults are right");
+    assert_eq!(settings.timeout, Duration::from_secs(120));
+    assert_eq!(settings.limits, Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
+    assert_eq!(settings.sidecar_flags, ["--audit-sync", "call"]);
+}
+
+#[test]
+fn a_wrong_value_names_itself_and_its_source() {
+    let rows = [
+        ("timeout", "soon", "timeout: 'soon' is no time"),
+        ("timeout", "0", "timeout: '0' is no time at all"),
+        ("memory", "1m", "memory: '1m' is too little"),
+        ("pids", "3", "pids: '3'"),
+        ("account", "a b", "account: 'a b'"),
+        ("max_calls", "x", "max_calls: 'x'"),
+        ("max_cost_usd", "-1", "max_cost_usd: '-1'"),
+        ("audit_sync", "never", "audit_sync: 'never'"),
+        ("output_max", "2g", "output_max: '2g'"),
+    ];
+    for (name, value, expected) in rows {
+        let error = layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
+        assert!(error.starts_with(expected) && error.ends_with("(from the command line)"), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_file_is_refused_whole() {
+    for (text, expected) in [
+        ("timeot = 3", "there is no setting named timeot"),
+        ("timeout = [3]", "timeout is array"),
+        ("timeout =", ""),
+        ("[[agents]]\nname = \"x\"", "agents: "),
+        ("[[agents]]\nagentId = \"x\"\nargv = []", "agents: each one needs"),
+    ] {
+        let file = Scratch::new("wrong", text);
+        let error = layers(&[], &[], Some(&file)).expect_err(text).to_string();
+        assert!(error.contains(expected) && error.contains("sluice-settings-wrong"), "{error}");
+    }
+}
+
+#[test]
+fn a_key_is_taken_from_a_private_file_only_and_never_shown() {
+    let open = Scratch::new("open", "key = \"sk-secret\"").mode(0o644);
+    let error = layers(&[], &[], Some(&open)).expect_err("others can read it").to_string();
+    assert!(error.contains("chmod 600") && !error.contains("secret"), "{error}");
+
+    let private = Scratch::new("private", "key = \"sk-secret\"\nupstream = \"http://me:pw@host\"").mode(0o600);
+    let layers = layers(&[], &[], Some(&private)).expect("it is private");
+    assert_eq!(layers.shown("key").expect("it is set").0, "(redacted)");
+    assert_eq!(layers.shown("upstream").expect("it is set").0, "http://(redacted)@host");
+    assert!(!format!("{:?}", layers.settings().expect("it is right")).contains("secret"));
+}
+
+#[test]
+fn agents_of_the_file_stand_beside_ours() {
+    let file = Scratch::new("agents", "[[agents]]\nagentId = \"sandbox:coder\"\nargv = [\"coder\"]");
+    let settings = layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect("it is right");
+    let ids: Vec<_> = agents::catalog(&settings.agents).into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
+    let pair = |id: &str| (id.to_owned(), id.to_owned());
+    assert_eq!(ids, [pair("sandbox:agent"), pair("sandbox:coder")]);
+}

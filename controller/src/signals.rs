@@ -1,0 +1,28 @@
+//! What asks us to stop.
+
+use std::io;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::run::Cancel;
+
+/// The first of SIGINT, SIGTERM and SIGHUP, once it comes. Later ones change nothing: a run that is taken down is
+/// taken down as fast as it can be, each step with a deadline.
+///
+/// # Errors
+/// When the signals cannot be caught.
+pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
+    let (sender, receiver) = watch::channel(None);
+    for caught in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut signals = signal(SignalKind::from_raw(caught as i32))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                sender.send_if_modified(|cancel| cancel.is_none() && cancel.replace(Cancel { signal: caught as i32 }).is_none());
+            }
+        });
+    }
+    Ok(receiver)
+}

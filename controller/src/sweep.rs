@@ -1,0 +1,131 @@
+//! What was left behind, by us and by nobody else: found by our instance's name, and taken down like any other run.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::drive::{Reins, drive};
+use crate::host::Host;
+use crate::layout::RunKey;
+use crate::progress::Progress;
+use crate::run::{Event, Phase, Run};
+use crate::rundir;
+use crate::scene::{Scene, chain};
+use crate::store::{Open, StoreError};
+
+/// One thing that nobody owns any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Leftover {
+    /// `run`, `container` or `directory`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Whether it is gone; null when it was only looked at.
+    pub removed: Option<bool>,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Whether a sweep removes what it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// It only looks.
+    DryRun,
+    /// It does.
+    Remove,
+}
+
+/// Finds and removes what is left of runs whose controller is gone.
+///
+/// # Errors
+/// When it cannot be looked for.
+pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
+    let open = host.store.open_runs().await.map_err(|error| chain(&error))?;
+    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(Open::is_orphaned);
+    let mut found = Vec::new();
+    for orphan in &orphans {
+        let name = orphan.entry.key.to_string();
+        found.extend(act(mode, "run", name, take_down(host, orphan)).await);
+    }
+    let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
+    for container in host.engine.containers_of(&host.instance).await.map_err(|error| chain(&error))? {
+        // A run that is known is driven by its controller, or was taken down above.
+        let owned = match &container.key {
+            Some(key) => known(key) || is_open(host, key).await,
+            None => false,
+        };
+        if !owned {
+            let removed = async { host.engine.remove(&container.name).await.map_err(|error| chain(&error)) };
+            found.extend(act(mode, "container", container.name.clone(), removed).await);
+        }
+    }
+    for key in host.layout.runs().map_err(|error| error.to_string())? {
+        // A run is written down before its directory is made; so one that is unknown belongs to nobody.
+        if !known(&key) && !is_open(host, &key).await {
+            let removed = async { rundir::remove(&host.layout.run(&key).root).map_err(|error| error.to_string()) };
+            found.extend(act(mode, "directory", key.to_string(), removed).await);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a run is open now, though it was not when we looked first.
+async fn is_open(host: &Host, key: &RunKey) -> bool {
+    match host.store.phase(key).await {
+        Ok(phase) => phase.is_some_and(|phase| phase != Phase::Closed.as_str()),
+        // Not known is not ours to remove.
+        Err(_) => true,
+    }
+}
+
+/// Takes down the runs whose controller was killed, quietly; what cannot be is left to the next one.
+pub async fn heal(host: &Host) {
+    let open = host.store.open_runs().await.unwrap_or_default();
+    for orphan in open.iter().filter(|open| open.is_orphaned()) {
+        let _ = take_down(host, orphan).await;
+    }
+}
+
+async fn take_down(host: &Host, orphan: &Open) -> Result<(), String> {
+    let key = &orphan.entry.key;
+    let generation = match host.store.take_over(orphan, &host.owner).await {
+        Ok(generation) => generation,
+        // Another controller is at it.
+        Err(StoreError::Stale(_)) => return Ok(()),
+        Err(error) => return Err(chain(&error)),
+    };
+    let mut scene = Scene::adopt(host, key, orphan.sidecar.clone()).await?;
+    let run = orphan.as_run().apply(Event::Orphaned).map_err(|illegal| illegal.to_string())?;
+    let (_never, mut cancelled) = watch::channel(None);
+    let reins = Reins { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
+    let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| chain(&error))?;
+    let _ = host.store.judge(key, generation, Some("internal"), 125).await;
+    left_of(&run)
+}
+
+/// What a run says that could not be taken down, if it is not over.
+///
+/// # Errors
+/// Just that.
+pub fn left_of(run: &Run) -> Result<(), String> {
+    match (run.phase, run.setbacks.last()) {
+        (Phase::Closed, _) => Ok(()),
+        (_, Some(failure)) => Err(format!("cannot {}: {}", failure.step.as_str(), failure.message)),
+        (_, None) => Err("the run did not come to its end".to_owned()),
+    }
+}
+
+async fn act(
+    mode: Mode,
+    kind: &'static str,
+    name: String,
+    remove: impl Future<Output = Result<(), String>>,
+) -> Option<Leftover> {
+    if mode == Mode::DryRun {
+        return Some(Leftover { kind, name, removed: None, reason: None });
+    }
+    let reason = remove.await.err();
+    Some(Leftover { kind, name, removed: Some(reason.is_none()), reason })
+}

@@ -1,0 +1,91 @@
+//! Sizes and times as people write them.
+
+use std::time::Duration;
+
+/// A size in bytes: a number, with b, k, m, g (of 1024), or KiB, MiB, GiB.
+///
+/// # Errors
+/// What is expected.
+pub fn size(text: &str) -> Result<u64, String> {
+    let expected = || format!("'{text}' is no size; write a number of bytes, or 512m, 2g");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().map_err(|_| expected())?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err(expected()),
+    };
+    number.checked_mul(1 << shift).filter(|bytes| i64::try_from(*bytes).is_ok()).ok_or_else(expected)
+}
+
+/// A time: a number of seconds, or 500ms, 2s, 10m, 1h.
+///
+/// # Errors
+/// What is expected.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<u64>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    parsed.filter(|time| time.as_secs() <= 30 * 24 * 3600).ok_or_else(|| {
+        format!("'{text}' is no time; write a number of seconds, or 500ms, 2s, 10m, at most 30 days")
+    })
+}
+
+/// Processors, in thousandths: 1, 0.5.
+///
+/// # Errors
+/// What is expected.
+pub fn cpus(text: &str) -> Result<u64, String> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let millis = || -> Option<u64> {
+        if text.is_empty() || !digits(whole) || !digits(part) || part.len() > 3 || (whole.is_empty() && part.is_empty()) {
+            return None;
+        }
+        let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        let part: u64 = format!("{part:0<3}").parse().ok()?;
+        whole.checked_mul(1000)?.checked_add(part)
+    };
+    // The engine takes no less than a hundredth.
+    millis().filter(|millis| (10..=1_000_000).contains(millis)).ok_or_else(|| {
+        format!("'{text}' is no number of processors; write 1, 0.5, at least 0.01")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_count_in_1024() {
+        let rows = [("0", 0), ("512", 512), ("1k", 1024), ("512m", 512 << 20), ("2GiB", 2 << 30), ("64 MB", 64 << 20)];
+        for (text, bytes) in rows {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "m", "-1", "1.5g", "1t", "99999999999g"] {
+            size(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_or_say_their_unit() {
+        assert_eq!(time("120"), Ok(Duration::from_secs(120)));
+        assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["", "soon", "-1s", "99999d"] {
+            time(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn processors_come_in_thousandths() {
+        for (text, millis) in [("1", 1000), ("0.5", 500), (".25", 250), ("2.125", 2125)] {
+            assert_eq!(cpus(text), Ok(millis), "{text}");
+        }
+        for bad in ["", ".", "0", "0.001", "-1", "1.2345", "x", "1e3"] {
+            cpus(bad).expect_err(bad);
+        }
+    }
+}

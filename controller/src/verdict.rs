@@ -1,0 +1,229 @@
+//! What a run comes to: from what decided it, what it printed and what its log says, to one word and one exit code.
+//!
+//! Pure. The order of the questions is the contract: the log, our own doing, memory, then the program.
+
+use crate::envelope::{self, Envelope};
+use crate::run::{Step, Verdict};
+
+/// Why a run is not ok; stable words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorCode {
+    /// It took longer than it may.
+    Timeout,
+    /// It needed more memory than it may.
+    OomKilled,
+    /// The program ended with another code than 0, or says itself that it failed.
+    ContainerFailed,
+    /// A fault of ours, or of the machine.
+    Internal,
+    /// The agent wrote more than is kept, and its envelope is broken by that.
+    OutputTruncated,
+    /// The container could not be started.
+    CreationFailed,
+    /// A cap on calls, tokens or dollars ended it.
+    BudgetExceeded,
+    /// The audit log is incomplete: there may be calls that nobody knows of.
+    AuditFailed,
+    /// It was told to stop.
+    Cancelled,
+    /// The agent printed something else than an envelope.
+    BadEnvelope,
+}
+
+/// How the program's stdout is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contract {
+    /// One envelope.
+    Envelope,
+    /// The answer itself.
+    Plain,
+}
+
+/// What is known of a run when it is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// What decided it.
+    pub verdict: &'a Verdict,
+    /// What stdout means.
+    pub contract: Contract,
+    /// Stdout, as far as it was kept.
+    pub stdout: &'a str,
+    /// Whether it was longer.
+    pub truncated: bool,
+    /// Why the audit log cannot be relied on, if so.
+    pub audit_fault: Option<&'a str>,
+    /// The cap that a call was refused for, if one was.
+    pub budget: Option<&'a str>,
+}
+
+/// The outcome of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// None when it is ok.
+    pub error: Option<(ErrorCode, String)>,
+    /// What `sluice run` ends with.
+    pub exit_code: i32,
+    /// The answer.
+    pub content: String,
+}
+
+/// Judges a run.
+#[must_use]
+pub fn judge(facts: &Facts<'_>) -> Judgement {
+    let answer = match facts.contract {
+        Contract::Plain => Ok(Envelope { content: facts.stdout.to_owned(), error: None }),
+        Contract::Envelope => envelope::parse(facts.stdout),
+    };
+    let content = answer.as_ref().map(|envelope| envelope.content.clone()).unwrap_or_default();
+    let failed = |code: ErrorCode, exit_code, message: String| Judgement {
+        error: Some((code, message)),
+        exit_code,
+        content: content.clone(),
+    };
+    if let Some(fault) = facts.audit_fault {
+        return failed(ErrorCode::AuditFailed, 120, fault.to_owned());
+    }
+    let exit = match facts.verdict {
+        Verdict::Cancelled(cancel) => {
+            return failed(ErrorCode::Cancelled, 128 + cancel.signal, "the run was told to stop".into());
+        }
+        Verdict::TimedOut => {
+            return failed(ErrorCode::Timeout, 124, "the run took longer than --timeout, and was stopped".into());
+        }
+        Verdict::Interrupted => {
+            return failed(ErrorCode::Internal, 125, "the controller of the run was killed; another cleaned up".into());
+        }
+        Verdict::SidecarLost => {
+            return failed(ErrorCode::AuditFailed, 120, "the sidecar ended before the run did".into());
+        }
+        Verdict::NotStarted(failure) => {
+            let code = match failure.step {
+                Step::StartSidecar | Step::CreateContainer | Step::StartContainer => ErrorCode::CreationFailed,
+                _ => ErrorCode::Internal,
+            };
+            return failed(code, 125, format!("cannot {}: {}", failure.step.as_str(), failure.message));
+        }
+        Verdict::Exited(exit) => exit,
+    };
+    let code = i32::try_from(exit.code).unwrap_or(255);
+    if exit.oom && code == 137 {
+        return failed(ErrorCode::OomKilled, code, "the run needed more than --memory, and was killed".into());
+    }
+    if code != 0 {
+        if let Some(cap) = facts.budget {
+            return failed(ErrorCode::BudgetExceeded, 121, format!("a call was refused: {cap}"));
+        }
+        return failed(ErrorCode::ContainerFailed, code, program_failed(code, answer.ok().as_ref()));
+    }
+    match answer {
+        Ok(Envelope { error: None, content }) => Judgement { error: None, exit_code: 0, content },
+        Ok(Envelope { error: Some(error), .. }) => match facts.budget {
+            Some(cap) => failed(ErrorCode::BudgetExceeded, 121, format!("a call was refused: {cap}")),
+            None => failed(ErrorCode::ContainerFailed, 1, format!("{}: {}", error.code, error.message)),
+        },
+        Err(reason) if facts.truncated => failed(ErrorCode::OutputTruncated, 1, reason),
+        Err(reason) => failed(ErrorCode::BadEnvelope, 1, reason),
+    }
+}
+
+fn program_failed(code: i32, answer: Option<&Envelope>) -> String {
+    match answer.and_then(|envelope| envelope.error.as_ref()) {
+        Some(error) => format!("{}: {}", error.code, error.message),
+        None if code > 128 => format!("the program was ended by signal {}", code - 128),
+        None => format!("the program ended with exit code {code}"),
+    }
+}
+
+impl ErrorCode {
+    /// The word in results.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::OomKilled => "oom_killed",
+            Self::ContainerFailed => "container_failed",
+            Self::Internal => "internal",
+            Self::OutputTruncated => "output_truncated",
+            Self::CreationFailed => "creation_failed",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::AuditFailed => "audit_failed",
+            Self::Cancelled => "cancelled",
+            Self::BadEnvelope => "bad_envelope",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Cancel, Exit, Failure};
+
+    const GOOD: &str = r#"{"payloads":[{"text":"hello"}],"meta":{"error":null}}"#;
+    const FAILED: &str = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
+
+    fn exited(code: i64, oom: bool) -> Verdict {
+        Verdict::Exited(Exit { code, oom })
+    }
+
+    fn facts<'a>(verdict: &'a Verdict, stdout: &'a str) -> Facts<'a> {
+        Facts { verdict, contract: Contract::Envelope, stdout, truncated: false, audit_fault: None, budget: None }
+    }
+
+    fn word_and_code(facts: &Facts<'_>) -> (Option<&'static str>, i32) {
+        let judgement = judge(facts);
+        (judgement.error.map(|(code, _)| code.as_str()), judgement.exit_code)
+    }
+
+    #[test]
+    fn every_end_has_its_word_and_code() {
+        let start = Failure { step: Step::StartContainer, message: "no".into() };
+        let prepare = Failure { step: Step::Prepare, message: "no".into() };
+        let rows = [
+            (exited(0, false), GOOD, None, 0),
+            (exited(0, true), GOOD, None, 0),
+            (exited(0, false), FAILED, Some("container_failed"), 1),
+            (exited(42, false), GOOD, Some("container_failed"), 42),
+            (exited(137, true), "", Some("oom_killed"), 137),
+            (exited(137, false), "", Some("container_failed"), 137),
+            (exited(0, false), "hello", Some("bad_envelope"), 1),
+            (Verdict::TimedOut, "", Some("timeout"), 124),
+            (Verdict::Cancelled(Cancel { signal: 2 }), "", Some("cancelled"), 130),
+            (Verdict::Interrupted, "", Some("internal"), 125),
+            (Verdict::SidecarLost, GOOD, Some("audit_failed"), 120),
+            (Verdict::NotStarted(start), "", Some("creation_failed"), 125),
+            (Verdict::NotStarted(prepare), "", Some("internal"), 125),
+        ];
+        for (verdict, stdout, word, code) in &rows {
+            assert_eq!(word_and_code(&facts(verdict, stdout)), (*word, *code), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_log_comes_before_everything() {
+        for verdict in [exited(0, false), exited(137, true), Verdict::TimedOut] {
+            let facts = Facts { audit_fault: Some("no close"), ..facts(&verdict, GOOD) };
+            assert_eq!(word_and_code(&facts), (Some("audit_failed"), 120));
+        }
+    }
+
+    #[test]
+    fn a_cap_counts_when_the_program_failed_of_it() {
+        for (verdict, stdout, word, code) in [
+            (exited(1, false), FAILED, Some("budget_exceeded"), 121),
+            (exited(0, false), FAILED, Some("budget_exceeded"), 121),
+            (exited(0, false), GOOD, None, 0),
+        ] {
+            let facts = Facts { budget: Some("too_many_calls"), ..facts(&verdict, stdout) };
+            assert_eq!(word_and_code(&facts), (word, code));
+        }
+    }
+
+    #[test]
+    fn truncation_counts_when_it_broke_the_envelope() {
+        let verdict = exited(0, false);
+        let broken = Facts { truncated: true, ..facts(&verdict, "{\"payloads\":[{") };
+        assert_eq!(word_and_code(&broken), (Some("output_truncated"), 1));
+        let plain = Facts { contract: Contract::Plain, ..broken };
+        assert_eq!(word_and_code(&plain), (None, 0));
+    }
+}

@@ -1,0 +1,104 @@
+//! Writes into a workspace that cannot leave it.
+//!
+//! The sandbox owns the directory: any name in it can be a link by the time we come. The kernel resolves our
+//! paths beneath the workspace, without links, or not at all.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{Gid, Uid, fchown};
+
+use crate::rundir::SANDBOX_UID;
+
+/// Writes a file that is not there yet at DIRECTORY/NAME of the workspace, and gives both to the agent.
+///
+/// # Errors
+/// When something is in the way: a file, a link.
+pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> io::Result<()> {
+    let inner = make_directory(workspace, directory)?;
+    let file = beneath(&inner, name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o644)?;
+    fchown(&file, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
+    File::from(file).write_all(content)
+}
+
+/// Makes a directory in the workspace, the agent's.
+///
+/// # Errors
+/// When something else has its name.
+pub fn make_directory(workspace: &Path, name: &str) -> io::Result<std::os::fd::OwnedFd> {
+    let top = open(workspace, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    match mkdirat(&top, name, Mode::from_bits_truncate(0o755)) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let inner = beneath(&top, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
+    fchown(&inner, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
+    Ok(inner)
+}
+
+fn beneath(directory: impl AsFd, name: &str, flags: OFlag, mode: u32) -> io::Result<std::os::fd::OwnedFd> {
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .mode(Mode::from_bits_truncate(mode))
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(directory, name, how)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    struct Scratch(std::path::PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("sluice-workspace-{name}-{}", std::process::id()));
+            fs::create_dir_all(path.join("work")).expect("it is ours");
+            fs::create_dir_all(path.join("outside")).expect("it is ours");
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_written() {
+        let scratch = Scratch::new("plain");
+        write(&scratch.0.join("work"), ".sluice", "messages.json", b"[]").expect("nothing is in the way");
+        assert_eq!(fs::read(scratch.0.join("work/.sluice/messages.json")).expect("it is there"), b"[]");
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_directory_is_refused() {
+        let scratch = Scratch::new("directory");
+        std::os::unix::fs::symlink(scratch.0.join("outside"), scratch.0.join("work/.sluice")).expect("it is ours");
+        write(&scratch.0.join("work"), ".sluice", "messages.json", b"[]").expect_err("it leads out");
+        assert_eq!(fs::read_dir(scratch.0.join("outside")).expect("it is there").count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_refused() {
+        let scratch = Scratch::new("file");
+        fs::create_dir(scratch.0.join("work/.sluice")).expect("it is ours");
+        let target = scratch.0.join("outside/target");
+        std::os::unix::fs::symlink(&target, scratch.0.join("work/.sluice/messages.json")).expect("it is ours");
+        write(&scratch.0.join("work"), ".sluice", "messages.json", b"[]").expect_err("it leads out");
+        assert!(!target.exists());
+    }
+
+    #[test]
+    fn a_name_that_climbs_is_refused() {
+        let scratch = Scratch::new("climb");
+        write(&scratch.0.join("work"), "../outside", "x", b"").expect_err("it leads out");
+    }
+}
