@@ -1,6 +1,7 @@
 # The one door. Each target sets up what it needs; a second run is quick.
-#   make test     every test, against a real LiteLLM           make check    format, lints, licences, docs
-#   make dist     the static release binary                    make bench    side by side with nginx and HAProxy
+#   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
+#   make dist     the static release binaries                  make bench    side by side with nginx and HAProxy
+#   make image    the runtime image of agents
 #   make fuzz     every fuzz target, SECONDS each (300)        make clean    what was built; make distclean: and downloaded
 
 SHELL := /bin/bash
@@ -11,9 +12,9 @@ TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 DENY := .cache/tools/bin/cargo-deny
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help check test dist bench fuzz readme clean distclean
+.PHONY: help check test dist image bench fuzz readme clean distclean
 help:
-	@sed -n '2,4s/^#  //p' Makefile
+	@sed -n '2,/^$$/s/^#  //p' Makefile
 
 check: $(DENY)
 	cargo fmt --all --check
@@ -26,6 +27,7 @@ check: $(DENY)
 test:
 	tests/setup/packages.sh
 	tests/setup/venv.sh
+	$(MAKE) --no-print-directory image
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast
 	@echo '== once more, what the shipped binary does differently: static, stripped, a panic aborts'
@@ -33,19 +35,25 @@ test:
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
 	    calls:: hardening:: lifecycle:: start:: streams:: upstreams::
 
-# glibc, linked in whole: one file that runs on any Linux of its architecture. The target is named so that the flag
-# reaches the program and not the build scripts.
+# glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
+# reaches the programs and not the build scripts.
 dist:
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(TARGET) -p sluice-proxy
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
 	mkdir -p dist
-	install -m 0755 target/$(TARGET)/release/sluice-proxy dist/sluice-proxy
-	@ldd dist/sluice-proxy 2>&1 | grep -q 'statically linked\|not a dynamic' || { echo 'dist/sluice-proxy is not static'; exit 1; }
-	@ls -l dist/sluice-proxy
+	for program in sluice sluice-proxy; do \
+	    install -m 0755 target/$(TARGET)/release/$$program dist/$$program; \
+	    ldd dist/$$program 2>&1 | grep -q 'statically linked\|not a dynamic' || { echo "dist/$$program is not static"; exit 1; }; \
+	done
+	@ls -l dist/sluice dist/sluice-proxy
 
-bench: dist
+image:
+	deploy/docker.sh start
+	runtime-image/build.sh
+
+bench: dist image
 	tests/setup/bench.sh
 	cargo build --release --locked -p sluice-testkit --bin sluice-bench
-	SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-bench $(BENCH)
+	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-bench $(BENCH)
 
 fuzz:
 	proxy/fuzz/run.sh $(SECONDS_EACH)

@@ -50,7 +50,8 @@ pub fn catalog(configured: &[Agent]) -> Vec<Agent> {
 /// # Errors
 /// Which entry is wrong, and why.
 pub fn read(value: toml::Value) -> Result<Vec<Agent>, String> {
-    let mut agents: Vec<Agent> = value.try_into().map_err(|error: toml::de::Error| format!("agents: {}", error.message()))?;
+    let mut agents: Vec<Agent> =
+        value.try_into().map_err(|error: toml::de::Error| format!("agents: {}", error.message()))?;
     for agent in &mut agents {
         if agent.agent_id.is_empty() || agent.argv.is_empty() {
             return Err("agents: each one needs an agentId and an argv".to_owned());

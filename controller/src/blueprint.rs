@@ -114,15 +114,8 @@ pub struct Blueprint {
 
 /// Names in the environment that are ours to set.
 const OURS: [&str; 9] = [
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_BASE_URL",
-    "LLM_PROXY_PORT",
-    "LLM_PROXY_SOCKET",
-    "OPENAI_API_BASE",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "RUN_ID",
-    "SLUICE_MODEL",
+    "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "LLM_PROXY_PORT", "LLM_PROXY_SOCKET", "OPENAI_API_BASE",
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "RUN_ID", "SLUICE_MODEL",
 ];
 
 /// The value of the keys that SDKs insist on: it opens nothing.
@@ -149,7 +142,12 @@ pub fn blueprint(order: &Order<'_>) -> Blueprint {
         labels: labels(order),
         mounts,
         tmpfs: [("/tmp", "64m"), ("/run", "8m")]
-            .map(|(path, size)| (path.to_owned(), format!("rw,noexec,nosuid,nodev,size={size},mode=1777")))
+            .map(|(path, size)| {
+                // By owner: runc gives a tmpfs the mode of the image's own directory, whatever is asked for.
+                let options =
+                    format!("rw,noexec,nosuid,nodev,size={size},uid={SANDBOX_UID},gid={SANDBOX_UID},mode=1777");
+                (path.to_owned(), options)
+            })
             .into(),
         memory: order.limits.memory,
         cpu_quota: order.limits.cpu_millis * 100,
@@ -277,9 +275,10 @@ mod tests {
 
     #[test]
     fn volumes_hide_nothing_of_the_sandbox() {
-        for target in
-            ["rel", "/", "/workspace", "/workspace/", "/workspace/.sluice", "/llm-sock", "/llm-sock/x", "/proc/1", "/a/../run"]
-        {
+        for target in [
+            "rel", "/", "/workspace", "/workspace/", "/workspace/.sluice", "/llm-sock", "/llm-sock/x", "/proc/1",
+            "/a/../run",
+        ] {
             assert!(reserved_target(target).is_some(), "{target}");
         }
         for target in ["/workspace/repo", "/wheels", "/mnt/data"] {

@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::scene::chain;
-use crate::settings::{Layers, Settings, SettingError};
+use crate::settings::{Layers, SettingError, Settings};
 
 mod agents;
 mod config;

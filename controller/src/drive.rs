@@ -41,7 +41,9 @@ pub async fn drive(
     let mut began = None;
     let mut recorded = Recorded::default();
     loop {
-        if run.verdict.is_none() && let Some(cancel) = *cancelled.borrow() {
+        if run.verdict.is_none()
+            && let Some(cancel) = *cancelled.borrow()
+        {
             run = apply(run, Event::Cancelled(cancel));
         }
         if run.phase == Phase::Running {
@@ -95,6 +97,10 @@ fn apply(run: Run, event: Event) -> Run {
         // A fault of ours; the run is taken down, and says so.
         let step = crate::run::Step::Close;
         let failure = Failure { step, message: illegal.to_string() };
-        Run { phase: Phase::Completing, verdict: before.verdict.clone().or(Some(Verdict::NotStarted(failure))), ..before }
+        Run {
+            phase: Phase::Completing,
+            verdict: before.verdict.clone().or(Some(Verdict::NotStarted(failure))),
+            ..before
+        }
     })
 }

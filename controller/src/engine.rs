@@ -41,7 +41,9 @@ pub struct Engine {
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// Nobody answers.
-    #[error("no Docker Engine answers at {host}; start it (deploy/docker.sh start, or systemctl start docker), or name it with --docker-host")]
+    #[error(
+        "no Docker Engine answers at {host}; start it (deploy/docker.sh start, or systemctl start docker), or name it with --docker-host"
+    )]
     Unreachable {
         /// Where.
         host: String,
@@ -53,7 +55,9 @@ pub enum EngineError {
     #[error("{0} is no unix socket: workspace and socket are bind mounts, so the engine has to be on this machine")]
     Remote(String),
     /// The image is not there.
-    #[error("there is no image {0} on this engine; build it (runtime-image/build.sh), pull it, or name another with --image")]
+    #[error(
+        "there is no image {0} on this engine; build it (runtime-image/build.sh), pull it, or name another with --image"
+    )]
     NoImage(String),
     /// A container of that name belongs to somebody else.
     #[error("there is a container named {0} that is not ours; remove it")]
@@ -103,8 +107,8 @@ impl Engine {
         }
         let unreachable = |source| EngineError::Unreachable { host: host.to_owned(), source };
         // The client's own deadline only has to be longer than each of ours.
-        let docker = Docker::connect_with_unix(host, 2 * SLOW.as_secs(), bollard::API_DEFAULT_VERSION)
-            .map_err(unreachable)?;
+        let docker =
+            Docker::connect_with_unix(host, 2 * SLOW.as_secs(), bollard::API_DEFAULT_VERSION).map_err(unreachable)?;
         match timeout(QUICK, docker.negotiate_version()).await {
             Ok(Ok(docker)) => Ok(Self { docker }),
             Ok(Err(source)) => Err(unreachable(source)),
@@ -134,7 +138,11 @@ impl Engine {
     async fn adopt(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
         let found = within(QUICK, "inspect the container", self.inspect(&blueprint.name)).await?;
         let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        let ours = blueprint.labels.iter().filter(|(name, _)| *name != "sluice.expires").all(|(n, v)| labels.get(n) == Some(v));
+        let ours = blueprint
+            .labels
+            .iter()
+            .filter(|(name, _)| *name != "sluice.expires")
+            .all(|(n, v)| labels.get(n) == Some(v));
         let fresh = found.state.and_then(|state| state.status) == Some(Status::CREATED);
         match found.id {
             Some(id) if ours && fresh => Ok(id),
@@ -148,7 +156,8 @@ impl Engine {
     /// [`EngineError`]; the container is not running then.
     pub async fn start(&self, name: &str, output: Output) -> Result<Attached, EngineError> {
         let options = AttachContainerOptionsBuilder::new().stream(true).stdout(true).stderr(true).build();
-        let attached = within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
+        let attached =
+            within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
         let (sent, waiting) = oneshot::channel();
         let exit = tokio::spawn(watch(self.docker.clone(), name.to_owned(), "next-exit", sent));
         // Its request is on the way before that of the start.
@@ -226,7 +235,8 @@ impl Engine {
     pub async fn containers_of(&self, instance: &str) -> Result<Vec<Found>, EngineError> {
         let filters = HashMap::from([("label", vec![format!("sluice.instance={instance}")])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let found = within(QUICK, "list containers", self.docker.list_containers(Some(options))).await.map_err(refused)?;
+        let found =
+            within(QUICK, "list containers", self.docker.list_containers(Some(options))).await.map_err(refused)?;
         Ok(found
             .into_iter()
             .map(|container| {

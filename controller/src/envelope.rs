@@ -74,9 +74,10 @@ mod tests {
 
     #[test]
     fn anything_else_is_none() {
-        for bad in ["", "  \n", "hello", "{}", "[]", r#"{"payloads":1}"#, r#"{"payloads":[]} {}"#, r#"log
-{"payloads":[]}"#]
-        {
+        for bad in [
+            "", "  \n", "hello", "{}", "[]", r#"{"payloads":1}"#, r#"{"payloads":[]} {}"#, r#"log
+{"payloads":[]}"#,
+        ] {
             parse(bad).expect_err(bad);
         }
     }

@@ -51,7 +51,9 @@ pub enum LayoutError {
     #[error("cannot use the state directory {0}")]
     State(PathBuf, #[source] io::Error),
     /// A socket in it would have a name that the kernel does not take.
-    #[error("{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir")]
+    #[error(
+        "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
+    )]
     SocketPath {
         /// The longest one that would come.
         path: PathBuf,

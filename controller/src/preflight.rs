@@ -49,9 +49,12 @@ pub fn unfit(facts: &Facts) -> Option<String> {
     .filter_map(|(there, name)| (!there).then_some(name))
     .collect();
     if option("name=userns") || option("name=rootless") {
-        return Some("it maps users; the workspace belongs to user 1001 of the host, so run it without userns-remap".into());
+        return Some(
+            "it maps users; the workspace belongs to user 1001 of the host, so run it without userns-remap".into(),
+        );
     }
-    (!missing.is_empty()).then(|| format!("it has no {}; enable them in the kernel (cgroups), then restart it", missing.join(", no ")))
+    (!missing.is_empty())
+        .then(|| format!("it has no {}; enable them in the kernel (cgroups), then restart it", missing.join(", no ")))
 }
 
 impl Status {

@@ -162,9 +162,7 @@ impl Run {
             (Completing, Event::Done(Step::Close)) => self.phase = Closed,
             (
                 Completing,
-                Event::Done(
-                    Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories,
-                ),
+                Event::Done(Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories),
             ) => {}
             (Completing, Event::Failed(failure)) => self.setbacks.push(failure),
             // Side by side with the step that decided: what was made is seen, and taken down.

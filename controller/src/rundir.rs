@@ -57,24 +57,35 @@ const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_RDONLY).union(OFlag::
 fn flatten(top: &OwnedFd) -> io::Result<()> {
     let mut moved = 0_u64;
     loop {
-        let children = entries(top.as_fd())?;
+        let children = some_entries(top.as_fd())?;
         if children.is_empty() {
             return Ok(());
         }
         for child in &children {
-            if !is_directory(top.as_fd(), child)? {
+            if is_directory(top.as_fd(), child)? {
+                let inner = openat(top, child.as_c_str(), DIRECTORY, Mode::empty())?;
+                hoist(&inner, top, &mut moved)?;
+                unlinkat(top, child.as_c_str(), UnlinkatFlags::RemoveDir)?;
+            } else {
                 unlinkat(top, child.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
-                continue;
             }
-            let inner = openat(top, child.as_c_str(), DIRECTORY, Mode::empty())?;
-            for grandchild in entries(inner.as_fd())? {
-                if is_directory(inner.as_fd(), &grandchild)? {
-                    move_up(&inner, &grandchild, top, &mut moved)?;
-                } else {
-                    unlinkat(&inner, grandchild.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
-                }
+        }
+    }
+}
+
+/// Empties a directory in `top`: its files are removed, its directories move up.
+fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    loop {
+        let children = some_entries(inner.as_fd())?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in &children {
+            if is_directory(inner.as_fd(), child)? {
+                move_up(inner, child, top, moved)?;
+            } else {
+                unlinkat(inner, child.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
             }
-            unlinkat(top, child.as_c_str(), UnlinkatFlags::RemoveDir)?;
         }
     }
 }
@@ -92,12 +103,17 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::R
     }
 }
 
-fn entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+/// The first names in a directory: a sandbox can make more of them than we have memory for.
+fn some_entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    const AT_ONCE: usize = 1024;
     let mut names = Vec::new();
     for entry in Dir::openat(directory, ".", DIRECTORY, Mode::empty())?.iter() {
         let name = entry?.file_name().to_owned();
         if name.as_bytes() != b"." && name.as_bytes() != b".." {
             names.push(name);
+        }
+        if names.len() == AT_ONCE {
+            break;
         }
     }
     Ok(names)
@@ -128,6 +144,20 @@ mod tests {
             inner = openat(&inner, "d", DIRECTORY, Mode::empty()).expect("it was made");
         }
         drop(inner);
+
+        remove(&root).expect("all of it is ours");
+
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn directories_with_more_names_than_are_read_at_once_are_removed() {
+        let root = scratch("wide");
+        fs::create_dir(root.join("d")).expect("it is ours");
+        for n in 0..2500 {
+            fs::write(root.join("d").join(n.to_string()), "").expect("it is ours");
+            fs::create_dir(root.join(format!("d{n}"))).expect("it is ours");
+        }
 
         remove(&root).expect("all of it is ours");
 

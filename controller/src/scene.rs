@@ -126,15 +126,15 @@ impl<'a> Scene<'a> {
 
     /// Does these steps, side by side, and says what came of each.
     pub async fn perform(&mut self, steps: &[Step]) -> Vec<Event> {
-        let mut events: Vec<_> =
-            steps.iter().filter_map(|step| Some((*step, self.own(*step)?))).map(|(step, done)| event(step, done)).collect();
+        let mut events: Vec<_> = steps
+            .iter()
+            .filter_map(|step| Some((*step, self.own(*step)?)))
+            .map(|(step, done)| event(step, done))
+            .collect();
         let (asked, key) = (self.asked, self.key);
         let of_side = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
         let of_sandbox = steps.iter().copied().find(|step| {
-            matches!(
-                step,
-                Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer
-            )
+            matches!(step, Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer)
         });
         let (side, sandbox) = tokio::join!(
             async {
@@ -173,8 +173,7 @@ impl<'a> Scene<'a> {
             Step::Prepare => Some(self.prepare()),
             Step::Tally => Some(self.tally()),
             Step::RemoveDirectories => Some(
-                rundir::remove(&self.paths.root)
-                    .map_err(|error| format!("{}: {error}", self.paths.root.display())),
+                rundir::remove(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
             ),
             Step::Close => Some(Ok(())),
             _ => None,

@@ -242,7 +242,10 @@ impl Layers {
             },
             output_max: self.required("output_max", |value| {
                 let bytes = units::size(value)?;
-                usize::try_from(bytes).ok().filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| format!("'{value}' is more than 1g"))
+                usize::try_from(bytes)
+                    .ok()
+                    .filter(|bytes| *bytes <= 1 << 30)
+                    .ok_or_else(|| format!("'{value}' is more than 1g"))
             })?,
             sidecar_flags,
             agents: self.agents.clone(),

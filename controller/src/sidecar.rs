@@ -120,9 +120,8 @@ impl Sidecar {
     /// A sidecar that an earlier controller has started, if it still lives.
     #[must_use]
     pub fn adopt(recorded: Option<Process>, program: &Path, paths: &RunPaths) -> Option<Self> {
-        let process = recorded
-            .filter(Process::is_alive)
-            .or_else(|| Process::find(program, "--socket", &paths.socket))?;
+        let process =
+            recorded.filter(Process::is_alive).or_else(|| Process::find(program, "--socket", &paths.socket))?;
         Some(Self { process, child: None })
     }
 

@@ -20,7 +20,9 @@ pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                sender.send_if_modified(|cancel| cancel.is_none() && cancel.replace(Cancel { signal: caught as i32 }).is_none());
+                sender.send_if_modified(|cancel| {
+                    cancel.is_none() && cancel.replace(Cancel { signal: caught as i32 }).is_none()
+                });
             }
         });
     }

@@ -286,9 +286,9 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
 
 fn open(row: &Row<'_>) -> rusqlite::Result<Open> {
     let text = row.get::<_, String>(0)?;
-    let run_id: RunId = text.parse().map_err(|error| {
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
-    })?;
+    let run_id: RunId = text
+        .parse()
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error)))?;
     let process = |first: usize| -> rusqlite::Result<Option<Process>> {
         let pid: Option<i32> = row.get(first)?;
         let Some(pid) = pid else { return Ok(None) };

@@ -29,9 +29,9 @@ pub fn time(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => humantime::parse_duration(text).ok(),
     };
-    parsed.filter(|time| time.as_secs() <= 30 * 24 * 3600).ok_or_else(|| {
-        format!("'{text}' is no time; write a number of seconds, or 500ms, 2s, 10m, at most 30 days")
-    })
+    parsed
+        .filter(|time| time.as_secs() <= 30 * 24 * 3600)
+        .ok_or_else(|| format!("'{text}' is no time; write a number of seconds, or 500ms, 2s, 10m, at most 30 days"))
 }
 
 /// Processors, in thousandths: 1, 0.5.
@@ -42,7 +42,8 @@ pub fn cpus(text: &str) -> Result<u64, String> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let millis = || -> Option<u64> {
-        if text.is_empty() || !digits(whole) || !digits(part) || part.len() > 3 || (whole.is_empty() && part.is_empty()) {
+        if text.is_empty() || !digits(whole) || !digits(part) || part.len() > 3 || (whole.is_empty() && part.is_empty())
+        {
             return None;
         }
         let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
@@ -50,9 +51,9 @@ pub fn cpus(text: &str) -> Result<u64, String> {
         whole.checked_mul(1000)?.checked_add(part)
     };
     // The engine takes no less than a hundredth.
-    millis().filter(|millis| (10..=1_000_000).contains(millis)).ok_or_else(|| {
-        format!("'{text}' is no number of processors; write 1, 0.5, at least 0.01")
-    })
+    millis()
+        .filter(|millis| (10..=1_000_000).contains(millis))
+        .ok_or_else(|| format!("'{text}' is no number of processors; write 1, 0.5, at least 0.01"))
 }
 
 #[cfg(test)]

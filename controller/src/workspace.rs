@@ -31,7 +31,8 @@ pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> i
 /// # Errors
 /// When something else has its name.
 pub fn make_directory(workspace: &Path, name: &str) -> io::Result<std::os::fd::OwnedFd> {
-    let top = open(workspace, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    let top =
+        open(workspace, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     match mkdirat(&top, name, Mode::from_bits_truncate(0o755)) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(error) => return Err(error.into()),

@@ -22,6 +22,7 @@ mod relay;
 mod report;
 mod response;
 mod rounds;
+mod runs;
 mod startup;
 mod upstream;
 mod wire;
@@ -77,8 +78,15 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let upstream = upstream::Child::start()?;
     let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
 
+    // Before anything is pinned: an engine uses the cores that it finds.
+    let runs = if options.wants_runs() {
+        eprintln!("{}: a whole run beside docker run", runs::NAME);
+        Some(runs::measure(scratch.path(), upstream.port(), options)?)
+    } else {
+        None
+    };
     let mut startups = Vec::new();
-    for contender in &contenders {
+    for contender in contenders.iter().filter(|_| !options.only_runs()) {
         startups.push(startup::measure(*contender, &field, options).await?);
     }
     let cores = measure::Cores::choose(options.placement)?;
@@ -92,7 +100,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
     }
-    report::publish(&machine, &startups, &results, options)
+    report::publish(&machine, &startups, runs.as_ref(), &results, options)
 }
 
 /// The runtime of every part of the bench: one thread, as lean as the sidecar's.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::Outcome;
 use crate::contenders::Contender;
 use crate::measure::Placement;
-use crate::modes;
+use crate::{modes, runs};
 
 /// Printed for `--help`.
 pub(crate) const HELP: &str = "\
@@ -13,7 +13,7 @@ sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream
 
   --quick               fewer rounds and calls, under a minute; figures are rougher
   --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 paced-64
-                        body-20k body-200k body-5m
+                        body-20k body-200k body-5m, and runs: sluice run beside docker run
   --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy relay
   --rounds N            measured rounds per mode
   --json FILE           write every round's figures
@@ -21,8 +21,8 @@ sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream
   --placement HOW       one: load, upstream and contender on one core (default); split: the contender
                         on another core; free: as the kernel likes
 
-SLUICE_PROXY_BIN names the sidecar's binary; else it is looked for beside this one, then in
-target/release. Nothing fails because of a figure; a wrong answer fails the run.
+SLUICE_PROXY_BIN names the sidecar's binary, SLUICE_BIN the controller's; else they are looked for
+beside this one, then in target/release. Nothing fails because of a figure; a wrong answer fails the run.
 ";
 
 /// What the user asked for.
@@ -73,7 +73,8 @@ impl Options {
                 _ => return Err(format!("unknown option {word}; see --help").into()),
             }
         }
-        if let Some(unknown) = options.only.iter().find(|name| !modes::names().any(|known| known == **name)) {
+        let known = |name: &&String| modes::names().chain([runs::NAME]).any(|known| known == **name);
+        if let Some(unknown) = options.only.iter().find(|name| !known(name)) {
             return Err(format!("unknown mode {unknown}; see --help").into());
         }
         if options.rounds == 0 {
@@ -85,6 +86,18 @@ impl Options {
             options.results = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/bench/RESULTS.md").into());
         }
         Ok(Some(options))
+    }
+}
+
+impl Options {
+    /// Whether whole runs are measured.
+    pub(crate) fn wants_runs(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == runs::NAME)
+    }
+
+    /// Whether nothing else is.
+    pub(crate) fn only_runs(&self) -> bool {
+        !self.only.is_empty() && self.only.iter().all(|name| name == runs::NAME)
     }
 }
 

@@ -6,20 +6,27 @@ use crate::Outcome;
 
 /// The sidecar: named by the environment, beside this binary, or where cargo puts it.
 pub(crate) fn sidecar() -> Outcome<PathBuf> {
-    if let Some(named) = std::env::var_os("SLUICE_PROXY_BIN") {
-        let named = PathBuf::from(named);
+    ours("sluice-proxy", "SLUICE_PROXY_BIN")
+}
+
+/// The controller, likewise.
+pub(crate) fn controller() -> Outcome<PathBuf> {
+    ours("sluice", "SLUICE_BIN")
+}
+
+fn ours(name: &str, variable: &str) -> Outcome<PathBuf> {
+    if let Some(named) = std::env::var_os(variable) {
+        let named = std::path::absolute(PathBuf::from(named))?;
         return if named.is_file() {
             Ok(named)
         } else {
-            Err(format!("SLUICE_PROXY_BIN names no file: {}", named.display()).into())
+            Err(format!("{variable} names no file: {}", named.display()).into())
         };
     }
-    let beside = std::env::current_exe()?.with_file_name("sluice-proxy");
-    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/sluice-proxy");
+    let beside = std::env::current_exe()?.with_file_name(name);
+    let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release").join(name);
     [beside, usual].into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        "no sluice-proxy: build it with `cargo build --release -p sluice-proxy`, name it in SLUICE_PROXY_BIN, \
-         or leave it out with --contenders nginx,haproxy,relay"
-            .into()
+        format!("no {name}: build it with `cargo build --release --bins`, or name it in {variable}").into()
     })
 }
 

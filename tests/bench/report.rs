@@ -10,12 +10,14 @@ use crate::contenders::Contender;
 use crate::machine::Facts;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
+use crate::runs::{Phases, Runs};
 use crate::startup::{Startup, median};
 
 #[derive(Serialize)]
 struct Everything<'a> {
     machine: &'a Facts,
     startups: &'a [Startup],
+    runs: Option<&'a (Vec<Runs>, Phases)>,
     modes: &'a [ModeResult],
 }
 
@@ -23,13 +25,17 @@ struct Everything<'a> {
 pub(crate) fn publish(
     machine: &Facts,
     startups: &[Startup],
+    runs: Option<&(Vec<Runs>, Phases)>,
     modes: &[ModeResult],
     options: &Options,
 ) -> Outcome<ExitCode> {
-    let text = markdown(machine, startups, modes, options)?;
+    let mut text = markdown(machine, startups, modes, options)?;
+    if let Some((runs, phases)) = runs {
+        whole_runs(&mut text, runs, phases)?;
+    }
     println!("{text}");
     if let Some(path) = &options.json {
-        let everything = Everything { machine, startups, modes };
+        let everything = Everything { machine, startups, runs, modes };
         std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
     }
     let failed = modes.iter().flat_map(|mode| &mode.results).any(|result| result.errors > 0);
@@ -67,7 +73,9 @@ fn markdown(machine: &Facts, startups: &[Startup], modes: &[ModeResult], options
         writeln!(out, "- **{}**: {}", startup.contender, startup.title)?;
     }
     summary(out, modes)?;
-    starts(out, startups)?;
+    if !startups.is_empty() {
+        starts(out, startups)?;
+    }
     for mode in modes {
         table(out, mode)?;
     }
@@ -115,6 +123,24 @@ fn starts(out: &mut String, startups: &[Startup]) -> Outcome<()> {
             startup.binary_bytes as f64 / 1e6,
         )?;
     }
+    Ok(())
+}
+
+fn whole_runs(out: &mut String, runs: &[Runs], phases: &Phases) -> Outcome<()> {
+    writeln!(out, "\n## A whole run of `true`\n")?;
+    writeln!(out, "| | ms, median | least–most | × docker run | |\n|---|---:|---:|---:|---|")?;
+    for row in runs {
+        let (least, most) = row.ms.iter().fold((f64::MAX, 0.0_f64), |(l, m), ms| (l.min(*ms), m.max(*ms)));
+        writeln!(
+            out,
+            "| {} | {} | {least:.0}–{most:.0} | {} | {} |",
+            row.name,
+            cell(median(&row.ms), 1),
+            cell(row.ratio(&runs[0]), 2),
+            row.title,
+        )?;
+    }
+    writeln!(out, "\nPhases of `sluice run`, ms: {}. The sidecar starts beside container_create.", phases.describe())?;
     Ok(())
 }
 

@@ -24,11 +24,8 @@ pub(super) struct Flags {
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let image: BTreeMap<_, _> = flags.image.iter().map(|image| ("image", image.clone())).collect();
-    let settings = flags
-        .common
-        .layers(image)
-        .and_then(|layers| layers.settings())
-        .map_err(|error| Failed::new(USAGE, &error))?;
+    let settings =
+        flags.common.layers(image).and_then(|layers| layers.settings()).map_err(|error| Failed::new(USAGE, &error))?;
     let checks = preflight(&settings).await;
     let ok = checks.iter().all(|check| matches!(check.status, Status::Pass | Status::Warn));
     if flags.json {

@@ -40,10 +40,16 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
     let works = |checks: &[Check]| checks.iter().all(|check| check.name == "engine" || check.status == Status::Pass);
     match (layout, proxy, &settings.key) {
         (_, _, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
-        (Ok(layout), Ok(proxy), Some(_)) if works(&checks[..3]) && checks.last().is_some_and(|c| c.status == Status::Pass) => {
+        (Ok(layout), Ok(proxy), Some(_))
+            if works(&checks[..3]) && checks.last().is_some_and(|c| c.status == Status::Pass) =>
+        {
             probe(settings, &layout, &proxy, &mut checks).await;
         }
-        _ => checks.push(Check { name: "upstream key", status: Status::Skipped, detail: "needs all of the above".into() }),
+        _ => checks.push(Check {
+            name: "upstream key",
+            status: Status::Skipped,
+            detail: "needs all of the above".into(),
+        }),
     }
     checks
 }
@@ -63,7 +69,7 @@ fn paths(layout: &Layout) -> Check {
     match layout.run(&key).check() {
         Ok(()) => pass("state directory", named),
         // Names that we make are much shorter.
-        Err(error) => Check { name: "state directory", status: Status::Warn, detail: chain(&error) },
+        Err(error) => warn("state directory", chain(&error)),
     }
 }
 
@@ -82,7 +88,9 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
         Ok(facts) => {
             checks.push(pass("engine", format!("Docker {} at {}", facts.version, settings.docker_host)));
             checks.push(match unfit(&facts) {
-                None => pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", facts.cgroup_version)),
+                None => {
+                    pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", facts.cgroup_version))
+                }
                 Some(reason) => fail("limits", reason),
             });
         }
@@ -112,13 +120,16 @@ async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, checks: &mut 
             upstream: url,
             model: None,
             deadline: Duration::from_secs(60),
-            flags: &["--pass-response-header".to_owned(), "x-litellm-version".to_owned()],
+            flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
         };
         let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| chain(&error))?;
-        let answer = tokio::time::timeout(Duration::from_secs(20), models(&paths.socket)).await;
-        let drained = sidecar.drain().await;
-        drained.map_err(|error| chain(&error))?;
-        answer.map_err(|_| "the upstream did not answer GET /v1/models within 20 s".to_owned())?.map_err(|error| error.to_string())
+        let answers = tokio::time::timeout(Duration::from_secs(20), async {
+            // Both at once: LiteLLM takes a while to describe itself.
+            tokio::try_join!(get(&paths.socket, "/v1/models"), get(&paths.socket, "/openapi.json"))
+        });
+        let answers = answers.await;
+        sidecar.drain().await.map_err(|error| chain(&error))?;
+        answers.map_err(|_| "the upstream did not answer within 20 s".to_owned())?.map_err(|error| error.to_string())
     };
     let asked = asked.await;
     // No call of a run: neither its directory nor its log is worth keeping.
@@ -127,7 +138,10 @@ async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, checks: &mut 
         _ => Ok(()),
     });
     match asked {
-        Ok(answer) => judge(&answer, checks),
+        Ok((models, description)) => {
+            checks.push(key_check(&models));
+            checks.extend(version_check(&description));
+        }
         Err(reason) => checks.push(fail("upstream key", reason)),
     }
     if let Err(error) = removed {
@@ -135,48 +149,47 @@ async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, checks: &mut 
     }
 }
 
-fn judge(answer: &str, checks: &mut Vec<Check>) {
-    let status = answer.split(' ').nth(1).unwrap_or_default();
-    checks.push(match status {
-        "200" => pass("upstream key", "the upstream takes it".to_owned()),
-        "404" => Check {
-            name: "upstream key",
-            status: Status::Warn,
-            detail: "the upstream has no GET /v1/models, so the key could not be tried".into(),
-        },
-        _ => fail("upstream key", format!("the upstream does not take it (status {status} to GET /v1/models); correct key_file")),
-    });
-    if let Some(version) = header(answer, "x-litellm-version") {
-        let old = version.split('.').take(2).map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>() < vec![1, 106];
-        checks.push(if old {
-            Check {
-                name: "litellm",
-                status: Status::Warn,
-                detail: format!("{version} has holes that a sidecar cannot close (see README); use 1.106 or newer"),
-            }
-        } else {
-            pass("litellm", version.to_owned())
-        });
+fn key_check(answer: &str) -> Check {
+    let name = "upstream key";
+    match answer.split(' ').nth(1).unwrap_or_default() {
+        "200" => pass(name, "the upstream takes it".to_owned()),
+        "404" => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
+        status => {
+            fail(name, format!("the upstream does not take it (status {status} to GET /v1/models); correct key_file"))
+        }
     }
 }
 
-fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
-    answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
-        let (found, value) = line.split_once(':')?;
-        found.eq_ignore_ascii_case(name).then(|| value.trim())
+/// Which LiteLLM this is; nothing when it is something else, or does not say.
+fn version_check(answer: &str) -> Option<Check> {
+    let (_, body) = answer.split_once("\n\n")?;
+    let description: serde_json::Value = serde_json::from_str(body).ok()?;
+    let info = &description["info"];
+    let version = info["version"].as_str().filter(|_| info["title"].as_str().is_some_and(|t| t.contains("LiteLLM")))?;
+    let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
+    let mut parts = version.split('.');
+    Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
+        warn("litellm", format!("{version} has holes that a sidecar cannot close; use 1.106 or newer"))
+    } else {
+        pass("litellm", version.to_owned())
     })
 }
 
-async fn models(socket: &Path) -> std::io::Result<String> {
+async fn get(socket: &Path, path: &str) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
-    stream.write_all(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    stream.take(1 << 20).read_to_end(&mut answer).await?;
+    stream.take(64 << 20).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).replace("\r\n", "\n"))
 }
 
 fn pass(name: &'static str, detail: String) -> Check {
     Check { name, status: Status::Pass, detail }
+}
+
+fn warn(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Warn, detail }
 }
 
 fn fail(name: &'static str, detail: String) -> Check {

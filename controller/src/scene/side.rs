@@ -42,9 +42,7 @@ impl<'a> Side<'a> {
 
     pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&Asked>) -> Result<(), String> {
         match step {
-            Step::StartSidecar => {
-                self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await
-            }
+            Step::StartSidecar => self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await,
             Step::DrainSidecar => self.drain().await,
             _ => unreachable!("{step:?} is not a sidecar's"),
         }

@@ -23,7 +23,11 @@ impl Drop for Scratch {
     }
 }
 
-fn layers(flags: &[(&'static str, &str)], variables: &[(&str, &str)], file: Option<&Scratch>) -> Result<Layers, SettingError> {
+fn layers(
+    flags: &[(&'static str, &str)],
+    variables: &[(&str, &str)],
+    file: Option<&Scratch>,
+) -> Result<Layers, SettingError> {
     let flags = flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     let variable = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
     Layers::collect(&flags, variable, Some(file.map_or(Path::new("/dev/null"), |file| &file.0)))
@@ -64,7 +68,8 @@ fn a_wrong_value_names_itself_and_its_source() {
         ("output_max", "2g", "output_max: '2g'"),
     ];
     for (name, value, expected) in rows {
-        let error = layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
+        let error =
+            layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
         assert!(error.starts_with(expected) && error.ends_with("(from the command line)"), "{error}");
     }
 }
@@ -101,7 +106,8 @@ fn a_key_is_taken_from_a_private_file_only_and_never_shown() {
 fn agents_of_the_file_stand_beside_ours() {
     let file = Scratch::new("agents", "[[agents]]\nagentId = \"sandbox:coder\"\nargv = [\"coder\"]");
     let settings = layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect("it is right");
-    let ids: Vec<_> = agents::catalog(&settings.agents).into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
+    let ids: Vec<_> =
+        agents::catalog(&settings.agents).into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
     let pair = |id: &str| (id.to_owned(), id.to_owned());
     assert_eq!(ids, [pair("sandbox:agent"), pair("sandbox:coder")]);
 }

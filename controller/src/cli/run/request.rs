@@ -113,7 +113,9 @@ fn messages(flags: &Flags) -> Result<Option<Vec<u8>>, RequestError> {
         return Err(wrong(format!("more than {} MiB", MESSAGES_MAX >> 20)));
     }
     match serde_json::from_slice(&text) {
-        Ok(Value::Array(messages)) if messages.iter().all(|message| message["role"].is_string()) && !messages.is_empty() => {
+        Ok(Value::Array(messages))
+            if messages.iter().all(|message| message["role"].is_string()) && !messages.is_empty() =>
+        {
             Ok(Some(text))
         }
         Ok(_) => Err(wrong("it holds no messages; write [{\"role\":\"user\",\"content\":\"…\"}]".to_owned())),

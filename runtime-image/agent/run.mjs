@@ -1,0 +1,226 @@
+#!/usr/bin/env node
+// The reference agent: one chat completion for the messages of the run, printed as the envelope of the program contract.
+//
+//   OPENAI_API_BASE, SLUICE_MODEL   where to ask, and for what
+//   OPENAI_API_KEY                  sent if set; the sidecar replaces it
+//   SLUICE_STREAM=1                 asks for a stream, and still prints one envelope
+//   SLUICE_LLM_TIMEOUT_MS           how long the whole answer may take; without it, as long as the run lives
+//
+// Exit 0 with the answer; exit 1 with `meta.error` set to config_error, input_error or llm_error.
+import { setDefaultResultOrder } from "node:dns";
+import { readFileSync, realpathSync } from "node:fs";
+import http from "node:http";
+import https from "node:https";
+import { performance } from "node:perf_hooks";
+import { fileURLToPath } from "node:url";
+
+const MESSAGES_FILE = "/workspace/.sluice/messages.json";
+const ERROR_BODY_LIMIT = 64 * 1024; // what is read of a refusal, in characters
+const MESSAGE_LIMIT = 2000; // what is told of it
+
+/** A failure that the envelope names. */
+class Failure extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+const llmError = (message) => new Failure("llm_error", message);
+
+// -- What is asked ----------------------------------------------------------------------------------------------------
+
+export function readSettings(env) {
+  const bad = (message) => new Failure("config_error", message);
+  if (!env.OPENAI_API_BASE) throw bad("OPENAI_API_BASE is not set");
+  let url;
+  try {
+    url = new URL(`${env.OPENAI_API_BASE.replace(/\/+$/, "")}/v1/chat/completions`);
+  } catch {
+    throw bad("OPENAI_API_BASE is not a URL");
+  }
+  if (!/^https?:$/.test(url.protocol)) throw bad("OPENAI_API_BASE is neither http nor https");
+  if (!env.SLUICE_MODEL) throw bad("SLUICE_MODEL is not set");
+  if (!["", "0", "1", undefined].includes(env.SLUICE_STREAM)) throw bad("SLUICE_STREAM is neither 0 nor 1");
+  const timeout = env.SLUICE_LLM_TIMEOUT_MS || undefined;
+  if (timeout !== undefined && !/^[1-9]\d{0,8}$/.test(timeout)) {
+    throw bad("SLUICE_LLM_TIMEOUT_MS is not a number of milliseconds");
+  }
+  return {
+    url,
+    key: env.OPENAI_API_KEY || undefined,
+    model: env.SLUICE_MODEL,
+    stream: env.SLUICE_STREAM === "1",
+    timeoutMs: timeout && Number(timeout),
+  };
+}
+
+export function readMessages(file) {
+  const bad = (message) => new Failure("input_error", message);
+  let text;
+  try {
+    text = readFileSync(file, "utf8");
+  } catch (error) {
+    throw bad(`cannot read ${file}: ${error.code ?? error.message}`);
+  }
+  let messages;
+  try {
+    messages = JSON.parse(text);
+  } catch {
+    throw bad(`${file} is not JSON`);
+  }
+  if (!Array.isArray(messages) || messages.length === 0) throw bad(`${file} is not an array of messages`);
+  const wrong = messages.findIndex((message) => typeof message?.role !== "string");
+  if (wrong !== -1) throw bad(`${file}: item ${wrong} is not a message, it has no role`);
+  return messages;
+}
+
+// -- The call ---------------------------------------------------------------------------------------------------------
+
+/** Sends the request and resolves with the response's head; its body is text, decoded across chunks. */
+function send(settings, messages, signal) {
+  const body = JSON.stringify({ model: settings.model, messages, ...(settings.stream && { stream: true }) });
+  const headers = {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(body),
+    accept: settings.stream ? "text/event-stream" : "application/json",
+    ...(settings.key && { authorization: `Bearer ${settings.key}` }),
+  };
+  const { request } = settings.url.protocol === "https:" ? https : http;
+  return new Promise((resolve, reject) => {
+    const call = request(settings.url, { method: "POST", headers, agent: false, signal }, (response) => {
+      resolve(response.setEncoding("utf8"));
+    });
+    call.on("error", reject).end(body);
+  });
+}
+
+async function readBody(response, limit = Infinity) {
+  let text = "";
+  for await (const chunk of response) {
+    text += chunk;
+    if (text.length > limit) break;
+  }
+  return text;
+}
+
+function parse(text, what) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw llmError(`${what} is not JSON: ${text.slice(0, 200)}`);
+  }
+}
+
+/** `{"error": …}` of a refusal or of a stream, in one line. */
+export function describeError(error) {
+  if (typeof error === "string") return error.slice(0, MESSAGE_LIMIT);
+  const message = typeof error?.message === "string" ? error.message : JSON.stringify(error);
+  const code = error?.code ?? error?.type;
+  return `${message.slice(0, MESSAGE_LIMIT)}${code ? ` (${code})` : ""}`;
+}
+
+async function refusal(response) {
+  const text = await readBody(response, ERROR_BODY_LIMIT);
+  let told = text.trim().slice(0, 200) || "no body";
+  try {
+    const body = JSON.parse(text);
+    told = describeError(body?.error ?? body);
+  } catch {
+    // Not JSON: what it says is told as it is.
+  }
+  return llmError(`HTTP ${response.statusCode}: ${told}`);
+}
+
+/** The text of a `message` or a `delta`; undefined if it holds none. */
+export function textOf(part) {
+  const { content, refusal: refused } = part ?? {};
+  if (typeof content === "string") return content;
+  if (Array.isArray(content)) return content.map((item) => (typeof item?.text === "string" ? item.text : "")).join("");
+  return typeof refused === "string" ? refused : undefined;
+}
+
+async function readAnswer(response) {
+  const body = parse(await readBody(response), "the answer");
+  if (body?.error) throw llmError(describeError(body.error));
+  const text = textOf(body?.choices?.[0]?.message);
+  if (text === undefined) throw llmError("the answer holds no text");
+  return text;
+}
+
+/** The data of each event of a text/event-stream, however it was cut into chunks. An unfinished event is none. */
+export async function* eventData(chunks) {
+  let rest = "";
+  let data = [];
+  for await (const chunk of chunks) {
+    rest += chunk;
+    // A CR at the very end may be half of a CRLF: it waits for the next chunk.
+    const lines = rest.split(/\r\n|\n|\r(?!$)/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
+      else if (line === "" && data.length > 0) {
+        yield data.join("\n");
+        data = [];
+      }
+    }
+  }
+  if (rest === "\r" && data.length > 0) yield data.join("\n");
+}
+
+export async function readStream(chunks) {
+  let text;
+  for await (const data of eventData(chunks)) {
+    if (data === "[DONE]") {
+      if (text === undefined) throw llmError("the stream holds no text");
+      return text;
+    }
+    const event = parse(data, "an event of the stream");
+    if (event?.error) throw llmError(describeError(event.error));
+    const piece = textOf(event?.choices?.[0]?.delta);
+    if (piece !== undefined) text = (text ?? "") + piece;
+  }
+  throw llmError("the stream was cut: it ended without [DONE]");
+}
+
+/** Asks the model and returns its text. `heard` gets LiteLLM's id of the call as soon as it is known. */
+async function ask(settings, messages, heard) {
+  const signal = settings.timeoutMs && AbortSignal.timeout(settings.timeoutMs);
+  try {
+    const response = await send(settings, messages, signal);
+    heard(response.headers["x-litellm-call-id"]);
+    if (response.statusCode !== 200) throw await refusal(response);
+    const isStream = /^text\/event-stream\b/i.test(response.headers["content-type"] ?? "");
+    return await (isStream ? readStream(response) : readAnswer(response));
+  } catch (error) {
+    if (error instanceof Failure) throw error;
+    if (signal?.aborted) throw llmError(`no whole answer within ${settings.timeoutMs} ms`);
+    // What Node calls a body that ends before its time.
+    if (error.message === "aborted") throw llmError("the answer was cut");
+    throw llmError(`the call failed: ${error.message || error.code}`);
+  }
+}
+
+// -- The envelope -----------------------------------------------------------------------------------------------------
+
+export async function run(env, messagesFile = MESSAGES_FILE) {
+  const start = performance.now();
+  const envelope = { payloads: [], meta: { durationMs: 0, error: null, litellmCallId: null } };
+  try {
+    const settings = readSettings(env);
+    const messages = readMessages(messagesFile);
+    const text = await ask(settings, messages, (id) => (envelope.meta.litellmCallId = id ?? null));
+    envelope.payloads.push({ text });
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    envelope.meta.error = { code: error.code, message: error.message };
+  }
+  envelope.meta.durationMs = Math.round(performance.now() - start);
+  return envelope;
+}
+
+if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+  setDefaultResultOrder("ipv4first"); // the bridge listens on 127.0.0.1 only, and localhost may be ::1 first
+  const envelope = await run(process.env);
+  // Exit only once the reader has it all: a pipe takes a long answer in parts.
+  process.stdout.write(`${JSON.stringify(envelope)}\n`, (error) => process.exit(error || envelope.meta.error ? 1 : 0));
+}

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Bridges 127.0.0.1:LLM_PROXY_PORT to the sidecar's socket, then becomes the command.
+#
+#   OPENAI_API_BASE set     the socket must come within 5 s, else exit 1
+#   the socket is there     bridge
+#   neither                 no bridge
+#   no command              a login shell
+set -euo pipefail
+
+# As process 1 the command could not be killed from inside; with --init there is an init already.
+[[ $$ != 1 ]] || exec tini -- "$0" "$@"
+
+socket=${LLM_PROXY_SOCKET:-/llm-sock/llm.sock}
+port=${LLM_PROXY_PORT:-8080}
+patience=5 # seconds, for the socket and for the bridge
+
+fail() {
+    echo "sluice: $*" >&2
+    exit 1
+}
+
+# A wait without a process for each look: nothing is ever written to this pipe.
+nap() {
+    [[ -n ${idle:-} ]] || exec {idle}<> <(:)
+    read -r -t 0.001 -u "$idle" || true
+}
+
+accepts() { { : <>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null; }
+
+# Runs apart: its own session, so that no signal meant for the command's group reaches it, and a child of the init, so
+# that the command has no child which it did not start. If socat ends, so does the command, by a signal that it cannot
+# answer with exit 0; all of it with builtins, for there may be no process left to fork.
+# -lm: what goes wrong with one connection is its client's to tell. forever: a failed fork costs that connection only.
+# shellcheck disable=SC2016 # its own variables, not ours
+bridge='
+    listen=TCP-LISTEN:$2,bind=127.0.0.1,reuseaddr,fork,backlog=128,max-children=128,nodelay,forever,interval=0.05
+    socat -lm -t 600 -b 65536 "$listen" "UNIX-CONNECT:$1"
+    ended=$?
+    trap "" PIPE
+    echo "sluice: the bridge to the model ended (socat exit $ended); this run is over" >&2
+    kill -KILL "$3"
+'
+
+if [[ -n ${OPENAI_API_BASE:-} || -S $socket ]]; then
+    [[ $port =~ ^[1-9][0-9]{0,4}$ && $port -le 65535 ]] || fail "LLM_PROXY_PORT is not a port: $port"
+    # What socat would read as syntax.
+    [[ $socket =~ ^/[A-Za-z0-9._/+@=-]+$ ]] || fail "LLM_PROXY_SOCKET is not a plain absolute path: $socket"
+
+    deadline=$((${EPOCHREALTIME/[.,]/} + patience * 1000000)) # microseconds
+    until [[ -S $socket ]]; do
+        ((${EPOCHREALTIME/[.,]/} < deadline)) || fail "OPENAI_API_BASE is set, but there is no socket at $socket after $patience s"
+        nap
+    done
+    setsid --fork sh -c "$bridge" sh "$socket" "$port" "$$" </dev/null >/dev/null
+    deadline=$((${EPOCHREALTIME/[.,]/} + patience * 1000000))
+    until accepts; do
+        ((${EPOCHREALTIME/[.,]/} < deadline)) || fail "the bridge does not accept on 127.0.0.1:$port after $patience s"
+        nap
+    done
+    [[ -z ${idle:-} ]] || exec {idle}>&-
+fi
+
+(($# > 0)) || set -- bash -l
+exec -- "$@"
