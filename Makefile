@@ -12,9 +12,15 @@ TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 DENY := .cache/tools/bin/cargo-deny
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help check test dist image bench fuzz readme clean distclean
+.PHONY: help demo demo-clean check test dist image bench fuzz readme clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
+
+demo:
+	@deploy/demo.sh
+
+demo-clean:
+	@deploy/demo.sh clean
 
 check: $(DENY)
 	cargo fmt --all --check

@@ -90,12 +90,12 @@ fn home(run: &Run, seen: &Seen) -> Plan {
     if run.setbacks.len() >= SETBACKS_MAX {
         return Plan::GiveUp;
     }
-    if seen.container == Container::Running {
-        return Plan::Do(vec![Step::StopContainer]);
-    }
     let mut left = Vec::new();
-    if seen.container != Container::Absent {
-        left.push(Step::RemoveContainer);
+    match seen.container {
+        // A program that is told to stop has no more calls to make.
+        Container::Running => left.push(Step::StopContainer),
+        Container::Created | Container::Exited => left.push(Step::RemoveContainer),
+        Container::Absent => {}
     }
     if seen.sidecar == Sidecar::Alive {
         left.push(Step::DrainSidecar);

@@ -21,8 +21,9 @@ use crate::secret::Key;
 
 /// A start takes milliseconds; what has not answered by then will not.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// How long open calls may go on once a run is decided.
-pub const DRAIN: Duration = Duration::from_secs(5);
+/// How long open calls may go on once a run is decided: what an agent has left is read on to its usage, if that comes
+/// soon; the spend log has the rest, and somebody is waiting.
+pub const DRAIN: Duration = Duration::from_secs(1);
 /// How much longer a sidecar may take over that, to write its log.
 const GRACE: Duration = Duration::from_secs(5);
 

@@ -2,9 +2,10 @@
 //!
 //! A test stands on both sides of the real `sluice-proxy` binary: [`Upstream`] plays the provider
 //! and sends any bytes, [`Raw`] plays the agent and accepts only the headers that may reach it,
-//! [`Sidecar`] is the process between them, [`AuditFile`] what it wrote down. Nothing here
-//! sleeps: waiting is for a signal, for the end of a stream, or bounded and then loud. What a
-//! test started is gone when it ends, also when it panics.
+//! [`Sidecar`] is the process between them, [`AuditFile`] what it wrote down. [`Sluice`] is the whole
+//! controller with a state directory of its own, [`engine`] an outsider's look at its containers.
+//! Nothing here sleeps: waiting is for a signal, for the end of a stream, or bounded and then loud.
+//! What a test started is gone when it ends, also when it panics.
 
 mod board;
 mod scratch;
@@ -12,6 +13,8 @@ mod wire;
 
 pub mod audit;
 pub mod client;
+pub mod controller;
+pub mod engine;
 pub mod litellm;
 pub mod sdk;
 pub mod sidecar;
@@ -20,6 +23,7 @@ pub mod upstream;
 pub use audit::{AuditFile, Call};
 pub use board::PATIENCE;
 pub use client::{Answer, Head, Payload, Raw};
+pub use controller::Sluice;
 pub use scratch::TempDir;
 pub use sidecar::{Exit, Finished, Launch, Sidecar};
 pub use upstream::{Deaf, Gate, Nowhere, Received, Script, Step, Upstream};

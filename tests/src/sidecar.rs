@@ -12,9 +12,9 @@ use crate::audit::AuditFile;
 use crate::client::{Answer, Payload, Raw};
 use crate::scratch::TempDir;
 
-mod inspect;
+pub(crate) mod inspect;
 mod launch;
-mod process;
+pub(crate) mod process;
 
 pub use launch::{CANARY, Finished, Launch};
 pub use process::Exit;

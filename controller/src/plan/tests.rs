@@ -47,7 +47,8 @@ fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
     let told = Run { tallied: true, ..home.clone() };
     let all = Seen { directories: true, sidecar: Sidecar::Alive, container: Container::Running };
     let rows = [
-        (&home, all, vec![Step::StopContainer]),
+        (&home, all, vec![Step::StopContainer, Step::DrainSidecar]),
+        (&home, Seen { sidecar: Sidecar::Absent, ..all }, vec![Step::StopContainer]),
         (&home, Seen { container: Container::Exited, ..all }, vec![Step::RemoveContainer, Step::DrainSidecar]),
         (&home, Seen { container: Container::Absent, ..all }, vec![Step::DrainSidecar]),
         (&home, Seen { directories: true, ..NOTHING }, vec![Step::Tally]),
@@ -172,9 +173,6 @@ proptest! {
                         }
                         break;
                     }
-                }
-                if run.phase == Phase::Completing && run.verdict.is_some() && step == Step::Close && run.tallied {
-                    // A close that was interrupted is done again.
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Adds a fault for each place of `/proc` that shows the key, and for each child of the process.
-pub(super) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
+pub(crate) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
     for name in ["cmdline", "environ"] {
         // Unreadable: the process has just ended.
         let shown = fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -17,7 +17,7 @@ pub(super) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
 }
 
 /// Adds a fault if the bytes contain the key. Keys under eight bytes are no canaries and stand anywhere.
-pub(super) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String>) {
+pub(crate) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String>) {
     let shown = String::from_utf8_lossy(bytes);
     if key.len() >= 8 && shown.contains(key) {
         let around: Vec<&str> = shown.lines().filter(|line| line.contains(key)).take(3).collect();
@@ -26,7 +26,7 @@ pub(super) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String
 }
 
 /// Adds a fault for each regular file at or under `path` that contains the key.
-pub(super) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
+pub(crate) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
     let Ok(meta) = fs::symlink_metadata(path) else {
         return;
     };
@@ -40,37 +40,37 @@ pub(super) fn files(path: &Path, key: &str, faults: &mut Vec<String>) {
 }
 
 /// The pids of the processes whose parent is `pid`.
-pub(super) fn children(pid: i32) -> Vec<i32> {
+pub(crate) fn children(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("there is a /proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|other| parent(*other) == Some(pid)).collect()
 }
 
 /// Kills processes that have just been seen.
-pub(super) fn kill(pids: &[i32]) {
+pub(crate) fn kill(pids: &[i32]) {
     for pid in pids {
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
     }
 }
 
 /// The parent of a process.
-pub(super) fn parent(pid: i32) -> Option<i32> {
+pub(crate) fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-pub(super) fn status_kib(pid: i32, field: &str) -> u64 {
+pub(crate) fn status_kib(pid: i32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is running");
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     kib.unwrap_or_else(|| panic!("no {field} in {status}"))
 }
 
-pub(super) fn fds(pid: i32) -> usize {
+pub(crate) fn fds(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).expect("the process is running, and we are root").count()
 }
 
-pub(super) fn threads(pid: i32) -> usize {
+pub(crate) fn threads(pid: i32) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).expect("the process is running").count()
 }

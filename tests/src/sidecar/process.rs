@@ -25,7 +25,7 @@ pub struct Exit {
 
 /// One captured stream.
 #[derive(Debug, Clone)]
-pub(super) struct Output(Arc<Board<Captured>>);
+pub(crate) struct Output(Arc<Board<Captured>>);
 
 #[derive(Debug, Default)]
 struct Captured {
@@ -49,12 +49,16 @@ impl Output {
         output
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.0.look(|captured| String::from_utf8_lossy(&captured.bytes).into_owned())
     }
 
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.look(|captured| captured.bytes.clone())
+    }
+
     /// The first line, or None when the stream ended without one.
-    pub(super) async fn first_line(&self) -> Option<String> {
+    pub(crate) async fn first_line(&self) -> Option<String> {
         let line = |captured: &mut Captured| match captured.bytes.iter().position(|byte| *byte == b'\n') {
             Some(end) => Some(Some(String::from_utf8_lossy(&captured.bytes[..end]).into_owned())),
             None => captured.ended.then_some(None),
@@ -62,7 +66,7 @@ impl Output {
         self.0.until("the ready line", line).await
     }
 
-    pub(super) async fn contains(&self, text: &str) {
+    pub(crate) async fn contains(&self, text: &str) {
         let found = |captured: &mut Captured| {
             let seen = String::from_utf8_lossy(&captured.bytes);
             match seen.contains(text) {
@@ -81,10 +85,10 @@ impl Output {
 
 /// A child and the threads that watch it.
 #[derive(Debug)]
-pub(super) struct Process {
-    pub(super) pid: i32,
-    pub(super) stdout: Output,
-    pub(super) stderr: Output,
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
     /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
     exit: Arc<Board<Option<Exit>>>,
     /// Hangs up when the threads that watch the child have all ended.
@@ -93,7 +97,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the command, writes `stdin` to it and closes that.
-    pub(super) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
+    pub(crate) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
@@ -108,12 +112,12 @@ impl Process {
         Self { pid, stdout, stderr, exit, watching: Mutex::new(watching) }
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.exit.look(Option::is_none)
     }
 
     /// Signals the child, or `pid`, a descendant of it; nothing once the child has been reaped.
-    pub(super) fn signal(&self, pid: i32, signal: Signal) {
+    pub(crate) fn signal(&self, pid: i32, signal: Signal) {
         self.exit.look(|exit| {
             let ours = pid == self.pid || inspect::parent(pid) == Some(self.pid);
             if exit.is_none() && ours {
@@ -123,8 +127,17 @@ impl Process {
         });
     }
 
+    /// Signals the group that the child leads, as a terminal does; nothing once the child has been reaped.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        self.exit.look(|exit| {
+            if exit.is_none() {
+                let _ = nix::sys::signal::killpg(Pid::from_raw(self.pid), signal);
+            }
+        });
+    }
+
     /// Waits for the end of the process and of its output.
-    pub(super) async fn wait(&self) -> Exit {
+    pub(crate) async fn wait(&self) -> Exit {
         let exit = self.exit.until("the process to end", |exit| *exit).await;
         self.stdout.ended().await;
         self.stderr.ended().await;
@@ -132,7 +145,7 @@ impl Process {
     }
 
     /// Kills and reaps whatever is left, and reads its output to the end, without a runtime.
-    pub(super) fn end(&mut self, faults: &mut Vec<String>) {
+    pub(crate) fn end(&mut self, faults: &mut Vec<String>) {
         self.signal(self.pid, Signal::SIGKILL);
         let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
         // At once, since the child is dead, unless a grandchild keeps the pipes open.

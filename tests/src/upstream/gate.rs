@@ -35,7 +35,7 @@ impl Gate {
         self.arrivals.until("the upstream to stand at a gate", |seen| (*seen >= count).then_some(())).await;
     }
 
-    pub(super) async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         self.arrivals.update(|seen| *seen += 1);
         // A closed semaphore is an open gate.
         if let Ok(permit) = self.passes.acquire().await {
