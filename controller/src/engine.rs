@@ -186,7 +186,7 @@ impl Engine {
         Ok(match state.status {
             Some(Status::CREATED) => (plan::Container::Created, None),
             Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
-            Some(Status::REMOVING) => (plan::Container::Exited, None),
+            Some(Status::REMOVING) => (plan::Container::Absent, None),
             _ => (plan::Container::Running, None),
         })
     }

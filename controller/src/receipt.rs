@@ -66,8 +66,8 @@ pub struct Tally {
     pub fault: Option<String>,
 }
 
-/// Reasons of refusals that are caps on the whole run.
-const CAPS: [&str; 2] = ["budget_exceeded", "too_many_calls"];
+/// The reason of refusals for a cap on the whole run.
+const CAP: &str = "budget_exceeded";
 
 /// What an audit file says; none when there is no file, which is right for a run whose sidecar never began.
 #[must_use]
@@ -85,7 +85,7 @@ pub fn tally(key: &RunKey, file: Option<&[u8]>) -> Tally {
         refused: story.totals().refused,
         usage: story.totals().usage,
         cost_usd: priced.then(|| story.totals().cost().to_string()),
-        budget: CAPS.iter().find(|cap| story.refused().contains_key(**cap)).map(|cap| (*cap).to_owned()),
+        budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),
         lines: story.lines(),
         fault: fault(&story, torn),
         receipts,

@@ -53,6 +53,8 @@ pub enum Verdict {
     NotStarted(Failure),
     /// The container ended.
     Exited(Exit),
+    /// Somebody else removed the container.
+    Removed,
 }
 
 /// A step that did not succeed.
@@ -99,6 +101,8 @@ pub enum Event {
     Failed(Failure),
     /// The container ended.
     Exited(Exit),
+    /// Somebody else removed the container.
+    Removed,
     /// The sidecar ended while it was needed.
     SidecarEnded,
     /// We were told to stop.
@@ -158,6 +162,7 @@ impl Run {
             (Creating | Running, Event::DeadlinePassed) => self.decide(Verdict::TimedOut),
             (Creating | Running, Event::SidecarEnded) => self.decide(Verdict::SidecarLost),
             (Running, Event::Exited(exit)) => self.decide(Verdict::Exited(exit)),
+            (Running, Event::Removed) => self.decide(Verdict::Removed),
             (Completing, Event::Done(Step::Tally)) => self.tallied = true,
             (Completing, Event::Done(Step::Close)) => self.phase = Closed,
             (
@@ -170,6 +175,7 @@ impl Run {
                 Completing,
                 Event::Done(Step::StartSidecar | Step::CreateContainer)
                 | Event::Exited(_)
+                | Event::Removed
                 | Event::SidecarEnded
                 | Event::Cancelled(_)
                 | Event::DeadlinePassed

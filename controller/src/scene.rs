@@ -161,10 +161,7 @@ impl<'a> Scene<'a> {
             () = self.side.ended() => return Woken::By(Event::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
         }
-        match self.sandbox.exit().await {
-            Some(exit) => Woken::By(Event::Exited(exit)),
-            None => Woken::ByNothing,
-        }
+        self.sandbox.end().await.map_or(Woken::ByNothing, Woken::By)
     }
 
     /// Files: quick, and without waiting.

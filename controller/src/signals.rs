@@ -8,6 +8,8 @@ use tokio::sync::watch;
 
 use crate::run::Cancel;
 
+const CAUGHT: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
 /// The first of SIGINT, SIGTERM and SIGHUP, once it comes. Later ones change nothing: a run that is taken down is
 /// taken down as fast as it can be, each step with a deadline.
 ///
@@ -15,7 +17,7 @@ use crate::run::Cancel;
 /// When the signals cannot be caught.
 pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
     let (sender, receiver) = watch::channel(None);
-    for caught in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for caught in CAUGHT {
         let mut signals = signal(SignalKind::from_raw(caught as i32))?;
         let sender = sender.clone();
         tokio::spawn(async move {
@@ -27,4 +29,11 @@ pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
         });
     }
     Ok(receiver)
+}
+
+/// The next of them.
+pub async fn next() {
+    let mut signals: Vec<_> =
+        CAUGHT.iter().filter_map(|caught| signal(SignalKind::from_raw(*caught as i32)).ok()).collect();
+    let _ = futures_util::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
 }

@@ -103,6 +103,9 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
             };
             return failed(code, 125, format!("cannot {}: {}", failure.step.as_str(), failure.message));
         }
+        Verdict::Removed => {
+            return failed(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run".into());
+        }
         Verdict::Exited(exit) => exit,
     };
     let code = i32::try_from(exit.code).unwrap_or(255);
@@ -129,7 +132,7 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
 fn program_failed(code: i32, answer: Option<&Envelope>) -> String {
     match answer.and_then(|envelope| envelope.error.as_ref()) {
         Some(error) => format!("{}: {}", error.code, error.message),
-        None if code > 128 => format!("the program was ended by signal {}", code - 128),
+        None if (129..=128 + 64).contains(&code) => format!("the program was ended by signal {}", code - 128),
         None => format!("the program ended with exit code {code}"),
     }
 }
@@ -190,6 +193,7 @@ mod tests {
             (Verdict::Cancelled(Cancel { signal: 2 }), "", Some("cancelled"), 130),
             (Verdict::Interrupted, "", Some("internal"), 125),
             (Verdict::SidecarLost, GOOD, Some("audit_failed"), 120),
+            (Verdict::Removed, "", Some("container_failed"), 137),
             (Verdict::NotStarted(start), "", Some("creation_failed"), 125),
             (Verdict::NotStarted(prepare), "", Some("internal"), 125),
         ];

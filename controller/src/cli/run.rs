@@ -144,11 +144,19 @@ pub(super) async fn run(flags: Flags) -> Result<ExitCode, Failed> {
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
     let done = done.map_err(|error| before(&error))?;
-    if let Some(printer) = printer {
-        let _ = printer.join();
+    let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
+    let shown = tokio::task::spawn_blocking(move || {
+        if let Some(printer) = printer {
+            let _ = printer.join();
+        }
+        show(&flags, request.contract, &done);
+    });
+    tokio::select! {
+        _ = shown => {}
+        // Whoever reads it has stalled; the run is over, and a further signal is for us.
+        _ = signals::next() => {}
     }
-    show(&flags, request.contract, &done);
-    Ok(ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255)))
+    Ok(code)
 }
 
 impl Flags {

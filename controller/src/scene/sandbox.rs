@@ -9,7 +9,7 @@ use crate::engine::{Attached, Engine, EngineError, Output};
 use crate::output::{Capture, Captured};
 use crate::plan;
 use crate::preflight;
-use crate::run::{Exit, Step};
+use crate::run::{Event, Step};
 
 use super::{Timings, chain, ms_since};
 
@@ -137,21 +137,17 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// How it ended, if it has.
-    pub(super) async fn exit(&mut self) -> Option<Exit> {
-        match self.engine.look(&self.name).await {
-            Ok((plan::Container::Exited, exit)) => {
-                self.over().await;
-                Some(exit.unwrap_or(Exit { code: 255, oom: false }))
-            }
-            // Somebody has removed it under our hands.
-            Ok((plan::Container::Absent, _)) => {
-                self.over().await;
-                self.seen = plan::Container::Absent;
-                Some(Exit { code: 137, oom: false })
-            }
-            _ => None,
-        }
+    /// What became of it, if it has ended.
+    pub(super) async fn end(&mut self) -> Option<Event> {
+        let (seen, exit) = self.engine.look(&self.name).await.ok()?;
+        let event = match (seen, exit) {
+            (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
+            (plan::Container::Absent, _) => Event::Removed,
+            _ => return None,
+        };
+        self.over().await;
+        self.seen = seen;
+        Some(event)
     }
 
     async fn over(&mut self) {
