@@ -164,6 +164,19 @@ pub fn container_name(key: &RunKey) -> String {
     format!("sluice-{key}")
 }
 
+/// The labels by which a container is known to be ours, whatever its name.
+#[must_use]
+pub fn identity(key: &RunKey, instance: &str) -> BTreeMap<String, String> {
+    [
+        ("sluice.attempt", key.attempt.to_string()),
+        ("sluice.instance", instance.to_owned()),
+        ("sluice.role", "sandbox".to_owned()),
+        ("sluice.run", key.run_id.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
 /// Why a name cannot be given to a variable, if so.
 #[must_use]
 pub fn reserved_variable(name: &str) -> Option<&'static str> {
@@ -183,17 +196,15 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
     if !path.is_absolute() || path.components().any(|part| matches!(part, std::path::Component::ParentDir)) {
         return Some("is not an absolute path in the sandbox");
     }
-    let taken = |taken: &str| path.starts_with(taken) || Path::new(taken).starts_with(path);
     if path.starts_with(Path::new(WORKSPACE).join(".sluice")) || path == Path::new(WORKSPACE) {
         return Some("is the workspace itself; name a directory in it");
     }
-    if [SOCKET_DIRECTORY, "/proc", "/sys", "/dev", "/tmp", "/run", "/etc", "/usr", "/bin", "/lib", "/opt/sluice"]
-        .into_iter()
-        .any(taken)
-    {
-        return Some("hides a part of the sandbox");
-    }
-    None
+    // Also what is a link into these in many images: /bin, /lib64, /var/run.
+    const SYSTEM: &str = "bin boot dev etc lib lib32 lib64 libx32 llm-sock proc root run sbin sys tmp usr var";
+    let top = path.components().nth(1).and_then(|part| part.as_os_str().to_str());
+    let hides = top.is_none_or(|top| SYSTEM.split(' ').any(|name| name == top));
+    let ours = path == Path::new("/opt") || path.starts_with("/opt/sluice");
+    (hides || ours).then_some("hides a part of the sandbox")
 }
 
 fn environment(order: &Order<'_>) -> BTreeMap<String, String> {
@@ -215,15 +226,9 @@ fn environment(order: &Order<'_>) -> BTreeMap<String, String> {
 }
 
 fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
-    [
-        ("sluice.attempt", order.key.attempt.to_string()),
-        ("sluice.expires", order.expires.to_string()),
-        ("sluice.instance", order.instance.to_owned()),
-        ("sluice.role", "sandbox".to_owned()),
-        ("sluice.run", order.key.run_id.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
+    let mut labels = identity(order.key, order.instance);
+    labels.insert("sluice.expires".to_owned(), order.expires.to_string());
+    labels
 }
 
 fn volume(source: &Path, target: &str, access: Access) -> Volume {

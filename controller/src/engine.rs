@@ -3,7 +3,7 @@
 //! Every verb has its own deadline: the client's cover only the head of an answer. Containers are never removed by the
 //! engine itself, since how they ended has to be read first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,9 +73,22 @@ pub enum EngineError {
     Transport(#[source] Error),
 }
 
-/// A container of ours, as a sweep finds it.
+/// A container, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
+    /// Its id, which is given to no other.
+    pub id: String,
+    /// What it does.
+    pub state: plan::Container,
+    /// How it ended, if it has.
+    pub exit: Option<Exit>,
+}
+
+/// A container of ours, as a sweep finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
     /// Which start of which run it belongs to; none if its labels do not say.
     pub key: Option<RunKey>,
     /// Its name.
@@ -136,16 +149,10 @@ impl Engine {
     }
 
     async fn adopt(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
-        let found = within(QUICK, "inspect the container", self.inspect(&blueprint.name)).await?;
-        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        let ours = blueprint
-            .labels
-            .iter()
-            .filter(|(name, _)| *name != "sluice.expires")
-            .all(|(n, v)| labels.get(n) == Some(v));
-        let fresh = found.state.and_then(|state| state.status) == Some(Status::CREATED);
-        match found.id {
-            Some(id) if ours && fresh => Ok(id),
+        let mut identity = blueprint.labels.clone();
+        identity.remove("sluice.expires");
+        match self.look(&blueprint.name, &identity).await? {
+            Some(Found { id, state: plan::Container::Created, .. }) => Ok(id),
             _ => Err(EngineError::NameTaken(blueprint.name.clone())),
         }
     }
@@ -170,25 +177,30 @@ impl Engine {
         Ok(Attached::new(attached, output, exit))
     }
 
-    /// What is there under this name, and how it ended.
+    /// What is there under this name or id, if it carries these labels: anybody can take a name.
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn look(&self, name: &str) -> Result<(plan::Container, Option<Exit>), EngineError> {
-        let found = match within(QUICK, "inspect the container", self.inspect(name)).await {
-            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
-                return Ok((plan::Container::Absent, None));
-            }
+    pub async fn look(&self, name: &str, identity: &BTreeMap<String, String>) -> Result<Option<Found>, EngineError> {
+        let asked = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+        let found = match within(QUICK, "inspect the container", asked).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(None),
             found => found.map_err(refused)?,
         };
+        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
+        if !identity.iter().all(|(name, value)| labels.get(name) == Some(value)) {
+            return Ok(None);
+        }
         let state = found.state.unwrap_or_default();
         let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
-        Ok(match state.status {
+        let (state, exit) = match state.status {
+            // Somebody else is at it.
+            Some(Status::REMOVING) => return Ok(None),
             Some(Status::CREATED) => (plan::Container::Created, None),
             Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
-            Some(Status::REMOVING) => (plan::Container::Absent, None),
             _ => (plan::Container::Running, None),
-        })
+        };
+        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit }))
     }
 
     /// Sends a signal; a container that has ended needs none.
@@ -203,11 +215,10 @@ impl Engine {
         }
     }
 
-    /// Waits until a started container has ended, but not longer than this; whether it has.
-    pub async fn ended(&self, name: &str, limit: Duration) -> bool {
+    /// Waits until a started container may have ended, but not longer than this.
+    pub async fn settled(&self, id: &str, limit: Duration) {
         let (sent, _) = oneshot::channel();
-        let _ = timeout(limit, watch(self.docker.clone(), name.to_owned(), "not-running", sent)).await;
-        self.look(name).await.is_ok_and(|(state, _)| state != plan::Container::Running)
+        let _ = timeout(limit, watch(self.docker.clone(), id.to_owned(), "not-running", sent)).await;
     }
 
     /// Removes a container with its anonymous volumes; one that is gone is removed.
@@ -232,7 +243,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn containers_of(&self, instance: &str) -> Result<Vec<Found>, EngineError> {
+    pub async fn containers_of(&self, instance: &str) -> Result<Vec<Listed>, EngineError> {
         let filters = HashMap::from([("label", vec![format!("sluice.instance={instance}")])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found =
@@ -242,8 +253,10 @@ impl Engine {
             .map(|container| {
                 let labels = container.labels.unwrap_or_default();
                 let label = |name: &str| labels.get(name).map_or("", String::as_str);
-                let name = container.names.unwrap_or_default().into_iter().next().or(container.id).unwrap_or_default();
-                Found {
+                let id = container.id.unwrap_or_default();
+                let name = container.names.unwrap_or_default().into_iter().next().unwrap_or_else(|| id.clone());
+                Listed {
+                    id,
                     key: format!("{}.{}", label("sluice.run"), label("sluice.attempt")).parse().ok(),
                     name: name.trim_start_matches('/').to_owned(),
                 }
@@ -280,10 +293,6 @@ impl Engine {
             init_binary: info.init_binary.unwrap_or_default(),
             security_options: info.security_options.unwrap_or_default(),
         })
-    }
-
-    async fn inspect(&self, name: &str) -> Result<bollard::models::ContainerInspectResponse, Error> {
-        self.docker.inspect_container(name, None::<InspectContainerOptions>).await
     }
 }
 

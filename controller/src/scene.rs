@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
         let paths = host.layout.run(key);
         Self {
             side: Side::new(host, paths.clone()),
-            sandbox: Sandbox::new(&host.engine, blueprint::container_name(key), output, stop_grace),
+            sandbox: Sandbox::new(host, key, output, stop_grace),
             host,
             key,
             paths,

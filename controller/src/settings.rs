@@ -187,6 +187,8 @@ impl Layers {
         let shown = match name {
             "key" => "(redacted)".to_owned(),
             "upstream" => redact_user(value),
+            // A key that was put where its file's name belongs.
+            "key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
             _ => value.to_owned(),
         };
         Some((shown, source))
@@ -260,6 +262,9 @@ impl Layers {
             };
         }
         self.parse("key_file", |value| {
+            if !value.contains('/') {
+                return Err("it is no path; give the path of a file (./FILE), never the key itself".to_owned());
+            }
             private(Path::new(value)).map_err(|reason| format!("{value}: {reason}"))?;
             let text = fs::read_to_string(value).map_err(|error| format!("cannot read {value}: {error}"))?;
             Key::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))

@@ -57,7 +57,7 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
             None => false,
         };
         if !owned {
-            let removed = async { host.engine.remove(&container.name).await.map_err(|error| chain(&error)) };
+            let removed = async { host.engine.remove(&container.id).await.map_err(|error| chain(&error)) };
             found.extend(act(mode, "container", container.name.clone(), removed).await);
         }
     }

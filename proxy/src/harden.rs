@@ -72,13 +72,17 @@ pub fn process() -> Result<(), HardenError> {
     Ok(())
 }
 
+/// What tells that the parent has ended. A signal of its own: the kernel sends it once for each thread of a dying parent
+/// that we are handed to, and a second SIGTERM would mean haste.
+pub const ORPHANED: Signal = Signal::SIGUSR1;
+
 /// Ends this process, in order, when its parent ends.
 ///
 /// # Errors
 /// [`HardenError::Orphan`] when that has happened already.
 pub fn die_with_parent() -> Result<(), HardenError> {
     let parent = nix::unistd::getppid();
-    prctl::set_pdeathsig(Signal::SIGTERM)?;
+    prctl::set_pdeathsig(ORPHANED)?;
     // The parent may have gone between the two.
     if nix::unistd::getppid() == parent { Ok(()) } else { Err(HardenError::Orphan) }
 }

@@ -100,7 +100,11 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
-    print(&start::ready_line(&settings, &hardening))?;
+    if let Err(error) = print(&start::ready_line(&settings, &hardening)) {
+        // Nobody waits for it any more: the log has its end all the same.
+        let _ = run.journal.close("not_awaited").await;
+        return Err(error);
+    }
     tracing::info!(run = %run.run_id, upstream = %settings.upstream, "ready");
 
     let (stage, watched) = watch::channel(Stage::Open);
@@ -114,7 +118,7 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     stage.send_replace(Stage::Drain);
     tokio::select! {
         () = &mut serving => {}
-        _ = signals.stop_or(Some(settings.drain)) => {
+        () = signals.cut_or(reason, settings.drain) => {
             stage.send_replace(Stage::Cut);
             serving.await;
         }
@@ -140,10 +144,14 @@ fn print(line: &str) -> Result<(), StartError> {
         .map_err(|error| StartError::caused("stdout", Exit::Software, &error))
 }
 
+/// The reason of a stop that nobody has asked for.
+const PARENT_ENDED: &str = "parent_ended";
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
+    orphaned: Signal,
     /// Caught so that a file limit is an error of a write, and not the end of the process.
     _file_limit: Signal,
 }
@@ -154,8 +162,23 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
+            orphaned: signal(SignalKind::from_raw(harden::ORPHANED as i32))?,
             _file_limit: signal(SignalKind::from_raw(nix::libc::SIGXFSZ))?,
         })
+    }
+
+    /// The second one that asks to stop, or the end of this time.
+    async fn cut_or(&mut self, reason: &str, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        let mut asked = reason != PARENT_ENDED;
+        loop {
+            match self.stop_or(Some(end.saturating_duration_since(tokio::time::Instant::now()))).await {
+                PARENT_ENDED => {}
+                "deadline" => return,
+                _ if asked => return,
+                _ => asked = true,
+            }
+        }
     }
 
     /// The first signal, or the end of this time.
@@ -171,6 +194,7 @@ impl Signals {
             _ = self.terminate.recv() => "sigterm",
             _ = self.interrupt.recv() => "sigint",
             _ = self.hangup.recv() => "sighup",
+            _ = self.orphaned.recv() => PARENT_ENDED,
             () = time_is_up => "deadline",
         }
     }

@@ -1,15 +1,18 @@
 //! The container's part of a run.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use crate::blueprint::Blueprint;
+use crate::blueprint::{self, Blueprint};
 use crate::engine::{Attached, Engine, EngineError, Output};
+use crate::host::Host;
+use crate::layout::RunKey;
 use crate::output::{Capture, Captured};
 use crate::plan;
 use crate::preflight;
-use crate::run::{Event, Step};
+use crate::run::{Event, Exit, Step};
 
 use super::{Timings, chain, ms_since};
 
@@ -21,6 +24,9 @@ const KILL: Duration = Duration::from_secs(5);
 pub(super) struct Sandbox<'a> {
     engine: &'a Engine,
     name: String,
+    /// The labels without which a container of this name is somebody else's.
+    identity: BTreeMap<String, String>,
+    id: Option<String>,
     seen: plan::Container,
     stop_grace: Duration,
     output: Option<Output>,
@@ -32,10 +38,12 @@ pub(super) struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    pub(super) fn new(engine: &'a Engine, name: String, output: Output, stop_grace: Duration) -> Self {
+    pub(super) fn new(host: &'a Host, key: &RunKey, output: Output, stop_grace: Duration) -> Self {
         Self {
-            engine,
-            name,
+            engine: &host.engine,
+            name: blueprint::container_name(key),
+            identity: blueprint::identity(key, &host.instance),
+            id: None,
             seen: plan::Container::Absent,
             stop_grace,
             output: Some(output),
@@ -56,8 +64,20 @@ impl<'a> Sandbox<'a> {
 
     /// Finds out what is there.
     pub(super) async fn look(&mut self) -> Result<(), String> {
-        self.seen = self.engine.look(&self.name).await.map_err(|error| chain(&error))?.0;
-        Ok(())
+        self.find().await.map(drop).map_err(|error| chain(&error))
+    }
+
+    async fn find(&mut self) -> Result<Option<Exit>, EngineError> {
+        let found = self.engine.look(self.target(), &self.identity).await?;
+        self.seen = found.as_ref().map_or(plan::Container::Absent, |found| found.state);
+        let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
+        self.id = id;
+        Ok(exit)
+    }
+
+    /// By its id as soon as that is known: the name can be given to another.
+    fn target(&self) -> &str {
+        self.id.as_deref().unwrap_or(&self.name)
     }
 
     pub(super) async fn perform(
@@ -80,7 +100,7 @@ impl<'a> Sandbox<'a> {
     async fn create(&mut self, blueprint: &Blueprint) -> Result<(), EngineError> {
         let begun = Instant::now();
         let (created, fit) = tokio::join!(self.engine.create(blueprint), self.engine.facts());
-        created?;
+        self.id = Some(created?);
         self.seen = plan::Container::Created;
         self.timings.container_create = Some(ms_since(begun));
         match preflight::unfit(&fit?) {
@@ -92,7 +112,7 @@ impl<'a> Sandbox<'a> {
     async fn start(&mut self) -> Result<(), EngineError> {
         let begun = Instant::now();
         let output = self.output.take().expect("a container is started once");
-        self.attached = Some(self.engine.start(&self.name, output).await?);
+        self.attached = Some(self.engine.start(self.target(), output).await?);
         self.seen = plan::Container::Running;
         self.timings.container_start = Some(ms_since(begun));
         self.clock = Some(Instant::now());
@@ -111,8 +131,10 @@ impl<'a> Sandbox<'a> {
                 self.let_go();
             }
             // A kill that fails is known by its effect.
-            let killed = self.engine.kill(&self.name, signal).await;
-            if self.engine.ended(&self.name, limit).await {
+            let killed = self.engine.kill(self.target(), signal).await;
+            self.engine.settled(self.target(), limit).await;
+            self.find().await?;
+            if self.seen != plan::Container::Running {
                 self.over().await;
                 return Ok(());
             }
@@ -124,7 +146,9 @@ impl<'a> Sandbox<'a> {
     }
 
     async fn remove(&mut self) -> Result<(), EngineError> {
-        self.engine.remove(&self.name).await?;
+        if let Some(id) = &self.id {
+            self.engine.remove(id).await?;
+        }
         self.seen = plan::Container::Absent;
         Ok(())
     }
@@ -139,19 +163,17 @@ impl<'a> Sandbox<'a> {
 
     /// What became of it, if it has ended.
     pub(super) async fn end(&mut self) -> Option<Event> {
-        let (seen, exit) = self.engine.look(&self.name).await.ok()?;
-        let event = match (seen, exit) {
+        let exit = self.find().await.ok()?;
+        let event = match (self.seen, exit) {
             (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
             (plan::Container::Absent, _) => Event::Removed,
             _ => return None,
         };
         self.over().await;
-        self.seen = seen;
         Some(event)
     }
 
     async fn over(&mut self) {
-        self.seen = plan::Container::Exited;
         if let Some(begun) = self.clock.replace(Instant::now()) {
             self.timings.run.get_or_insert((begun.elapsed().as_secs_f64() * 1e6).round() / 1e3);
         }
