@@ -1,4 +1,5 @@
 # The one door. Each target sets up what it needs; a second run is quick.
+#   make demo     from nothing to an agent's answer         make demo-clean   undoes it
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
 #   make dist     the static release binaries                  make bench    side by side with nginx and HAProxy
 #   make image    the runtime image of agents
