@@ -1,0 +1,124 @@
+//! A question to the upstream, through a sidecar as a run has one: so the key, TLS and the sidecar are tried where they
+//! are used.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::Check;
+use super::checks::{fail, pass, warn};
+use crate::layout::{Layout, RunKey, RunPaths};
+use crate::process::Process;
+use crate::run::{Phase, Run};
+use crate::rundir;
+use crate::scene::chain;
+use crate::settings::Settings;
+use crate::sidecar::{Order, Sidecar};
+use crate::store::{Entry, Store};
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// Asks for the upstream's models, and for what it is.
+pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path) -> Vec<Check> {
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
+    match recorded(settings, layout, proxy, &key).await {
+        Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
+        Err(reason) => vec![fail("upstream key", reason)],
+    }
+}
+
+/// Written down like a run, so that a sweep knows whose it is, now and after a kill.
+async fn recorded(
+    settings: &Settings,
+    layout: &Layout,
+    proxy: &Path,
+    key: &RunKey,
+) -> Result<(String, String), String> {
+    let store = Store::open(&layout.database()).map_err(|error| chain(&error))?;
+    let entry = Entry {
+        key: key.clone(),
+        account: settings.account.to_string(),
+        agent: GRAPH.to_owned(),
+        model: None,
+        image: String::new(),
+        owner: Process::current().map_err(|error| error.to_string())?,
+    };
+    store.begin(entry).await.map_err(|error| chain(&error))?;
+    let paths = layout.run(key);
+    let asked = asked(settings, proxy, key, &paths).await;
+    // No call of a run: neither its directory nor its log is worth keeping.
+    let removed = rundir::remove(&paths.root).and_then(|()| match std::fs::remove_file(&paths.audit) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    });
+    removed.map_err(|error| format!("cannot clean up {}: {error}", paths.root.display()))?;
+    let closed = Run { phase: Phase::Closed, ..Run::new() };
+    store.record(key, 0, &closed, None).await.map_err(|error| chain(&error))?;
+    asked
+}
+
+const GRAPH: &str = "sluice:preflight";
+
+async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths) -> Result<(String, String), String> {
+    let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {
+        return Err("neither upstream nor key is set".to_owned());
+    };
+    rundir::create(paths).map_err(|error| format!("{}: {error}", paths.root.display()))?;
+    let order = Order {
+        program: proxy,
+        key,
+        paths,
+        account: settings.account.as_str(),
+        graph_id: GRAPH,
+        upstream,
+        model: None,
+        deadline: Duration::from_secs(60),
+        flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
+    };
+    let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| chain(&error))?;
+    // Both at once: LiteLLM takes a while to describe itself.
+    let both = async { tokio::try_join!(get(&paths.socket, "/v1/models"), get(&paths.socket, "/openapi.json")) };
+    let answers = timeout(WITHIN, both).await;
+    sidecar.drain().await.map_err(|error| chain(&error))?;
+    let late = |_| format!("the upstream did not answer within {} s", WITHIN.as_secs());
+    answers.map_err(late)?.map_err(|error| error.to_string())
+}
+
+fn key_check(answer: &str) -> Check {
+    let name = "upstream key";
+    match answer.split(' ').nth(1).unwrap_or_default() {
+        "200" => pass(name, "the upstream takes it".to_owned()),
+        "404" => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
+        status => {
+            fail(name, format!("the upstream does not take it (status {status} to GET /v1/models); correct key_file"))
+        }
+    }
+}
+
+/// Which LiteLLM this is; nothing when it is something else, or does not say.
+fn version_check(answer: &str) -> Option<Check> {
+    let (_, body) = answer.split_once("\n\n")?;
+    let description: serde_json::Value = serde_json::from_str(body).ok()?;
+    let info = &description["info"];
+    let version = info["version"].as_str().filter(|_| info["title"].as_str().is_some_and(|t| t.contains("LiteLLM")))?;
+    let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
+    let mut parts = version.split('.');
+    Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
+        warn("litellm", format!("{version} has holes that a sidecar cannot close; use 1.106 or newer"))
+    } else {
+        pass("litellm", version.to_owned())
+    })
+}
+
+async fn get(socket: &Path, path: &str) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(64 << 20).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).replace("\r\n", "\n"))
+}

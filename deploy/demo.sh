@@ -1,0 +1,472 @@
+#!/usr/bin/env bash
+# From a checkout to an agent's answer: deploy/demo.sh [up|clean]
+#
+#   up      installs what is missing, builds, starts a LiteLLM whose model needs no account, and runs an agent
+#   clean   undoes it: the LiteLLM, the image, the engine if deploy/docker.sh started it, the files
+#
+# Each step looks first whether its work is done: a second run takes seconds, and an interrupted one goes on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+
+say() { echo "demo: $*" >&2; }
+fail() {
+    say "$1"
+    shift
+    (($# == 0)) || printf '  %s\n' "$@" >&2
+    exit 1
+}
+
+case $(uname -sm) in
+    'Linux x86_64' | 'Linux aarch64') ;;
+    *) fail "sandboxes need Linux on x86_64 or aarch64, and this is $(uname -sm)" "run it in a virtual machine of that kind" ;;
+esac
+
+PATH=$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
+export DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock}
+# Those of a make that runs this, which cargo would read; and what would go before the demo's own configuration.
+unset MAKEFLAGS MFLAGS
+for name in ${!SLUICE_@}; do [[ $name == SLUICE_DEBIAN_MIRROR ]] || unset "$name"; done
+
+cache=.cache/demo
+lock=.cache/demo.lock # beside it: `clean` removes the directory
+config=$cache/sluice.toml
+key_file=$cache/key
+litellm=$cache/litellm.state # "pid start-time boot-id digest" of the one that we started
+litellm_log=$cache/litellm.log
+python=.cache/venv/bin/python
+image="sluice-runtime:latest"
+registry_base="node:20-slim"
+made_base="sluice-base:bookworm"
+export CARGO_TERM_PROGRESS_WHEN=never
+
+# -- Steps: each one line, with the time it took; what they print goes to a log ----------------------------------------
+
+declare -A pid began
+live=
+if [[ -t 1 && ${TERM:-dumb} != dumb ]]; then live=yes; fi
+
+now() { echo "${EPOCHREALTIME/[.,]/}"; } # microseconds
+seconds() { # since when
+    local tenths=$((($(now) - $1) / 100000))
+    echo "$((tenths / 10)).$((tenths % 10)) s"
+}
+
+# A process group of its own, which is ended with this script. Should this script be killed, the command goes on, and
+# holds the lock unless it has one of its own: the next one waits for it.
+start() { # NAME COMMAND…
+    local name=$1 log=$cache/$1.log
+    shift
+    : >"$log"
+    began[$name]=$(now)
+    set -m
+    "$@" >>"$log" 2>&1 </dev/null &
+    pid[$name]=$!
+    set +m
+}
+
+# For what has a lock of its own, or leaves something running.
+unlocked() {
+    exec 8>&-
+    "$@"
+}
+
+show() { # NAME WHAT: where it stands, on a terminal
+    local width line
+    width=$(stty size 2>/dev/null </dev/tty | cut -d' ' -f2) || width=
+    line=$(tail -c 500 "$cache/$1.log" 2>/dev/null | tr '\r' '\n' | tr -cd '[:print:]\n' | sed '/^ *$/d' | tail -n 1) || line=
+    line="  $2 … $(seconds "${began[$1]}")  $line"
+    printf '\r\e[K%s' "${line:0:${width:-80}-1}"
+}
+
+finish() { # NAME WHAT ADVICE: waits for it
+    local code=0 naps=0
+    [[ -n $live ]] || printf '  %s … ' "$2"
+    while kill -0 "${pid[$1]}" 2>/dev/null; do
+        [[ -z $live ]] || ((naps++ % 5)) || show "$1" "$2"
+        sleep 0.1
+    done
+    wait "${pid[$1]}" || code=$?
+    unset "pid[$1]"
+    [[ -z $live ]] || printf '\r\e[K  %s … ' "$2"
+    if ((code == 0)); then
+        seconds "${began[$1]}"
+        return
+    fi
+    echo "failed after $(seconds "${began[$1]}")"
+    tail -n 25 "$cache/$1.log" | sed 's/^/    /' >&2
+    fail "that was the end of $cache/$1.log" "$3" "then run this again: it goes on here"
+}
+
+step() { # NAME WHAT ADVICE COMMAND…
+    start "$1" "${@:4}"
+    finish "${@:1:3}"
+}
+
+end_steps() {
+    local group
+    for group in "${pid[@]}"; do kill -TERM -- "-$group" 2>/dev/null || true; done
+}
+trap end_steps EXIT
+trap 'echo; exit 129' HUP
+trap 'echo; exit 130' INT
+trap 'echo; exit 143' TERM
+
+take_lock() {
+    mkdir -p .cache
+    exec 8>"$lock"
+    flock -n 8 && return
+    say "another demo is at work here, or a step of one that was killed; waiting for it …"
+    flock -w 1800 8 || fail "$lock is held for 30 minutes now" "find out by whom: fuser -v $lock"
+}
+
+# -- LiteLLM ----------------------------------------------------------------------------------------------------------
+
+# A pid alone may have been given to another process since; with its start time and the boot it is one process.
+identity() { # PID -> "pid start-time boot-id"; fails if there is no such process, or only its zombie
+    local stat
+    stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    # The second field is the name in brackets and may hold blanks: count from behind it.
+    # shellcheck disable=SC2086 # words on purpose
+    set -- "$1" ${stat##*) }
+    [[ $2 != Z ]] && echo "$1 ${21} $(cat /proc/sys/kernel/random/boot_id)"
+}
+
+litellm_pid() { # of the one that we started, if it lives
+    local id start boot
+    read -r id start boot _ 2>/dev/null <"$litellm" || return 1
+    [[ $id =~ ^[0-9]+$ && $(identity "$id") == "$id $start $boot" ]] && echo "$id"
+}
+
+litellm_port() { grep -om1 'Uvicorn running on http://127.0.0.1:[0-9]*' "$litellm_log" 2>/dev/null | grep -o '[0-9]*$'; }
+
+# What it was started with: another configuration or another LiteLLM wants another start.
+litellm_digest() { cat deploy/litellm.yaml .cache/venv/.stamp "$key_file" | sha256sum | cut -d' ' -f1; }
+
+litellm_answers() { # to our key, with our model
+    local port
+    port=$(litellm_port) && [[ -n $port ]] &&
+        curl --silent --noproxy '*' --max-time 10 --header @- "http://127.0.0.1:$port/v1/models" \
+            <<<"Authorization: Bearer $(<"$key_file")" | grep -q '"demo"'
+}
+
+litellm_failed() {
+    tail -n 20 "$litellm_log"
+    echo "$1; above is the end of $litellm_log"
+    exit 1
+}
+
+stop_litellm() {
+    local id deadline signal=TERM
+    while id=$(litellm_pid); do
+        kill "-$signal" -- "-$id" 2>/dev/null || true
+        deadline=$((SECONDS + 10))
+        while litellm_pid >/dev/null && ((SECONDS < deadline)); do sleep 0.1; done
+        signal=KILL
+    done
+    rm -f "$litellm"
+}
+
+litellm_is_current() { litellm_pid >/dev/null && [[ $(cut -d' ' -f4 "$litellm") == "$(litellm_digest)" ]]; }
+
+start_litellm() {
+    if [[ ! -s $key_file ]]; then
+        (umask 077 && printf 'sk-demo-%s\n' "$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')" >"$key_file.new")
+        mv "$key_file.new" "$key_file"
+    fi
+    if litellm_is_current && litellm_answers; then return; fi
+    stop_litellm
+
+    local port=4000 deadline=$((SECONDS + 120))
+    # Taken: any other will do.
+    if (: <>/dev/tcp/127.0.0.1/4000) 2>/dev/null; then port=0; fi
+    # It notes its own identity before it becomes LiteLLM, so that no interruption can lose it; until then it holds the
+    # lock. Its own session, so that neither Ctrl-C nor a closing terminal reaches it. The key comes from its file: an
+    # argument could be read by every user.
+    : >"$litellm_log"
+    # shellcheck disable=SC2016 # its own variables, not ours
+    setsid --fork env -i PATH="$PATH" HOME="$root/$cache/home" LITELLM_LOCAL_MODEL_COST_MAP=True DO_NOT_TRACK=1 \
+        DISABLE_ADMIN_UI=True bash -c '
+            stat=$(</proc/$$/stat)
+            fields=(${stat##*) })
+            echo "$$ ${fields[19]} $(</proc/sys/kernel/random/boot_id) $3" >"$1.new"
+            mv -f "$1.new" "$1"
+            exec 8>&-
+            export LITELLM_MASTER_KEY=$(<"$2")
+            exec "${@:4}"
+        ' litellm "$litellm" "$key_file" "$(litellm_digest)" \
+        "$python" -c 'import sys; from litellm import run_server; sys.exit(run_server())' \
+        --config deploy/litellm.yaml --host 127.0.0.1 --port "$port" --telemetry False \
+        </dev/null >>"$litellm_log" 2>&1
+    until litellm_pid >/dev/null || ((SECONDS >= deadline)); do sleep 0.05; done
+    until litellm_answers; do
+        litellm_pid >/dev/null || litellm_failed "LiteLLM ended before it answered"
+        ((SECONDS < deadline)) || litellm_failed "LiteLLM did not answer within 120 s"
+        sleep 0.2
+    done
+}
+
+# -- up ---------------------------------------------------------------------------------------------------------------
+
+build() {
+    # The release profile: what is shown, a sidecar in milliseconds, is what would be installed. It takes about twice as
+    # long as the dev profile, most of it while other steps wait for the network.
+    env -u CARGO_BUILD_TARGET cargo build --release --locked -p sluice-proxy -p sluice-controller
+    cargo metadata --no-deps --offline --format-version 1 |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])' >"$cache/target.new"
+    mv "$cache/target.new" "$cache/target"
+}
+
+build_image() {
+    # One that is pulled for us is removed with the rest.
+    docker image inspect "$registry_base" >/dev/null 2>&1 || touch "$cache/base-was-not-here"
+    runtime-image/build.sh
+}
+
+program() { # the sluice that was built, as short as it can be said from here
+    local target
+    target=$(cat "$cache/target" 2>/dev/null) || return 1
+    echo "${target#"$root/"}/release/sluice"
+}
+
+# In a checkout too deep for the path of a socket (107 bytes, of which a run takes 47), below /var/lib.
+state_dir() {
+    local LC_ALL=C state=$root/$cache/state
+    if ((${#state} > 60)); then state=/var/lib/sluice-demo-$(cksum <<<"$root" | cut -d' ' -f1); fi
+    echo "$state"
+}
+
+quoted() { # as TOML has it
+    local text=${1//\\/\\\\}
+    echo "\"${text//\"/\\\"}\""
+}
+
+write_config() {
+    cat >"$config.new" <<END
+# Made by deploy/demo.sh.
+upstream = "http://127.0.0.1:$(litellm_port)"
+key_file = $(quoted "$root/$key_file")
+state_dir = $(quoted "$(state_dir)")
+docker_host = $(quoted "$DOCKER_HOST")
+END
+    mv "$config.new" "$config"
+}
+
+write_agent() { # to try next: what an agent of one's own looks like
+    mkdir -p "$cache/agent"
+    cat >"$cache/agent/stream.py" <<'END'
+"""Asks the model for a stream, with nothing but Python's own library, and prints it as it comes."""
+
+import json
+import os
+import sys
+import urllib.request
+
+question = {
+    "model": os.environ["SLUICE_MODEL"],
+    "messages": [{"role": "user", "content": " ".join(sys.argv[1:]) or "Say hello."}],
+    "stream": True,
+}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    json.dumps(question).encode(),
+    {"content-type": "application/json"},
+)
+with urllib.request.urlopen(request) as answer:
+    for line in answer:
+        if line.startswith(b"data: {"):
+            for choice in json.loads(line[6:])["choices"]:
+                print(choice["delta"].get("content") or "", end="", flush=True)
+print()
+END
+    # The sandbox's user reads it through a mount.
+    chmod 755 "$cache/agent"
+    chmod 644 "$cache/agent/stream.py"
+}
+
+show_audit() { # FILE
+    "$python" - "$1" <<'END'
+import json, sys
+
+def tokens(usage):
+    return "tokens unknown" if not usage else f"{usage['input']} tokens in, {usage['output']} out"
+
+def dollars(line):
+    return "cost unknown" if line["cost_usd"] is None else f"${line['cost_usd']}"
+
+def story(line):
+    match line["kind"]:
+        case "open":
+            return f"account {line['billing_account_id']} pays, calls go to {line['upstream']}"
+        case "intent":
+            stripped = ", ".join(line["stripped"]) or "nothing"
+            return f"call {line['call']}: {line['method']} {line['path']}, model {line['model']}; held back: {stripped}"
+        case "outcome":
+            took = f"{line['timing_us']['total'] / 1000:.0f} ms"
+            return f"call {line['call']}: {line['result']}, {tokens(line['usage'])}, {dollars(line)}, {took}"
+        case "refused":
+            return f"{line['method']} {line['path']}: {line['reason']}"
+        case "close":
+            return f"{line['calls']} call(s), {line['refused']} refused, {dollars(line)}"
+        case _:
+            return ""
+
+for text in open(sys.argv[1], encoding="utf-8"):
+    line = json.loads(text)
+    print(f"  {line['seq']}  {line['ts'][11:23]}  {line['kind']:<8} {story(line)}")
+END
+}
+
+newest() { # FILES
+    local file newest=$1
+    for file in "$@"; do if [[ $file -nt $newest ]]; then newest=$file; fi; done
+    echo "$newest"
+}
+
+containers() { docker ps --all --quiet --filter "label=sluice.instance=$(cat "$(state_dir)/instance" 2>/dev/null)"; }
+
+sidecars() { # pids of those whose socket is ours
+    local process
+    for process in /proc/[0-9]*; do
+        if [[ $(readlink "$process/exe") == */sluice-proxy* ]] && grep -qsF "$(state_dir)/" "$process/cmdline"; then
+            echo "${process#/proc/}"
+        fi
+    done
+}
+
+show_left() {
+    local found
+    found=$(containers | xargs)
+    echo "  containers    ${found:-none}"
+    found=$(sidecars | xargs)
+    echo "  sidecars      ${found:-none}"
+    found=$(find "$(state_dir)/runs" -mindepth 1 -maxdepth 1 -printf '%f ')
+    echo "  directories   ${found:-none}"
+}
+
+up() {
+    [[ $(id -u) == 0 ]] || fail "it installs packages, starts an engine and makes sandboxes, which takes root" \
+        "sudo env PATH=\"\$PATH\" HOME=\"\$HOME\" make demo"
+    command -v cargo >/dev/null || fail "there is no cargo here" "install Rust: https://rustup.rs"
+    local since sluice audit
+    since=$(now)
+    take_lock
+    mkdir -p "$cache/home"
+    chmod 700 "$cache"
+
+    echo "From a checkout to an agent's answer. Logs: $cache/*.log"
+    step packages "packages that are missing" "apt-get has to work; is there a network?" tests/setup/packages.sh
+    start build unlocked build
+    step engine "Docker Engine" "the lines above say what to do" unlocked deploy/docker.sh start
+    step venv "LiteLLM, in .cache/venv" "pip has to reach an index; is there a network?" unlocked tests/setup/venv.sh
+    step image "runtime image" "the lines above say what to do" unlocked build_image
+    finish build "sluice and sluice-proxy, built meanwhile" \
+        "rustup brings the compiler that rust-toolchain.toml names: https://rustup.rs; Debian's own is too old"
+    step litellm-start "LiteLLM, answering" "deploy/demo.sh clean starts all over" start_litellm
+    write_config
+    write_agent
+    sluice=$(program)
+
+    echo
+    echo "\$ $sluice preflight --config $config"
+    "$sluice" preflight --config "$config" || fail "this machine is not ready" "the lines with FAIL say what to do"
+
+    echo
+    echo "\$ $sluice run --config $config --model demo 'Say hello.'"
+    "$sluice" run --config "$config" --model demo 'Say hello.' || fail "the run failed with exit code $?" "the lines above say why"
+
+    audit=$(newest "$(state_dir)"/audit/*.jsonl)
+    echo
+    echo "What was written down, each line before it happened, out of the sandbox's reach:"
+    show_audit "$audit"
+    echo
+    echo "What is left of the run, beside that file:"
+    show_left
+    echo
+    echo "$(seconds "$since") in all. To try next, from $root:"
+    cat <<END
+
+  # an agent of your own, streaming
+  $sluice run --config $config --model demo --repo $cache/agent -- python3 /workspace/repo/stream.py 'Say hello.'
+
+  # all that is known of a run, as JSON
+  $sluice run --config $config --model demo --json 'Say hello.'
+
+  # no way out but the model
+  $sluice run --config $config --model demo -- sh -c 'curl -sS -m 3 https://example.com; curl -sS localhost:8080/v1/models; echo'
+
+\`make demo-clean\` undoes all this.
+END
+}
+
+# -- clean ------------------------------------------------------------------------------------------------------------
+
+engine_answers() { command -v docker >/dev/null && timeout 10 docker version >/dev/null 2>&1; }
+
+# One that we started and that was killed holds what we made: it is needed once more.
+revive_engine() { engine_answers || [[ ! -e /run/sluice-docker.state ]] || deploy/docker.sh start; }
+
+sweep() {
+    local sluice
+    [[ -e $(state_dir)/instance ]] || return 0
+    if sluice=$(program) && [[ -x $sluice && -e $config ]]; then
+        "$sluice" sweep --config "$config"
+        [[ -z $(containers) ]] || { echo "a run is going on: container $(containers | xargs)"; return 1; }
+    else
+        # Built, and removed since: no run of it can be going on.
+        containers | xargs --no-run-if-empty docker rm --force
+    fi
+}
+
+remove_images() {
+    local name names=("$image" "$made_base")
+    [[ ! -e $cache/base-was-not-here ]] || names+=("$registry_base")
+    for name in "${names[@]}"; do
+        docker image inspect "$name" >/dev/null 2>&1 || continue
+        docker image rm "$name"
+    done
+}
+
+stop_engine() {
+    if engine_answers && [[ -n $(docker ps --quiet) ]]; then
+        echo "other containers run in it; it goes on"
+    else
+        deploy/docker.sh stop
+    fi
+}
+
+remove_files() {
+    local state
+    state=$(state_dir)
+    [[ $state == "$root"/* ]] || rm -rf --one-file-system "$state"
+    flock .cache/runtime-image.lock rm -rf --one-file-system .cache/runtime-image
+    rm -rf --one-file-system "$cache"
+}
+
+clean() {
+    [[ $(id -u) == 0 ]] || fail "what root made only root can remove" "sudo make demo-clean"
+    take_lock
+    mkdir -p "$cache"
+    step clean-litellm "stopping LiteLLM" "look at $litellm" stop_litellm
+    step clean-engine "Docker Engine" "the lines above say what to do" unlocked revive_engine
+    if engine_answers; then
+        step clean-runs "removing what runs left" "let the run end, or end it: Ctrl-C" unlocked sweep
+        step clean-images "removing the images" "remove the containers that use them: docker ps --all" unlocked remove_images
+    else
+        say "no Docker Engine answers at $DOCKER_HOST: if there are images in it, they stay"
+    fi
+    step clean-stop "stopping the engine, if deploy/docker.sh started it" "the lines above say what to do" unlocked stop_engine
+    remove_files
+    echo "Kept: packages that were installed, .cache/venv, and what cargo built; make distclean removes the last two."
+}
+
+case $#:${1:-up} in
+    0:up | 1:up) up ;;
+    1:clean) clean ;;
+    1:-h | 1:--help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" ;;
+    *)
+        say "not understood: $*"
+        echo 'usage: deploy/demo.sh [up|clean]' >&2
+        exit 2
+        ;;
+esac

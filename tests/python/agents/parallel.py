@@ -1,0 +1,32 @@
+"""So many calls at once: parallel.py COUNT. Tells how many came to what."""
+
+import collections
+import json
+import os
+import sys
+import threading
+import urllib.request
+
+SEEN = collections.Counter()
+BODY = json.dumps({"model": os.environ["SLUICE_MODEL"], "messages": [{"role": "user", "content": "hi"}]}).encode()
+START = threading.Barrier(int(sys.argv[1]))
+
+
+def call():
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", BODY)
+    request.add_header("content-type", "application/json")
+    START.wait()
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            SEEN[answer.status, json.load(answer)["choices"][0]["message"]["content"]] += 1
+    except OSError as error:
+        SEEN[repr(error)] += 1
+
+
+threads = [threading.Thread(target=call) for _ in range(int(sys.argv[1]))]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+for outcome, count in sorted(SEEN.items(), key=str):
+    print(count, "×", outcome)

@@ -1,0 +1,234 @@
+//! What is left of a run, however it ends: its audit file, and nothing else.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use sluice_testkit::engine::{self, Hold, docker};
+use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::{Sluice, Upstream};
+
+mod signals;
+
+/// Runs until something ends it, and does not end by being asked.
+const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo deaf; while :; do sleep 60; done"];
+
+/// Makes a program out of a script, and says where it is.
+fn program(sluice: &Sluice, name: &str, script: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = sluice.file(name, &format!("#!/bin/sh\n{script}\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    path
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_run_but_its_audit_file() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let ends: [(&[&str], i32); 6] = [
+        (&["--model", "m", "hello"], 0),
+        (&["--", "true"], 0),
+        (&["--", "false"], 1),
+        (&["--", "no-such-program"], 127),
+        (&["--timeout", "500ms", "--", "sleep", "60"], 124),
+        (&["--memory", "32m", "--", "tail", "/dev/zero"], 137),
+    ];
+    for (at, (args, code)) in ends.iter().enumerate() {
+        sluice.run(["--quiet"]).args(*args).finish().await.expect(*code);
+        assert_eq!(sluice.assert_nothing_left().await.len(), at + 1, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_volume_that_the_image_asks_for_goes_with_its_container() {
+    /// An image that is removed at the end.
+    struct Image(String);
+    impl Drop for Image {
+        fn drop(&mut self) {
+            let removed = std::process::Command::new("docker").args(["image", "rm", "--force", &self.0]).output();
+            assert!(removed.is_ok() || std::thread::panicking());
+        }
+    }
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let image = Image(format!("sluice-test-volume-{}", std::process::id()));
+    let base = engine::lines(["create", "sluice-runtime:latest"]).await.concat();
+    let committed = docker(["commit", "--change", "VOLUME /data", &base, &image.0]).await;
+    engine::lines(["rm", &base]).await;
+    assert_eq!(committed.code, 0, "{}", committed.stderr);
+
+    let live = sluice.run(["--image", &image.0, "--", "sleep", "600"]).spawn();
+    let container = sluice.started().await;
+    let mounts = engine::inspect(&container).await["Mounts"].clone();
+    let volume = mounts.as_array().into_iter().flatten().find(|mount| mount["Type"] == "volume").cloned();
+    let volume = volume.unwrap_or_else(|| panic!("the image has a volume: {mounts}"));
+    live.signal(Signal::SIGTERM);
+    live.finish().await.expect(143);
+
+    let name = volume["Name"].as_str().expect("a volume has a name");
+    assert_eq!(docker(["volume", "inspect", name]).await.code, 1, "the volume {name} is left");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_missing_image_is_named_and_leaves_nothing() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let ran = sluice.run(["--image", "no/such:image", "--json", "--", "true"]).finish().await.expect(125);
+
+    let report = ran.json();
+    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
+    for word in ["no/such:image", "--image", "build.sh"] {
+        assert!(report.message().contains(word), "{}", report.message());
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_upstream_where_nobody_listens_is_told_before_the_start() {
+    let nowhere = Nowhere::new();
+    let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
+
+    let ran = sluice.run(["--json", "--", "true"]).finish().await.expect(125);
+
+    let report = ran.json();
+    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
+    for word in [nowhere.url().as_str(), "--upstream"] {
+        assert!(report.message().contains(word), "{}", report.message());
+    }
+    assert_eq!(report.timings.container_start, None);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_sidecar_that_does_not_start_says_why_and_leaves_nothing() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (name, script, words) in [
+        ("fails", "echo 'so it is' >&2; exit 3", &["so it is"][..]),
+        ("lies", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
+        ("hangs", "exec sleep 600", &["5 s"]),
+        (
+            "deaf",
+            "read -r key; echo \"{\\\"event\\\":\\\"ready\\\",\\\"run_id\\\":\\\"$8\\\"}\"; exec sleep 600",
+            &["health"],
+        ),
+    ] {
+        let proxy = program(&sluice, name, script);
+        let report = sluice.run(["--proxy", &proxy, "--json", "--", "true"]).finish().await.expect(125).json();
+
+        assert_eq!(report.verdict(), (false, Some("creation_failed"), 125), "{name}");
+        for word in words {
+            assert!(report.message().contains(word), "{name}: {}", report.message());
+        }
+        sluice.assert_nothing_left().await;
+    }
+    let report = sluice.run(["--prices", "/nope", "--json", "--", "true"]).finish().await.expect(125).json();
+    assert!(report.message().contains("/nope"), "{}", report.message());
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_container_that_does_not_start_leaves_nothing() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // The program itself may do nothing any more, not even begin.
+    let profile = sluice.file("seccomp.json", r#"{"defaultAction": "SCMP_ACT_ERRNO"}"#);
+
+    let ran = sluice.run(["--seccomp", &profile, "--json", "--", "true"]).finish().await.expect(125);
+
+    assert_eq!(ran.json().verdict(), (false, Some("creation_failed"), 125));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_sidecar_that_does_not_end_is_killed_and_its_log_is_told_to_be_incomplete() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--json", "--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"]).spawn();
+    sluice.started().await;
+    let sidecar = sluice.processes();
+    assert_eq!(sidecar.len(), 1, "one sidecar");
+
+    // It is there, and does nothing any more.
+    let frozen = nix::sys::signal::kill(nix::unistd::Pid::from_raw(sidecar[0]), Signal::SIGSTOP);
+    frozen.expect("the sidecar lives");
+    std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
+
+    let report = live.finish().await.expect(120).json();
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
+    assert!(!report.audit.complete, "{:?}", report.audit);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_taken_away_ends_the_run() {
+    let upstream = Upstream::never().start().await;
+    for (how, message) in [(&["rm", "--force"][..], "somebody removed the container"), (&["kill"], "signal 9")] {
+        let sluice = Sluice::to(&upstream);
+        let live = sluice.run(["--json", "--", "sleep", "600"]).spawn();
+        let container = sluice.started().await;
+
+        engine::lines(how.iter().chain([&container.as_str()])).await;
+
+        let report = live.finish().await.expect(137).json();
+        assert_eq!(report.verdict(), (false, Some("container_failed"), 137), "{how:?}");
+        assert!(report.message().contains(message), "{how:?}: {}", report.message());
+        sluice.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_somebody_has_paused_is_stopped_all_the_same() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--timeout", "2s", "--json", "--", "sleep", "600"]).spawn();
+
+    engine::lines(["pause", &sluice.started().await]).await;
+
+    assert_eq!(live.finish().await.expect(124).json().verdict(), (false, Some("timeout"), 124));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_never_reads_again_does_not_hold_the_sandbox_nor_the_last_ctrl_c() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // Someone holds the pipe open, and reads nothing.
+    let script = r#"mkfifo pipe; exec 3<>pipe; "$@" >pipe & echo $! >pid; wait $!; echo "code $?""#;
+    let words = ["-q", "--timeout", "1s", "--", "sh", "-c", "echo $$; yes"];
+    let live = sluice.run(words).wrapper(["bash", "-c", script, "bash"]).spawn();
+
+    sluice.container_event("destroy", 1).await;
+    assert!(live.is_running());
+    let pid = std::fs::read_to_string(sluice.dir().join("pid")).expect("the script has written it");
+    let pid = nix::unistd::Pid::from_raw(pid.trim().parse().expect("a pid"));
+    let mut ended = std::pin::pin!(live.finish());
+    // The first one may still find the run at work on its end; a user presses the key again.
+    let ended = loop {
+        nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it waits for its reader");
+        if let Ok(ended) = tokio::time::timeout(Duration::from_millis(300), &mut ended).await {
+            break ended;
+        }
+    };
+    assert_eq!(ended.stdout, "code 124\n");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_takes_its_time_leaves_nothing_when_the_run_is_cancelled_meanwhile() {
+    let upstream = Upstream::never().start().await;
+    for request in ["/containers/create", "/attach", "/start"] {
+        let sluice = Sluice::to(&upstream);
+        let hold = Hold::request(request);
+        let live = sluice.run(["--json", "--", "sleep", "600"]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+        hold.held().await;
+
+        live.signal_group(Signal::SIGINT);
+        hold.release();
+
+        let report = live.finish().await.expect(130).json();
+        assert_eq!(report.verdict(), (false, Some("cancelled"), 130), "{request}");
+        sluice.assert_nothing_left().await;
+    }
+}

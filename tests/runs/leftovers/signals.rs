@@ -1,0 +1,87 @@
+//! Ctrl-C and its kin.
+
+use nix::sys::signal::Signal;
+use sluice_testkit::{Sluice, Upstream};
+
+use super::STUBBORN;
+
+#[tokio::test]
+async fn a_signal_ends_the_run_in_order() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let mut count = 0;
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        for words in [&["--", "sleep", "600"][..], &STUBBORN] {
+            count += 1;
+            let live = sluice.run(["--json"]).args(words).spawn();
+            sluice.container_event("start", count).await;
+
+            // As a terminal does it: everybody in the foreground gets it.
+            live.signal_group(signal);
+
+            let report = live.finish().await.expect(code).json();
+            assert_eq!(report.verdict(), (false, Some("cancelled"), code), "{signal} {words:?}");
+            assert_eq!(sluice.assert_nothing_left().await.len(), count);
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_signals_end_it_no_less_in_order() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--json"]).args(STUBBORN).spawn();
+    sluice.started().await;
+
+    live.signal_group(Signal::SIGINT);
+    live.signal_group(Signal::SIGINT);
+    sluice.container_event("kill", 1).await;
+    live.signal_group(Signal::SIGTERM);
+
+    assert_eq!(live.finish().await.expect(130).json().verdict(), (false, Some("cancelled"), 130));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_under_way_is_in_the_log_of_a_cancelled_run() {
+    let upstream = Upstream::chat("hello").hold_head().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
+    upstream.received().await;
+
+    live.signal_group(Signal::SIGINT);
+    upstream.release();
+
+    let report = live.finish().await.expect(130).json();
+    assert_eq!(report.verdict(), (false, Some("cancelled"), 130));
+    // Whether its client still was there to hear it or not: it costs what it costs.
+    let receipt = report.only_receipt();
+    assert_eq!((receipt.status.as_str(), receipt.usage.and_then(|usage| usage.total)), ("posted", Some(15)));
+    assert_eq!(report.cost_usd, receipt.cost_usd);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_signal_at_any_moment_leaves_nothing() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let mut count = 0;
+    for moment in ["create", "attach", "start", "die", "destroy"] {
+        count += 1;
+        let live = sluice.run(["--json", "--", "true"]).spawn();
+        sluice.container_event(moment, count).await;
+
+        live.signal_group(Signal::SIGINT);
+
+        // It may have come too late to change anything.
+        let ran = live.finish().await;
+        match ran.code {
+            0 => assert_eq!(ran.json().verdict(), (true, None, 0), "{moment}"),
+            130 => assert_eq!(ran.json().verdict(), (false, Some("cancelled"), 130), "{moment}"),
+            // Not even its handlers are left.
+            -2 => assert_eq!(moment, "destroy", "{}", ran.stdout),
+            code => panic!("{moment}: exit code {code}: {}", ran.stderr),
+        }
+        sluice.assert_nothing_left().await;
+    }
+}

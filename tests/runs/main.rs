@@ -1,0 +1,14 @@
+//! `sluice run` and the commands around it, on a real Docker Engine: one file a promise.
+
+mod agents;
+mod bridge;
+mod commands;
+mod hardening;
+mod hostile;
+mod isolation;
+mod leftovers;
+mod recovery;
+mod results;
+mod secrets;
+mod settings;
+mod workspace;

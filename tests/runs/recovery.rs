@@ -1,0 +1,189 @@
+//! A controller that is killed, and the one that comes after it.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_testkit::controller::unique_run_id;
+use sluice_testkit::engine::{self, Hold};
+use sluice_testkit::{Sluice, Upstream};
+
+mod others;
+mod sidecar;
+
+/// Ends when the test says so.
+const UNTIL_GO: [&str; 4] = ["--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"];
+
+/// Says so.
+fn go(sluice: &Sluice) {
+    let run = sluice.runs().pop().expect("the run has a directory");
+    fs::write(run.join("work/go"), "").expect("the workspace is ours too");
+}
+
+/// Begins a run whose controller is killed at this moment; its name.
+async fn killed_at(sluice: &Sluice, hold: &Hold, program: &[&str]) -> String {
+    let run_id = unique_run_id("killed");
+    let words = ["--run-id", &run_id, "--timeout", "1s"];
+    let live = sluice.run(words).args(program).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+    live.kill().await.expect(-9);
+    run_id
+}
+
+/// Every moment at which a controller can be killed: what it is about to ask of the engine, or what was just done.
+fn moments() -> Vec<(&'static str, Hold, &'static [&'static str])> {
+    const SHORT: &[&str] = &["--", "true"];
+    const LONG: &[&str] = &["--", "sh", "-c", "trap '' TERM; while :; do sleep 60; done"];
+    vec![
+        ("before create", Hold::request("/containers/create"), SHORT),
+        ("after create", Hold::answer("/containers/create"), SHORT),
+        ("before attach", Hold::request("/attach"), SHORT),
+        ("after attach", Hold::answer("/attach"), SHORT),
+        ("before start", Hold::request("/start"), SHORT),
+        ("after start", Hold::answer("/start"), LONG),
+        ("after start of what has ended", Hold::answer("/start"), SHORT),
+        ("before the first signal", Hold::request("/kill"), LONG),
+        ("before SIGKILL", Hold::request("/kill?signal=SIGKILL"), LONG),
+        ("after SIGKILL", Hold::answer("/kill?signal=SIGKILL"), LONG),
+        ("before removal", Hold::request("DELETE /"), SHORT),
+        ("after removal", Hold::answer("DELETE /"), SHORT),
+    ]
+}
+
+#[tokio::test]
+async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (moment, hold, program) in moments() {
+        let run_id = killed_at(&sluice, &hold, program).await;
+        let run = ("run".to_owned(), format!("{run_id}.0"));
+
+        assert_eq!(sluice.leftovers().await, [run], "{moment}");
+        let swept = sluice.command(["sweep"]).finish().await.expect(0);
+
+        assert_eq!(swept.stdout, format!("{:<10} {:<32} removed\n", "run", format!("{run_id}.0")), "{moment}");
+        sluice.assert_nothing_left().await;
+    }
+    let again = sluice.command(["sweep"]).finish().await.expect(0);
+    assert_eq!(again.stdout, "nothing is left over\n");
+}
+
+#[tokio::test]
+async fn the_next_run_takes_down_what_a_killed_controller_left() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (moment, hold, program) in moments() {
+        killed_at(&sluice, &hold, program).await;
+
+        let next = sluice.run(["--json", "--", "true"]).finish().await.expect(0);
+
+        assert_eq!(next.json().verdict(), (true, None, 0), "{moment}");
+        sluice.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn whenever_the_controller_is_killed_everything_is_found() {
+    use std::time::Duration;
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // A run takes about half a second; the moments are not chosen, and differ each time.
+    for step in 0..12 {
+        let mut live = std::pin::pin!(sluice.run(["--", "true"]).spawn().finish());
+        let moment = Duration::from_millis(step * 60);
+        // Dropped, it is killed.
+        let _ = tokio::time::timeout(moment, &mut live).await;
+    }
+
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_sweep_that_is_killed_is_gone_on_with() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
+    for hold in [Hold::request("/kill"), Hold::request("DELETE /"), Hold::answer("DELETE /")] {
+        let sweep = sluice.command(["sweep"]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+        hold.held().await;
+        sweep.kill().await.expect(-9);
+        assert_eq!(sluice.leftovers().await.len(), 1);
+    }
+
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn two_sweeps_at_once_do_not_disturb_each_other() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for _ in 0..2 {
+        killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
+    }
+
+    let sweep = || sluice.command(["sweep", "--json"]).finish();
+    let (one, two, three) = tokio::join!(sweep(), sweep(), sluice.run(["--json", "--", "true"]).finish());
+
+    one.expect(0);
+    two.expect(0);
+    three.expect(0);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_reaches_the_engine_after_the_sweep_makes_nothing() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for request in ["/containers/create", "/start"] {
+        let hold = Hold::request(request);
+        killed_at(&sluice, &hold, &["--", "true"]).await;
+        sluice.command(["sweep"]).finish().await.expect(0);
+        sluice.assert_nothing_left().await;
+
+        // It was on its way when its sender was killed.
+        hold.release();
+        hold.answered().await;
+
+        sluice.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    let label = sluice.label().await;
+    let name = unique_run_id("stray");
+    engine::lines(["create", "--name", &name, "--label", &label, "sluice-runtime:latest"]).await;
+    fs::create_dir_all(sluice.state().join("runs/lost.0/work/deep")).expect("the state directory is ours too");
+
+    let found = sluice.leftovers().await;
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    assert_eq!(found, [("container".to_owned(), name), ("directory".to_owned(), "lost.0".to_owned())]);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
+    fs::remove_dir_all(&sluice.runs()[0]).expect("it is ours too");
+
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    sluice.assert_nothing_left().await;
+}
+
+/// Kills whoever holds the state directory's sockets: the sidecar.
+fn kill_sidecar(sluice: &Sluice) {
+    let sidecar = sluice.processes();
+    assert_eq!(sidecar.len(), 1, "one sidecar");
+    kill(Pid::from_raw(sidecar[0]), Signal::SIGKILL).expect("the sidecar lives");
+}

@@ -1,0 +1,100 @@
+//! A sidecar that is killed: a run without a log is not to go on.
+
+use std::time::Duration;
+
+use sluice_testkit::engine::{self, Hold};
+use sluice_testkit::{AuditFile, Sluice, Upstream};
+
+use super::{kill_sidecar, killed_at};
+
+#[tokio::test]
+async fn a_run_whose_sidecar_was_killed_ends_at_once() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--json", "--", "sleep", "600"]).spawn();
+    let container = sluice.started().await;
+
+    kill_sidecar(&sluice);
+
+    // Bounded by the grace that the program gets, not by its timeout of two minutes.
+    let ended = tokio::time::timeout(Duration::from_secs(10), live.finish()).await;
+    let report = ended.expect("within seconds").expect(120).json();
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
+    assert!(!report.audit.complete, "{:?}", report.audit);
+    assert!(!engine::exists(&container).await);
+    let audit = sluice.assert_nothing_left_but_unsealed_audit_files().await;
+    assert_eq!(audit[0].kinds(), ["open"]);
+}
+
+#[tokio::test]
+async fn a_call_that_was_open_when_the_sidecar_was_killed_is_of_unknown_cost() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
+    upstream.received().await;
+
+    kill_sidecar(&sluice);
+
+    let report = live.finish().await.expect(120).json();
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
+    let receipt = report.only_receipt();
+    let told = (receipt.status.as_str(), receipt.result.as_deref(), receipt.cost_usd.as_deref());
+    assert_eq!(told, ("unknown", None, None), "{receipt:?}");
+    assert!(report.message().contains("1 call"), "{}", report.message());
+    let audit = sluice.assert_nothing_left_but_unsealed_audit_files().await;
+    assert_eq!(audit[0].open_calls(), std::slice::from_ref(&receipt.call_id));
+}
+
+#[tokio::test]
+async fn a_sidecar_that_was_killed_before_the_start_fails_the_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let hold = Hold::request("/start");
+    let live = sluice.run(["--json", "--", "sleep", "600"]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+
+    kill_sidecar(&sluice);
+    hold.release();
+
+    let report = live.finish().await.expect(120).json();
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
+    let upstream = Upstream::chat("hello").hold_head().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
+    upstream.received().await;
+
+    live.kill().await.expect(-9);
+    upstream.release();
+    let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
+    let name = run.file_name().expect("a run directory has a name").to_string_lossy().into_owned();
+    AuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    let audit = sluice.assert_nothing_left().await;
+    let call = audit[0].only_call();
+    assert_eq!(call.tokens(), Some((Some(10), Some(5), Some(15))), "{}", call.outcome);
+}
+
+#[tokio::test]
+async fn a_sidecar_and_a_controller_that_were_both_killed_leave_a_log_without_an_end_and_nothing_else() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let hold = Hold::request("/start");
+    let live = sluice.run(["--", "true"]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+    kill_sidecar(&sluice);
+    live.kill().await.expect(-9);
+    // And one more, that lives.
+    killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
+
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    let audit = sluice.assert_nothing_left_but_unsealed_audit_files().await;
+    let closed: Vec<_> = audit.iter().map(AuditFile::is_closed).collect();
+    assert_eq!(closed.iter().filter(|closed| **closed).count(), 1, "{closed:?}");
+}

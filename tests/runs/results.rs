@@ -1,0 +1,262 @@
+//! What a run comes to: the answer, the result in JSON, the verdict and its exit code.
+
+use serde_json::json;
+use sluice_testkit::controller::Report;
+use sluice_testkit::litellm::LiteLlm;
+use sluice_testkit::upstream::Script;
+use sluice_testkit::{Sluice, Upstream};
+
+mod output;
+
+/// Asks the model twice, and fails as its second call does.
+const TWO_CALLS: &str = r#"
+ask() {
+    curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
+        --json '{"model": "'"$SLUICE_MODEL"'", "messages": [{"role": "user", "content": "hello"}]}'
+}
+ask && ask"#;
+
+/// Asks an agent of the configuration file that is this script.
+async fn run_agent(sluice: &Sluice, script: &str, flags: &[&str]) -> Report {
+    let argv = json!(["sh", "-c", script]);
+    sluice.file("sluice.toml", &format!("[[agents]]\nagentId = \"sandbox:test\"\nargv = {argv}\n"));
+    let words = ["--agent", "sandbox:test", "--model", "m", "--json"];
+    sluice.run(words).args(flags).arg("hello").finish().await.json()
+}
+
+async fn run_program(sluice: &Sluice, flags: &[&str], script: &str) -> Report {
+    sluice.run(["--json"]).args(flags).args(["--", "sh", "-c", script]).finish().await.json()
+}
+
+#[tokio::test]
+async fn an_answer_is_on_stdout_and_a_receipt_of_five_lines_on_stderr() {
+    let sluice = Sluice::new().await;
+
+    let ran = sluice.run(["--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
+
+    assert_eq!(ran.stdout, "Hello from the mock model.\n");
+    let lines: Vec<_> = ran.stderr.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+    assert_eq!(lines, ["run", "time", "calls", "cost", "audit"], "{}", ran.stderr);
+    let audit = sluice.assert_nothing_left().await.pop().expect("one run has one audit file");
+    let (run_id, cost) = (audit.open()["run_id"].as_str().expect("a run has a name"), audit.only_call());
+    let line = |at: usize| ran.stderr.lines().nth(at).unwrap_or_default();
+    assert_eq!(line(0), format!("run     {run_id}.0  ok"));
+    assert_eq!(line(2), "calls   1 (0 refused), 10 tokens in, 20 out");
+    assert_eq!(line(3), format!("cost    ${}", cost.cost().expect("the mock has a price")));
+    assert_eq!(line(4), format!("audit   {}  4 lines, complete", sluice.audit_path(run_id).display()));
+}
+
+#[tokio::test]
+async fn quiet_keeps_stderr_for_what_went_wrong() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let fine = sluice.run(["--quiet", "--model", "m", "hello"]).finish().await.expect(0);
+    let failed = sluice.run(["-q", "--", "sh", "-c", "echo so >&2; exit 3"]).finish().await.expect(3);
+
+    assert_eq!((fine.stdout.as_str(), fine.stderr.as_str()), ("hello\n", ""));
+    assert_eq!(failed.stderr, "so\nsluice: container_failed: the program ended with exit code 3\n");
+}
+
+#[tokio::test]
+async fn the_json_result_has_one_receipt_per_call_that_agrees_with_litellm() {
+    let litellm = LiteLlm::shared().await;
+    let sluice = Sluice::new().await;
+
+    let words = ["--model", "gpt-4o-mini", "--account", "acct-77", "--json", "--", "sh", "-c", TWO_CALLS];
+    let report = sluice.run(words).finish().await.expect(0).json();
+
+    assert_eq!((report.verdict(), report.error_message.clone()), ((true, None, 0), None));
+    assert_eq!((report.attempt, report.refused, report.oom_seen, report.output_truncated), (0, 0, false, false));
+    assert_eq!((report.content.as_str(), report.stdout.as_str(), report.stderr.as_str()), ("", "", ""));
+    assert_eq!((report.usage.input, report.usage.output, report.usage.total), (Some(20), Some(40), Some(60)));
+    let timings = report.timings;
+    for part in
+        [timings.sidecar_ready, timings.container_create, timings.container_start, timings.run, timings.teardown]
+    {
+        assert!(part.is_some_and(|ms| ms > 0.0 && ms < 60_000.0), "{timings:?}");
+    }
+    assert_eq!(report.receipts.len(), 2);
+    let mut sum = 0.0;
+    for receipt in &report.receipts {
+        let record = litellm.record_for(&receipt.call_id).await;
+        assert_eq!(record["spend_logs_metadata"]["run_id"], report.run_id.as_str(), "{record}");
+        assert_eq!(record["end_user"], "acct-77", "{record}");
+        let cost: f64 = receipt.cost_usd.as_deref().and_then(|cost| cost.parse().ok()).expect("the mock has a price");
+        assert!((cost - record["response_cost"].as_f64().expect("a cost")).abs() < 1e-12, "{receipt:?} {record}");
+        sum += cost;
+        let usage = receipt.usage.expect("the mock counts tokens");
+        assert_eq!(
+            (json!(usage.input), json!(usage.output)),
+            (record["prompt_tokens"].clone(), record["completion_tokens"].clone())
+        );
+        assert_eq!(receipt.source_reference, format!("{}/0/{}", report.run_id, receipt.call_id));
+        assert_eq!((receipt.status.as_str(), receipt.result.as_deref()), ("posted", Some("ok")));
+        assert_eq!((receipt.model.as_deref(), receipt.null_reason.as_deref()), (Some("gpt-4o-mini"), None));
+        assert_eq!(receipt.litellm_call_id.as_deref(), Some(receipt.call_id.as_str()));
+    }
+    let total: f64 = report.cost_usd.as_deref().and_then(|cost| cost.parse().ok()).expect("a total");
+    assert!((total - sum).abs() < 1e-12, "{total} is not {sum}");
+
+    let audit = sluice.audit(&report.run_id);
+    assert_eq!((audit.lines().len() as u64, audit.is_closed()), (report.audit.lines, report.audit.complete));
+    assert_eq!(report.audit.file, sluice.audit_path(&report.run_id).display().to_string());
+    let ids: Vec<_> = audit.calls().iter().map(|call| call.id().to_owned()).collect();
+    assert_eq!(ids, report.receipts.iter().map(|receipt| receipt.call_id.clone()).collect::<Vec<_>>());
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn messages_reach_the_model_as_they_stand_in_the_file_or_on_stdin() {
+    let messages = json!([
+        {"role": "system", "content": "be brief \"\\ \u{1F600}"},
+        {"role": "user", "content": [{"type": "text", "text": "hello\n"}]},
+    ]);
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let file = sluice.file("messages.json", &format!(" {messages}\n"));
+
+    let words = ["--model", "m", "--quiet", "--messages"];
+    sluice.run(words).arg(&file).finish().await.expect(0);
+    sluice.run(words).arg("-").stdin(messages.to_string()).finish().await.expect(0);
+
+    let sent: Vec<_> = upstream.requests().iter().map(|request| request.json()["messages"].clone()).collect();
+    assert_eq!(sent, [messages.clone(), messages]);
+}
+
+#[tokio::test]
+async fn the_exit_code_is_the_programs_own() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let failed = Some("container_failed");
+    for (argv, code, word, message) in [
+        (&["true"][..], 0, None, ""),
+        (&["sh", "-c", "exit 42"], 42, failed, "exit code 42"),
+        (&["/etc/passwd"], 126, failed, "126"),
+        (&["no-such-program"], 127, failed, "127"),
+        (&["sh", "-c", "kill -KILL $$"], 137, failed, "signal 9"),
+        (&["sh", "-c", "kill -TERM $$"], 143, failed, "signal 15"),
+    ] {
+        let ran = sluice.run(["--json", "--"]).args(argv).finish().await;
+        let report = ran.json();
+        assert_eq!((ran.code, report.verdict()), (code, (word.is_none(), word, code)), "{argv:?}");
+        assert!(report.error_message.unwrap_or_default().contains(message), "{argv:?}");
+        assert!(!report.oom_seen, "{argv:?}");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_that_takes_longer_than_its_timeout_is_stopped_in_time() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for script in ["exec sleep 60", "trap '' TERM INT HUP; while :; do sleep 60; done", "while :; do :; done"] {
+        let ran = sluice.run(["--timeout", "1s", "--json", "--", "sh", "-c", script]).finish().await.expect(124);
+
+        let report = ran.json();
+        assert_eq!(report.verdict(), (false, Some("timeout"), 124), "{script}");
+        assert!(report.message().contains("--timeout"), "{}", report.message());
+        let took = report.timings.run.expect("it ran");
+        // The limit, a second of grace for who ignores SIGTERM, and what two busy cores need.
+        assert!((1000.0..5000.0).contains(&took), "{script} ran for {took} ms");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_timeout_ends_a_call_that_is_under_way_and_its_receipt_says_so() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let report = sluice.run(["--timeout", "1s", "--model", "m", "--json", "hello"]).finish().await.expect(124).json();
+
+    assert_eq!(report.verdict(), (false, Some("timeout"), 124));
+    let receipt = report.only_receipt();
+    let told = (receipt.result.as_deref(), receipt.status.as_str(), receipt.null_reason.as_deref());
+    assert_eq!((told, receipt.cost_usd.as_deref()), ((Some("deadline"), "pending_cost", Some("cut")), None));
+    // What the answer would have cost is waited for, but not for ever.
+    assert!(report.timings.teardown.is_some_and(|ms| ms < 8000.0), "{:?}", report.timings);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn want_of_memory_is_told_from_a_signal() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let limit = ["--memory", "64m"];
+
+    let words = ["--json", "--", "node", "-e", "Buffer.alloc(200e6, 1)"];
+    let itself = sluice.run(limit).args(words).finish().await.expect(137).json();
+    let child = run_program(&sluice, &limit, "node -e 'Buffer.alloc(200e6, 1)'; exit 0").await;
+    let child_failed = run_program(&sluice, &limit, "node -e 'Buffer.alloc(200e6, 1)'; exit 3").await;
+
+    assert_eq!((itself.verdict(), itself.oom_seen), ((false, Some("oom_killed"), 137), true));
+    assert!(itself.message().contains("--memory"), "{}", itself.message());
+    assert_eq!((child.verdict(), child.oom_seen), ((true, None, 0), true));
+    assert_eq!((child_failed.verdict(), child_failed.oom_seen), ((false, Some("container_failed"), 3), true));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_says_it_failed_has_failed_whatever_its_exit_code() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let envelope = r#"{"payloads":[{"text":"half"}],"meta":{"error":{"code":"llm_error","message":"no luck"}}}"#;
+    for (exit, code) in [(0, 1), (5, 5)] {
+        let report = run_agent(&sluice, &format!("cat <<'END'\n{envelope}\nEND\nexit {exit}"), &[]).await;
+        assert_eq!(report.verdict(), (false, Some("container_failed"), code), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cap_that_is_reached_fails_the_run_only_if_the_program_fails_of_it() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let capped = ["--model", "m", "--max-calls", "1"];
+
+    let failed = run_program(&sluice, &capped, TWO_CALLS).await;
+    let content = run_program(&sluice, &capped, &format!("{TWO_CALLS}; echo so be it")).await;
+    let under = run_program(&sluice, &["--model", "m", "--max-calls", "2"], TWO_CALLS).await;
+
+    assert_eq!((failed.verdict(), failed.refused), ((false, Some("budget_exceeded"), 121), 1));
+    assert!(failed.message().contains("budget_exceeded"), "{}", failed.message());
+    assert_eq!((content.verdict(), content.refused, content.content.as_str()), ((true, None, 0), 1, "so be it\n"));
+    assert_eq!((under.verdict(), under.refused, under.receipts.len()), ((true, None, 0), 0, 2));
+    assert_eq!(upstream.requests().len(), 4);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_for_its_moment_has_reached_no_cap_of_the_run() {
+    // One more than may be open at once; it fails for a reason of its own.
+    let script = r#"
+        const body = JSON.stringify({ model: "m", messages: [] });
+        const headers = { "content-type": "application/json" };
+        const ask = () => fetch(process.env.OPENAI_BASE_URL + "/chat/completions", { method: "POST", headers, body })
+            .then((answer) => { if (answer.status !== 200) console.log("status", answer.status); return answer.text(); });
+        await Promise.all(Array.from({ length: 65 }, ask));
+        process.exit(3);"#;
+    let upstream = Upstream::chat("hello").hold_head().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--", "node", "--input-type=module", "-e", script]).spawn();
+
+    live.prints("status 429\n").await;
+    upstream.held(64).await;
+    upstream.release();
+
+    let ran = live.finish().await.expect(3);
+    assert!(ran.stderr.contains("sluice: container_failed: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("calls   64 (1 refused)"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn an_upstream_that_fails_is_the_agents_to_tell() {
+    let upstream = Upstream::answering(Script::json(500, json!({"error": {"message": "it hurts"}}))).start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let ran = sluice.run(["--model", "m", "hello"]).finish().await.expect(1);
+
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.starts_with("sluice: container_failed: llm_error: HTTP 500: it hurts"), "{}", ran.stderr);
+    sluice.assert_nothing_left().await;
+}

@@ -1,0 +1,183 @@
+//! What a program writes: whole, bounded, as it comes.
+
+use std::fs;
+
+use sluice_testkit::controller::Stream;
+use sluice_testkit::{Sluice, Upstream};
+
+use super::{run_agent, run_program};
+
+/// Of `seq 1 20000`: 108,894 bytes.
+const NUMBERS: &str = "f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a";
+/// Of nothing.
+const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+fn numbers() -> String {
+    (1..=20_000).map(|number| format!("{number}\n")).collect()
+}
+
+fn stream(bytes: u64, sha256: &str, truncated: bool) -> Stream {
+    Stream { bytes, sha256: sha256.to_owned(), truncated }
+}
+
+#[tokio::test]
+async fn stdout_and_stderr_stay_apart() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let script = "printf 'o1\\n'; printf 'e1\\n' >&2; printf 'o2'; printf 'e2' >&2";
+
+    let report = run_program(&sluice, &[], script).await;
+    let ran = sluice.run(["-q", "--", "sh", "-c", script]).finish().await.expect(0);
+
+    assert_eq!(
+        (report.stdout.as_str(), report.stderr.as_str(), report.content.as_str()),
+        ("o1\no2", "e1\ne2", "o1\no2")
+    );
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("o1\no2", "e1\ne2"));
+}
+
+#[tokio::test]
+async fn bytes_pass_as_they_are() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let ran = sluice.run(["-q", "--", "printf", "\\377\\000\\r\\n\\303"]).finish().await.expect(0);
+
+    assert_eq!(ran.bytes, b"\xff\0\r\n\xc3");
+}
+
+#[tokio::test]
+async fn output_over_the_cap_is_counted_to_the_byte_and_kept_at_both_ends() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let numbers = numbers();
+    // 4 KiB are 1 KiB for each end of each stream.
+    let (head, tail) = (&numbers[..1024], &numbers[numbers.len() - 1024..]);
+    let missing = numbers.len() - 2048;
+    let cap = ["--output-max", "4k"];
+
+    let report = run_program(&sluice, &cap, "seq 1 20000").await;
+    let printed = sluice.run(cap).args(["-q", "--", "seq", "1", "20000"]).finish().await.expect(0);
+    let other = run_program(&sluice, &cap, "echo fine; seq 1 20000 >&2").await;
+    let all = run_program(&sluice, &[], "seq 1 20000").await;
+
+    assert_eq!((report.verdict(), report.output_truncated), ((true, None, 0), true));
+    assert_eq!(report.stdout, format!("{head}\n[{missing} bytes left out]\n{tail}"));
+    assert_eq!(report.output.stdout, stream(numbers.len() as u64, NUMBERS, true));
+    assert_eq!(report.output.stderr, stream(0, NOTHING, false));
+    assert_eq!(printed.stdout, format!("{head}{tail}"));
+    assert_eq!(printed.stderr, format!("sluice: {missing} bytes of stdout left out here\n"));
+    assert_eq!((other.stdout.as_str(), other.output.stderr), ("fine\n", stream(numbers.len() as u64, NUMBERS, true)));
+    assert_eq!((all.stdout, all.output.stdout), (numbers, stream(108_894, NUMBERS, false)));
+    assert!(!all.output_truncated);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_output_is_read_to_its_end() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let report = run_program(&sluice, &[], "head -c 50000000 /dev/zero | tr '\\0' y; echo; echo last").await;
+
+    assert_eq!(report.verdict(), (true, None, 0));
+    assert_eq!((report.output.stdout.bytes, report.output.stdout.truncated), (50_000_006, true));
+    assert!(report.stdout.ends_with("yy\nlast\n") && report.stdout.len() < 1 << 21, "{} bytes", report.stdout.len());
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_a_program_prints_is_seen_before_its_end() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let script = "echo one; echo two >&2; until [ -e /workspace/go ]; do sleep 0.01; done; echo three";
+    let live = sluice.run(["-q", "--", "sh", "-c", script]).spawn();
+
+    live.prints("one\n").await;
+    live.says("two\n").await;
+    assert!(live.is_running());
+    let run = sluice.runs().pop().expect("the run has a directory");
+    fs::write(run.join("work/go"), "").expect("the workspace is ours too");
+
+    let ran = live.finish().await.expect(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("one\nthree\n", "two\n"));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_does_not_fail_the_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let pipe = ["bash", "-c", r#""$@" | head -n 1; echo "codes ${PIPESTATUS[*]}""#, "bash"];
+    for words in [&["-q", "--", "seq", "1", "20000"][..], &["--json", "--", "seq", "1", "20000"]] {
+        let ran = sluice.run(words).wrapper(pipe).finish().await.expect(0);
+
+        assert_eq!(ran.stdout.lines().last(), Some("codes 0 0"), "{words:?}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("panic"), "{}", ran.stderr);
+    }
+    let neither = ["bash", "-c", r#""$@" >&- 2>&-"#, "bash"];
+    sluice.run(["--", "sh", "-c", "echo x; exit 9"]).wrapper(neither).finish().await.expect(9);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_whose_output_nobody_reads_is_stopped_all_the_same() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // The reader holds the pipe and takes nothing out of it until the container is gone.
+    let pipe = ["bash", "-c", r#""$@" | { until [ -e gone ]; do sleep 0.01; done; wc -c; }"#, "bash"];
+    let live = sluice.run(["-q", "--timeout", "1s", "--", "yes"]).wrapper(pipe).spawn();
+
+    sluice.container_event("destroy", 1).await;
+    sluice.file("gone", "");
+
+    let ran = live.finish().await.expect(0);
+    assert!(ran.stdout.trim().parse::<u64>().is_ok_and(|bytes| bytes >= 1 << 19), "{}", ran.stdout);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_process_in_the_background_does_not_hold_the_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let report = run_program(&sluice, &[], "sleep 600 & echo done").await;
+
+    assert_eq!((report.verdict(), report.stdout.as_str()), ((true, None, 0), "done\n"));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_program_that_closes_its_output_is_waited_for() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let report = run_program(&sluice, &[], "echo out; exec >&- 2>&-; sleep 0.5; exit 7").await;
+
+    assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("container_failed"), 7), "out\n"));
+}
+
+#[tokio::test]
+async fn an_agent_that_prints_something_else_than_an_envelope_is_told_so() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for script in ["echo hello", "true", r#"echo "log line"; echo "{\"payloads\":[]}""#] {
+        let report = run_agent(&sluice, script, &[]).await;
+        assert_eq!((report.verdict(), report.content.as_str()), ((false, Some("bad_envelope"), 1), ""), "{script}");
+    }
+}
+
+#[tokio::test]
+async fn an_envelope_that_the_cap_has_broken_is_told_from_one_that_was_never_whole() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let envelope = |bytes: usize| format!(r#"printf "{{\"payloads\":[{{\"text\":\"%0{bytes}d\"}}]}}" 0"#);
+
+    let broken = run_agent(&sluice, &envelope(8192), &["--output-max", "8k"]).await;
+    let whole = run_agent(&sluice, &envelope(1024), &["--output-max", "8k"]).await;
+    let stderr = run_agent(&sluice, &format!("seq 1 20000 >&2; {}", envelope(1024)), &["--output-max", "8k"]).await;
+
+    assert_eq!((broken.verdict(), broken.output_truncated), ((false, Some("output_truncated"), 1), true));
+    assert_eq!((whole.verdict(), whole.content.len()), ((true, None, 0), 1024));
+    assert_eq!((stderr.verdict(), stderr.content.len(), stderr.output_truncated), ((true, None, 0), 1024, true));
+}

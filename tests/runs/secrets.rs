@@ -1,0 +1,171 @@
+//! The upstream's key is with the sidecar, and stands nowhere else.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+use sluice_testkit::controller::unique_run_id;
+use sluice_testkit::{Script, Sluice, Upstream, engine};
+
+use crate::agents::kit;
+
+/// A key that stands nowhere else on this machine.
+fn fresh_key() -> String {
+    format!("sk-canary-{}-Zq7", unique_run_id("runs"))
+}
+
+/// Every file below a directory that holds this text, whatever the file is.
+fn files_with(directory: &Path, text: &str, except: &Path) -> Vec<String> {
+    let found = Command::new("grep").args(["-rlaF", text]).arg(directory).output().expect("there is a grep");
+    let found = String::from_utf8_lossy(&found.stdout).into_owned();
+    found.lines().filter(|path| Path::new(path) != except).map(str::to_owned).collect()
+}
+
+/// What nobody's user can read of all processes.
+fn processes_as_seen_by_nobody() -> String {
+    let script = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
+    let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+    let seen = Command::new("setpriv").args(user).args(["sh", "-c", script]).output().expect("there is a setpriv");
+    String::from_utf8_lossy(&seen.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
+    let key = fresh_key();
+    // The upstream tells it to everybody who asks.
+    let upstream =
+        Upstream::queue([Script::chat(&key), Script::error(401, &format!("no such key: {key}"))]).start().await;
+    let sluice = Sluice::with(upstream.url(), &key);
+    let mut hidden = String::new();
+    for byte in key.bytes() {
+        write!(hidden, "{:02x}", byte.wrapping_add(1)).expect("a String takes all");
+    }
+    let gate = sluice.dir().join("gate");
+    fs::create_dir(&gate).expect("a fresh directory takes another");
+    let id = unique_run_id("secret");
+    let call = "curl -sS -i -H 'content-type: application/json' -d '{\"model\":\"m\",\"messages\":[]}' \
+        -H \"authorization: Bearer $OPENAI_API_KEY\" $OPENAI_BASE_URL/chat/completions";
+    let script = format!(
+        "{call} >answers; {call} >>answers; python3 /kit/agents/search.py; until [ -e /gate/end ]; do :; done; cat answers >&2"
+    );
+    let run = sluice.run(["--json", "--model", "m", "--run-id", &id, "--env", &format!("HIDDEN={hidden}")]);
+    let run = run.args(kit()).args(["--volume", &format!("{}:/gate", gate.display())]);
+    let run = run.args(["--", "sh", "-c", &script]).spawn();
+    let container = sluice.started().await;
+    // Both calls are over, and the sandbox is still there.
+    sluice_testkit::AuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
+
+    let mut places = vec![
+        ("docker inspect", engine::inspect(&container).await.to_string()),
+        ("docker logs", format!("{:?}", engine::docker(["logs", &container]).await)),
+        ("the container's environment", engine::exec(&container, ["env"]).await.stdout),
+        ("all processes, as others see them", processes_as_seen_by_nobody()),
+    ];
+    for pid in sluice.processes().into_iter().chain([run.pid()]) {
+        for file in ["cmdline", "environ", "comm", "status"] {
+            let shown = fs::read(format!("/proc/{pid}/{file}")).expect("the process runs, and we are root");
+            places.push(("a process of ours", String::from_utf8_lossy(&shown).into_owned()));
+        }
+    }
+    assert_eq!(files_with(sluice.dir(), &key, &sluice.key_file()), [""; 0], "while it runs");
+    fs::write(gate.join("end"), "").expect("we are root");
+    let ran = run.finish().await.expect(0);
+
+    let seen_by_nobody = &places[3].1;
+    assert!(seen_by_nobody.contains("sluice-proxy") && seen_by_nobody.contains(&id), "it has seen nothing");
+    places.push(("stdout", ran.stdout.clone()));
+    places.push(("stderr", ran.stderr.clone()));
+    for (place, text) in &places {
+        assert!(!text.contains(&key), "the key stands in {place}: {text}");
+    }
+    let report = ran.json();
+    let found: serde_json::Value = serde_json::from_str(&report.stdout).expect("what search.py tells");
+    assert_eq!(found, json!({"found": [], "searched_enough": true}));
+    assert!(report.stderr.contains("HTTP/1.1 200 OK") && report.stderr.contains("HTTP/1.1 502"), "{}", report.stderr);
+    assert_eq!(files_with(sluice.dir(), &key, &sluice.key_file()), [""; 0], "afterwards");
+    let told: Vec<_> =
+        upstream.requests().iter().map(|request| request.header("authorization").map(str::to_owned)).collect();
+    assert_eq!(told, vec![Some(format!("Bearer {key}")); 2], "the upstream gets the key, and not the sandbox's");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_key_from_the_environment_goes_no_further() {
+    let key = fresh_key();
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::with(upstream.url(), "sk-in-the-file");
+    let run = sluice.run(["--model", "m", "--", "sh", "-c", "env; cat /proc/*/environ; echo up; sleep 60"]);
+    let run = run.env("SLUICE_KEY", &key).spawn();
+    run.prints("up\n").await;
+
+    // The shell that started it has put it there; what it starts itself does not inherit it.
+    let environ =
+        |pid: i32| String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/environ")).expect("it runs")).into_owned();
+    assert!(environ(run.pid()).contains(&key));
+    let sidecars = sluice.processes();
+    assert!(!sidecars.is_empty() && sidecars.iter().all(|pid| environ(*pid).is_empty()), "{sidecars:?}");
+    assert!(!processes_as_seen_by_nobody().contains(&key));
+    let inspected = engine::inspect(&sluice.started().await).await.to_string();
+    run.signal(nix::sys::signal::Signal::SIGTERM);
+    let ran = run.finish().await.expect(143);
+    for (place, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr), ("docker inspect", &inspected)] {
+        assert!(!text.contains(&key), "{place}: {text}");
+    }
+    assert_eq!(files_with(sluice.dir(), &key, Path::new("")), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_key_that_the_upstream_refuses_is_not_told() {
+    let key = fresh_key();
+    let upstream = Upstream::answering(Script::error(401, &format!("Received API Key = {key}"))).start().await;
+    let sluice = Sluice::with(upstream.url(), &key);
+
+    for (command, code) in [
+        (&["run", "--model", "m", "hello"][..], 1),
+        (&["run", "--json", "--model", "m", "hello"], 1),
+        (&["preflight"], 1),
+        (&["preflight", "--json"], 1),
+        (&["config", "show"], 0),
+    ] {
+        let ran = sluice.command(command).finish().await.expect(code);
+        assert!(!ran.stdout.contains(&key) && !ran.stderr.contains(&key), "{command:?}: {ran:?}");
+    }
+    assert_eq!(files_with(sluice.dir(), &key, &sluice.key_file()), [""; 0]);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_key_is_said_without_it() {
+    let key = fresh_key();
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::with(upstream.url(), &key);
+    let open = sluice.file("open.key", &key);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let lines = sluice.file("lines.key", &format!("{key}\n{key}\n"));
+    fs::set_permissions(&lines, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let control = sluice.file("control.key", &format!("{key}\u{1}"));
+    fs::set_permissions(&control, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let config = sluice.file("open.toml", &format!("key = \"{key}\"\n"));
+    fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let broken = sluice.file("broken.toml", &format!("key = \"{key}\nmodel = 1"));
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o600)).expect("it is ours");
+
+    for flags in [
+        &["--key-file", &open][..],
+        &["--key-file", &lines],
+        &["--key-file", &control],
+        // The key itself, where the name of its file belongs.
+        &["--key-file", &key],
+        &["--config", &config],
+        &["--config", &broken],
+    ] {
+        let run = sluice.command(["run", "--model", "m"]).args(flags).arg("hello");
+        let ran = run.without(if flags[0] == "--config" { "SLUICE_KEY_FILE" } else { "" }).finish().await;
+        assert_eq!(ran.code, 125, "{flags:?}: {ran:?}");
+        assert!(!ran.stdout.contains(&key) && !ran.stderr.contains(&key), "{flags:?}: {}", ran.stderr);
+    }
+    assert_eq!(upstream.requests().len(), 0);
+}

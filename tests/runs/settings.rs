@@ -1,0 +1,218 @@
+//! What a run refuses to begin with: each time the word that is wrong, and what to do about it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use sluice_testkit::{Sluice, Upstream};
+
+/// Refused before anything exists, for a reason that names all these.
+async fn refused(sluice: &Sluice, args: &[&str], words: &[&str]) {
+    let ran = sluice.run(args).finish().await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (125, ""), "{args:?}: {}", ran.stderr);
+    for word in words {
+        assert!(ran.stderr.contains(word), "{args:?}: no {word:?} in {}", ran.stderr);
+    }
+    assert!(!sluice.state().join("runs").exists() || sluice.runs().is_empty(), "{args:?} has begun");
+}
+
+#[tokio::test]
+async fn variables_that_are_ours_or_none_are_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (value, words) in [
+        ("LANG", &["--env 'LANG'", "K=V"][..]),
+        ("=x", &["--env"]),
+        ("A B=x", &["--env A B"]),
+        ("OPENAI_BASE_URL=http://elsewhere", &["--env OPENAI_BASE_URL"]),
+        ("OPENAI_API_KEY=sk-mine", &["--env OPENAI_API_KEY"]),
+        ("RUN_ID=r2", &["--env RUN_ID"]),
+        ("LLM_PROXY_SOCKET=/x", &["--env LLM_PROXY_SOCKET"]),
+    ] {
+        refused(&sluice, &["--env", value, "--", "true"], words).await;
+    }
+}
+
+#[tokio::test]
+async fn directories_that_a_sandbox_must_not_see_are_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let (state, dir) = (sluice.state().display().to_string(), sluice.dir().display().to_string());
+    sluice.command(["sweep"]).finish().await.expect(0);
+    let file = sluice.file("a-file", "");
+    let link = sluice.dir().join("link");
+    std::os::unix::fs::symlink("/var/run", &link).expect("a test's directory takes links");
+    let link = link.display().to_string();
+    for (volume, words) in [
+        ("/tmp".to_owned(), &["DIR:PATH"][..]),
+        ("/tmp:relative".to_owned(), &["relative", "absolute"]),
+        ("/nope:/data".to_owned(), &["/nope"]),
+        (format!("{file}:/data"), &["no directory"]),
+        ("/tmp:/workspace".to_owned(), &["/workspace"]),
+        ("/tmp:/workspace/.sluice".to_owned(), &["/workspace/.sluice"]),
+        ("/tmp:/llm-sock".to_owned(), &["/llm-sock"]),
+        ("/tmp:/etc/x".to_owned(), &["/etc/x"]),
+        ("/tmp:/data/../etc".to_owned(), &["/data/../etc"]),
+        ("/:/data".to_owned(), &["engine's socket"]),
+        ("/var/run:/data".to_owned(), &["engine's socket"]),
+        (format!("{link}:/data"), &["engine's socket"]),
+        ("/proc:/data".to_owned(), &["kernel"]),
+        ("/sys/fs:/data:rw".to_owned(), &["kernel"]),
+        (format!("{state}:/data"), &["state of sluice"]),
+        (format!("{state}/audit:/data"), &["state of sluice"]),
+        (format!("{dir}:/data"), &["state of sluice"]),
+    ] {
+        refused(&sluice, &["--volume", &volume, "--", "true"], words).await;
+    }
+    refused(&sluice, &["-v", "/usr:/data", "-v", "/opt:/data", "--", "true"], &["/data", "twice"]).await;
+    refused(&sluice, &["--repo", "/nope", "--", "true"], &["--repo '/nope'"]).await;
+    refused(&sluice, &["--repo", &file, "--", "true"], &["--repo", "no directory"]).await;
+    refused(&sluice, &["--repo", "/usr", "-v", "/opt:/workspace/repo", "--", "true"], &["twice"]).await;
+}
+
+#[tokio::test]
+async fn messages_that_are_none_are_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (text, word) in [
+        ("hello", "JSON"),
+        ("", "JSON"),
+        ("[]", "no messages"),
+        ("{}", "no messages"),
+        (r#"{"messages": []}"#, "no messages"),
+        (r#"[{"content": "x"}]"#, "no messages"),
+        (r#"[{"role": 1}]"#, "no messages"),
+        (r#"["hello"]"#, "no messages"),
+        (r#"[{"role": "user"}] x"#, "JSON"),
+    ] {
+        let file = sluice.file("messages.json", text);
+        refused(&sluice, &["--model", "m", "--messages", &file], &["--messages", &file, word]).await;
+    }
+    refused(&sluice, &["--model", "m", "--messages", "/nope"], &["--messages /nope"]).await;
+    refused(&sluice, &["--model", "m", "--messages", "-"], &["--messages -"]).await;
+}
+
+#[tokio::test]
+async fn a_run_without_something_to_do_or_somebody_to_ask_is_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    refused(&sluice, &["--model", "m"], &["MESSAGE", "--messages", "--"]).await;
+    refused(&sluice, &["hello"], &["model", "--model", "SLUICE_MODEL"]).await;
+    refused(&sluice, &["--model", "m", "--agent", "sandbox:nobody", "hello"], &["sandbox:nobody", "sluice agents"])
+        .await;
+    for (variable, words) in
+        [("SLUICE_UPSTREAM", ["--upstream", "SLUICE_UPSTREAM"]), ("SLUICE_KEY_FILE", ["--key-file", "SLUICE_KEY_FILE"])]
+    {
+        let ran = sluice.run(["--", "true"]).without(variable).finish().await.expect(125);
+        assert!(words.iter().all(|word| ran.stderr.contains(word)), "{variable}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (flag, value, word) in [
+        ("--timeout", "soon", "10m"),
+        ("--timeout", "0", "no time"),
+        ("--stop-grace", "x", "10m"),
+        ("--memory", "1m", "6m"),
+        ("--memory", "much", "512m"),
+        ("--cpus", "0", "0.5"),
+        ("--pids", "3", "16"),
+        ("--output-max", "2g", "1g"),
+        ("--max-calls", "-1", "number"),
+        ("--max-tokens", "x", "number"),
+        ("--max-cost-usd", "much", "0.25"),
+        ("--audit-sync", "sometimes", "call"),
+        ("--account", "", "account"),
+        ("--run-id", "No Capitals", "--run-id"),
+        ("--run-id", "../up", "--run-id"),
+        ("--seccomp", "/nope", "/nope"),
+        ("--proxy", "/nope", "--proxy"),
+        ("--docker-host", "tcp://127.0.0.1:2375", "unix socket"),
+        ("--config", "/nope", "/nope"),
+    ] {
+        refused(&sluice, &[&format!("{flag}={value}"), "--", "true"], &[word]).await;
+    }
+    let by_variable = sluice.run(["--", "true"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(125);
+    assert!(by_variable.stderr.contains("SLUICE_TIMEOUT in the environment"), "{}", by_variable.stderr);
+    let file = sluice.file("sluice.toml", "timeout = 'soon'");
+    let by_file = sluice.run(["--", "true"]).finish().await.expect(125);
+    assert!(by_file.stderr.contains(&file), "{}", by_file.stderr);
+    let by_flag = sluice.run(["--timeout", "soon", "--", "true"]).finish().await.expect(125);
+    assert!(by_flag.stderr.contains("the command line"), "{}", by_flag.stderr);
+}
+
+#[tokio::test]
+async fn a_seccomp_profile_that_is_none_is_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (text, word) in [("{}", "defaultAction"), ("[]", "defaultAction"), ("x", "JSON")] {
+        let file = sluice.file("profile.json", text);
+        refused(&sluice, &["--seccomp", &file, "--", "true"], &["--seccomp", &file, word]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let key = |mode, text: &str| {
+        let path = sluice.file("a.key", text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("our own file");
+        path
+    };
+    for mode in [0o644, 0o640, 0o604, 0o660] {
+        refused(&sluice, &["--key-file", &key(mode, "sk-some-key"), "--", "true"], &["a.key", "chmod 600"]).await;
+    }
+    refused(&sluice, &["--key-file", &key(0o600, " \n"), "--", "true"], &["a.key", "empty"]).await;
+    refused(&sluice, &["--key-file", "/nope", "--", "true"], &["/nope"]).await;
+    let config = sluice.file("keyed.toml", "key = 'sk-some-key'");
+    refused(&sluice, &["--config", &config, "--", "true"], &["keyed.toml", "chmod 600"]).await;
+}
+
+#[tokio::test]
+async fn wrong_flags_are_a_failure_before_the_start() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for args in [
+        &["--no-such-flag", "hello"][..],
+        &["--timeout"],
+        &["--model", "m", "--messages", "f.json", "hello"],
+        &["--model", "m", "two", "messages"],
+        &["--key", "sk-on-the-command-line", "hello"],
+    ] {
+        refused(&sluice, args, &["error:", "--help"]).await;
+    }
+    for (command, code) in [
+        (&["sweep", "--no-such-flag"][..], 2),
+        (&["preflight", "run"], 2),
+        (&["agents", "--model", "m"], 2),
+        (&["config"], 2),
+        (&["no-such-command"], 2),
+        (&[], 2),
+        (&["--help"], 0),
+        (&["run", "--help"], 0),
+        (&["--version"], 0),
+    ] {
+        let ran = sluice.command(command).finish().await.expect(code);
+        let (said, silent) = if code == 0 { (ran.stdout, ran.stderr) } else { (ran.stderr, ran.stdout) };
+        assert!(!said.is_empty() && silent.is_empty(), "{command:?}: {silent}");
+    }
+    assert!(!sluice.state().exists());
+}
+
+#[tokio::test]
+async fn a_state_directory_that_cannot_be_used_is_refused() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let file = sluice.file("a-file", "");
+    let deep = sluice.dir().join("d".repeat(90)).display().to_string();
+
+    for (state, word) in [(file.as_str(), "a-file"), ("/proc/nope", "/proc/nope")] {
+        let ran = sluice.run(["--state-dir", state, "--", "true"]).finish().await.expect(125);
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
+    let ran = sluice.run(["--state-dir", &deep, "--json", "--", "true"]).finish().await.expect(125);
+    assert!(ran.stderr.contains("107") && ran.stderr.contains("shorter --state-dir"), "{}", ran.stderr);
+}

@@ -1,0 +1,268 @@
+//! What a sandbox and its host see of each other's files.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+use sluice_testkit::{PATIENCE, Sluice};
+
+use crate::agents::{kit, without_calls};
+
+const SANDBOX: u32 = 1001;
+
+/// A directory in that of the test, which the sandbox's user owns.
+fn repository(sluice: &Sluice) -> PathBuf {
+    let path = sluice.dir().join("code");
+    fs::create_dir(&path).expect("a fresh directory takes another");
+    chown(&path, Some(SANDBOX), Some(SANDBOX)).expect("we are root");
+    path
+}
+
+/// Waits until a file is there with something in it, and returns that: another process's writes give no signal.
+async fn appears(path: &Path) -> String {
+    let mut ticks = tokio::time::interval(std::time::Duration::from_millis(5));
+    let looking = async {
+        loop {
+            ticks.tick().await;
+            match fs::read_to_string(path) {
+                Ok(text) if !text.is_empty() => return text,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("{} does not come", path.display()))
+}
+
+#[tokio::test]
+async fn messages_are_in_the_workspace_and_the_agent_s_own() {
+    let (sluice, _upstream) = without_calls().await;
+    let script =
+        "cd .sluice && cat messages.json && stat -c ' %n %U %a' . messages.json && rm messages.json && echo gone";
+
+    let ran = sluice.run(["-q", "héllo \"you\"", "--", "sh", "-c", script]).finish().await.expect(0);
+
+    let messages = json!([{"role": "user", "content": "héllo \"you\""}]);
+    let (first, rest) = ran.stdout.split_once(" . ").expect("two parts");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(first).expect("JSON"), messages);
+    assert_eq!(rest, "sandboxer 755\n messages.json sandboxer 644\ngone\n");
+}
+
+#[tokio::test]
+async fn each_run_begins_with_an_empty_workspace_of_its_own() {
+    let (sluice, _upstream) = without_calls().await;
+    let script = "stat -c '%U %a' . && ls -A && echo mine >file && cat file";
+    for _ in 0..2 {
+        let ran = sluice.run(["-q", "--", "sh", "-c", script]).finish().await.expect(0);
+        assert_eq!(ran.stdout, "sandboxer 700\nmine\n");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn the_host_and_the_agent_see_each_other_s_files_while_it_runs() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    let script = "echo asked >repo/question; until [ -s repo/answer ]; do :; done; cat repo/answer; echo work >file; \
+        until [ -e repo/end ]; do :; done";
+    let run = sluice.run(["-q", "--repo", &format!("{}:rw", repository.display()), "--", "sh", "-c", script]).spawn();
+
+    let question = repository.join("question");
+    assert_eq!(appears(&question).await, "asked\n");
+    assert_eq!(fs::metadata(&question).expect("it is there").uid(), SANDBOX);
+    fs::write(repository.join("answer"), "answered\n").expect("we are root");
+    run.prints("answered").await;
+    // The workspace itself lies where the layout says, and nobody but us can get there.
+    let root = sluice.runs().pop().expect("one run");
+    assert_eq!(appears(&root.join("work/file")).await, "work\n");
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let modes = [&root, &root.join("conf"), &root.join("work"), &root.join("sock")].map(|path| mode(path));
+    assert_eq!(modes, [0o700, 0o700, 0o700, 0o755]);
+    fs::write(repository.join("end"), "").expect("we are root");
+
+    run.finish().await.expect(0);
+    let mut names: Vec<_> =
+        fs::read_dir(&repository).expect("it stays").flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["answer", "end", "question"]);
+    sluice.assert_nothing_left().await;
+}
+
+/// A tmpfs on a directory of the host; unmounted when dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn on(path: PathBuf) -> Self {
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m,mode=1777", "none"]).arg(&path).status();
+        assert!(status.expect("there is a mount").success(), "cannot mount on {}", path.display());
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").args(["--lazy"]).arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_directory_cannot_be_changed_in_any_way() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    // Even where the sandbox's user has every right, and below it, where something else is mounted.
+    for name in ["file", "below"] {
+        let path = repository.join(name);
+        if name == "file" {
+            fs::write(&path, "kept").expect("it is ours")
+        } else {
+            fs::create_dir(&path).expect("it is ours")
+        }
+        chown(&path, Some(SANDBOX), Some(SANDBOX)).expect("we are root");
+    }
+    let below = Mounted::on(repository.join("below"));
+    fs::write(below.0.join("hidden"), "").expect("it is ours");
+    let given = repository.display().to_string();
+    for repo in [given.clone(), format!("{given}:ro")] {
+        let run = sluice.run(["-q", "--repo", &repo]).args(kit());
+        let seen =
+            run.args(["--", "python3", "/kit/agents/read_only.py", "/workspace/repo"]).finish().await.expect(0).value();
+
+        let mut expected = json!({"read": "kept", "names": ["below", "file"], "names below": []});
+        for way in [
+            "create", "by a link", "by /proc", "by the workspace", "write", "truncate", "unlink", "rename", "mkdir",
+            "symlink", "chmod", "chown", "utime", "setxattr", "below",
+        ] {
+            expected[way] = json!("EROFS");
+        }
+        for way in ["move out", "link out"] {
+            expected[way] = json!("EXDEV");
+        }
+        expected["rmdir"] = json!("EBUSY");
+        assert_eq!(seen, expected);
+    }
+    drop(below);
+    assert_eq!(fs::read_to_string(repository.join("file")).expect("it stays"), "kept");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_directory_named_by_a_link_is_the_one_that_it_names() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    fs::write(repository.join("file"), "read\n").expect("it is ours");
+    symlink("code", sluice.dir().join("link")).expect("it is ours");
+
+    // Relative to the directory of the test, which is where the command runs.
+    let run = sluice.run(["-q", "--repo", "link", "--volume", "./link:/mnt/it's here", "--"]);
+    let ran = run.args(["sh", "-c", "cat repo/file \"/mnt/it's here/file\""]).finish().await.expect(0);
+
+    assert_eq!(ran.stdout, "read\nread\n");
+}
+
+#[tokio::test]
+async fn directories_that_are_a_way_out_are_refused() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    symlink("/run", sluice.dir().join("innocent")).expect("it is ours");
+    symlink(sluice.state(), sluice.dir().join("state")).expect("it is ours");
+    fs::create_dir(sluice.state()).expect("it is ours");
+    let own = sluice.dir().display().to_string();
+    let file = sluice.file("file", "");
+    let good = repository.display().to_string();
+    let engine = "holds the engine's socket";
+    for (repo, why) in [
+        ("/", engine),
+        ("/run", engine),
+        ("/var/run", engine),
+        ("innocent", engine),
+        ("/proc", "is the kernel's"),
+        ("/sys/fs/cgroup", "is the kernel's"),
+        ("/dev/shm", "is the kernel's"),
+        (&own, "holds the state of sluice"),
+        ("state", "holds the state of sluice"),
+        (&file, "is no directory"),
+        ("nothing-here", "No such file or directory"),
+    ] {
+        let ran = sluice.run(["--repo", repo, "--", "true"]).finish().await.expect(125);
+        assert!(ran.stderr.contains(why), "{repo}: {}", ran.stderr);
+    }
+    for (target, why) in [
+        ("relative", "is not an absolute path"),
+        ("/llm-sock", "hides a part"),
+        ("/proc/x", "hides a part"),
+        ("/workspace", "is the workspace itself"),
+        ("/workspace/.sluice/x", "is the workspace itself"),
+        ("/mnt/../etc", "is not an absolute path"),
+        ("/", "hides a part"),
+        ("/usr/local/bin", "hides a part"),
+        ("/lib64", "hides a part"),
+        ("/sbin", "hides a part"),
+        ("/var/run", "hides a part"),
+    ] {
+        let ran = sluice.run(["--volume", &format!("{good}:{target}:rw"), "--", "true"]).finish().await;
+        assert_eq!(ran.code, 125, "{target} was taken: {}", ran.stderr);
+        assert!(ran.stderr.contains(why), "{target}: {}", ran.stderr);
+    }
+    // Refused before anything was made.
+    assert_eq!(fs::read_dir(sluice.state()).expect("it is ours").count(), 0);
+}
+
+#[tokio::test]
+async fn links_of_the_agent_lead_nobody_out() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    let outside = sluice.dir().join("outside");
+    fs::create_dir(&outside).expect("a fresh directory takes another");
+    fs::write(outside.join("kept"), "kept").expect("it is ours");
+    let path = outside.display();
+    // In the workspace, under names that the controller uses, and in what outlives the run.
+    let script = format!(
+        "mkdir -p a/b; for at in link a/link a/b/link repo/link; do ln -s {path} $at; done; \
+         rm -rf .sluice; ln -s {path} .sluice; ln -s {path}/kept kept; ln -s / root; ln -s ../conf conf; chmod 0 a"
+    );
+
+    let run = sluice.run(["-q", "--repo", &format!("{}:rw", repository.display()), "hello", "--", "sh", "-c", &script]);
+    run.finish().await.expect(0);
+
+    sluice.assert_nothing_left().await;
+    assert_eq!(fs::read_to_string(outside.join("kept")).expect("it stays"), "kept");
+    assert_eq!(fs::read_link(repository.join("link")).expect("it stays"), outside);
+}
+
+#[tokio::test]
+async fn a_directory_that_outlives_the_run_keeps_all_that_is_in_it() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    for number in 0..20 {
+        fs::write(repository.join(format!("{number}")), "x").expect("it is ours");
+    }
+    let given = format!("{}:rw", repository.display());
+    let more = format!("{}:/workspace/deep/er:rw", repository.display());
+
+    // However it ends.
+    for (script, code) in [("true", 0), ("kill -KILL $$", 137), ("rm -rf .sluice; mkdir x; ln -s ../repo x/repo", 0)] {
+        let run = sluice.run(["-q", "--repo", &given, "--volume", &more, "hello", "--", "sh", "-c", script]);
+        run.finish().await.expect(code);
+    }
+    sluice
+        .run(["-q", "--timeout", "1s", "--stop-grace", "0s", "--repo", &given, "--", "sleep", "60"])
+        .finish()
+        .await
+        .expect(124);
+
+    assert_eq!(fs::read_dir(&repository).expect("it stays").count(), 20);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn whatever_a_workspace_holds_is_removed() {
+    let (sluice, _upstream) = without_calls().await;
+    for program in [&["names.py"][..], &["deep.py", "3000"], &["closed.py"], &["many.py", "5000"]] {
+        let (name, arguments) = program.split_first().expect("a program");
+        let run = sluice.run(["-q"]).args(kit()).args(["--", "python3", &format!("/kit/agents/{name}")]);
+        let ran = run.args(arguments).finish().await.expect(0);
+        assert_eq!(ran.stdout, "made\n", "{name}");
+        sluice.assert_nothing_left().await;
+    }
+}

@@ -1,0 +1,200 @@
+//! The real `sluice` program, with a state directory of its own, and a look at what it leaves behind.
+//!
+//! Dropping a [`Sluice`] kills what still names its state directory, removes its containers and the directory.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::audit::AuditFile;
+use crate::engine;
+use crate::litellm::{LiteLlm, poll, python};
+use crate::scratch::TempDir;
+use crate::sidecar::{CANARY, inspect};
+use crate::upstream::Upstream;
+
+mod invocation;
+mod remains;
+mod report;
+
+pub use invocation::{Invocation, Live, Ran};
+pub use report::{Audit, Receipt, Report, Stream, Streams, Timings};
+
+/// A controller's state directory, upstream and key; each command is a process of its own.
+#[derive(Debug)]
+pub struct Sluice {
+    dir: TempDir,
+    upstream: String,
+    key: String,
+    /// When it was made: no event of its containers is older.
+    since: f64,
+}
+
+impl Sluice {
+    /// For the shared LiteLLM of this test process.
+    pub async fn new() -> Self {
+        let litellm = LiteLlm::shared().await;
+        Self::with(litellm.url(), litellm.key())
+    }
+
+    /// For a scripted upstream.
+    pub fn to(upstream: &Upstream) -> Self {
+        Self::with(upstream.url(), CANARY)
+    }
+
+    /// For any upstream, with the key that stands in `up.key`.
+    pub fn with(upstream: &str, key: &str) -> Self {
+        let dir = TempDir::new();
+        let sluice = Self { upstream: upstream.to_owned(), key: key.to_owned(), since: now(), dir };
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(sluice.key_file());
+        let written = file.as_mut().map(|file| file.write_all(key.as_bytes()));
+        written.expect("a fresh directory takes files").expect("a fresh directory takes files");
+        sluice.file("sluice.toml", "");
+        sluice
+    }
+
+    /// The upstream's key, which must stand nowhere.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The file that holds it.
+    pub fn key_file(&self) -> PathBuf {
+        self.dir.join("up.key")
+    }
+
+    /// The state directory; it is there once a command has made it.
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("st")
+    }
+
+    /// A directory beside the state directory, for the files of a test.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Writes a file into that directory, and says where it is.
+    pub fn file(&self, name: &str, content: &str) -> String {
+        let path = self.dir.join(name);
+        fs::write(&path, content).expect("a test's directory takes files");
+        path.display().to_string()
+    }
+
+    /// Where the audit file of a run is.
+    pub fn audit_path(&self, run_id: &str) -> PathBuf {
+        self.state().join("audit").join(format!("{run_id}.0.jsonl"))
+    }
+
+    /// The audit file of a run, held against all rules (see [`AuditFile::read`]).
+    #[track_caller]
+    pub fn audit(&self, run_id: &str) -> AuditFile {
+        AuditFile::read(self.audit_path(run_id))
+    }
+
+    /// The directories of runs that are there now.
+    pub fn runs(&self) -> Vec<PathBuf> {
+        let runs = fs::read_dir(self.state().join("runs")).into_iter().flatten().flatten();
+        runs.map(|entry| entry.path()).collect()
+    }
+
+    /// `sluice run`, to be described further. Its environment is empty but for `PATH` and where things are.
+    pub fn run<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'_> {
+        self.command(["run"]).args(args)
+    }
+
+    /// Any `sluice` command, to be described further.
+    pub fn command<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'_> {
+        Invocation::new(self).args(args)
+    }
+
+    /// The label of its containers, `sluice.instance=…`, once the state directory has its name.
+    pub async fn label(&self) -> String {
+        let file = self.state().join("instance");
+        assert!(poll(crate::PATIENCE, async || file.exists()).await, "no {} in time", file.display());
+        format!("sluice.instance={}", fs::read_to_string(file).expect("the file is there"))
+    }
+
+    /// The names of its containers, whatever they do.
+    pub async fn containers(&self) -> Vec<String> {
+        engine::containers_with(&self.label().await).await
+    }
+
+    /// Waits until its containers have seen `event` (`create`, `start`, `die`, `destroy`) `count` times in all, and
+    /// returns the name of the last one.
+    pub async fn container_event(&self, event: &str, count: usize) -> String {
+        engine::event(event, &self.label().await, self.since, count).await
+    }
+
+    /// Waits until its first container has started, and returns its name.
+    pub async fn started(&self) -> String {
+        self.container_event("start", 1).await
+    }
+
+    /// Processes whose command line names the state directory: sidecars.
+    pub fn processes(&self) -> Vec<i32> {
+        remains::processes_naming(&self.state())
+    }
+
+    /// The rows that a statement in SQL gives on the database of runs, as JSON.
+    pub async fn sql(&self, statement: &str) -> String {
+        const PROGRAM: &str = "import json, sqlite3, sys; database = sqlite3.connect(sys.argv[1], isolation_level=None); \
+                               print(json.dumps(database.execute(sys.argv[2]).fetchall()))";
+        let database = self.state().join("sluice.db");
+        let ran = tokio::process::Command::new(python()).arg("-c").arg(PROGRAM).arg(database).arg(statement).output();
+        let ran = ran.await.expect("the environment of the tests has Python");
+        assert!(ran.status.success(), "{statement}: {}", String::from_utf8_lossy(&ran.stderr));
+        String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+    }
+
+    /// What `sluice sweep --dry-run` finds: kind and name of each.
+    pub async fn leftovers(&self) -> Vec<(String, String)> {
+        let swept = self.command(["sweep", "--dry-run", "--json"]).finish().await;
+        assert_eq!((swept.code, swept.stderr.as_str()), (0, ""), "{}", swept.stdout);
+        let found: serde_json::Value = serde_json::from_str(&swept.stdout).expect("sweep --json prints JSON");
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let found = found["leftovers"].as_array().expect("a list").iter();
+        found.map(|leftover| (text(&leftover["kind"]), text(&leftover["name"]))).collect()
+    }
+
+    /// Fails unless nothing is left of all runs but sealed audit files, which it returns.
+    pub async fn assert_nothing_left(&self) -> Vec<AuditFile> {
+        let (mut faults, audit_files) = remains::of(self).await;
+        faults.extend(audit_files.iter().filter(|file| !file.is_closed()).map(|file| {
+            let run = file.open()["run_id"].as_str().unwrap_or_default();
+            format!("the audit file of {run} has no close: {:?}", file.kinds())
+        }));
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        audit_files
+    }
+
+    /// The same where a sidecar was killed: its audit file may have no end.
+    pub async fn assert_nothing_left_but_unsealed_audit_files(&self) -> Vec<AuditFile> {
+        let (faults, audit_files) = remains::of(self).await;
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        audit_files
+    }
+}
+
+impl Drop for Sluice {
+    fn drop(&mut self) {
+        inspect::kill(&remains::controllers_of(&self.state()));
+        inspect::kill(&self.processes());
+        if let Ok(instance) = fs::read_to_string(self.state().join("instance")) {
+            engine::remove_all(&format!("sluice.instance={instance}"));
+        }
+    }
+}
+
+/// A name for a run that no other test has: containers are named by it, and share one engine.
+pub fn unique_run_id(prefix: &str) -> String {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_millis();
+    format!("{prefix}-{now}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
+}

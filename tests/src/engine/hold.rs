@@ -1,0 +1,143 @@
+//! A way to the engine that stops at one request: what is done meanwhile is done at exactly that moment.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::scratch::TempDir;
+use crate::upstream::Gate;
+
+const ENGINE: &str = "/var/run/docker.sock";
+
+/// A socket that leads to the engine; one request stops before the engine sees it, or before its answer is seen.
+#[derive(Debug)]
+pub struct Hold {
+    dir: TempDir,
+    gate: Gate,
+    answered: Gate,
+    accepting: JoinHandle<()>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Where {
+    Request,
+    Answer,
+}
+
+#[derive(Debug)]
+struct Watch {
+    needle: String,
+    place: Where,
+    gate: Gate,
+    /// The first one is held; what comes later passes.
+    armed: AtomicBool,
+    answered: Gate,
+}
+
+impl Hold {
+    /// Holds the first request whose first line contains `needle`, such as `/containers/create`: the engine does not
+    /// see it before [`Hold::release`], and then also if its client has gone, as it is with one on its way.
+    pub fn request(needle: &str) -> Self {
+        Self::new(needle, Where::Request)
+    }
+
+    /// Lets the first such request through, and holds the engine's answer.
+    pub fn answer(needle: &str) -> Self {
+        Self::new(needle, Where::Answer)
+    }
+
+    fn new(needle: &str, place: Where) -> Self {
+        let (dir, gate, answered) = (TempDir::new(), Gate::new(), Gate::new());
+        answered.open();
+        let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
+        let armed = AtomicBool::new(true);
+        let watch = Watch { needle: needle.to_owned(), place, gate: gate.clone(), armed, answered: answered.clone() };
+        Self { dir, gate, answered, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
+    }
+
+    /// What `--docker-host` takes.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.dir.join("docker.sock").display())
+    }
+
+    /// Waits until the request, or its answer, is held.
+    pub async fn held(&self) {
+        self.gate.reached(1).await;
+    }
+
+    /// Waits until the engine has answered the request.
+    pub async fn answered(&self) {
+        self.answered.reached(1).await;
+    }
+
+    /// Lets go.
+    pub fn release(&self) {
+        self.gate.open();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: UnixListener, watch: Arc<Watch>) {
+    // Aborted with this task.
+    let mut relays = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        let engine = UnixStream::connect(Path::new(ENGINE)).await.expect("the engine runs");
+        let ((from_client, to_client), (from_engine, to_engine)) = (client.into_split(), engine.into_split());
+        let asked = Arc::new(AtomicBool::new(false));
+        relays.spawn(requests(from_client, to_engine, Arc::clone(&watch), Arc::clone(&asked)));
+        relays.spawn(answers(from_engine, to_client, Arc::clone(&watch), asked));
+    }
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+    let mut piece = vec![0; 64 << 10];
+    let mut held = false;
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        // A client writes each request's head at once, and nothing before it.
+        let line = piece[..count].split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let line = String::from_utf8_lossy(line);
+        let is_request = line.ends_with(" HTTP/1.1");
+        if is_request && line.contains(&watch.needle) && watch.armed.swap(false, Ordering::SeqCst) {
+            if watch.place == Where::Request {
+                watch.gate.pass().await;
+                held = true;
+            }
+            asked.store(true, Ordering::SeqCst);
+        }
+        if to.write_all(&piece[..count]).await.is_err() {
+            break;
+        }
+    }
+    // The client has gone, or has said its last. Had the engine taken a held request in time, it would not know yet.
+    if !held {
+        let _ = to.shutdown().await;
+        return;
+    }
+    std::future::pending().await
+}
+
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        if asked.swap(false, Ordering::SeqCst) {
+            watch.answered.pass().await;
+            if watch.place == Where::Answer {
+                watch.gate.pass().await;
+            }
+        }
+        if to.write_all(&piece[..count]).await.is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown().await;
+}
