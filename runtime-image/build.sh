@@ -152,10 +152,12 @@ find_base() {
 }
 
 build() { # INPUTS
-    local old
+    local old network=default
     old=$(image_id "$tag") || old=
+    # The base that is made here has all packages already; an engine whose bridge is broken can build on it.
+    [[ $base != "$made_base" ]] || network=none
     say "building $tag on $base …"
-    docker build --quiet --force-rm ${force:+--no-cache} --build-arg BASE="$base" --label "sluice.inputs=$1" \
+    docker build --quiet --force-rm --network="$network" ${force:+--no-cache} --build-arg BASE="$base" --label "sluice.inputs=$1" \
         --tag "$tag" . >"$cache/build.log" 2>&1 || {
         tail -n 25 "$cache/build.log" >&2
         fail "docker build failed" "the log: .cache/runtime-image/build.log"

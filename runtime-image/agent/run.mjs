@@ -8,7 +8,7 @@
 //
 // Exit 0 with the answer; exit 1 with `meta.error` set to config_error, input_error or llm_error.
 import { setDefaultResultOrder } from "node:dns";
-import { readFileSync, realpathSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { performance } from "node:perf_hooks";
@@ -34,16 +34,22 @@ export function readSettings(env) {
   if (!env.OPENAI_API_BASE) throw bad("OPENAI_API_BASE is not set");
   let url;
   try {
-    url = new URL(`${env.OPENAI_API_BASE.replace(/\/+$/, "")}/v1/chat/completions`);
+    url = new URL(env.OPENAI_API_BASE);
   } catch {
     throw bad("OPENAI_API_BASE is not a URL");
   }
   if (!/^https?:$/.test(url.protocol)) throw bad("OPENAI_API_BASE is neither http nor https");
+  url.pathname = `${url.pathname.replace(/\/+$/, "")}/v1/chat/completions`;
   if (!env.SLUICE_MODEL) throw bad("SLUICE_MODEL is not set");
   if (!["", "0", "1", undefined].includes(env.SLUICE_STREAM)) throw bad("SLUICE_STREAM is neither 0 nor 1");
   const timeout = env.SLUICE_LLM_TIMEOUT_MS || undefined;
   if (timeout !== undefined && !/^[1-9]\d{0,8}$/.test(timeout)) {
     throw bad("SLUICE_LLM_TIMEOUT_MS is not a number of milliseconds");
+  }
+  try {
+    http.validateHeaderValue("authorization", env.OPENAI_API_KEY ?? "");
+  } catch {
+    throw bad("OPENAI_API_KEY holds what no header can carry");
   }
   return {
     url,
@@ -90,16 +96,16 @@ function send(settings, messages, signal) {
     const call = request(settings.url, { method: "POST", headers, agent: false, signal }, (response) => {
       resolve(response.setEncoding("utf8"));
     });
-    call.on("error", reject).end(body);
+    call.on("error", reject);
+    // An answer that only switches protocols ends the call with neither a response nor an error.
+    call.on("close", () => reject(llmError("the call ended without an answer")));
+    call.end(body);
   });
 }
 
-async function readBody(response, limit = Infinity) {
+async function readBody(response) {
   let text = "";
-  for await (const chunk of response) {
-    text += chunk;
-    if (text.length > limit) break;
-  }
+  for await (const chunk of response) text += chunk;
   return text;
 }
 
@@ -113,18 +119,27 @@ function parse(text, what) {
 
 /** `{"error": …}` of a refusal or of a stream, in one line. */
 export function describeError(error) {
-  if (typeof error === "string") return error.slice(0, MESSAGE_LIMIT);
+  if (typeof error === "string") return oneLine(error, MESSAGE_LIMIT);
   const message = typeof error?.message === "string" ? error.message : JSON.stringify(error);
-  const code = error?.code ?? error?.type;
-  return `${message.slice(0, MESSAGE_LIMIT)}${code ? ` (${code})` : ""}`;
+  const code = [error?.code, error?.type].find((one) => one && /^(string|number)$/.test(typeof one));
+  return oneLine(message, MESSAGE_LIMIT) + (code ? ` (${oneLine(`${code}`, 100)})` : "");
 }
+const oneLine = (text, limit) => text.trim().replace(/\s+/g, " ").slice(0, limit);
 
 async function refusal(response) {
-  const text = await readBody(response, ERROR_BODY_LIMIT);
-  let told = text.trim().slice(0, 200) || "no body";
+  let text = "";
+  try {
+    for await (const chunk of response) {
+      text += chunk;
+      if (text.length > ERROR_BODY_LIMIT) break;
+    }
+  } catch {
+    // Cut, or late: its status is worth more than how its body ended.
+  }
+  let told = oneLine(text, 200) || "no body";
   try {
     const body = JSON.parse(text);
-    told = describeError(body?.error ?? body);
+    told = describeError(body?.error ?? body) || told;
   } catch {
     // Not JSON: what it says is told as it is.
   }
@@ -135,7 +150,10 @@ async function refusal(response) {
 export function textOf(part) {
   const { content, refusal: refused } = part ?? {};
   if (typeof content === "string") return content;
-  if (Array.isArray(content)) return content.map((item) => (typeof item?.text === "string" ? item.text : "")).join("");
+  if (Array.isArray(content)) {
+    const texts = content.map((item) => item?.text).filter((text) => typeof text === "string");
+    if (texts.length > 0) return texts.join("");
+  }
   return typeof refused === "string" ? refused : undefined;
 }
 
@@ -149,22 +167,26 @@ async function readAnswer(response) {
 
 /** The data of each event of a text/event-stream, however it was cut into chunks. An unfinished event is none. */
 export async function* eventData(chunks) {
-  let rest = "";
+  let line = ""; // as far as it came
+  let cr = ""; // at the very end of a chunk it may be half of a CRLF, and waits for the next one
   let data = [];
   for await (const chunk of chunks) {
-    rest += chunk;
-    // A CR at the very end may be half of a CRLF: it waits for the next chunk.
-    const lines = rest.split(/\r\n|\n|\r(?!$)/);
-    rest = lines.pop();
-    for (const line of lines) {
+    // Only what is new is looked through, so that a long line costs no more than its length.
+    const pieces = (cr + chunk).split(/\r\n|\n|\r(?!$)/);
+    cr = pieces.at(-1).endsWith("\r") ? "\r" : "";
+    pieces.push(pieces.pop().slice(0, cr ? -1 : undefined));
+    for (const [i, piece] of pieces.entries()) {
+      line += piece;
+      if (i === pieces.length - 1) break;
       if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
       else if (line === "" && data.length > 0) {
         yield data.join("\n");
         data = [];
       }
+      line = "";
     }
   }
-  if (rest === "\r" && data.length > 0) yield data.join("\n");
+  if (cr && line === "" && data.length > 0) yield data.join("\n");
 }
 
 export async function readStream(chunks) {
@@ -218,9 +240,13 @@ export async function run(env, messagesFile = MESSAGES_FILE) {
   return envelope;
 }
 
-if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
+const [, main] = process.argv;
+if (main && existsSync(main) && realpathSync(main) === fileURLToPath(import.meta.url)) {
   setDefaultResultOrder("ipv4first"); // the bridge listens on 127.0.0.1 only, and localhost may be ::1 first
   const envelope = await run(process.env);
+  // Half of a character, as a limit or the model's last token may leave it, is no JSON to stricter readers.
+  const whole = (_, value) => (typeof value === "string" ? value.replace(/\p{Surrogate}/gu, "\ufffd") : value);
+  const line = `${JSON.stringify(envelope, whole)}\n`;
   // Exit only once the reader has it all: a pipe takes a long answer in parts.
-  process.stdout.write(`${JSON.stringify(envelope)}\n`, (error) => process.exit(error || envelope.meta.error ? 1 : 0));
+  process.stdout.write(line, (error) => process.exit(error || envelope.meta.error ? 1 : 0));
 }

@@ -72,6 +72,7 @@ promise("a base may have a path, and slashes at its end", () =>
     ["http://localhost:8080///", "http://localhost:8080/v1/chat/completions"],
     ["https://llm.example/team/a/", "https://llm.example/team/a/v1/chat/completions"],
     ["http://[::1]:1", "http://[::1]:1/v1/chat/completions"],
+    ["http://localhost//", "http://localhost/v1/chat/completions"],
   ], (base) => readSettings({ OPENAI_API_BASE: base, SLUICE_MODEL: "m" }).url.href));
 
 promise("a setting that is empty is not set, and the bounds of a timeout are within them", () =>
@@ -89,11 +90,15 @@ const WRONG_SETTINGS = [
   ["OPENAI_API_BASE", "", "config_error: OPENAI_API_BASE is not set"],
   ["OPENAI_API_BASE", "localhost", "config_error: OPENAI_API_BASE is not a URL"],
   ["OPENAI_API_BASE", "http://a:b", "config_error: OPENAI_API_BASE is not a URL"],
+  ["OPENAI_API_BASE", "http://", "config_error: OPENAI_API_BASE is not a URL"],
   ["OPENAI_API_BASE", "localhost:8080", "config_error: OPENAI_API_BASE is neither http nor https"],
   ["OPENAI_API_BASE", "ftp://localhost", "config_error: OPENAI_API_BASE is neither http nor https"],
   ["OPENAI_API_BASE", "httpsx://localhost", "config_error: OPENAI_API_BASE is neither http nor https"],
   ["SLUICE_MODEL", undefined, "config_error: SLUICE_MODEL is not set"],
   ["SLUICE_MODEL", "", "config_error: SLUICE_MODEL is not set"],
+  ...["a\nb", "ключ"].map((value) => [
+    "OPENAI_API_KEY", value, "config_error: OPENAI_API_KEY holds what no header can carry",
+  ]),
   ...["true", "2", "01", " 1"].map((value) => [
     "SLUICE_STREAM", value, "config_error: SLUICE_STREAM is neither 0 nor 1",
   ]),
@@ -261,6 +266,8 @@ promise("the text of a message is its content, else its refusal, else none", () 
     [{ content: "" }, ""],
     [{ content: [{ type: "text", text: "a" }, { type: "image_url" }, null, { text: 1 }, { text: "b" }] }, "ab"],
     [{ content: null, refusal: "no" }, "no"],
+    [{ content: [] }, undefined],
+    [{ content: [{ type: "image_url" }], refusal: "no" }, "no"],
     [{ content: null }, undefined],
     [{ content: 1, refusal: 2 }, undefined],
     [{}, undefined],
@@ -276,6 +283,11 @@ promise("an error is told by its message and its code, or else as it is", () =>
     [{ message: "no", code: "a", type: "b" }, "no (a)"],
     [{ message: "no", code: null, type: "b" }, "no (b)"],
     [{ message: "no", code: 429 }, "no (429)"],
+    [{ message: "no", code: "", type: "b" }, "no (b)"],
+    [{ message: "no", code: { a: 1 } }, "no"],
+    [{ message: "no", code: "c".repeat(101) }, `no (${"c".repeat(100)})`],
+    [{ message: " a\n\tb\r\n", code: "c\nd" }, "a b (c d)"],
+    ["a\nb", "a b"],
     [{ message: { a: 1 }, code: "c" }, '{"message":{"a":1},"code":"c"} (c)'],
     [{ detail: "no" }, '{"detail":"no"}'],
     [["no"], '["no"]'],
@@ -395,6 +407,8 @@ promise("a refusal is told with its status, by its error or by the start of its 
     [400, "application/json", '{"message":"no","code":"c"}', "HTTP 400: no (c)"],
     [404, "application/json", '{"detail":"Not Found"}', 'HTTP 404: {"detail":"Not Found"}'],
     [500, "application/json", "null", "HTTP 500: null"],
+    [500, "application/json", '{"error":""}', 'HTTP 500: {"error":""}'],
+    [502, "text/html", "<html>\n\n <b>Bad</b>\r\n", "HTTP 502: <html> <b>Bad</b>"],
     [502, "text/html", " <html>Bad Gateway</html>\n", "HTTP 502: <html>Bad Gateway</html>"],
     [502, "text/html", "x".repeat(300), `HTTP 502: ${"x".repeat(200)}`],
     [503, "text/event-stream", piece("a"), 'HTTP 503: data: {"choices":[{"delta":{"content":"a"}}]}'],
@@ -421,6 +435,15 @@ promise("of a refusal without an end no more is read than it takes", async (t) =
 
   assert.deepEqual(envelope, failed("llm_error", `HTTP 500: ${"x".repeat(200)}`));
   await left;
+});
+
+promise("a refusal that is cut, or not whole in time, is told with its status and what there is", async (t) => {
+  const begins = (then) => (response) => response.writeHead(502).write("<html>", () => then(response.socket));
+
+  const told = failed("llm_error", "HTTP 502: <html>");
+
+  assert.deepEqual(await call(t, begins((socket) => socket.destroy())), told);
+  assert.deepEqual(await call(t, begins(() => {}), { SLUICE_LLM_TIMEOUT_MS: "1000" }), told);
 });
 
 promise("an answer without text is an llm_error that says why", (t) =>
@@ -458,9 +481,12 @@ promise("a call that comes to no answer is an llm_error that says how it failed"
   await gone.close();
 
   await table([
-    ["it is reset", (socket) => socket.resetAndDestroy(), "read ECONNRESET"],
-    ["it is closed", (socket) => socket.end(), "socket hang up"],
-  ].map(([how, end, message]) => [how, end, failed("llm_error", `the call failed: ${message}`)]), async (how, end) => {
+    ["it is reset", (socket) => socket.resetAndDestroy(), "the call failed: read ECONNRESET"],
+    ["it is closed", (socket) => socket.end(), "the call failed: socket hang up"],
+    // Neither a response nor an error, as Node sees it: without more, the program would end in silence.
+    ["it is switched", (socket) => socket.end("HTTP/1.1 101 x\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
+      "the call ended without an answer"],
+  ].map(([how, end, message]) => [how, end, failed("llm_error", message)]), async (how, end) => {
     const { port } = await listener(t, (socket) => socket.once("data", () => end(socket)));
     return timeless(await asks(`http://127.0.0.1:${port}`));
   });
@@ -610,6 +636,20 @@ for (const [reader, argv] of Object.entries({
   });
 }
 
+promise("half of a character, which strict readers refuse, is told as one that is missing", async (t) => {
+  place(MESSAGES_FILE, JSON.stringify(MESSAGES));
+  const answer = await upstream(t, sends(200, "application/json", '{"choices":[{"message":{"content":"a\\ud83d"}}]}'));
+  const refusal = await upstream(t, json(400, { error: { message: `${"x".repeat(1999)}😀` } }));
+  const split = await upstream(t, sends(200, "text/event-stream", [
+    '{"choices":[{"delta":{"content":"\\ud83d"}}]}', '{"choices":[{"delta":{"content":"\\ude00"}}]}', "[DONE]",
+  ].map(event).join("")));
+  const tells = async ({ env }) => oneLine(await program(t, NODE_AGENT, { env }));
+
+  assert.deepEqual(await tells(answer), [0, answered("a\ufffd")]);
+  assert.deepEqual(await tells(refusal), [1, failed("llm_error", `HTTP 400: ${"x".repeat(1999)}\ufffd`)]);
+  assert.deepEqual(await tells(split), [0, answered("😀")]);
+});
+
 promise("an answer that nobody can be told is a failure", async (t) => {
   place(MESSAGES_FILE, JSON.stringify(MESSAGES));
   const to = await upstream(t, says("a"));
@@ -624,7 +664,8 @@ promise("an answer that nobody can be told is a failure", async (t) => {
 promise("the program is the same by its own name and by a link, and rests where it is only imported", async (t) => {
   const link = join(scratch, "agent.mjs");
   symlinkSync(AGENT, link);
-  const imports = [process.execPath, "--input-type=module", "--eval", `await import("${AGENT}"); console.log("fine")`];
+  const script = `await import("${AGENT}"); console.log("fine")`;
+  const imports = [process.execPath, "--input-type=module", "--eval", script, "an-argument"];
   const unset = [1, failed("config_error", "OPENAI_API_BASE is not set")];
 
   assert.deepEqual(oneLine(await program(t, [AGENT])), unset);

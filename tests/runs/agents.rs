@@ -142,3 +142,18 @@ async fn an_agent_may_call_by_the_socket_itself() {
 
     assert_eq!((report.content.as_str(), report.receipts.len()), ("hello\n", 1));
 }
+
+#[tokio::test]
+async fn the_agent_of_the_image_passes_its_own_tests() {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/agent:/t:ro");
+    let node = ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--volume", tests];
+    let run = tokio::process::Command::new("docker")
+        .args(node)
+        .args(["sluice-runtime:latest", "--test", "/t/run.test.mjs"])
+        .output()
+        .await
+        .expect("docker is installed");
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}");
+    assert!(said.contains("# fail 0") && !said.contains("# pass 0"), "{said}");
+}

@@ -9,6 +9,7 @@ use sluice_testkit::engine::{self, Hold};
 use sluice_testkit::{Sluice, Upstream};
 
 mod others;
+mod records;
 mod sidecar;
 
 /// Ends when the test says so.
@@ -178,6 +179,27 @@ async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
 
     sluice.command(["sweep"]).finish().await.expect(0);
 
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_back() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let hold = Hold::request("/nothing");
+    let words = ["--timeout", "2s", "--json", "--", "sleep", "600"];
+    let live = sluice.run(words).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    let container = sluice.started().await;
+
+    drop(hold);
+
+    let report = live.finish().await.expect(124).json();
+    assert_eq!(report.verdict(), (false, Some("timeout"), 124));
+    assert!(report.message().contains("sluice sweep removes it"), "{}", report.message());
+    assert!(report.audit.complete, "{:?}", report.audit);
+    assert!(engine::exists(&container).await);
+    assert_eq!(sluice.leftovers().await, [("run".to_owned(), format!("{}.0", report.run_id))]);
+    sluice.command(["sweep"]).finish().await.expect(0);
     sluice.assert_nothing_left().await;
 }
 

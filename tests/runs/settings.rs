@@ -216,3 +216,17 @@ async fn a_state_directory_that_cannot_be_used_is_refused() {
     let ran = sluice.run(["--state-dir", &deep, "--json", "--", "true"]).finish().await.expect(125);
     assert!(ran.stderr.contains("107") && ran.stderr.contains("shorter --state-dir"), "{}", ran.stderr);
 }
+
+#[tokio::test]
+async fn whoever_is_not_root_is_told_so() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // Nobody, in a namespace of its own, who may still read what is ours.
+    let nobody = ["unshare", "--user"];
+
+    let run = sluice.run(["--", "true"]).wrapper(nobody).finish().await.expect(125);
+    let preflight = sluice.command(["preflight", "--json"]).wrapper(nobody).finish().await.expect(1);
+
+    assert!(run.stderr.contains("run sluice as root"), "{}", run.stderr);
+    assert_eq!(preflight.value()["checks"][0]["status"], "fail", "{}", preflight.stdout);
+}

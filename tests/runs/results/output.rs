@@ -181,3 +181,21 @@ async fn an_envelope_that_the_cap_has_broken_is_told_from_one_that_was_never_who
     assert_eq!((whole.verdict(), whole.content.len()), ((true, None, 0), 1024));
     assert_eq!((stderr.verdict(), stderr.content.len(), stderr.output_truncated), ((true, None, 0), 1024, true));
 }
+
+#[tokio::test]
+async fn a_terminal_is_told_what_happens_and_when() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    // A terminal for the program behind it.
+    let terminal = ["bash", "-c", r#"exec script --quiet --return --command "$*" /dev/null"#, "bash"];
+
+    let shown = sluice.run(["--model", "m", "hello"]).wrapper(terminal).finish().await.expect(0).stdout;
+    let quiet = sluice.run(["--quiet", "--model", "m", "hello"]).wrapper(terminal).finish().await.expect(0).stdout;
+
+    for word in ["sidecar ready", "sandbox created", "program started", "audit file sealed", "sandbox removed"] {
+        let line = shown.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("no {word:?} in {shown}"));
+        let time = line.trim_start().split_once(" s  ").and_then(|(time, _)| time.parse::<f64>().ok());
+        assert!(time.is_some_and(|time| time < 60.0) && line.contains(" ms)"), "{line}");
+    }
+    assert_eq!(quiet, "hello\r\n");
+}
