@@ -54,8 +54,16 @@ pub fn parse(stdout: &str) -> Result<Envelope, String> {
     let raw: Raw = serde_json::from_str(stdout).map_err(|error| {
         format!("stdout is not one JSON object {{\"payloads\":[{{\"text\":…}}],\"meta\":{{…}}}}: {error}")
     })?;
+    let error =
+        raw.meta.error.map(|error| AgentError { code: one_line(&error.code), message: one_line(&error.message) });
     let texts: Vec<_> = raw.payloads.into_iter().filter_map(|payload| payload.text).collect();
-    Ok(Envelope { content: texts.join("\n"), error: raw.meta.error })
+    Ok(Envelope { content: texts.join("\n"), error })
+}
+
+/// An agent's words among ours: they cannot begin a line, nor speak to a terminal.
+fn one_line(text: &str) -> String {
+    const MAX: usize = 500;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX).collect()
 }
 
 #[cfg(test)]
@@ -70,6 +78,13 @@ mod tests {
         let failed = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
         let error = Some(AgentError { code: "llm_error".into(), message: "no".into() });
         assert_eq!(parse(failed), Ok(Envelope { content: String::new(), error }));
+    }
+
+    #[test]
+    fn an_error_keeps_to_its_line() {
+        let said = r#"{"payloads":[],"meta":{"error":{"code":"x\u001b[2J","message":"a\nrun  ok\r"}}}"#;
+        let error = parse(said).expect("an envelope").error.expect("an error");
+        assert_eq!(error, AgentError { code: "x [2J".into(), message: "a run  ok ".into() });
     }
 
     #[test]

@@ -88,7 +88,10 @@ fn forward(run: &Run, seen: &Seen, left: Duration) -> Plan {
 /// Takes down what is there: first what can still spend money, last what the record is needed for.
 fn home(run: &Run, seen: &Seen) -> Plan {
     if run.setbacks.len() >= SETBACKS_MAX {
-        return Plan::GiveUp;
+        // What it cost is known all the same, once its log has ended.
+        let tried = run.setbacks.iter().any(|failure| failure.step == Step::Tally);
+        let can_tell = seen.sidecar == Sidecar::Absent && !run.tallied && !tried;
+        return if can_tell { Plan::Do(vec![Step::Tally]) } else { Plan::GiveUp };
     }
     let mut left = Vec::new();
     match seen.container {

@@ -8,6 +8,7 @@ mod checks;
 mod probe;
 
 pub use checks::preflight;
+pub use probe::GRAPH;
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

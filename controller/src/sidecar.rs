@@ -102,7 +102,6 @@ impl Sidecar {
             .stderr(log(&log_path)?)
             // A Ctrl-C is for us; the sidecar ends when we tell it to.
             .process_group(0)
-            .kill_on_drop(true)
             .spawn()
             .map_err(|error| SidecarError::Spawn(order.program.to_owned(), error))?;
         match timeout(READY_WITHIN, ready(&mut child, order, key)).await {

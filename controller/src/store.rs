@@ -3,11 +3,13 @@
 //! A commit is on disk before anybody goes on. Several controllers may use the same file: each change names the
 //! generation that it was made from, and a stale one is refused.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
 use sluice_contract::RunId;
 use tokio::sync::oneshot;
@@ -121,7 +123,7 @@ impl Store {
             );
             match done {
                 Err(rusqlite::Error::SqliteFailure(error, _))
-                    if error.code == rusqlite::ErrorCode::ConstraintViolation =>
+                    if error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY =>
                 {
                     Err(StoreError::Exists(entry.key))
                 }
@@ -257,7 +259,15 @@ impl Store {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if mode != "wal" {
+        // SQLite does not wait for this one: of several first starts, one goes first. The lock is on the directory,
+        // since closing any descriptor of the file would take SQLite's own locks from it.
+        let invalid = || rusqlite::Error::InvalidPath(path.to_owned());
+        let directory = path.parent().and_then(|directory| File::open(directory).ok()).ok_or_else(invalid)?;
+        let _first = Flock::lock(directory, FlockArg::LockExclusive).map_err(|_| invalid())?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+    }
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
     Ok(connection)

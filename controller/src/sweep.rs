@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::drive::{Reins, drive};
 use crate::host::Host;
 use crate::layout::RunKey;
+use crate::preflight;
 use crate::progress::Progress;
 use crate::run::{Event, Phase, Run};
 use crate::rundir;
@@ -102,6 +103,10 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<(), String> {
     let reins = Reins { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
     let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| chain(&error))?;
     let _ = host.store.judge(key, generation, Some("internal"), 125).await;
+    if orphan.entry.agent == preflight::GRAPH {
+        // No call of a run: its log is not worth keeping.
+        let _ = std::fs::remove_file(host.layout.run(key).audit);
+    }
     left_of(&run)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_testkit::controller::Invocation;
-use sluice_testkit::{Sluice, engine};
+use sluice_testkit::{Sluice, Upstream, engine};
 
 use crate::agents::{kit, without_calls};
 
@@ -133,6 +133,31 @@ async fn a_flood_of_connections_ends_with_the_run_and_others_are_served_again() 
         assert!(peak < 200, "{peak} MiB");
         sluice.assert_nothing_left().await;
     }
+}
+
+#[tokio::test]
+async fn answers_that_nobody_reads_hold_up_nothing() {
+    let upstream = Upstream::chat(&"x".repeat(8 << 20)).start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = hostile(&sluice, &["--model", "m", "--timeout", "2s", "--stop-grace", "0s"], &["never_reads.py"]);
+
+    let report = measured(&sluice, run).finish().await.expect(124).json();
+
+    assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("timeout"), 124), "asked\n"));
+    assert_eq!((report.receipts.len(), report.audit.complete), (5, true));
+    let (peak, _) = took(&sluice);
+    assert!(peak < 100, "{peak} MiB");
+    let files = sluice.assert_nothing_left().await;
+    assert_eq!(files[0].open_calls(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_program_that_wants_input_finds_its_end() {
+    let (sluice, _upstream) = without_calls().await;
+
+    let run = sluice.run(["-q", "--", "sh", "-c", "cat; readlink /proc/self/fd/0"]).stdin("not for the sandbox");
+
+    assert_eq!(run.finish().await.expect(0).stdout, "/dev/null\n");
 }
 
 #[tokio::test]

@@ -73,7 +73,8 @@ async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed
 async fn the_next_run_takes_down_what_a_killed_controller_left() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    for (moment, hold, program) in moments() {
+    // Some of them: all ways lead through the same plan.
+    for (moment, hold, program) in moments().into_iter().step_by(3) {
         killed_at(&sluice, &hold, program).await;
 
         let next = sluice.run(["--json", "--", "true"]).finish().await.expect(0);

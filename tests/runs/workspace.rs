@@ -261,7 +261,8 @@ async fn whatever_a_workspace_holds_is_removed() {
     for program in [&["names.py"][..], &["deep.py", "3000"], &["closed.py"], &["many.py", "5000"]] {
         let (name, arguments) = program.split_first().expect("a program");
         let run = sluice.run(["-q"]).args(kit()).args(["--", "python3", &format!("/kit/agents/{name}")]);
-        let ran = run.args(arguments).finish().await.expect(0);
+        // Less descriptors than levels.
+        let ran = run.args(arguments).wrapper(["prlimit", "--nofile=500:500"]).finish().await.expect(0);
         assert_eq!(ran.stdout, "made\n", "{name}");
         sluice.assert_nothing_left().await;
     }

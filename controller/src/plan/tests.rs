@@ -60,6 +60,20 @@ fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
     }
 }
 
+#[test]
+fn a_run_that_cannot_be_taken_down_is_tallied_and_then_given_up() {
+    let setback = |step| Failure { step, message: String::new() };
+    let stuck = Run {
+        setbacks: vec![setback(Step::StopContainer); SETBACKS_MAX],
+        ..run_in(Phase::Completing, Some(Verdict::TimedOut))
+    };
+    let seen = Seen { directories: true, sidecar: Sidecar::Absent, container: Container::Running };
+    assert_eq!(plan(&stuck, &seen, MINUTE), Plan::Do(vec![Step::Tally]));
+    assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &seen, MINUTE), Plan::GiveUp);
+    let unreadable = Run { setbacks: [stuck.setbacks.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
+    assert_eq!(plan(&unreadable, &seen, MINUTE), Plan::GiveUp);
+}
+
 /// What the world does to a step.
 #[derive(Debug, Clone, Copy)]
 enum Luck {

@@ -61,7 +61,8 @@ async fn recorded(
     asked
 }
 
-const GRAPH: &str = "sluice:preflight";
+/// The graph that the probe's calls are booked on.
+pub const GRAPH: &str = "sluice:preflight";
 
 async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths) -> Result<(String, String), String> {
     let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {

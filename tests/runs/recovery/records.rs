@@ -104,6 +104,22 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
+async fn first_commands_at_once_make_one_database() {
+    let upstream = Upstream::never().start().await;
+    for _ in 0..4 {
+        let sluice = Sluice::to(&upstream);
+        let sweep = || sluice.command(["sweep"]).finish();
+
+        let all = tokio::join!(sweep(), sweep(), sweep(), sweep(), sweep(), sweep());
+
+        for ran in <[_; 6]>::from(all) {
+            assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        }
+        sluice.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn first_runs_at_once_share_one_state_directory() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
