@@ -10,6 +10,7 @@ pub mod cli;
 pub mod drive;
 pub mod engine;
 pub mod envelope;
+pub mod harden;
 pub mod host;
 pub mod layout;
 pub mod once;

@@ -1,7 +1,8 @@
-//! `sluice`: the controller's command line.
+//! `sluice`: harden, then the command line.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    sluice_controller::harden::process();
     sluice_controller::cli::main()
 }

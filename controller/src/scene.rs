@@ -188,7 +188,7 @@ impl<'a> Scene<'a> {
         for volume in &asked.volumes {
             // The engine would make them as root.
             let inside = volume.target.strip_prefix(blueprint::WORKSPACE).map(|path| path.trim_matches('/'));
-            if let Some(name) = inside.filter(|name| !name.is_empty() && !name.contains('/')) {
+            if let Some(name) = inside.filter(|name| !name.is_empty()) {
                 workspace::make_directory(&self.paths.work, name).map_err(failed)?;
             }
         }

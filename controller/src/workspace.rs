@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -26,23 +26,25 @@ pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> i
     File::from(file).write_all(content)
 }
 
-/// Makes a directory in the workspace, the agent's.
+/// Makes a directory in the workspace, and those above it, the agent's.
 ///
 /// # Errors
 /// When something else has its name.
-pub fn make_directory(workspace: &Path, name: &str) -> io::Result<std::os::fd::OwnedFd> {
-    let top =
-        open(workspace, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-    match mkdirat(&top, name, Mode::from_bits_truncate(0o755)) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        Err(error) => return Err(error.into()),
+pub fn make_directory(workspace: &Path, path: &str) -> io::Result<OwnedFd> {
+    const TOP: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+    let mut directory = open(workspace, TOP, Mode::empty())?;
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        match mkdirat(&directory, name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        directory = beneath(&directory, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
+        fchown(&directory, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
     }
-    let inner = beneath(&top, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
-    fchown(&inner, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
-    Ok(inner)
+    Ok(directory)
 }
 
-fn beneath(directory: impl AsFd, name: &str, flags: OFlag, mode: u32) -> io::Result<std::os::fd::OwnedFd> {
+fn beneath(directory: impl AsFd, name: &str, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
     let how = OpenHow::new()
         .flags(flags | OFlag::O_CLOEXEC)
         .mode(Mode::from_bits_truncate(mode))

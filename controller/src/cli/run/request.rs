@@ -156,8 +156,10 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
         if let Some(reason) = dangerous(&source, settings) {
             return Err(wrong(format!("{} {reason}", source.display())));
         }
-        if volumes.iter().any(|other| other.target == target) {
-            return Err(wrong(format!("{target} is taken twice")));
+        let target = target.trim_end_matches('/');
+        let nested = |one: &str, other: &str| Path::new(one).starts_with(other);
+        if let Some(other) = volumes.iter().find(|v| nested(&v.target, target) || nested(target, &v.target)) {
+            return Err(wrong(format!("{target} and {} are one, or inside each other", other.target)));
         }
         volumes.push(Volume { source, target: target.to_owned(), access });
     }
