@@ -35,6 +35,7 @@ test:
 	tests/setup/packages.sh
 	tests/setup/venv.sh
 	$(MAKE) --no-print-directory image
+	tests/setup/wheels.sh
 	cargo build --workspace --bins --locked
 	cargo test --workspace --locked --no-fail-fast
 	@echo '== once more, what the shipped binary does differently: static, stripped, a panic aborts'

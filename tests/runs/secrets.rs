@@ -6,11 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::{Script, Sluice, Upstream, engine};
 
-use crate::agents::kit;
+use crate::agents::{kit, without_calls};
 
 /// A key that stands nowhere else on this machine.
 fn fresh_key() -> String {
@@ -24,13 +25,15 @@ fn files_with(directory: &Path, text: &str, except: &Path) -> Vec<String> {
     found.lines().filter(|path| Path::new(path) != except).map(str::to_owned).collect()
 }
 
-/// What nobody's user can read of all processes.
-fn processes_as_seen_by_nobody() -> String {
-    let script = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
+/// What a shell script prints when nobody's user runs it on the host.
+fn as_nobody(script: &str) -> String {
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-    let seen = Command::new("setpriv").args(user).args(["sh", "-c", script]).output().expect("there is a setpriv");
-    String::from_utf8_lossy(&seen.stdout).into_owned()
+    let said = Command::new("setpriv").args(user).args(["sh", "-c", script]).output().expect("there is a setpriv");
+    String::from_utf8_lossy(&said.stdout).into_owned()
 }
+
+/// What others can read of all processes.
+const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
 
 #[tokio::test]
 async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
@@ -53,7 +56,7 @@ async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
     );
     let run = sluice.run(["--json", "--model", "m", "--run-id", &id, "--env", &format!("HIDDEN={hidden}")]);
     let run = run.args(kit()).args(["--volume", &format!("{}:/gate", gate.display())]);
-    let run = run.args(["--", "sh", "-c", &script]).spawn();
+    let run = run.args(["--", "sh", "-c", &script]).env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full").spawn();
     let container = sluice.started().await;
     // Both calls are over, and the sandbox is still there.
     sluice_testkit::AuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
@@ -62,7 +65,7 @@ async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
         ("docker inspect", engine::inspect(&container).await.to_string()),
         ("docker logs", format!("{:?}", engine::docker(["logs", &container]).await)),
         ("the container's environment", engine::exec(&container, ["env"]).await.stdout),
-        ("all processes, as others see them", processes_as_seen_by_nobody()),
+        ("all processes, as others see them", as_nobody(PROCESSES)),
     ];
     for pid in sluice.processes().into_iter().chain([run.pid()]) {
         for file in ["cmdline", "environ", "comm", "status"] {
@@ -107,9 +110,9 @@ async fn a_key_from_the_environment_goes_no_further() {
     assert!(environ(run.pid()).contains(&key));
     let sidecars = sluice.processes();
     assert!(!sidecars.is_empty() && sidecars.iter().all(|pid| environ(*pid).is_empty()), "{sidecars:?}");
-    assert!(!processes_as_seen_by_nobody().contains(&key));
+    assert!(!as_nobody(PROCESSES).contains(&key));
     let inspected = engine::inspect(&sluice.started().await).await.to_string();
-    run.signal(nix::sys::signal::Signal::SIGTERM);
+    run.signal(Signal::SIGTERM);
     let ran = run.finish().await.expect(143);
     for (place, text) in [("stdout", &ran.stdout), ("stderr", &ran.stderr), ("docker inspect", &inspected)] {
         assert!(!text.contains(&key), "{place}: {text}");
@@ -168,4 +171,38 @@ async fn what_is_wrong_with_a_key_is_said_without_it() {
         assert!(!ran.stdout.contains(&key) && !ran.stderr.contains(&key), "{flags:?}: {}", ran.stderr);
     }
     assert_eq!(upstream.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn other_users_of_the_host_reach_neither_the_state_nor_the_socket() {
+    let (sluice, upstream) = without_calls().await;
+    let run = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
+    run.prints("up").await;
+    let root = sluice.runs().pop().expect("one run").display().to_string();
+    let state = sluice.state().display().to_string();
+
+    let script = format!(
+        "for path in {state} {state}/sluice.db {state}/audit {root} {root}/work {root}/conf {root}/sock; do \
+            [ ! -r $path ] || echo $path; done; \
+         curl -sS --unix-socket {root}/sock/llm.sock http://x/v1/models 2>&1"
+    );
+    let said = as_nobody(&script);
+
+    assert!(said.starts_with("curl: (7)") && said.lines().count() == 1, "{said}");
+    assert_eq!(upstream.requests().len(), 0);
+    run.signal(Signal::SIGTERM);
+    run.finish().await.expect(143);
+}
+
+#[tokio::test]
+async fn the_controller_leaves_no_core_behind() {
+    let (sluice, _upstream) = without_calls().await;
+    let run = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
+    run.prints("up").await;
+
+    let limits = fs::read_to_string(format!("/proc/{}/limits", run.pid())).expect("it runs");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
+    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "soft and hard");
+    run.signal(Signal::SIGTERM);
+    run.finish().await.expect(143);
 }

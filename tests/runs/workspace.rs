@@ -209,6 +209,34 @@ async fn directories_that_are_a_way_out_are_refused() {
 }
 
 #[tokio::test]
+async fn volumes_inside_each_other_are_refused() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    // What an earlier agent may have left: the engine would mount there, and make directories as root.
+    symlink("/llm-sock", repository.join("link")).expect("it is ours");
+    let volume = |target: &str| format!("code:{target}");
+    for pair in [["/workspace/repo", "/workspace/repo/link"], ["/mnt/a/b", "/mnt/a"]] {
+        let [one, other] = pair.map(volume);
+        let ran = sluice.run(["--volume", &format!("{one}:rw"), "--volume", &other, "--", "true"]).finish().await;
+        assert_eq!(ran.code, 125, "{pair:?}: {}", ran.stderr);
+    }
+    assert_eq!(fs::read_dir(&repository).expect("it stays").count(), 1);
+}
+
+#[tokio::test]
+async fn a_directory_deep_in_the_workspace_leaves_its_parents_to_the_agent() {
+    let (sluice, _upstream) = without_calls().await;
+    let repository = repository(&sluice);
+    let volume = format!("{}:/workspace/a/b/c:rw", repository.display());
+    let script = "stat -c %U a a/b a/b/c && touch a/x a/b/x a/b/c/x";
+
+    let ran = sluice.run(["-q", "--volume", &volume, "--", "sh", "-c", script]).finish().await.expect(0);
+
+    assert_eq!(ran.stdout, "sandboxer\n".repeat(3));
+    assert!(repository.join("x").exists());
+}
+
+#[tokio::test]
 async fn links_of_the_agent_lead_nobody_out() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
