@@ -82,6 +82,9 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
     let file = sluice.file("a-file", "");
     let state = preflight().args(["--state-dir", &file]);
     fails_in(state, "state directory", &["upstream key"], &["a-file"]).await;
+    let long = sluice.dir().join("d".repeat(80)).display().to_string();
+    let long = preflight().args(["--state-dir", &long]);
+    fails_in(long, "state directory", &["upstream key"], &["107", "--state-dir"]).await;
 
     assert_eq!(sluice.assert_nothing_left().await.len(), 0);
 }

@@ -204,6 +204,26 @@ async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_bac
     sluice.assert_nothing_left().await;
 }
 
+#[tokio::test]
+async fn an_output_that_the_engine_cuts_off_is_told() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let hold = Hold::answer("/attach");
+    hold.release();
+    // It lives on for a while: an end that comes at once could be taken for that of its output.
+    let script = format!("echo before; {}; sleep 1; echo after", UNTIL_GO[3]);
+    let live = sluice.run(["--", "sh", "-c", &script]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    live.prints("before\n").await;
+
+    hold.cut();
+    go(&sluice);
+
+    let ran = live.finish().await.expect(125);
+    assert_eq!(ran.stdout, "before\n");
+    assert!(ran.stderr.contains("sluice: internal: ") && ran.stderr.contains("output"), "{}", ran.stderr);
+    sluice.assert_nothing_left().await;
+}
+
 /// Kills whoever holds the state directory's sockets: the sidecar.
 fn kill_sidecar(sluice: &Sluice) {
     let sidecar = sluice.processes();

@@ -140,3 +140,22 @@ async fn first_runs_at_once_share_one_state_directory() {
     assert_eq!(paid, [r#""acct-1""#, r#""acct-2""#, r#""acct-3""#, r#""acct-4""#]);
     assert_eq!(sluice.assert_nothing_left().await.len(), 4);
 }
+
+#[tokio::test]
+async fn an_audit_file_of_an_earlier_run_is_not_this_runs_bill() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let earlier = sluice.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
+    // Whoever loses the database loses the names that were used.
+    for name in ["sluice.db", "sluice.db-wal", "sluice.db-shm"] {
+        std::fs::remove_file(sluice.state().join(name)).expect("the state directory is ours too");
+    }
+
+    let words = ["--run-id", &earlier.run_id, "--model", "m", "--json", "hello"];
+    let report = sluice.run(words).finish().await.expect(125).json();
+
+    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
+    assert!(report.message().contains("never written over"), "{}", report.message());
+    assert_eq!((report.receipts.len(), report.cost_usd, report.usage.total), (0, None, None));
+    assert_eq!(sluice.assert_nothing_left().await.len(), 1);
+}

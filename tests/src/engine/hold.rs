@@ -20,6 +20,7 @@ pub struct Hold {
     dir: TempDir,
     gate: Gate,
     answered: Gate,
+    cut: Gate,
     accepting: JoinHandle<()>,
 }
 
@@ -37,6 +38,7 @@ struct Watch {
     /// The first one is held; what comes later passes.
     armed: AtomicBool,
     answered: Gate,
+    cut: Gate,
 }
 
 impl Hold {
@@ -52,12 +54,13 @@ impl Hold {
     }
 
     fn new(needle: &str, place: Where) -> Self {
-        let (dir, gate, answered) = (TempDir::new(), Gate::new(), Gate::new());
+        let (dir, gate, answered, cut) = (TempDir::new(), Gate::new(), Gate::new(), Gate::new());
         answered.open();
         let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
         let armed = AtomicBool::new(true);
-        let watch = Watch { needle: needle.to_owned(), place, gate: gate.clone(), armed, answered: answered.clone() };
-        Self { dir, gate, answered, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
+        let needle = needle.to_owned();
+        let watch = Watch { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
+        Self { dir, gate, answered, cut, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
     /// What `--docker-host` takes.
@@ -73,6 +76,11 @@ impl Hold {
     /// Waits until the engine has answered the request.
     pub async fn answered(&self) {
         self.answered.reached(1).await;
+    }
+
+    /// Ends the connection on which the request came; its client has heard the last of the engine there.
+    pub fn cut(&self) {
+        self.cut.open();
     }
 
     /// Lets go.
@@ -128,8 +136,16 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Wa
 
 async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
     let mut piece = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut piece).await {
+    let mut mine = false;
+    loop {
+        let read = tokio::select! {
+            // Both are cancel-safe: nothing is lost of what was not read.
+            read = from.read(&mut piece) => read,
+            () = watch.cut.pass(), if mine => break,
+        };
+        let Ok(count @ 1..) = read else { break };
         if asked.swap(false, Ordering::SeqCst) {
+            mine = true;
             watch.answered.pass().await;
             if watch.place == Where::Answer {
                 watch.gate.pass().await;
