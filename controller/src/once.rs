@@ -71,6 +71,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
 
+    let lost_output = scene.lost_output();
     let (tally, written, timings) = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
@@ -79,6 +80,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         contract: *contract,
         stdout: &stdout,
         truncated: written.0.left_out() > 0,
+        lost_output,
         audit_fault: tally.fault.as_deref(),
         budget: tally.budget.as_deref(),
     });

@@ -69,6 +69,8 @@ pub struct Scene<'a> {
     asked: Option<&'a Asked>,
     side: Side<'a>,
     sandbox: Sandbox<'a>,
+    /// Whether what lies at the run's paths is this run's.
+    is_ours: bool,
     tally: Tally,
 }
 
@@ -94,6 +96,7 @@ impl<'a> Scene<'a> {
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
         let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
+        scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.sandbox.look().await?;
         Ok(scene)
@@ -108,6 +111,7 @@ impl<'a> Scene<'a> {
             key,
             paths,
             asked,
+            is_ours: false,
             tally: Tally::default(),
         }
     }
@@ -177,11 +181,16 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn prepare(&self) -> Result<(), String> {
+    fn prepare(&mut self) -> Result<(), String> {
         let asked = self.asked.expect("only a run that was asked for is prepared");
         let failed = |error: std::io::Error| format!("{}: {error}", self.paths.root.display());
         self.paths.check().map_err(|error| error.to_string())?;
+        if self.paths.audit.exists() {
+            let path = self.paths.audit.display();
+            return Err(format!("there is an audit file {path} already; a run id is used once"));
+        }
         rundir::create(&self.paths).map_err(failed)?;
+        self.is_ours = true;
         if let Some(messages) = &asked.messages {
             workspace::write(&self.paths.work, ".sluice", "messages.json", messages).map_err(failed)?;
         }
@@ -196,12 +205,27 @@ impl<'a> Scene<'a> {
     }
 
     fn tally(&mut self) -> Result<(), String> {
+        if !self.is_ours {
+            return Ok(());
+        }
         self.tally = match std::fs::read(&self.paths.audit) {
             Ok(bytes) => receipt::tally(self.key, Some(&bytes)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => receipt::tally(self.key, None),
             Err(error) => return Err(format!("{}: {error}", self.paths.audit.display())),
         };
         Ok(())
+    }
+
+    /// Whether the engine kept some of the program's output from us.
+    #[must_use]
+    pub fn lost_output(&self) -> bool {
+        self.sandbox.lost_output()
+    }
+
+    /// What the audit file says, once it was read.
+    #[must_use]
+    pub fn told(&self) -> &Tally {
+        &self.tally
     }
 
     /// What is known when all is over: what it cost, what it wrote, where its time went.

@@ -22,6 +22,9 @@ pub struct Leftover {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
+    /// What is wrong with the audit file of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
     /// Whether it is gone; null when it was only looked at.
     pub removed: Option<bool>,
     /// Why it is not.
@@ -58,14 +61,16 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
             None => false,
         };
         if !owned {
-            let removed = async { host.engine.remove(&container.id).await.map_err(|error| chain(&error)) };
+            let removed =
+                async { host.engine.remove(&container.id).await.map(|()| None).map_err(|error| chain(&error)) };
             found.extend(act(mode, "container", container.name.clone(), removed).await);
         }
     }
     for key in host.layout.runs().map_err(|error| error.to_string())? {
         // A run is written down before its directory is made; so one that is unknown belongs to nobody.
         if !known(&key) && !is_open(host, &key).await {
-            let removed = async { rundir::remove(&host.layout.run(&key).root).map_err(|error| error.to_string()) };
+            let removed =
+                async { rundir::remove(&host.layout.run(&key).root).map(|()| None).map_err(|error| error.to_string()) };
             found.extend(act(mode, "directory", key.to_string(), removed).await);
         }
     }
@@ -89,12 +94,13 @@ pub async fn heal(host: &Host) {
     }
 }
 
-async fn take_down(host: &Host, orphan: &Open) -> Result<(), String> {
+/// Brings an orphan home; returns what is wrong with its audit file, if anything.
+async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String> {
     let key = &orphan.entry.key;
     let generation = match host.store.take_over(orphan, &host.owner).await {
         Ok(generation) => generation,
         // Another controller is at it.
-        Err(StoreError::Stale(_)) => return Ok(()),
+        Err(StoreError::Stale(_)) => return Ok(None),
         Err(error) => return Err(chain(&error)),
     };
     let mut scene = Scene::adopt(host, key, orphan.sidecar.clone()).await?;
@@ -107,7 +113,7 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<(), String> {
         // No call of a run: its log is not worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
     }
-    left_of(&run)
+    left_of(&run).map(|()| scene.told().fault.clone())
 }
 
 /// What a run says that could not be taken down, if it is not over.
@@ -126,11 +132,14 @@ async fn act(
     mode: Mode,
     kind: &'static str,
     name: String,
-    remove: impl Future<Output = Result<(), String>>,
+    remove: impl Future<Output = Result<Option<String>, String>>,
 ) -> Option<Leftover> {
     if mode == Mode::DryRun {
-        return Some(Leftover { kind, name, removed: None, reason: None });
+        return Some(Leftover { kind, name, audit: None, removed: None, reason: None });
     }
-    let reason = remove.await.err();
-    Some(Leftover { kind, name, removed: Some(reason.is_none()), reason })
+    let (audit, reason) = match remove.await {
+        Ok(audit) => (audit, None),
+        Err(reason) => (None, Some(reason)),
+    };
+    Some(Leftover { kind, name, audit, removed: Some(reason.is_none()), reason })
 }

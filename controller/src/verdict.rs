@@ -50,6 +50,8 @@ pub struct Facts<'a> {
     pub stdout: &'a str,
     /// Whether it was longer.
     pub truncated: bool,
+    /// Whether some of the program's output never came.
+    pub lost_output: bool,
     /// Why the audit log cannot be relied on, if so.
     pub audit_fault: Option<&'a str>,
     /// The cap that a call was refused for, if one was.
@@ -105,6 +107,10 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         }
         Verdict::Removed => {
             return failed(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run".into());
+        }
+        Verdict::Exited(_) if facts.lost_output => {
+            let message = "the engine cut the run's output off; what it wrote later is lost";
+            return failed(ErrorCode::Internal, 125, message.into());
         }
         Verdict::Exited(exit) => exit,
     };
@@ -169,7 +175,15 @@ mod tests {
     }
 
     fn facts<'a>(verdict: &'a Verdict, stdout: &'a str) -> Facts<'a> {
-        Facts { verdict, contract: Contract::Envelope, stdout, truncated: false, audit_fault: None, budget: None }
+        Facts {
+            verdict,
+            contract: Contract::Envelope,
+            stdout,
+            truncated: false,
+            lost_output: false,
+            audit_fault: None,
+            budget: None,
+        }
     }
 
     fn word_and_code(facts: &Facts<'_>) -> (Option<&'static str>, i32) {
@@ -220,6 +234,12 @@ mod tests {
             let facts = Facts { budget: Some("too_many_calls"), ..facts(&verdict, stdout) };
             assert_eq!(word_and_code(&facts), (word, code));
         }
+    }
+
+    #[test]
+    fn an_answer_of_which_a_part_was_lost_is_none() {
+        let verdict = exited(0, false);
+        assert_eq!(word_and_code(&Facts { lost_output: true, ..facts(&verdict, GOOD) }), (Some("internal"), 125));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::thread::JoinHandle;
 
 use clap::Args;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{BEFORE_START, Common, Failed, print, print_json};
@@ -17,7 +18,7 @@ use crate::output::Captured;
 use crate::progress::Progress;
 use crate::signals;
 use crate::sweep;
-use crate::verdict::Contract;
+use crate::verdict::{Contract, ErrorCode};
 
 mod request;
 
@@ -124,6 +125,19 @@ pub(super) struct Flags {
 }
 
 pub(super) async fn run(flags: Flags) -> Result<ExitCode, Failed> {
+    let as_json = flags.json;
+    let done = begin(flags).await;
+    if let (true, Err(failed)) = (as_json, &done) {
+        // Whoever reads one object gets one, also of a run that never was.
+        let code = ErrorCode::CreationFailed.as_str();
+        print_json(
+            &json!({ "ok": false, "error_code": code, "error_message": failed.message, "exit_code": failed.code }),
+        );
+    }
+    done
+}
+
+async fn begin(flags: Flags) -> Result<ExitCode, Failed> {
     let before = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
     let settings =
         flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;

@@ -36,7 +36,9 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         for leftover in &found {
             let did = match (leftover.removed, &leftover.reason) {
                 (None, _) => "would be removed".to_owned(),
-                (Some(true), _) => "removed".to_owned(),
+                (Some(true), _) => {
+                    leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}"))
+                }
                 (Some(false), reason) => format!("NOT removed: {}", reason.as_deref().unwrap_or_default()),
             };
             print(&format!("{:<10} {:<32} {did}\n", leftover.kind, leftover.name));

@@ -58,6 +58,12 @@ impl Attached {
         }
     }
 
+    /// Whether no more output will come.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.reader.is_finished()
+    }
+
     /// Waits until all output was read. Cancel-safe.
     pub async fn drained(&mut self) {
         if !self.reader.is_finished() {

@@ -32,6 +32,9 @@ pub(super) struct Sandbox<'a> {
     output: Option<Output>,
     attached: Option<Attached>,
     written: Option<(Captured, Captured)>,
+    /// Since when its output is closed while it runs.
+    closed_since: Option<Instant>,
+    lost_output: bool,
     timings: Timings,
     /// When the program began, then when it had ended.
     clock: Option<Instant>,
@@ -49,6 +52,8 @@ impl<'a> Sandbox<'a> {
             output: Some(output),
             attached: None,
             written: None,
+            closed_since: None,
+            lost_output: false,
             timings: Timings::default(),
             clock: None,
         }
@@ -167,10 +172,27 @@ impl<'a> Sandbox<'a> {
         let event = match (self.seen, exit) {
             (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
             (plan::Container::Absent, _) => Event::Removed,
-            _ => return None,
+            _ => {
+                self.notice_loss();
+                return None;
+            }
         };
         self.over().await;
         Some(event)
+    }
+
+    /// The init of a container holds its output open to the end: if that is closed for a while, the engine has cut us
+    /// off, and what is written now is lost.
+    fn notice_loss(&mut self) {
+        const A_WHILE: Duration = Duration::from_millis(500);
+        if self.attached.as_ref().is_some_and(Attached::is_closed) {
+            self.lost_output |= self.closed_since.get_or_insert_with(Instant::now).elapsed() > A_WHILE;
+        }
+    }
+
+    /// Whether some of its output never came.
+    pub(super) fn lost_output(&self) -> bool {
+        self.lost_output
     }
 
     async fn over(&mut self) {
