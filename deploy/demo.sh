@@ -31,6 +31,7 @@ for name in ${!SLUICE_@}; do [[ $name == SLUICE_DEBIAN_MIRROR ]] || unset "$name
 cache=.cache/demo
 lock=.cache/demo.lock # beside it: `clean` removes the directory
 config=$cache/sluice.toml
+sluice=dist/sluice
 key_file=$cache/key
 litellm=$cache/litellm.state # "pid start-time boot-id digest" of the one that we started
 litellm_log=$cache/litellm.log
@@ -208,25 +209,14 @@ start_litellm() {
 
 # -- up ---------------------------------------------------------------------------------------------------------------
 
-build() {
-    # The release profile: what is shown, a sidecar in milliseconds, is what would be installed. It takes about twice as
-    # long as the dev profile, most of it while other steps wait for the network.
-    env -u CARGO_BUILD_TARGET cargo build --release --locked -p sluice-proxy -p sluice-controller
-    cargo metadata --no-deps --offline --format-version 1 |
-        python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])' >"$cache/target.new"
-    mv "$cache/target.new" "$cache/target"
-}
+# What would be installed, and not the quicker dev build: the times that are shown are those of the real thing. Most of
+# it is done while other steps wait for the network.
+build() { env -u CARGO_TARGET_DIR -u CARGO_BUILD_TARGET make --no-print-directory dist; }
 
 build_image() {
     # One that is pulled for us is removed with the rest.
     docker image inspect "$registry_base" >/dev/null 2>&1 || touch "$cache/base-was-not-here"
     runtime-image/build.sh
-}
-
-program() { # the sluice that was built, as short as it can be said from here
-    local target
-    target=$(cat "$cache/target" 2>/dev/null) || return 1
-    echo "${target#"$root/"}/release/sluice"
 }
 
 # In a checkout too deep for the path of a socket (107 bytes, of which a run takes 47), below /var/lib.
@@ -348,7 +338,7 @@ up() {
     [[ $(id -u) == 0 ]] || fail "it installs packages, starts an engine and makes sandboxes, which takes root" \
         "sudo env PATH=\"\$PATH\" HOME=\"\$HOME\" make demo"
     command -v cargo >/dev/null || fail "there is no cargo here" "install Rust: https://rustup.rs"
-    local since sluice audit
+    local since audit
     since=$(now)
     take_lock
     mkdir -p "$cache/home"
@@ -365,7 +355,7 @@ up() {
     step litellm-start "LiteLLM, answering" "deploy/demo.sh clean starts all over" start_litellm
     write_config
     write_agent
-    sluice=$(program)
+    step sweep "what killed runs left" "deploy/demo.sh clean starts all over" "$sluice" sweep --config "$config"
 
     echo
     echo "\$ $sluice preflight --config $config"
@@ -407,13 +397,12 @@ engine_answers() { command -v docker >/dev/null && timeout 10 docker version >/d
 revive_engine() { engine_answers || [[ ! -e /run/sluice-docker.state ]] || deploy/docker.sh start; }
 
 sweep() {
-    local sluice
     [[ -e $(state_dir)/instance ]] || return 0
-    if sluice=$(program) && [[ -x $sluice && -e $config ]]; then
+    if [[ -x $sluice && -e $config ]]; then
         "$sluice" sweep --config "$config"
         [[ -z $(containers) ]] || { echo "a run is going on: container $(containers | xargs)"; return 1; }
     else
-        # Built, and removed since: no run of it can be going on.
+        # Built, and removed since: the engine has to do.
         containers | xargs --no-run-if-empty docker rm --force
     fi
 }
@@ -457,7 +446,7 @@ clean() {
     fi
     step clean-stop "stopping the engine, if deploy/docker.sh started it" "the lines above say what to do" unlocked stop_engine
     remove_files
-    echo "Kept: packages that were installed, .cache/venv, and what cargo built; make distclean removes the last two."
+    echo "Kept: packages that were installed, .cache/venv, dist and target; make distclean removes the last three."
 }
 
 case $#:${1:-up} in
