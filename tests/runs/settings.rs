@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use serde_json::json;
 use sluice_testkit::{Sluice, Upstream};
 
 /// Refused before anything exists, for a reason that names all these.
@@ -229,4 +230,16 @@ async fn whoever_is_not_root_is_told_so() {
 
     assert!(run.stderr.contains("run sluice as root"), "{}", run.stderr);
     assert_eq!(preflight.value()["checks"][0]["status"], "fail", "{}", preflight.stdout);
+}
+
+#[tokio::test]
+async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let ran = sluice.run(["--json", "--timeout", "soon", "--", "true"]).finish().await.expect(125);
+
+    let said = ran.stderr.trim().strip_prefix("sluice: ").expect("stderr says it too");
+    let told = json!({"ok": false, "error_code": "creation_failed", "error_message": said, "exit_code": 125});
+    assert_eq!(ran.value(), told);
 }

@@ -154,8 +154,8 @@ async fn an_audit_file_of_an_earlier_run_is_not_this_runs_bill() {
     let words = ["--run-id", &earlier.run_id, "--model", "m", "--json", "hello"];
     let report = sluice.run(words).finish().await.expect(125).json();
 
-    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
-    assert!(report.message().contains("never written over"), "{}", report.message());
-    assert_eq!((report.receipts.len(), report.cost_usd, report.usage.total), (0, None, None));
+    assert_eq!(report.verdict(), (false, Some("internal"), 125));
+    assert!(report.message().contains("a run id is used once"), "{}", report.message());
+    assert_eq!((report.receipts.len(), report.cost_usd, report.usage.total, report.audit.lines), (0, None, None, 0));
     assert_eq!(sluice.assert_nothing_left().await.len(), 1);
 }
