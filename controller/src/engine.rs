@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -82,6 +82,8 @@ pub struct Found {
     pub state: plan::Container,
     /// How it ended, if it has.
     pub exit: Option<Exit>,
+    /// When.
+    pub finished: Option<SystemTime>,
 }
 
 /// A container of ours, as a sweep finds it.
@@ -193,6 +195,7 @@ impl Engine {
         }
         let state = found.state.unwrap_or_default();
         let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
+        let finished = state.finished_at.as_deref().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
         let (state, exit) = match state.status {
             // Somebody else is at it.
             Some(Status::REMOVING) => return Ok(None),
@@ -200,7 +203,7 @@ impl Engine {
             Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
             _ => (plan::Container::Running, None),
         };
-        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit }))
+        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished }))
     }
 
     /// Sends a signal; a container that has ended needs none.

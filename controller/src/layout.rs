@@ -1,12 +1,13 @@
 //! Where everything of one controller lies: `STATE/{instance,sluice.db,audit,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use nix::fcntl::{Flock, FlockArg};
 use sluice_contract::RunId;
 
 /// The longest path that fits into a `sockaddr_un`.
@@ -97,18 +98,15 @@ impl Layout {
     /// When it can be neither read nor made.
     pub fn instance(&self) -> io::Result<String> {
         let path = self.state.join("instance");
-        let fresh = uuid::Uuid::new_v4().simple().to_string();
-        // Written aside and linked into place, so that of two first starts one wins and nobody reads half a name.
-        let aside = self.state.join(format!("instance.{fresh}"));
         if !path.exists() {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
-            file.write_all(fresh.as_bytes())?;
-            file.sync_all()?;
-            let linked = fs::hard_link(&aside, &path);
-            fs::remove_file(&aside)?;
-            match linked {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
+            // Of several first starts one goes first; one that was killed here is done again over its own remains.
+            let _first = Flock::lock(File::open(&self.state)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+            let aside = self.state.join("instance.new");
+            if !path.exists() {
+                let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+                file.write_all(uuid::Uuid::new_v4().simple().to_string().as_bytes())?;
+                file.sync_all()?;
+                fs::rename(&aside, &path)?;
             }
         }
         let name = fs::read_to_string(&path)?;

@@ -3,7 +3,8 @@
 //! A reader that stalls makes a container unkillable. So it only takes and counts; what is kept is bounded, and what
 //! goes on to a terminal goes through a queue that nobody waits for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 use bollard::container::{AttachContainerResults, LogOutput};
 use bytes::Bytes;
@@ -36,6 +37,7 @@ pub enum Piece {
 pub struct Attached {
     captures: Arc<Mutex<(Capture, Capture)>>,
     reader: JoinHandle<()>,
+    closed: Arc<OnceLock<SystemTime>>,
     exit: JoinHandle<()>,
 }
 
@@ -45,8 +47,13 @@ impl Attached {
         let captures = Arc::new(Mutex::new((capture(), capture())));
         // Nothing is ever written to it: a container has no stdin.
         drop(attached.input);
-        let reader = tokio::spawn(read(attached.output, Arc::clone(&captures), output.live));
-        Self { captures, reader, exit }
+        let closed = Arc::new(OnceLock::new());
+        let (kept, ended) = (Arc::clone(&captures), Arc::clone(&closed));
+        let reader = tokio::spawn(async move {
+            read(attached.output, kept, output.live).await;
+            let _ = ended.set(SystemTime::now());
+        });
+        Self { captures, reader, closed, exit }
     }
 
     /// Waits until the container has ended, or has closed its output, which mostly is the same. Cancel-safe.
@@ -58,10 +65,10 @@ impl Attached {
         }
     }
 
-    /// Whether no more output will come.
+    /// When the output ended, if it has.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.reader.is_finished()
+    pub fn closed(&self) -> Option<SystemTime> {
+        self.closed.get().copied()
     }
 
     /// Waits until all output was read. Cancel-safe.

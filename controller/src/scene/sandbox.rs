@@ -1,7 +1,7 @@
 //! The container's part of a run.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::timeout;
 
@@ -18,6 +18,8 @@ use super::{Timings, chain, ms_since};
 
 /// What a container wrote before its end is read by then, or never.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How far apart two clocks may be that tell of the same end.
+const SAME_TIME: Duration = Duration::from_millis(300);
 /// How long the kernel may take to end what cannot refuse.
 const KILL: Duration = Duration::from_secs(5);
 
@@ -32,8 +34,7 @@ pub(super) struct Sandbox<'a> {
     output: Option<Output>,
     attached: Option<Attached>,
     written: Option<(Captured, Captured)>,
-    /// Since when its output is closed while it runs.
-    closed_since: Option<Instant>,
+    finished: Option<SystemTime>,
     lost_output: bool,
     timings: Timings,
     /// When the program began, then when it had ended.
@@ -52,7 +53,7 @@ impl<'a> Sandbox<'a> {
             output: Some(output),
             attached: None,
             written: None,
-            closed_since: None,
+            finished: None,
             lost_output: false,
             timings: Timings::default(),
             clock: None,
@@ -75,6 +76,7 @@ impl<'a> Sandbox<'a> {
     async fn find(&mut self) -> Result<Option<Exit>, EngineError> {
         let found = self.engine.look(self.target(), &self.identity).await?;
         self.seen = found.as_ref().map_or(plan::Container::Absent, |found| found.state);
+        self.finished = found.as_ref().and_then(|found| found.finished);
         let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
         self.id = id;
         Ok(exit)
@@ -172,22 +174,10 @@ impl<'a> Sandbox<'a> {
         let event = match (self.seen, exit) {
             (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
             (plan::Container::Absent, _) => Event::Removed,
-            _ => {
-                self.notice_loss();
-                return None;
-            }
+            _ => return None,
         };
         self.over().await;
         Some(event)
-    }
-
-    /// The init of a container holds its output open to the end: if that is closed for a while, the engine has cut us
-    /// off, and what is written now is lost.
-    fn notice_loss(&mut self) {
-        const A_WHILE: Duration = Duration::from_millis(500);
-        if self.attached.as_ref().is_some_and(Attached::is_closed) {
-            self.lost_output |= self.closed_since.get_or_insert_with(Instant::now).elapsed() > A_WHILE;
-        }
     }
 
     /// Whether some of its output never came.
@@ -201,6 +191,9 @@ impl<'a> Sandbox<'a> {
         }
         if let Some(attached) = &mut self.attached {
             let _ = timeout(LAST_WORDS, attached.drained()).await;
+            // The init of a container holds its output open to the end. If that came earlier, the engine has cut us off.
+            let closed = attached.closed().zip(self.finished);
+            self.lost_output = closed.is_some_and(|(closed, end)| closed + SAME_TIME < end);
         }
         self.let_go();
     }
