@@ -19,10 +19,10 @@ fail() {
 
 case $(uname -sm) in
     'Linux x86_64' | 'Linux aarch64') ;;
-    *) fail "sandboxes need Linux on x86_64 or aarch64, and this is $(uname -sm)" "run it in a virtual machine of that kind" ;;
+    *) fail "sandboxes need Linux on x86_64 or aarch64, and this is $(uname -sm)" "run it on such a machine, or in a virtual one" ;;
 esac
 
-PATH=$PATH:$HOME/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
+PATH=$PATH:${HOME:-/root}/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
 export DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock}
 # Those of a make that runs this, which cargo would read; and what would go before the demo's own configuration.
 unset MAKEFLAGS MFLAGS
@@ -74,10 +74,11 @@ unlocked() {
 
 show() { # NAME WHAT: where it stands, on a terminal
     local width line
-    width=$(stty size 2>/dev/null </dev/tty | cut -d' ' -f2) || width=
+    width=$(stty size 2>/dev/null </dev/tty | cut -d' ' -f2) || width=0
+    ((width > 0)) || width=80
     line=$(tail -c 500 "$cache/$1.log" 2>/dev/null | tr '\r' '\n' | tr -cd '[:print:]\n' | sed '/^ *$/d' | tail -n 1) || line=
     line="  $2 … $(seconds "${began[$1]}")  $line"
-    printf '\r\e[K%s' "${line:0:${width:-80}-1}"
+    printf '\r\e[K%s' "${line:0:width-1}"
 }
 
 finish() { # NAME WHAT ADVICE: waits for it
