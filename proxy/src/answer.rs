@@ -70,7 +70,7 @@ impl Given {
     /// `GET /health`: red as soon as no further call will be carried.
     #[must_use]
     pub fn health(run: &Run) -> Self {
-        let (code, status) = if run.journal.is_poisoned() {
+        let (code, status) = if run.journal.refuses() {
             (StatusCode::SERVICE_UNAVAILABLE, Reason::AuditUnavailable.as_str())
         } else if run.ending.is_draining() {
             (StatusCode::SERVICE_UNAVAILABLE, Reason::Draining.as_str())

@@ -1,4 +1,5 @@
-//! The audit log: one writer, one record a write, poisoned for ever by its first error.
+//! The audit log: one writer, one record a write, each chained to the one before, poisoned for ever by its
+//! first error.
 //!
 //! An intent is acknowledged once it is as durable as `--audit-sync` says; only then may its call go
 //! upstream. With `call`, a thread owns the file, takes everything queued, and pays one sync for all of it:
@@ -6,42 +7,34 @@
 
 mod entry;
 mod file;
+mod room;
+mod writer;
 
 use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::{Context, Poll, ready};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use serde::Serialize;
-use sluice_contract::record::{CallResult, Close, Intent, Open, Outcome, Refused, SCHEMA, Stamp, Usage};
-use sluice_contract::{RunId, Usd};
-use tokio::sync::oneshot;
+use sluice_contract::chain::{close_line, line};
+use sluice_contract::record::{CallResult, Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA, Stamp};
+use sluice_contract::recovery::Plan;
+use sluice_contract::{Chain, PrivateKey, RunId, Totals, Usd};
 
 pub use entry::{Ended, Entry, Planned};
-pub use file::{AuditFile, OpenError};
+pub use file::{AuditFile, Medium, OpenError, OsFile, check, directory, open};
+pub use room::Space;
+pub use writer::{Ack, Poisoned, Sink};
+
+use room::{CLOSE_MAX, OUTCOME_MAX, Room};
+use writer::{Out, Poison};
 
 /// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
 /// counted in `close` and not written.
 const REFUSED_LINES: u64 = 10_000;
 
-/// Where lines go. A trait, so that tests can put faults there.
-pub trait Sink: Send {
-    /// Appends one record, whole or not at all.
-    ///
-    /// # Errors
-    /// Any error poisons the log.
-    fn append(&mut self, line: &[u8]) -> io::Result<()>;
-
-    /// Makes everything appended durable.
-    ///
-    /// # Errors
-    /// Any error poisons the log; a sync is never tried again, since Linux marks the pages clean.
-    fn sync(&mut self) -> io::Result<()>;
-}
+/// The reason in the `close` of a log that could not take all: the disk was full, and calls were refused.
+const FULL: &str = "audit_full";
 
 /// When a record counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,122 +56,154 @@ impl SyncMode {
     }
 }
 
-/// The log takes no more records, and says so for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the audit log cannot be written")]
-pub struct Poisoned;
+/// An open file, locked, and how it goes on; none if it is new.
+#[allow(missing_docs, reason = "said above, and by their types")]
+pub struct Log {
+    pub sink: Box<dyn Sink>,
+    pub space: Box<dyn Space>,
+    pub past: Option<Plan>,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("past", &self.past.as_ref().map(|plan| plan.chain)).finish_non_exhaustive()
+    }
+}
+
+/// Whose log it is, and how it is written.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct Terms {
+    pub run_id: RunId,
+    pub attempt: u32,
+    pub mode: SyncMode,
+    /// Signs `close`.
+    pub key: Option<PrivateKey>,
+}
 
 /// The run's audit log.
 pub struct Journal {
     run_id: RunId,
     attempt: u32,
-    poisoned: Arc<AtomicBool>,
+    key: Option<PrivateKey>,
+    poison: Poison,
+    /// There was no room for a record, and none is taken any more but those that are owed.
+    full: AtomicBool,
     cutting: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    seq: u64,
+    chain: Chain,
     totals: Totals,
-    out: Out,
-    writer: Option<JoinHandle<()>>,
-}
-
-/// What `close` sums up.
-#[derive(Debug, Default)]
-struct Totals {
-    calls: u64,
-    refused: u64,
-    unknown: u64,
     cut: u64,
-    usage: Usage,
-    nanos: i64,
-}
-
-enum Out {
-    Here(Box<dyn Sink>),
-    Thread(mpsc::Sender<Job>),
-    Closed,
-}
-
-struct Job {
-    line: Vec<u8>,
-    ack: oneshot::Sender<Result<(), Poisoned>>,
-}
-
-/// Resolves when a record is as durable as it has to be.
-#[derive(Debug)]
-#[must_use = "a record counts once it is acknowledged"]
-pub enum Ack {
-    /// It is, or never will be.
-    Known(Result<(), Poisoned>),
-    /// The writer will tell.
-    Waiting(oneshot::Receiver<Result<(), Poisoned>>),
-}
-
-impl Future for Ack {
-    type Output = Result<(), Poisoned>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let known = match &mut *self {
-            Self::Known(known) => *known,
-            // A writer that is gone has written nothing.
-            Self::Waiting(waiting) => ready!(Pin::new(waiting).poll(cx)).unwrap_or(Err(Poisoned)),
-        };
-        *self = Self::Known(known);
-        Poll::Ready(known)
-    }
+    /// Calls without an outcome.
+    open: u64,
+    room: Room,
+    out: Out,
 }
 
 impl fmt::Debug for Journal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Journal")
             .field("run_id", &self.run_id)
-            .field("poisoned", &self.is_poisoned())
+            .field("refuses", &self.refuses())
             .finish_non_exhaustive()
     }
 }
 
 impl Journal {
-    /// Writes `open`. It is durable at the latest with the first intent; a disk that is full already shows here.
+    /// Writes `open`, or what a restart has to say. It is durable at the latest with the first intent; a disk
+    /// that is full already shows here.
     ///
     /// # Errors
     /// The first write's.
-    pub fn begin(
-        run_id: RunId,
-        attempt: u32,
-        mut sink: Box<dyn Sink>,
-        mode: SyncMode,
-        open: impl FnOnce(Stamp<'_>) -> Open<'static>,
-    ) -> io::Result<Arc<Self>> {
+    pub fn begin(terms: Terms, log: Log, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
+        let Terms { run_id, attempt, mode, key } = terms;
+        let Log { mut sink, space, past } = log;
+        let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
+        let totals = past.as_ref().map_or_else(Totals::default, totals);
+        let state = State { chain, totals, cut: 0, open: 0, room: Room::new(space, end), out: Out::Closed };
         let journal = Self {
             run_id,
             attempt,
-            poisoned: Arc::default(),
+            key,
+            poison: Poison::default(),
+            full: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
-            state: Mutex::new(State { seq: 0, totals: Totals::default(), out: Out::Closed, writer: None }),
+            state: Mutex::new(state),
         };
         {
             let mut state = journal.lock();
-            sink.append(&line(&open(journal.stamp(&mut state))))?;
-            match mode {
-                SyncMode::Off => state.out = Out::Here(sink),
-                SyncMode::Call => {
-                    let (jobs, queue) = mpsc::channel();
-                    let poisoned = Arc::clone(&journal.poisoned);
-                    let writer = move || write_in_groups(sink, &queue, &poisoned);
-                    state.writer = Some(std::thread::Builder::new().name("audit".to_owned()).spawn(writer)?);
-                    state.out = Out::Thread(jobs);
-                }
+            let opened = open(journal.stamp(&state));
+            match &past {
+                None => state.put(&mut *sink, &line(&opened))?,
+                Some(plan) => journal.resume(&mut state, &mut *sink, plan, &opened)?,
             }
+            state.out = match mode {
+                SyncMode::Off => Out::Here(sink),
+                SyncMode::Call => Out::thread(sink, &journal.poison)?,
+            };
         }
         Ok(Arc::new(journal))
     }
 
-    /// Whether a record was lost. Then every later one is refused.
+    /// Says what was found, and that it goes on.
+    fn resume(&self, state: &mut State, sink: &mut dyn Sink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
+        let is_new = plan.chain.seq == 0;
+        if is_new {
+            state.put(sink, &line(opened))?;
+        }
+        let open_calls: Vec<_> = plan.story.open_ids().map(Into::into).collect();
+        if plan.torn > 0 || !open_calls.is_empty() {
+            tracing::warn!(
+                torn = plan.torn,
+                open_calls = open_calls.len(),
+                "the audit log did not end in order; going on behind it"
+            );
+            let stamp = self.stamp(state);
+            let recovered = Recovered {
+                attempt: stamp.attempt,
+                bytes: plan.torn,
+                kind: Recovered::KIND.into(),
+                offset: plan.keep,
+                open_calls,
+                prev: stamp.prev.into(),
+                run_id: stamp.run_id.into(),
+                seq: stamp.seq,
+                sha256: plan.sha256.to_string().into(),
+                ts: stamp.ts.into(),
+                v: SCHEMA,
+            };
+            state.put(sink, &line(&recovered))?;
+            sink.sync()?;
+        }
+        if is_new {
+            return Ok(());
+        }
+        let stamp = self.stamp(state);
+        let epoch = Epoch {
+            attempt: stamp.attempt,
+            boot_id: (&*opened.boot_id).into(),
+            build: (&*opened.build).into(),
+            kind: Epoch::KIND.into(),
+            pid: opened.pid,
+            policy: (&*opened.policy).into(),
+            prev: stamp.prev.into(),
+            run_id: stamp.run_id.into(),
+            seq: stamp.seq,
+            sync: (&*opened.sync).into(),
+            ts: stamp.ts.into(),
+            upstream: (&*opened.upstream).into(),
+            v: SCHEMA,
+        };
+        state.put(sink, &line(&epoch))
+    }
+
+    /// Whether no more calls are taken: a record was lost, or there is no room for more.
     #[must_use]
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+    pub fn refuses(&self) -> bool {
+        self.poison.is_set() || self.full.load(Ordering::Acquire)
     }
 
     /// From here on a call that ends without a reason of its own was cut by us.
@@ -195,7 +220,7 @@ impl Journal {
     /// How many calls were cut.
     #[must_use]
     pub fn calls_cut(&self) -> u64 {
-        self.lock().totals.cut
+        self.lock().cut
     }
 
     /// Writes that a call is about to go upstream. It may go once the acknowledgement says so.
@@ -204,13 +229,12 @@ impl Journal {
     /// [`Poisoned`]
     pub fn intent(self: &Arc<Self>, planned: Planned<'_>) -> Result<(Entry, Ack), Poisoned> {
         let mut state = self.lock();
-        if self.is_poisoned() {
+        if self.refuses() {
             return Err(Poisoned);
         }
-        state.totals.calls += 1;
-        let call = state.totals.calls;
-        let stamp = self.stamp(&mut state);
-        let record = Intent {
+        let call = state.totals.calls + 1;
+        let stamp = self.stamp(&state);
+        let line = line(&Intent {
             attempt: stamp.attempt,
             call,
             call_id: planned.call_id.into(),
@@ -219,6 +243,7 @@ impl Journal {
             model: planned.model.map(Into::into),
             path: planned.path.into(),
             peer: planned.peer,
+            prev: stamp.prev.into(),
             req_bytes: planned.req_bytes,
             reserved_usd: planned.reserved_usd.map(Into::into),
             run_id: stamp.run_id.into(),
@@ -227,8 +252,12 @@ impl Journal {
             stripped: planned.stripped,
             ts: stamp.ts.into(),
             v: SCHEMA,
-        };
-        let ack = self.append(&mut state, &record);
+        });
+        let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
+        state.room.make(line.len(), owed).map_err(|error| self.fill(&error))?;
+        state.totals.calls = call;
+        state.open += 1;
+        let ack = self.append(&mut state, line);
         Ok((Entry::new(Arc::clone(self), call, planned.call_id), ack))
     }
 
@@ -236,36 +265,41 @@ impl Journal {
     pub fn refused(&self, method: &str, path: &str, reason: &str, status: u16) -> Ack {
         let mut state = self.lock();
         state.totals.refused += 1;
+        if self.refuses() {
+            return Ack::Known(Err(Poisoned));
+        }
         if state.totals.refused > REFUSED_LINES {
             return Ack::Known(Ok(()));
         }
-        let stamp = self.stamp(&mut state);
-        let record = Refused {
+        let stamp = self.stamp(&state);
+        let line = line(&Refused {
             attempt: stamp.attempt,
             kind: Refused::KIND.into(),
             method: crate::refusal::clip(method, 32).into(),
             path: crate::refusal::clip(path, 256).into(),
+            prev: stamp.prev.into(),
             reason: reason.into(),
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
             status,
             ts: stamp.ts.into(),
             v: SCHEMA,
-        };
-        self.append(&mut state, &record)
+        });
+        let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
+        if let Err(error) = state.room.make(line.len(), owed) {
+            return Ack::Known(Err(self.fill(&error)));
+        }
+        self.append(&mut state, line)
     }
 
     fn outcome(&self, call: u64, call_id: &str, ended: Ended) -> Ack {
         let mut state = self.lock();
         let known = ended.cost.as_ref().map(Usd::to_nanos);
-        state.totals.nanos = state.totals.nanos.saturating_add(known.unwrap_or(0));
-        state.totals.unknown += u64::from(known.is_none() && !ended.costs_nothing());
-        state.totals.cut += u64::from(ended.result == CallResult::Deadline);
-        if let Some(usage) = &ended.usage {
-            state.totals.usage.add(usage);
-        }
-        let stamp = self.stamp(&mut state);
-        let record = Outcome {
+        state.totals.add(known, ended.null_reason, ended.usage.as_ref());
+        state.cut += u64::from(ended.result == CallResult::Deadline);
+        state.open -= 1;
+        let stamp = self.stamp(&state);
+        let line = line(&Outcome {
             attempt: stamp.attempt,
             call,
             call_id: call_id.into(),
@@ -274,11 +308,12 @@ impl Journal {
             drained: ended.drained,
             end: ended.end,
             kind: Outcome::KIND.into(),
-            litellm_call_id: ended.litellm_call_id.map(Into::into),
-            model_served: ended.model_served.map(Into::into),
+            litellm_call_id: ended.litellm_call_id.filter(is_printable).map(Into::into),
+            model_served: ended.model_served.filter(is_printable).map(Into::into),
             null_reason: ended.null_reason,
+            prev: stamp.prev.into(),
             resp_bytes: ended.resp_bytes,
-            response_id: ended.response_id.map(Into::into),
+            response_id: ended.response_id.filter(is_printable).map(Into::into),
             result: ended.result,
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
@@ -287,8 +322,8 @@ impl Journal {
             ts: stamp.ts.into(),
             usage: ended.usage,
             v: SCHEMA,
-        };
-        self.append(&mut state, &record)
+        });
+        self.append(&mut state, line)
     }
 
     /// Writes `close`, syncs whatever the mode, and lets the file go. Nothing else runs by then.
@@ -296,19 +331,15 @@ impl Journal {
     /// # Errors
     /// [`Poisoned`], when the file does not hold everything.
     pub async fn close(&self, reason: &str) -> Result<(), Poisoned> {
-        let (ack, out, writer) = {
+        let (ack, out) = {
             let mut state = self.lock();
             let ack = self.append_close(&mut state, reason);
-            (ack, std::mem::replace(&mut state.out, Out::Closed), state.writer.take())
+            state.room.release();
+            (ack, std::mem::replace(&mut state.out, Out::Closed))
         };
         ack.await?;
-        match out {
-            Out::Here(mut sink) => sink.sync().map_err(|error| self.poison(&error))?,
-            // The writer's queue is empty, and now closed: it ends at once.
-            Out::Thread(jobs) => drop(jobs),
-            Out::Closed => return Err(Poisoned),
-        }
-        writer.map_or(Ok(()), |writer| writer.join().map_err(|_| Poisoned))
+        out.end(&self.poison)?;
+        if self.refuses() { Err(Poisoned) } else { Ok(()) }
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
@@ -316,46 +347,47 @@ impl Journal {
         let record = Close {
             attempt: stamp.attempt,
             calls: state.totals.calls,
-            cost_usd: Usd::from_nanos(state.totals.nanos).to_string().into(),
+            cost_usd: state.totals.cost().to_string().into(),
+            head: "".into(),
+            key_id: None,
             kind: Close::KIND.into(),
-            reason: reason.into(),
+            prev: stamp.prev.into(),
+            reason: if self.refuses() { FULL } else { reason }.into(),
             refused: state.totals.refused,
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
+            signature: None,
             ts: stamp.ts.into(),
-            unknown: state.totals.unknown,
+            unknown: state.totals.unknown + state.open,
             usage: state.totals.usage,
             v: SCHEMA,
         };
-        self.append(state, &record)
+        let line = close_line(record, self.key.as_ref());
+        self.append(state, line)
     }
 
-    fn append(&self, state: &mut State, record: &impl Serialize) -> Ack {
-        if self.is_poisoned() {
+    /// The line is the chain's next.
+    fn append(&self, state: &mut State, line: Vec<u8>) -> Ack {
+        if self.poison.is_set() {
             return Ack::Known(Err(Poisoned));
         }
-        let line = line(record);
-        match &mut state.out {
-            Out::Here(sink) => Ack::Known(sink.append(&line).map_err(|error| self.poison(&error))),
-            Out::Thread(jobs) => {
-                // Not bounded here, because its senders are: each open call has two records at most, each
-                // connection one refusal, and each waits for its own.
-                let (ack, waiting) = oneshot::channel();
-                if jobs.send(Job { line, ack }).is_ok() { Ack::Waiting(waiting) } else { Ack::Known(Err(Poisoned)) }
-            }
-            Out::Closed => Ack::Known(Err(Poisoned)),
+        state.chain.push(&line);
+        state.room.take(line.len());
+        state.out.append(line, &self.poison)
+    }
+
+    /// Nothing is lost, and nothing more is taken: what is owed has its room.
+    fn fill(&self, error: &io::Error) -> Poisoned {
+        if !self.full.swap(true, Ordering::AcqRel) {
+            tracing::error!(%error, "there is no room for the audit log: every further call is refused; free the disk and start a new attempt");
         }
+        Poisoned
     }
 
-    fn poison(&self, error: &io::Error) -> Poisoned {
-        poison(&self.poisoned, error)
-    }
-
-    fn stamp(&self, state: &mut State) -> Stamp<'_> {
-        let seq = state.seq;
-        state.seq += 1;
+    fn stamp(&self, state: &State) -> Stamp<'_> {
         let ts = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
-        Stamp { attempt: self.attempt, run_id: self.run_id.as_str(), seq, ts }
+        let Chain { seq, prev } = state.chain;
+        Stamp { attempt: self.attempt, prev: prev.to_string(), run_id: self.run_id.as_str(), seq, ts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -363,37 +395,27 @@ impl Journal {
     }
 }
 
-fn poison(poisoned: &AtomicBool, error: &io::Error) -> Poisoned {
-    if !poisoned.swap(true, Ordering::AcqRel) {
-        tracing::error!(%error, "the audit log cannot be written: every further call is refused; free the disk and start a new attempt");
+impl State {
+    /// A line before there are calls.
+    fn put(&mut self, sink: &mut dyn Sink, line: &[u8]) -> io::Result<()> {
+        self.room.make(line.len(), CLOSE_MAX)?;
+        sink.append(line)?;
+        self.room.take(line.len());
+        self.chain.push(line);
+        Ok(())
     }
-    Poisoned
 }
 
-fn line(record: &impl Serialize) -> Vec<u8> {
-    let mut line = Vec::with_capacity(768);
-    serde_json::to_writer(&mut line, record).expect("records are plain structs, and memory does not fail");
-    line.push(b'\n');
-    line
+/// What the file comes to so far; a call that was open when its sidecar died stays unknown.
+fn totals(plan: &Plan) -> Totals {
+    let mut totals = *plan.story.totals();
+    totals.unknown += plan.story.open_calls().count() as u64;
+    totals
 }
 
-/// The writer thread: one write a record, one sync for all that are queued, then their acknowledgements.
-fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poisoned: &AtomicBool) {
-    let mut group = Vec::new();
-    while let Ok(first) = queue.recv() {
-        group.push(first);
-        group.extend(queue.try_iter());
-        let written = if poisoned.load(Ordering::Acquire) {
-            Err(Poisoned)
-        } else {
-            let all = group.iter().try_for_each(|job| sink.append(&job.line)).and_then(|()| sink.sync());
-            all.map_err(|error| poison(poisoned, &error))
-        };
-        for job in group.drain(..) {
-            // Nobody waits for the record of a call whose client has left.
-            let _ = job.ack.send(written);
-        }
-    }
+/// What a provider calls itself and its answers is text; anything else would only swell the line.
+fn is_printable(name: &String) -> bool {
+    !name.chars().any(char::is_control)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sluice_contract::Usd;
+use sluice_contract::record::{NullReason, Usage};
+use sluice_contract::{Story, Usd};
 
 use crate::refusal::{Reason, Refusal};
 
@@ -49,6 +50,43 @@ pub struct Spent {
     pub nanos: Option<i64>,
 }
 
+/// What a run used before its sidecar was started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "named like the caps")]
+pub struct Used {
+    pub calls: u64,
+    pub tokens: u64,
+    pub nanos: i64,
+    /// Calls that were never sent, among the others.
+    pub unsent: u64,
+}
+
+impl Used {
+    /// As the audit log has it. A call whose cost is not known is charged as it was reserved.
+    #[must_use]
+    pub fn of(story: &Story) -> Self {
+        let mut used = Self::default();
+        for call in story.calls() {
+            let outcome = call.outcome.as_ref();
+            let why_null = outcome.and_then(|outcome| outcome.null_reason);
+            used.calls += 1;
+            if why_null == Some(NullReason::NotSent) {
+                used.unsent += 1;
+            }
+            let failed = outcome.is_some_and(|outcome| outcome.status.is_some_and(|status| status >= 400));
+            if failed || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
+                continue;
+            }
+            let cost = outcome.and_then(|outcome| outcome.cost_usd.as_deref());
+            let cost = cost.or(call.intent.reserved_usd.as_deref()).and_then(|text| Usd::parse(text).ok());
+            used.nanos = used.nanos.saturating_add(cost.map_or(0, |cost| cost.to_nanos()));
+            let usage = outcome.and_then(|outcome| outcome.usage.as_ref());
+            used.tokens = used.tokens.saturating_add(usage.map_or(0, Usage::all));
+        }
+        used
+    }
+}
+
 /// The run's account of itself.
 #[derive(Debug)]
 pub struct Caps {
@@ -79,9 +117,18 @@ pub struct Reservation {
 
 impl Caps {
     /// Nothing spent yet.
+    #[cfg(test)]
+    fn new(limits: CapLimits) -> Arc<Self> {
+        Self::resume(limits, Used::default())
+    }
+
+    /// So much spent already.
     #[must_use]
-    pub fn new(limits: CapLimits) -> Arc<Self> {
-        Arc::new(Self { limits, state: Mutex::default() })
+    pub fn resume(limits: CapLimits, used: Used) -> Arc<Self> {
+        let Used { calls, tokens, nanos, unsent } = used;
+        let unsent = unsent.min(UNSENT_MAX);
+        let state = State { calls: calls - unsent, tokens, nanos, unsent, ..State::default() };
+        Arc::new(Self { limits, state: Mutex::new(state) })
     }
 
     /// Takes a share for one call, or says which cap is in the way.

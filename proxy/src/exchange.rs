@@ -145,7 +145,7 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
     if run.ending.is_draining() {
         return Err(Refusal::new(Reason::Draining, "the run is ending; no new calls"));
     }
-    if run.journal.is_poisoned() {
+    if run.journal.refuses() {
         return Err(Refusal::new(
             Reason::AuditUnavailable,
             "the audit log cannot be written, so no call may be made; the operator has to act",

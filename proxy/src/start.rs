@@ -1,5 +1,6 @@
 //! From settings to a run that is ready: everything that can fail, fails here, by the name of its flag.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,11 +8,14 @@ use http::HeaderValue;
 use nix::unistd::{AccessFlags, access};
 use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
+use sluice_contract::PrivateKey;
 use sluice_contract::record::{Open, SCHEMA};
+use sluice_contract::recovery::{Owner, Unusable};
+use zeroize::Zeroizing;
 
-use crate::audit::{AuditFile, Journal, OpenError};
+use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
-use crate::caps::Caps;
+use crate::caps::{Caps, Used};
 use crate::harden::{self, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
 use crate::intake::{Bounds, Room};
@@ -34,7 +38,8 @@ pub struct Opened {
     relay: Option<Relay>,
     injector: Injector,
     key: Secret,
-    audit: AuditFile,
+    audit: Log,
+    audit_key: Option<PrivateKey>,
     socket: Socket,
     connections: usize,
     landlock: Measure,
@@ -74,14 +79,15 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
-    let audit = AuditFile::create(&settings.audit).map_err(|error| audit_error(&settings.audit, &error))?;
+    let audit_key = audit_key(settings)?;
+    let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket =
         Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
-    Ok(Opened { upstream, relay, injector, key, audit, socket, connections, landlock })
+    Ok(Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock })
 }
 
 /// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
@@ -89,34 +95,37 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 /// # Errors
 /// Of `--audit`, when the first record cannot be written.
 pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
-    let Opened { upstream, relay, injector, key, audit, socket, connections, landlock } = opened;
+    let Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock } = opened;
     let identity = &settings.identity;
-    let journal =
-        Journal::begin(identity.run_id.clone(), identity.attempt, Box::new(audit), settings.audit_sync, |stamp| Open {
-            attempt: stamp.attempt,
-            billing_account_id: identity.account.to_string().into(),
-            boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
-            build: BUILD.into(),
-            graph_id: identity.graph_id.clone().into(),
-            kind: Open::KIND.into(),
-            limits: settings.limits(),
-            pid: std::process::id(),
-            policy: policy_digest(settings).into(),
-            proxy_version: env!("CARGO_PKG_VERSION").into(),
-            run_id: stamp.run_id.to_owned().into(),
-            seq: stamp.seq,
-            sync: settings.audit_sync.as_str().into(),
-            ts: stamp.ts.into(),
-            upstream: settings.upstream.to_string().into(),
-            v: SCHEMA,
-        })
-        .map_err(|error| {
-            StartError::new(
-                "--audit",
-                Exit::Audit,
-                format!("cannot write {}: {error}; free some room", settings.audit.display()),
-            )
-        })?;
+    let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
+    let terms =
+        Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, key: audit_key };
+    let journal = Journal::begin(terms, audit, |stamp| Open {
+        attempt: stamp.attempt,
+        billing_account_id: identity.account.to_string().into(),
+        boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
+        build: BUILD.into(),
+        graph_id: identity.graph_id.clone().into(),
+        kind: Open::KIND.into(),
+        limits: settings.limits(),
+        pid: std::process::id(),
+        policy: policy_digest(settings).into(),
+        prev: stamp.prev.into(),
+        proxy_version: env!("CARGO_PKG_VERSION").into(),
+        run_id: stamp.run_id.to_owned().into(),
+        seq: stamp.seq,
+        sync: settings.audit_sync.as_str().into(),
+        ts: stamp.ts.into(),
+        upstream: settings.upstream.to_string().into(),
+        v: SCHEMA,
+    })
+    .map_err(|error| {
+        StartError::new(
+            "--audit",
+            Exit::Audit,
+            format!("cannot write {}: {error}; free some room", settings.audit.display()),
+        )
+    })?;
     let seccomp = harden::system_calls().map_err(|error| harden_error(&error))?;
 
     let run = Run {
@@ -130,7 +139,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
-        caps: Caps::new(settings.caps),
+        caps: Caps::resume(settings.caps, used),
         prices: settings.prices.clone(),
         journal,
         key,
@@ -165,9 +174,8 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
-    if std::fs::metadata(&settings.audit).is_ok_and(|meta| meta.len() > 0 || !meta.is_file()) {
-        return Err(config(audit_error(&settings.audit, &OpenError::NotEmpty)));
-    }
+    audit_key(settings).map_err(config)?;
+    audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
     if let Err(error) = access(directory(&settings.audit), AccessFlags::W_OK | AccessFlags::X_OK) {
         return Err(config(audit_error(&settings.audit, &OpenError::Create(error.into()))));
     }
@@ -239,6 +247,31 @@ fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }
 
+/// The key that signs the end of the audit file.
+fn audit_key(settings: &Settings) -> Result<Option<PrivateKey>, StartError> {
+    const FLAG: &str = "--audit-key-file";
+    let Some(path) = &settings.audit_key_file else { return Ok(None) };
+    // One byte more than a key with its newline, so that what is longer shows.
+    let mut buffer = Zeroizing::new([0; 67]);
+    let mut file = std::fs::File::open(path).map_err(|source| unreadable(FLAG, path, &source))?;
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read(&mut buffer[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(FLAG, path, &error)),
+        }
+    }
+    let key = PrivateKey::parse(&buffer[..len]);
+    key.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
+}
+
+fn owner(settings: &Settings) -> Owner<'_> {
+    let identity = &settings.identity;
+    Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
+}
+
 fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
     Secret::read(path).map_err(|error| match (&error, path) {
         (SecretError::Unreadable(source), Some(path)) => unreadable(flag, path, source),
@@ -261,19 +294,21 @@ fn needs(settings: &Settings) -> Needs {
     Needs { write, read, connect }
 }
 
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 fn audit_error(path: &Path, error: &OpenError) -> StartError {
     let fix = match error {
-        OpenError::NotEmpty => "; give each attempt a file of its own",
+        OpenError::Unusable(Unusable::Damaged(_)) => "; it is left as it is for who looks into it; start a new attempt",
+        OpenError::Unusable(_) => "; give each attempt a file of its own",
+        OpenError::GoOn(_) => "; it must be readable and writable, with room beside it",
         OpenError::Locked => "; another sidecar is writing it",
         OpenError::NotAFile => "; name a file to create",
         OpenError::Create(_) => "; its directory must exist and be writable",
     };
     let exit = match error {
-        OpenError::Create(source) if source.kind() == std::io::ErrorKind::PermissionDenied => Exit::Permission,
+        OpenError::Create(source) | OpenError::GoOn(source)
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            Exit::Permission
+        }
         _ => Exit::Audit,
     };
     let StartError { cause, .. } = StartError::caused("--audit", exit, error);

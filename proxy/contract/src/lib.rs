@@ -3,13 +3,23 @@
 //! Pure vocabulary, shared by the sidecar that writes audit files and by everybody who reads them:
 //! run ids, money, audit records, and how to read them. No clock, no I/O, no async.
 
+pub mod canon;
+pub mod chain;
+pub mod hash;
 pub mod money;
 pub mod reader;
 pub mod record;
+pub mod recovery;
 pub mod run_id;
+pub mod seal;
 pub mod story;
+pub mod verdict;
 
+pub use chain::{Chain, Walk};
+pub use hash::Hash;
 pub use money::Usd;
 pub use reader::{Fault, Record};
 pub use run_id::{Account, RunId};
+pub use seal::{PrivateKey, PublicKey};
 pub use story::{Call, Story, Totals};
+pub use verdict::{Trust, Verdict, Witness, verify};

@@ -46,9 +46,7 @@ pub struct Line<'a> {
 pub struct Common {
     pub attempt: u32,
     pub kind: String,
-    /// The SHA-256 of the line before; files of the first builds do not have it.
-    #[serde(default)]
-    pub prev: Option<String>,
+    pub prev: String,
     pub run_id: String,
     pub seq: u64,
     pub ts: String,
@@ -78,14 +76,28 @@ pub enum What {
     Schema,
     /// A member is missing, or of the wrong type.
     Members,
+    /// It is not in canonical form.
+    Canonical,
     /// Its number leaves a gap, or goes back.
     Seq,
+    /// What it says of the line before is not so, and the line itself is the one that was altered.
+    Prev,
+    /// Its hash is not what the next line says: it was altered.
+    Hash,
     /// It belongs to another run or attempt.
     Run,
     /// Its kind cannot stand here: `open` is first and only first, `close` is last.
     Order,
     /// An intent or an outcome that does not match the other, or a number that was not next.
     Call,
+    /// What `close` sums up is not what the lines come to.
+    Totals,
+    /// What `close` states of itself and of the file is not so.
+    Head,
+    /// The signature is missing, is another's, or is over something else.
+    Signature,
+    /// A line that was seen before is now another, or is gone.
+    Witness,
 }
 
 impl What {
@@ -96,10 +108,17 @@ impl What {
             Self::Json => "json",
             Self::Schema => "schema",
             Self::Members => "members",
+            Self::Canonical => "canonical",
             Self::Seq => "seq",
+            Self::Prev => "prev",
+            Self::Hash => "hash",
             Self::Run => "run",
             Self::Order => "order",
             Self::Call => "call",
+            Self::Totals => "totals",
+            Self::Head => "head",
+            Self::Signature => "signature",
+            Self::Witness => "witness",
         }
     }
 }

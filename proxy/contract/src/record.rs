@@ -2,7 +2,8 @@
 //!
 //! Each record is one JSON object on one line. The members of every struct stand in the order of their
 //! names, so that what serde writes is canonical (RFC 8785): keys sorted, no floats, integers below 2^53,
-//! money as decimal strings. A test holds every record to that. No prompt, completion, header value or
+//! money as decimal strings. A test holds every record to that. `prev` is the SHA-256 of the line before, with
+//! its newline, as 64 hex digits; zeros in the first. No prompt, completion, header value or
 //! key has a place here.
 
 use std::borrow::Cow;
@@ -17,6 +18,8 @@ pub const SCHEMA: u32 = 1;
 pub struct Stamp<'a> {
     /// Which start of the run this file belongs to.
     pub attempt: u32,
+    /// The SHA-256 of the line before.
+    pub prev: String,
     /// The run.
     pub run_id: &'a str,
     /// Position in the file, from 0, without a gap.
@@ -54,6 +57,7 @@ records! {
         pid: u32,
         /// Digest of the policy in force, `sha256:` and 64 hex digits.
         policy: Cow<'a, str>,
+        prev: Cow<'a, str>,
         proxy_version: Cow<'a, str>,
         run_id: Cow<'a, str>,
         seq: u64,
@@ -75,6 +79,7 @@ records! {
         model: Option<Cow<'a, str>>,
         path: Cow<'a, str>,
         peer: Peer,
+        prev: Cow<'a, str>,
         req_bytes: u64,
         reserved_usd: Option<Cow<'a, str>>,
         run_id: Cow<'a, str>,
@@ -102,6 +107,7 @@ records! {
         model_served: Option<Cow<'a, str>>,
         /// Why `usage` or `cost_usd` is null.
         null_reason: Option<NullReason>,
+        prev: Cow<'a, str>,
         resp_bytes: u64,
         response_id: Option<Cow<'a, str>>,
         result: CallResult,
@@ -121,6 +127,7 @@ records! {
         kind: Cow<'a, str>,
         method: Cow<'a, str>,
         path: Cow<'a, str>,
+        prev: Cow<'a, str>,
         reason: Cow<'a, str>,
         run_id: Cow<'a, str>,
         seq: u64,
@@ -139,6 +146,7 @@ records! {
         offset: u64,
         /// The ids of the calls without an outcome, in the order of their intents: none will follow.
         open_calls: Vec<Cow<'a, str>>,
+        prev: Cow<'a, str>,
         run_id: Cow<'a, str>,
         seq: u64,
         /// Of what was cut off, 64 hex digits.
@@ -154,9 +162,14 @@ records! {
         build: Cow<'a, str>,
         kind: Cow<'a, str>,
         pid: u32,
+        /// As in `open`: what is in force from here on, as are `sync` and `upstream`.
+        policy: Cow<'a, str>,
+        prev: Cow<'a, str>,
         run_id: Cow<'a, str>,
         seq: u64,
+        sync: Cow<'a, str>,
         ts: Cow<'a, str>,
+        upstream: Cow<'a, str>,
         v: u32,
     }
 
@@ -166,13 +179,22 @@ records! {
         calls: u64,
         /// The sum of what is known, each call rounded to nano-USD.
         cost_usd: Cow<'a, str>,
+        /// SHA-256 of this line without its members `head` and `signature`, and without its newline: with `prev`
+        /// in it, it stands for the whole file.
+        head: Cow<'a, str>,
+        /// Whose signature it is; null when the sidecar had no key.
+        key_id: Option<Cow<'a, str>>,
         kind: Cow<'a, str>,
+        prev: Cow<'a, str>,
         reason: Cow<'a, str>,
+        /// Requests that were not forwarded: those of the lines, and those that came when no more were written.
         refused: u64,
         run_id: Cow<'a, str>,
         seq: u64,
+        /// Ed25519 over the head, 128 hex digits; null when the sidecar had no key.
+        signature: Option<Cow<'a, str>>,
         ts: Cow<'a, str>,
-        /// Calls whose money is not known: no cost, and not certainly unsent.
+        /// Calls whose money is not known: no cost, and not certainly none; or no outcome.
         unknown: u64,
         usage: Usage,
         v: u32,

@@ -43,6 +43,8 @@ pub struct Story {
     epochs: Vec<Epoch<'static>>,
     close: Option<Box<Close<'static>>>,
     totals: Totals,
+    /// Calls that were open at the last restart, or ended before it: no outcome can follow.
+    past: usize,
     lines: u64,
 }
 
@@ -100,9 +102,15 @@ impl Story {
                 *self.refused.entry(refused.reason.into_owned()).or_default() += 1;
                 self.totals.refused += 1;
             }
-            Record::Recovered(recovered) => self.recovered.push(*recovered),
-            Record::Epoch(epoch) => self.epochs.push(*epoch),
-            Record::Close(close) => self.close = Some(close),
+            Record::Recovered(recovered) => self.recover(number, line.offset, *recovered)?,
+            Record::Epoch(epoch) => {
+                self.past = self.calls.len();
+                self.epochs.push(*epoch);
+            }
+            Record::Close(close) => {
+                self.sums_up(number, &close)?;
+                self.close = Some(close);
+            }
             Record::Other(_) => {}
         }
         self.lines += 1;
@@ -154,6 +162,9 @@ impl Story {
         if call.outcome.is_some() {
             return Err(fault(line, What::Call, "one outcome", &outcome.call_id));
         }
+        if at.is_some_and(|at| at < self.past) {
+            return Err(fault(line, What::Call, "no outcome behind a restart", &outcome.call_id));
+        }
         if call.intent.call != outcome.call {
             let expected = format!("call {}", call.intent.call);
             return Err(fault(line, What::Call, expected, format!("call {}", outcome.call)));
@@ -164,6 +175,42 @@ impl Story {
         };
         self.totals.add(cost, outcome.null_reason, outcome.usage.as_ref());
         call.outcome = Some(outcome);
+        Ok(())
+    }
+
+    fn recover(&mut self, line: u64, offset: u64, recovered: Recovered<'static>) -> Result<(), Fault> {
+        let open: Vec<_> = self.open_ids().collect();
+        if recovered.open_calls != open {
+            return Err(fault(line, What::Call, open.join(" "), recovered.open_calls.join(" ")));
+        }
+        // A file that was torn in its first line begins anew; else nothing stands between the cut and this line.
+        if recovered.offset != offset && !(recovered.offset == 0 && self.lines == 1) {
+            return Err(fault(line, What::Members, format!("offset {offset}"), recovered.offset));
+        }
+        self.past = self.calls.len();
+        self.recovered.push(recovered);
+        Ok(())
+    }
+
+    fn sums_up(&self, line: u64, close: &Close<'_>) -> Result<(), Fault> {
+        let totals = &self.totals;
+        let unknown = totals.unknown + self.open_calls().count() as u64;
+        let cost = totals.cost().to_string();
+        let number = |name: &str, counted: u64, stated: u64| {
+            let differ = || fault(line, What::Totals, format!("{name} {counted}"), format!("{name} {stated}"));
+            if counted == stated { Ok(()) } else { Err(differ()) }
+        };
+        number("calls", totals.calls, close.calls)?;
+        number("unknown", unknown, close.unknown)?;
+        // A flood of refusals is counted and not written.
+        number("refused", totals.refused, close.refused.min(totals.refused))?;
+        if close.cost_usd != cost {
+            return Err(fault(line, What::Totals, format!("cost_usd {cost}"), format!("cost_usd {}", close.cost_usd)));
+        }
+        if close.usage != totals.usage {
+            let show = |usage| serde_json::to_string(usage).unwrap_or_default();
+            return Err(fault(line, What::Totals, show(&totals.usage), show(&close.usage)));
+        }
         Ok(())
     }
 
@@ -188,6 +235,11 @@ impl Story {
     /// The calls without an outcome.
     pub fn open_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| call.outcome.is_none())
+    }
+
+    /// Their ids.
+    pub fn open_ids(&self) -> impl Iterator<Item = &str> {
+        self.open_calls().map(|call| &*call.intent.call_id)
     }
 
     /// How often each reason stands among the refusals.

@@ -62,11 +62,6 @@ impl Ended {
             timing: Timing::default(),
         }
     }
-
-    /// Null here is no open question.
-    pub(super) fn costs_nothing(&self) -> bool {
-        matches!(self.null_reason, Some(NullReason::NotSent | NullReason::NotBilled))
-    }
 }
 
 /// An intent without its outcome. Closing it consumes it; dropping it closes it as never sent.

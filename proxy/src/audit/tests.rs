@@ -1,5 +1,11 @@
+//! What is written when, and what becomes of a log that cannot be written.
+
+use sluice_contract::record::{CallResult, End, Limits};
+
 use super::*;
-use sluice_contract::record::{End, Limits};
+
+mod faults;
+mod files;
 
 /// What happened to a scripted file, in order.
 #[derive(Debug, Clone, Default)]
@@ -7,6 +13,8 @@ struct Script {
     events: Arc<Mutex<Vec<String>>>,
     fail_append: Option<usize>,
     fail_sync: Option<usize>,
+    /// Bytes.
+    room: Option<u64>,
 }
 
 #[derive(Default)]
@@ -34,6 +42,16 @@ impl Sink for Scripted {
         self.script.events.lock().expect("no test panics inside").push("sync".to_owned());
         if self.script.fail_sync == Some(self.syncs) { Err(io::Error::other("injected")) } else { Ok(()) }
     }
+
+    fn trim(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Space for Script {
+    fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
+        if self.room.is_some_and(|room| from + len > room) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
 }
 
 fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
@@ -47,6 +65,7 @@ fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
         limits: Limits::default(),
         pid: 1,
         policy: "".into(),
+        prev: stamp.prev.into(),
         proxy_version: "".into(),
         run_id: stamp.run_id.to_owned().into(),
         seq: stamp.seq,
@@ -59,7 +78,16 @@ fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
 
 fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
     let sink = Box::new(Scripted { script: script.clone(), ..Scripted::default() });
-    Journal::begin("r1".parse().expect("a run id"), 0, sink, mode, |stamp| open_record(stamp, mode))
+    start(Log { sink, space: Box::new(script.clone()), past: None }, mode)
+}
+
+fn start(log: Log, mode: SyncMode) -> io::Result<Arc<Journal>> {
+    start_with(log, mode, None)
+}
+
+fn start_with(log: Log, mode: SyncMode, key: Option<PrivateKey>) -> io::Result<Arc<Journal>> {
+    let terms = Terms { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, key };
+    Journal::begin(terms, log, |stamp| open_record(stamp, mode))
 }
 
 fn events(script: &Script) -> Vec<String> {
@@ -71,7 +99,22 @@ fn planned() -> Planned<'static> {
 }
 
 fn wait(ack: impl Future<Output = Result<(), Poisoned>>) -> Result<(), Poisoned> {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(ack)
+    // Without a runtime: some tests wait a hundred thousand times.
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut context = std::task::Context::from_waker(&waker);
+    let mut ack = std::pin::pin!(ack);
+    loop {
+        match ack.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(done) => break done,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
 }
 
 #[test]
@@ -105,7 +148,7 @@ fn a_failed_write_poisons_for_ever() {
         let journal = begin(&script, mode).expect("begins");
         let (entry, ack) = journal.intent(planned()).expect("not poisoned yet");
         assert_eq!(wait(ack), Err(Poisoned));
-        assert!(journal.is_poisoned());
+        assert!(journal.refuses());
         assert_eq!(wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))), Err(Poisoned));
         assert!(journal.intent(planned()).is_err());
         assert_eq!(wait(journal.refused("GET", "/", "x", 404)), Err(Poisoned));
@@ -133,24 +176,90 @@ fn a_disk_that_is_full_at_the_start_shows_at_the_start() {
 }
 
 #[test]
-fn a_dropped_entry_is_closed_as_never_sent() {
-    let dir = std::env::temp_dir().join(format!("sluice-audit-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a directory");
-    let path = dir.join("a.jsonl");
-    let file = AuditFile::create(&path).expect("a new file");
-    assert!(matches!(AuditFile::create(&path), Err(OpenError::Locked)));
-    let journal = Journal::begin("r1".parse().expect("a run id"), 0, Box::new(file), SyncMode::Call, |stamp| {
-        open_record(stamp, SyncMode::Call)
-    })
-    .expect("begins");
-    drop(journal.intent(planned()).expect("not poisoned"));
-    wait(journal.close("test")).expect("closes");
-    let text = std::fs::read_to_string(&path).expect("a file");
-    assert!(text.lines().nth(2).expect("an outcome").contains(r#""null_reason":"not_sent""#), "{text}");
-    assert!(text.lines().nth(3).expect("a close").contains(r#""calls":1"#), "{text}");
-    assert!(matches!(AuditFile::create(&path), Err(OpenError::NotEmpty)));
-    assert!(matches!(AuditFile::create(&dir), Err(OpenError::NotAFile)));
-    std::fs::remove_dir_all(&dir).expect("cleaned");
+fn a_full_disk_refuses_calls_and_loses_none() {
+    for mode in [SyncMode::Call, SyncMode::Off] {
+        // Room for open, two intents and what they owe.
+        let script = Script { room: Some(2 * OUTCOME_MAX + CLOSE_MAX + 1800), ..Script::default() };
+        let journal = begin(&script, mode).expect("begins");
+        let (first, ack) = journal.intent(planned()).expect("room");
+        wait(ack).expect("written");
+        let (second, ack) = journal.intent(planned()).expect("room");
+        wait(ack).expect("written");
+        assert!(journal.intent(planned()).is_err(), "no room for a third");
+        assert!(journal.refuses());
+        assert_eq!(wait(journal.refused("GET", "/", "x", 404)), Err(Poisoned));
+
+        wait(first.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
+        // There would be room again, but a log that was full once stays so.
+        assert!(journal.intent(planned()).is_err());
+        wait(second.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
+
+        assert_eq!(wait(journal.close("test")), Err(Poisoned), "the end says that something is missing");
+        let written: Vec<_> = events(&script).into_iter().filter(|event| event != "sync").collect();
+        assert_eq!(written, ["0 open", "1 intent", "2 intent", "3 outcome", "4 outcome", "5 close"], "{mode:?}");
+    }
+}
+
+#[test]
+fn no_record_is_longer_than_its_room() {
+    let most = u64::from(u32::MAX) << 20;
+    let some = Some(most);
+    let name = || Some("\"".repeat(256));
+    let usage = sluice_contract::record::Usage {
+        cache_write: some,
+        cached_input: some,
+        input: some,
+        output: some,
+        reasoning: some,
+        total: some,
+    };
+    let ended = Ended {
+        drained: Some(false),
+        litellm_call_id: name(),
+        model_served: name(),
+        response_id: name(),
+        status: Some(200),
+        usage: Some(usage),
+        cost: Usd::parse(&format!("0.{}", "1".repeat(40))).ok(),
+        resp_bytes: most,
+        timing: sluice_contract::record::Timing {
+            connect: some,
+            first_token: some,
+            longest_gap: some,
+            own: most,
+            queue: most,
+            total: most,
+            ttfb: some,
+        },
+        ..Ended::not_sent(CallResult::UpstreamError, End::CutByUpstream)
+    };
+    let lengths = Arc::new(Mutex::new(Vec::new()));
+    struct Lengths(Arc<Mutex<Vec<u64>>>);
+    impl Sink for Lengths {
+        fn append(&mut self, line: &[u8]) -> io::Result<()> {
+            self.0.lock().expect("no test panics inside").push(line.len() as u64);
+            Ok(())
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn trim(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Log { sink: Box::new(Lengths(lengths.clone())), space: Box::new(Script::default()), past: None };
+    let key = Some(PrivateKey::from_seed(&[42; 32]));
+    let terms =
+        Terms { run_id: "r".repeat(63).parse().expect("a run id"), attempt: u32::MAX, mode: SyncMode::Off, key };
+    let journal = Journal::begin(terms, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
+    let id = uuid::Uuid::new_v4().to_string();
+    let (entry, ack) = journal.intent(Planned { call_id: &id, ..planned() }).expect("not poisoned");
+    wait(ack).expect("written");
+    wait(entry.close(ended)).expect("written");
+    wait(journal.close("deadline")).expect("closes");
+    let lengths = lengths.lock().expect("no test panics inside");
+    assert!((OUTCOME_MAX / 2..=OUTCOME_MAX).contains(&lengths[2]), "{lengths:?}");
+    assert!((CLOSE_MAX / 2..=CLOSE_MAX).contains(&lengths[3]), "{lengths:?}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn allowed() -> Vec<i64> {
         libc::SYS_fdatasync,
         libc::SYS_fsync,
         libc::SYS_ftruncate,
+        libc::SYS_fallocate,
         libc::SYS_lseek,
         libc::SYS_fstat,
         libc::SYS_statx,

@@ -48,7 +48,7 @@ pub struct Flags {
     /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
     pub upstream: String,
-    /// The audit file to create, in a directory that no sandbox sees
+    /// The audit file to create, or to go on with after a crash, in a directory that no sandbox sees
     #[arg(long, value_name = "PATH", env = "SLUICE_AUDIT", help_heading = "The run")]
     pub audit: PathBuf,
     /// The run: 1 to 63 of a-z, 0-9, '_' and '-'
@@ -176,6 +176,9 @@ pub struct Flags {
     /// When a record counts as written: on disk at each call, or in the kernel
     #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
     pub audit_sync: Sync,
+    /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits
+    #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
+    pub audit_key_file: Option<PathBuf>,
     /// Mode of the socket, whatever the umask
     #[arg(long, value_name = "MODE", value_parser = units::mode, default_value = "0666", env = "SLUICE_SOCKET_MODE", help_heading = "The host")]
     pub socket_mode: u32,

@@ -1,0 +1,90 @@
+//! SHA-256 and its text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+/// A SHA-256, as 64 lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hash([u8; 32]);
+
+/// The text was no hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a SHA-256: want 64 lower-case hex digits")]
+pub struct NotAHash;
+
+impl Hash {
+    /// What stands before the first line.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// The hash of these bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The hash of these pieces, one behind the other.
+    #[must_use]
+    pub fn of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        Self(pieces.into_iter().fold(Sha256::new(), Digest::chain_update).finalize().into())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl FromStr for Hash {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAHash> {
+        unhex(text.as_bytes()).map(Self).ok_or(NotAHash)
+    }
+}
+
+/// Lower-case hex.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// So many bytes of lower-case hex, and nothing else.
+pub(crate) fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    let (pairs, rest) = text.as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = digit(*high)? << 4 | digit(*low)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_its_text() {
+        // FIPS 180-4, the empty message.
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(Hash::of(b"").to_string(), empty);
+        assert_eq!(empty.parse(), Ok(Hash::of(b"")));
+        assert_eq!(Hash::ZERO.to_string(), "0".repeat(64));
+        assert_eq!(Hash::of_all([&b"a"[..], b"", b"bc"]), Hash::of(b"abc"));
+        for bad in ["", "0", &empty[1..], &empty.to_uppercase(), &format!("{empty}0"), &format!("{empty}00")] {
+            assert_eq!(bad.parse::<Hash>(), Err(NotAHash), "{bad}");
+        }
+    }
+}

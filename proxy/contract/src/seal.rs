@@ -1,0 +1,150 @@
+//! The signature of a file: Ed25519 over the head that its `close` states.
+//!
+//! Pure. A key is one line of 64 hex digits: the private one is the seed of RFC 8032, the public one its
+//! point. The id of a key is the beginning of the SHA-256 of its public half.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use crate::hash::{Hash, hex, unhex};
+
+/// What is signed begins with this, so that a signature cannot be taken for one of something else.
+const CONTEXT: &str = "sluice audit head v1\n";
+
+/// The private half. Its memory is zeroed when it goes, and its `Debug` shows the id alone.
+pub struct PrivateKey(Box<SigningKey>);
+
+/// The public half: what an auditor needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(VerifyingKey);
+
+/// The text was no key. Never quotes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an Ed25519 key: want one line of 64 hex digits")]
+pub struct NotAKey;
+
+impl PrivateKey {
+    /// Makes the key of this seed: 32 bytes that nobody can guess.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        // Boxed: it moves from hand to hand, and a move leaves a copy behind.
+        Self(Box::new(SigningKey::from_bytes(seed)))
+    }
+
+    /// Reads the seed's line; a final newline is not part of it.
+    ///
+    /// # Errors
+    /// [`NotAKey`]
+    pub fn parse(line: &[u8]) -> Result<Self, NotAKey> {
+        let seed = Zeroizing::new(unhex::<32>(one_line(line)).ok_or(NotAKey)?);
+        Ok(Self::from_seed(&seed))
+    }
+
+    /// Its other half.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key())
+    }
+
+    /// Signs a head: 128 hex digits.
+    #[must_use]
+    pub fn sign(&self, head: Hash) -> String {
+        hex(&self.0.sign(message(head).as_bytes()).to_bytes())
+    }
+}
+
+impl PublicKey {
+    /// The name of the pair: 32 hex digits.
+    #[must_use]
+    pub fn id(&self) -> String {
+        hex(&Sha256::digest(self.0.as_bytes())[..16])
+    }
+
+    /// Whether this is a signature over the head by the other half.
+    #[must_use]
+    pub fn verifies(&self, head: Hash, signature: &str) -> bool {
+        let signature = unhex::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
+        signature.is_some_and(|signature| self.0.verify_strict(message(head).as_bytes(), &signature).is_ok())
+    }
+}
+
+fn message(head: Hash) -> String {
+    format!("{CONTEXT}{head}")
+}
+
+fn one_line(text: &[u8]) -> &[u8] {
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    text.strip_suffix(b"\r").unwrap_or(text)
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateKey({})", self.public().id())
+    }
+}
+
+/// One line of 64 hex digits.
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(self.0.as_bytes()))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = NotAKey;
+
+    fn from_str(text: &str) -> Result<Self, NotAKey> {
+        let point = unhex::<32>(one_line(text.as_bytes())).ok_or(NotAKey)?;
+        VerifyingKey::from_bytes(&point).ok().filter(|key| !key.is_weak()).map(Self).ok_or(NotAKey)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8032, 7.1, test 1.
+    const SEED: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
+    const POINT: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    #[test]
+    fn a_seed_makes_the_point_of_the_standard() {
+        for line in [SEED.to_owned(), format!("{SEED}\n"), format!("{SEED}\r\n")] {
+            assert_eq!(PrivateKey::parse(line.as_bytes()).map(|key| key.public().to_string()), Ok(POINT.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        for bad in ["", "\n", &SEED[1..], &SEED.to_uppercase(), &format!("{SEED}\n\n"), &format!("{SEED}{SEED}")] {
+            assert_eq!(PrivateKey::parse(bad.as_bytes()).map(|_| ()), Err(NotAKey), "{bad:?}");
+        }
+        // No point of the curve, and one of small order.
+        for bad in ["02".repeat(32), "00".repeat(32), "01".to_owned() + &"00".repeat(31)] {
+            assert_eq!(bad.parse::<PublicKey>(), Err(NotAKey), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_head_and_key_alone() {
+        let key = PrivateKey::parse(SEED.as_bytes()).expect("a key");
+        let other = PrivateKey::from_seed(&[7; 32]);
+        let (head, signature) = (Hash::of(b"a"), key.sign(Hash::of(b"a")));
+        assert!(key.public().verifies(head, &signature));
+        assert!(!key.public().verifies(Hash::of(b"b"), &signature));
+        assert!(!other.public().verifies(head, &signature));
+        assert!(!key.public().verifies(head, &signature.to_uppercase()));
+        assert!(!key.public().verifies(head, ""));
+        assert_ne!(key.public().id(), other.public().id());
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        let shown = format!("{:?}", PrivateKey::parse(SEED.as_bytes()).expect("a key"));
+        assert!(!shown.contains(&SEED[..8]), "{shown}");
+    }
+}

@@ -1,0 +1,226 @@
+//! What an auditor may say of a file: complete, incomplete, or altered, and where.
+//!
+//! Pure. `docs/verify_audit.py` says the same by other means.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::chain::{Walk, head_of};
+use crate::hash::Hash;
+use crate::reader::{Fault, What, fault, lines};
+use crate::record::Close;
+use crate::seal::PublicKey;
+use crate::story::Totals;
+
+/// Exit code of a verifier that was called wrongly.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code of a verifier that cannot read the file.
+pub const EXIT_UNREADABLE: u8 = 4;
+
+/// What the auditor knows from elsewhere. Of what is empty here, nothing is checked.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Trust<'a> {
+    /// The file must be signed by one of these.
+    pub keys: &'a [PublicKey],
+    /// The file must have these lines.
+    pub seen: &'a [Witness],
+}
+
+/// A line that somebody saw when it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Witness {
+    /// Its number.
+    pub seq: u64,
+    /// Its hash.
+    pub head: Hash,
+}
+
+/// What a file is worth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is whole: from `open` to `close`, and every call has its outcome.
+    Complete(Report),
+    /// What is there is as it was written, but something is missing.
+    Incomplete(Report),
+    /// A line is not what was written there.
+    Tampered(Fault),
+}
+
+/// What was found in a file that was not altered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Whole lines.
+    pub lines: u64,
+    /// The hash of the last one.
+    pub head: Hash,
+    /// Whether it ended in order.
+    pub closed: bool,
+    /// The ids of the calls without an outcome: money may have been spent.
+    pub open_calls: Vec<String>,
+    /// Bytes of a last line that is torn.
+    pub torn: u64,
+    /// How often a restart found it torn or calls open.
+    pub recovered: u64,
+    /// How often its sidecar was started again.
+    pub epochs: u64,
+    /// Who vouches for it.
+    pub seal: Seal,
+    /// What its lines come to.
+    pub totals: Totals,
+}
+
+/// Who vouches for a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seal {
+    /// Nobody: it has no end yet, or its sidecar had no key.
+    None,
+    /// It says that this key signed it; no keys were given to check that.
+    Unchecked(String),
+    /// This key signed it.
+    Valid(String),
+}
+
+impl Verdict {
+    /// The exit code of a verifier: 0 complete, 1 tampered, 3 incomplete.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Complete(_) => 0,
+            Self::Tampered(_) => 1,
+            Self::Incomplete(_) => 3,
+        }
+    }
+
+    /// What was found; none if the file was altered.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Complete(report) | Self::Incomplete(report) => Some(report),
+            Self::Tampered(_) => None,
+        }
+    }
+}
+
+/// Holds a whole file against its own rules and against what is known from elsewhere.
+#[must_use]
+pub fn verify(bytes: &[u8], trust: &Trust<'_>) -> Verdict {
+    match walk(bytes, trust) {
+        Ok(report) => {
+            let whole = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
+            if whole { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
+        }
+        Err(fault) => Verdict::Tampered(fault),
+    }
+}
+
+fn walk(bytes: &[u8], trust: &Trust<'_>) -> Result<Report, Fault> {
+    let (mut walk, mut seal) = (Walk::default(), Seal::None);
+    let mut lines = lines(bytes);
+    while let Some(line) = lines.next() {
+        let line = line?;
+        let (number, seq, text) = (line.number, line.common.seq, line.bytes);
+        walk.take(line).map_err(|fault| blame(fault, text, lines.tail()))?;
+        let head = walk.head();
+        if let Some(seen) = trust.seen.iter().find(|seen| seen.seq == seq && seen.head != head) {
+            return Err(fault(number, What::Witness, seen.head, head));
+        }
+        if let Some(close) = walk.story().close() {
+            seal = sealed(number, close, trust.keys)?;
+        }
+    }
+    let story = walk.story();
+    if let Some(gone) = trust.seen.iter().find(|seen| seen.seq >= story.lines()) {
+        let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
+        return Err(fault(story.lines() + 1, What::Witness, expected, "the end of the file"));
+    }
+    Ok(Report {
+        lines: story.lines(),
+        head: walk.head(),
+        closed: story.close().is_some(),
+        open_calls: story.open_ids().map(str::to_owned).collect(),
+        torn: lines.tail().len() as u64,
+        recovered: story.recovered().len() as u64,
+        epochs: story.epochs().len() as u64,
+        seal,
+        totals: *story.totals(),
+    })
+}
+
+/// Two lines disagree, and one was altered: the later one, if what follows does not vouch for it either.
+fn blame(fault: Fault, line: &[u8], rest: &[u8]) -> Fault {
+    if fault.what != What::Prev || fault.line == 1 || is_vouched(line, rest) == Some(false) {
+        return fault;
+    }
+    Fault { line: fault.line - 1, what: What::Hash, expected: fault.found, found: fault.expected }
+}
+
+/// Whether the next line states this one's hash, or this one its own; `None` if there is nothing to ask.
+fn is_vouched(line: &[u8], rest: &[u8]) -> Option<bool> {
+    #[derive(Deserialize)]
+    struct Prev {
+        prev: String,
+    }
+    if let Ok(close) = serde_json::from_slice::<Close<'_>>(line)
+        && close.kind == Close::KIND
+    {
+        return Some(head_of(line).is_ok_and(|head| close.head == head.to_string()));
+    }
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    let next: Prev = serde_json::from_slice(&rest[..end]).ok()?;
+    Some(next.prev == Hash::of(line).to_string())
+}
+
+fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Fault> {
+    let ids = || keys.iter().map(PublicKey::id).collect::<Vec<_>>().join(" or ");
+    match (&close.key_id, &close.signature) {
+        (Some(id), _) if keys.is_empty() => Ok(Seal::Unchecked(id.to_string())),
+        (Some(id), Some(signature)) => {
+            let Some(key) = keys.iter().find(|key| key.id() == *id) else {
+                return Err(fault(line, What::Signature, format!("a signature by {}", ids()), format!("one by {id}")));
+            };
+            let head = close.head.parse().unwrap_or(Hash::ZERO);
+            if key.verifies(head, signature) {
+                return Ok(Seal::Valid(id.to_string()));
+            }
+            Err(fault(line, What::Signature, format!("a signature of {id} over the head"), "another"))
+        }
+        _ if keys.is_empty() => Ok(Seal::None),
+        _ => Err(fault(line, What::Signature, format!("a signature by {}", ids()), "none")),
+    }
+}
+
+/// One line for a person.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tampered(fault) => write!(f, "tampered: {fault}"),
+            Self::Complete(report) => write!(f, "complete: {report}"),
+            Self::Incomplete(report) => write!(f, "incomplete: {report}"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} lines, {} calls, ${}", self.lines, self.totals.calls, self.totals.cost())?;
+        match &self.seal {
+            Seal::None => f.write_str(", not signed")?,
+            Seal::Unchecked(id) => write!(f, ", signature of {id} not checked")?,
+            Seal::Valid(id) => write!(f, ", signed by {id}")?,
+        }
+        if !self.closed {
+            f.write_str(", no close")?;
+        }
+        if self.torn > 0 {
+            write!(f, ", {} bytes of a torn line", self.torn)?;
+        }
+        if self.recovered > 0 {
+            write!(f, ", recovered {} times", self.recovered)?;
+        }
+        if !self.open_calls.is_empty() {
+            write!(f, ", open calls: {}", self.open_calls.join(" "))?;
+        }
+        Ok(())
+    }
+}
