@@ -1,0 +1,238 @@
+//! Files as the sidecar writes them, record by record.
+
+use sluice_contract::chain::{Chain, close_line, line};
+use sluice_contract::record::{
+    CallResult, Close, CostSource, End, Epoch, Intent, Limits, NullReason, Open, Outcome, Peer, Recovered, Refused,
+    SCHEMA, Timing, Usage,
+};
+use sluice_contract::{Hash, PrivateKey, PublicKey, Story, Totals, Usd};
+
+/// A file that grows line by line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct File {
+    pub(crate) bytes: Vec<u8>,
+    chain: Chain,
+    totals: Totals,
+    open: Vec<(u64, String)>,
+    abandoned: u64,
+}
+
+/// The key that golden files are signed with.
+pub(crate) fn key() -> PrivateKey {
+    PrivateKey::from_seed(&[42; 32])
+}
+
+/// Its public half.
+pub(crate) fn public() -> PublicKey {
+    key().public()
+}
+
+fn ts(seq: u64) -> String {
+    format!("2026-01-01T00:00:{seq:02}.000{seq:03}Z")
+}
+
+/// What every record of a file states, read off its chain.
+macro_rules! record {
+    ($file:ident, $kind:ident { $($member:ident $(: $value:expr)?),* $(,)? }) => {{
+        let (seq, prev) = ($file.chain.seq, $file.chain.prev.to_string());
+        $kind { attempt: 0, kind: $kind::KIND.into(), prev: prev.into(), run_id: "run-1".into(), seq, ts: ts(seq).into(), v: SCHEMA,
+            $($member $(: $value)?),* }
+    }};
+}
+
+impl File {
+    pub(crate) fn opened() -> Self {
+        let mut file = Self::default();
+        let record = record!(
+            file,
+            Open {
+                billing_account_id: "acct-1".into(),
+                boot_id: "4a3c2b10-0000-4000-8000-000000000001".into(),
+                build: "0123456789ab".into(),
+                graph_id: "sandbox:agent".into(),
+                limits: Limits {
+                    max_body: 1 << 25,
+                    max_concurrency: 64,
+                    max_cost_usd: Some("0.5".to_owned()),
+                    ..Limits::default()
+                },
+                pid: 4321,
+                policy: format!("sha256:{}", Hash::of(b"policy")).into(),
+                proxy_version: "0.1.0".into(),
+                sync: "call".into(),
+                upstream: "http://127.0.0.1:4000".into(),
+            }
+        );
+        file.push(&line(&record));
+        file
+    }
+
+    pub(crate) fn torn_in_open() -> Self {
+        Self { bytes: b"{\"attempt\":0,\"bill".to_vec(), ..Self::default() }
+    }
+
+    pub(crate) fn push(&mut self, line: &[u8]) {
+        self.chain.push(line);
+        self.bytes.extend_from_slice(line);
+    }
+
+    pub(crate) fn intent(mut self, stream: bool) -> Self {
+        self.totals.calls += 1;
+        let call = self.totals.calls;
+        let call_id = format!("00000000-0000-4000-8000-{call:012}");
+        let record = record!(
+            self,
+            Intent {
+                call,
+                call_id: call_id.clone().into(),
+                method: "POST".into(),
+                model: Some("gpt-4o-mini".into()),
+                path: "/v1/chat/completions".into(),
+                peer: Peer { pid: Some(77), uid: 1001 },
+                req_bytes: 120,
+                reserved_usd: Some("0.001".into()),
+                stream,
+                stripped: vec!["authorization".into(), "user".into(), "w\u{e9}ird \"n\u{1}me\"".into()],
+            }
+        );
+        self.open.push((call, call_id));
+        self.push(&line(&record));
+        self
+    }
+
+    /// The outcome of the oldest open call.
+    pub(crate) fn outcome(mut self, result: CallResult) -> Self {
+        let (call, call_id) = self.open.remove(0);
+        let is_ok = result == CallResult::Ok;
+        let usage = is_ok.then_some(Usage { input: Some(11), output: Some(7), total: Some(18), ..Usage::default() });
+        let cost = is_ok.then(|| Usd::parse("0.00000585").expect("an amount"));
+        let null_reason = (!is_ok).then_some(NullReason::Cut);
+        self.totals.add(cost.as_ref().map(Usd::to_nanos), null_reason, usage.as_ref());
+        let record = record!(
+            self,
+            Outcome {
+                call,
+                call_id: call_id.clone().into(),
+                cost_source: if is_ok { CostSource::Header } else { CostSource::None },
+                cost_usd: cost.map(|cost| cost.to_string().into()),
+                drained: (result == CallResult::ClientAbort).then_some(true),
+                end: if is_ok { End::Complete } else { End::CutByClient },
+                litellm_call_id: Some(call_id.into()),
+                model_served: Some("gpt-4o-mini-2024-07-18".into()),
+                null_reason,
+                resp_bytes: 512,
+                response_id: Some("chatcmpl-1".into()),
+                result,
+                status: Some(200),
+                timing_us: Timing {
+                    connect: None,
+                    first_token: Some(9000),
+                    longest_gap: Some(400),
+                    own: 90,
+                    queue: 310,
+                    total: 9100,
+                    ttfb: Some(8000)
+                },
+                usage,
+            }
+        );
+        self.push(&line(&record));
+        self
+    }
+
+    pub(crate) fn refused(mut self) -> Self {
+        self.totals.refused += 1;
+        let record = record!(
+            self,
+            Refused { method: "GET".into(), path: "/v1/files".into(), reason: "route_not_allowed".into(), status: 404 }
+        );
+        self.push(&line(&record));
+        self
+    }
+
+    /// Part of a line, as a dying writer leaves it.
+    pub(crate) fn torn(mut self) -> Self {
+        let whole = self.bytes.len();
+        let next = self.clone().intent(false);
+        self.bytes.extend_from_slice(&next.bytes[whole..whole + 100]);
+        self
+    }
+
+    /// What a restart does.
+    pub(crate) fn restarted(mut self) -> Self {
+        let keep = self.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let tail = self.bytes.split_off(keep);
+        if keep == 0 {
+            self = Self::opened();
+        }
+        // Open calls stay so for ever.
+        self.abandoned += self.open.len() as u64;
+        self.open.clear();
+        let open: Vec<_> = Story::read(&self.bytes).expect("whole lines").0.open_ids().map(str::to_owned).collect();
+        if !tail.is_empty() || !open.is_empty() {
+            let record = record!(
+                self,
+                Recovered {
+                    bytes: tail.len() as u64,
+                    offset: keep as u64,
+                    open_calls: open.into_iter().map(Into::into).collect(),
+                    sha256: Hash::of(&tail).to_string().into(),
+                }
+            );
+            self.push(&line(&record));
+        }
+        if keep > 0 {
+            let record = record!(
+                self,
+                Epoch {
+                    boot_id: "4a3c2b10-0000-4000-8000-000000000002".into(),
+                    build: "0123456789ab".into(),
+                    pid: 4400,
+                    policy: format!("sha256:{}", Hash::of(b"policy")).into(),
+                    sync: "call".into(),
+                    upstream: "http://127.0.0.1:4000".into(),
+                }
+            );
+            self.push(&line(&record));
+        }
+        self
+    }
+
+    /// A kind and a member that this build does not know.
+    pub(crate) fn news(mut self) -> Self {
+        let Chain { seq, prev } = self.chain;
+        let ts = ts(seq);
+        let text = format!(
+            "{{\"attempt\":0,\"kind\":\"news\",\"later\":[1,{{\"a\":null}}],\"prev\":\"{prev}\",\"run_id\":\"run-1\",\"seq\":{seq},\"ts\":\"{ts}\",\"v\":1}}\n"
+        );
+        self.push(text.as_bytes());
+        self
+    }
+
+    pub(crate) fn closed(mut self, key: Option<&PrivateKey>) -> Self {
+        let record = record!(
+            self,
+            Close {
+                calls: self.totals.calls,
+                cost_usd: self.totals.cost().to_string().into(),
+                head: "".into(),
+                key_id: None,
+                reason: "sigterm".into(),
+                refused: self.totals.refused,
+                signature: None,
+                unknown: self.totals.unknown + self.abandoned + self.open.len() as u64,
+                usage: self.totals.usage,
+            }
+        );
+        self.push(&close_line(record, key));
+        self
+    }
+
+    pub(crate) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    pub(crate) fn lines(&self) -> Vec<&[u8]> {
+        self.bytes.split_inclusive(|byte| *byte == b'\n').collect()
+    }
+}

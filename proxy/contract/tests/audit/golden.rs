@@ -1,0 +1,83 @@
+//! Golden files: what this build writes, and what every later build must read.
+
+use std::path::PathBuf;
+
+use sluice_contract::record::CallResult;
+use sluice_contract::verdict::Seal;
+use sluice_contract::{Story, Trust, Verdict, verify};
+
+use crate::build::{File, key, public};
+
+pub(crate) fn dir() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// A name, the file, and the exit code of a verifier that has the key.
+pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
+    let (ok, left) = (CallResult::Ok, CallResult::ClientAbort);
+    let begun = || File::opened().intent(false).refused().outcome(ok).intent(true).intent(true).outcome(left);
+    vec![
+        ("signed", begun().outcome(ok).closed(Some(&key())), 0),
+        ("unsigned", begun().outcome(ok).closed(None), 1),
+        ("killed", begun().intent(false), 3),
+        ("torn", begun().torn(), 3),
+        ("recovered", begun().torn().restarted().intent(false).outcome(ok).closed(Some(&key())), 3),
+        ("twice", begun().restarted().intent(false).torn().restarted().intent(true), 3),
+        ("restarted", begun().outcome(ok).restarted().intent(true).outcome(ok).closed(Some(&key())), 0),
+        ("torn-open", File::torn_in_open().restarted().closed(Some(&key())), 3),
+        ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
+        ("empty", File::default(), 3),
+    ]
+}
+
+#[test]
+fn golden_files_are_what_is_written() {
+    for (name, file, _) in files() {
+        let path = dir().join(format!("{name}.jsonl"));
+        // To be set when a golden file is added, and never to change one.
+        if std::env::var_os("SLUICE_NEW_GOLDEN").is_some() && !path.exists() {
+            std::fs::write(&path, &file.bytes).expect("the directory is there");
+        }
+        let golden = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(String::from_utf8_lossy(&golden), String::from_utf8_lossy(&file.bytes), "{name}");
+    }
+    let public_key = std::fs::read_to_string(dir().join("key.pub")).expect("the golden key");
+    assert_eq!(public_key.parse(), Ok(public()));
+}
+
+#[test]
+fn every_golden_file_has_its_verdict() {
+    let keys = [public()];
+    for (name, file, exit) in files() {
+        let verdict = verify(&file.bytes, &Trust { keys: &keys, seen: &[] });
+        assert_eq!(verdict.exit_code(), exit, "{name}: {verdict}");
+    }
+}
+
+#[test]
+fn without_a_key_what_is_written_counts_and_no_signature() {
+    for (name, file, exit) in files() {
+        let verdict = verify(&file.bytes, &Trust::default());
+        let exit = if name == "unsigned" { 0 } else { exit };
+        assert_eq!(verdict.exit_code(), exit, "{name}: {verdict}");
+        let report = verdict.report().expect("nothing is altered");
+        let signed = report.closed && name != "unsigned";
+        assert_eq!(report.seal, if signed { Seal::Unchecked(public().id()) } else { Seal::None }, "{name}");
+    }
+}
+
+#[test]
+fn a_report_says_what_is_missing() {
+    let file = |name| files().into_iter().find(|(it, ..)| *it == name).expect("a golden file").1;
+    let call = |number: u32| format!("00000000-0000-4000-8000-{number:012}");
+    let Verdict::Incomplete(killed) = verify(&file("killed").bytes, &Trust::default()) else { panic!("killed") };
+    assert_eq!((killed.open_calls, killed.closed, killed.torn), (vec![call(3), call(4)], false, 0));
+    let Verdict::Incomplete(torn) = verify(&file("torn").bytes, &Trust::default()) else { panic!("torn") };
+    assert_eq!((torn.open_calls, torn.closed, torn.torn), (vec![call(3)], false, 100));
+    let Verdict::Incomplete(recovered) = verify(&file("recovered").bytes, &Trust::default()) else {
+        panic!("recovered")
+    };
+    assert_eq!((recovered.open_calls, recovered.closed, recovered.recovered), (vec![call(3)], true, 1));
+    let (story, _) = Story::read(&file("recovered").bytes).expect("readable");
+    assert_eq!(story.close().map(|close| (close.calls, close.unknown)), Some((4, 2)));
+}

@@ -1,0 +1,203 @@
+//! Files that somebody altered: every change is found, and the line is named.
+
+use sluice_contract::reader::What;
+use sluice_contract::record::CallResult;
+use sluice_contract::{Fault, Hash, PrivateKey, Trust, Verdict, Witness, verify};
+
+use crate::build::{File, key, public};
+
+fn signed() -> File {
+    let file = File::opened().intent(false).refused().outcome(CallResult::Ok).intent(true).intent(false);
+    let file = file.outcome(CallResult::ClientAbort).outcome(CallResult::Ok).torn().restarted().intent(true);
+    file.outcome(CallResult::Ok).closed(Some(&key()))
+}
+
+fn fault(bytes: &[u8]) -> Option<Fault> {
+    match verify(bytes, &Trust { keys: &[public()], seen: &[] }) {
+        Verdict::Tampered(fault) => Some(fault),
+        Verdict::Complete(_) | Verdict::Incomplete(_) => None,
+    }
+}
+
+/// Where each line of the altered file is found, with what it is called.
+fn named(lines: &[&[u8]]) -> Option<(u64, What)> {
+    fault(&lines.concat()).map(|fault| (fault.line, fault.what))
+}
+
+#[test]
+fn every_flipped_byte_is_found_in_its_line() {
+    let file = signed();
+    assert_eq!(fault(&file.bytes), None);
+    for at in 0..file.bytes.len() {
+        let line = 1 + file.bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
+        for flip in [0x01, 0x04, 0x20, 0x80] {
+            let mut bytes = file.bytes.clone();
+            bytes[at] ^= flip;
+            match fault(&bytes) {
+                Some(fault) => assert_eq!(fault.line, line, "byte {at} ^ {flip:#x}: {fault}"),
+                // A file without its last newline is a file with a torn last line, and says so.
+                None => assert_eq!(at, file.bytes.len() - 1, "byte {at} ^ {flip:#x}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_deleted_line_is_found() {
+    let file = signed();
+    let lines = file.lines();
+    for gone in 0..lines.len() - 1 {
+        let mut less = lines.clone();
+        less.remove(gone);
+        assert_eq!(named(&less), Some((gone as u64 + 1, What::Seq)), "line {gone} deleted");
+    }
+    // Without its end a file is incomplete, and says so.
+    assert_eq!(verify(&lines[..lines.len() - 1].concat(), &Trust::default()).exit_code(), 3);
+}
+
+#[test]
+fn swapped_and_duplicated_lines_are_found() {
+    let file = signed();
+    let lines = file.lines();
+    for first in 0..lines.len() {
+        for second in first + 1..lines.len() {
+            let mut swapped = lines.clone();
+            swapped.swap(first, second);
+            assert_eq!(named(&swapped).map(|(line, _)| line), Some(first as u64 + 1), "{first} and {second} swapped");
+        }
+        for at in 0..=lines.len() {
+            let mut twice = lines.clone();
+            twice.insert(at, lines[first]);
+            let found = named(&twice).expect("found").0;
+            // Behind itself a duplicate is the first wrong line; before, it is wrong where it stands.
+            let expected = if at == first { first as u64 + 2 } else { at as u64 + 1 };
+            assert_eq!(found, expected, "{first} again at {at}");
+        }
+    }
+}
+
+#[test]
+fn an_inserted_line_is_found_even_with_numbers_that_fit() {
+    let file = signed();
+    let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
+    // The refusal is there twice, and all numbers move on: up to the first of the two the file is as it was.
+    let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
+    lines.insert(2, lines[2].clone());
+    for (seq, line) in lines.iter_mut().enumerate().skip(3) {
+        *line = line.replace(&format!("\"seq\":{},", seq - 1), &format!("\"seq\":{seq},"));
+    }
+    let fault = fault(lines.concat().as_bytes()).expect("found");
+    assert_eq!((fault.line, fault.what), (4, What::Prev), "{fault}");
+}
+
+/// The file with one line changed and every hash behind it made to fit, signed by whoever does it.
+fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Option<&PrivateKey>) -> Vec<u8> {
+    let (mut bytes, mut prev) = (Vec::new(), Hash::ZERO);
+    for (number, line) in file.lines().into_iter().enumerate() {
+        let mut line = String::from_utf8(line.to_vec()).expect("UTF-8");
+        if number == at {
+            assert!(line.contains(from), "{line}");
+            line = line.replace(from, to);
+        }
+        let old = line.find("\"prev\":\"").expect("every line has it") + 8;
+        line.replace_range(old..old + 64, &prev.to_string());
+        let line = if line.contains("\"kind\":\"close\"") {
+            let close = serde_json::from_str(&line).expect("a close");
+            sluice_contract::chain::close_line(close, key)
+        } else {
+            line.into_bytes()
+        };
+        prev = Hash::of(&line);
+        bytes.extend_from_slice(&line);
+    }
+    bytes
+}
+
+#[test]
+fn who_rewrites_and_signs_anew_is_found_by_the_key() {
+    let file = signed();
+    let last = file.lines().len() as u64;
+    assert_eq!(rewritten(&file, 2, "", "", Some(&key())), file.bytes, "the right key makes the same file");
+    let thief = PrivateKey::from_seed(&[1; 32]);
+    for key in [None, Some(&thief)] {
+        let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", key);
+        let fault = fault(&bytes).expect("found by the key");
+        assert_eq!((fault.line, fault.what), (last, What::Signature), "{fault}");
+        // Without the key a full rewrite is consistent: that is what the witness is for.
+        assert_eq!(verify(&bytes, &Trust::default()).exit_code(), 3);
+    }
+    // His signature under our name.
+    let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&thief));
+    let text = String::from_utf8(bytes).expect("UTF-8").replace(&thief.public().id(), &public().id());
+    assert_eq!(fault(text.as_bytes()).map(|fault| (fault.line, fault.what)), Some((last, What::Head)));
+}
+
+#[test]
+fn a_signature_of_another_file_does_not_fit() {
+    let (file, other) = (signed(), File::opened().closed(Some(&key())));
+    let signature = |file: &File| {
+        let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
+        text.split("\"signature\":\"").nth(1).expect("signed")[..128].to_owned()
+    };
+    let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
+    let moved = text.replace(&signature(&file), &signature(&other));
+    let last = file.lines().len() as u64;
+    assert_eq!(fault(moved.as_bytes()).map(|fault| (fault.line, fault.what)), Some((last, What::Signature)));
+}
+
+#[test]
+fn a_file_that_was_rewritten_whole_is_found_by_its_witness() {
+    let file = signed();
+    let seen = |bytes: &[u8]| -> Vec<Witness> {
+        let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
+        lines.map(|(seq, line)| Witness { seq: seq as u64, head: Hash::of(line) }).collect()
+    };
+    let all = seen(&file.bytes);
+    let against = |bytes: &[u8], seen: &[Witness]| match verify(bytes, &Trust { keys: &[public()], seen }) {
+        Verdict::Tampered(fault) => Some((fault.line, fault.what)),
+        Verdict::Complete(_) | Verdict::Incomplete(_) => None,
+    };
+    assert_eq!(against(&file.bytes, &all), None);
+    // By whoever has the key.
+    let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&key()));
+    assert_eq!(against(&bytes, &[]), None);
+    assert_eq!(against(&bytes, &all), Some((3, What::Witness)));
+    assert_eq!(against(&bytes, &all[8..9]), Some((9, What::Witness)));
+    // What was seen and is gone.
+    let lines = file.lines();
+    assert_eq!(against(&lines[..4].concat(), &all[..6]), Some((5, What::Witness)));
+    assert_eq!(against(&lines[..4].concat(), &all[..4]), None);
+}
+
+#[test]
+fn sums_that_do_not_fit_their_lines_are_found() {
+    let file = signed();
+    let close = file.lines().len() - 1;
+    for (from, to) in [
+        ("\"calls\":4", "\"calls\":5"),
+        ("\"cost_usd\":\"0.00001755\"", "\"cost_usd\":\"0\""),
+        ("\"refused\":1", "\"refused\":0"),
+        ("\"unknown\":1", "\"unknown\":0"),
+        ("\"input\":33", "\"input\":32"),
+    ] {
+        let bytes = rewritten(&file, close, from, to, Some(&key()));
+        let found = fault(&bytes).map(|fault| (fault.line, fault.what));
+        assert_eq!(found, Some((close as u64 + 1, What::Totals)), "{from} -> {to}");
+    }
+    // More refusals than lines are a flood, of which the rest was only counted.
+    let bytes = rewritten(&file, close, "\"refused\":1", "\"refused\":12345", Some(&key()));
+    assert_eq!(fault(&bytes), None);
+}
+
+#[test]
+fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
+    let file = File::opened().intent(false);
+    let late = file.clone().restarted();
+    let mut outcome = file.outcome(CallResult::Ok).lines()[2].to_vec();
+    let text = String::from_utf8(outcome).expect("UTF-8").replace("\"seq\":2", "\"seq\":4");
+    let prev = Hash::of(late.lines()[3]).to_string();
+    let old = text.find("\"prev\":\"").expect("every line has it") + 8;
+    outcome = [&text.as_bytes()[..old], prev.as_bytes(), &text.as_bytes()[old + 64..]].concat();
+    let bytes = [&late.bytes[..], &outcome].concat();
+    assert_eq!(fault(&bytes).map(|fault| (fault.line, fault.what)), Some((5, What::Call)));
+}
