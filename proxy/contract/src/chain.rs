@@ -99,6 +99,9 @@ impl Walk {
         if !is_timestamp(&line.common.ts) {
             return Err(fault(number, What::Members, "ts in UTC with microseconds", &line.common.ts));
         }
+        if line.common.prev.parse::<Hash>().is_err() {
+            return Err(fault(number, What::Members, "a hash in prev", &line.common.prev));
+        }
         if line.common.seq == self.story.lines() && line.common.prev != self.head.to_string() {
             return Err(fault(number, What::Prev, self.head, &line.common.prev));
         }

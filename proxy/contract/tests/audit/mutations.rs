@@ -6,7 +6,7 @@ use sluice_contract::{Fault, Hash, PrivateKey, Trust, Verdict, Witness, verify};
 
 use crate::build::{File, key, public};
 
-fn signed() -> File {
+pub(crate) fn signed() -> File {
     let file = File::opened().intent(false).refused().outcome(CallResult::Ok).intent(true).intent(false);
     let file = file.outcome(CallResult::ClientAbort).outcome(CallResult::Ok).torn().restarted().intent(true);
     file.outcome(CallResult::Ok).closed(Some(&key()))
@@ -90,8 +90,13 @@ fn an_inserted_line_is_found_even_with_numbers_that_fit() {
     assert_eq!((fault.line, fault.what), (4, What::Prev), "{fault}");
 }
 
+/// Somebody with a key of his own.
+pub(crate) fn thief() -> PrivateKey {
+    PrivateKey::from_seed(&[1; 32])
+}
+
 /// The file with one line changed and every hash behind it made to fit, signed by whoever does it.
-fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Option<&PrivateKey>) -> Vec<u8> {
+pub(crate) fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Option<&PrivateKey>) -> Vec<u8> {
     let (mut bytes, mut prev) = (Vec::new(), Hash::ZERO);
     for (number, line) in file.lines().into_iter().enumerate() {
         let mut line = String::from_utf8(line.to_vec()).expect("UTF-8");
@@ -118,7 +123,7 @@ fn who_rewrites_and_signs_anew_is_found_by_the_key() {
     let file = signed();
     let last = file.lines().len() as u64;
     assert_eq!(rewritten(&file, 2, "", "", Some(&key())), file.bytes, "the right key makes the same file");
-    let thief = PrivateKey::from_seed(&[1; 32]);
+    let thief = thief();
     for key in [None, Some(&thief)] {
         let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", key);
         let fault = fault(&bytes).expect("found by the key");

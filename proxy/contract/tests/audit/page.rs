@@ -1,1 +1,159 @@
+//! The page of Python in the docs says of every file what we say.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use sluice_contract::record::CallResult;
+use sluice_contract::{Trust, Verdict, Witness, verify};
+
+use crate::build::{File, public};
+use crate::golden::{dir, files};
+use crate::mutations::{rewritten, signed, thief};
+
+/// Reads files, each behind its length, and prints for each the exit code and the bad line.
+const DRIVER: &str = r#"
+import sys, struct
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import verify_audit as page
+keys = [bytes.fromhex(key) for key in sys.argv[3:]]
+data = open(sys.argv[2], "rb")
+while size := data.read(8):
+    file = data.read(struct.unpack("<Q", size)[0])
+    try:
+        print(0 if page.verify(file, keys)[0] else 3, 0)
+    except page.Bad as bad:
+        print(1, bad.args[0])
+"#;
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn ours(bytes: &[u8], trust: &Trust<'_>) -> String {
+    let verdict = verify(bytes, trust);
+    let line = if let Verdict::Tampered(fault) = &verdict { fault.line } else { 0 };
+    format!("{} {line}", verdict.exit_code())
+}
+
+/// Asks the page about all of them in one process.
+fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
+    let path = std::env::temp_dir().join(format!("sluice-page-{}-{name}", std::process::id()));
+    let framed = cases.iter().flat_map(|(_, bytes)| [&(bytes.len() as u64).to_le_bytes(), &bytes[..]].concat());
+    fs::write(&path, framed.collect::<Vec<_>>()).expect("a temporary file");
+    let mut python = Command::new("python3");
+    python.args(["-c", DRIVER]).args([docs().as_path(), &path]);
+    let keys = if with_key { vec![public()] } else { Vec::new() };
+    python.args(keys.iter().map(ToString::to_string));
+    let Output { status, stdout, stderr } = python.output().expect("python3 is there");
+    fs::remove_file(&path).expect("our own file");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let said = String::from_utf8(stdout).expect("ASCII");
+    assert_eq!(said.lines().count(), cases.len());
+    for ((case, bytes), theirs) in cases.iter().zip(said.lines()) {
+        assert_eq!(ours(bytes, &Trust { keys: &keys, seen: &[] }), theirs, "{case}");
+    }
+}
+
+/// Every byte changed in some way, every line deleted, doubled, swapped; every cut.
+fn altered(name: &str, file: &File) -> Vec<(String, Vec<u8>)> {
+    let mut cases = vec![(name.to_owned(), file.bytes.clone())];
+    for at in 0..file.bytes.len() {
+        let flip = [0x01, 0x20, 0x04, 0x80, 0x10][at % 5];
+        let mut bytes = file.bytes.clone();
+        bytes[at] ^= flip;
+        cases.push((format!("{name}, byte {at} ^ {flip:#x}"), bytes));
+        if at % 17 == 0 {
+            cases.push((format!("{name} cut at {at}"), file.bytes[..at].to_vec()));
+        }
+    }
+    let lines = file.lines();
+    for at in 0..lines.len() {
+        let mut less = lines.clone();
+        less.remove(at);
+        cases.push((format!("{name} without line {at}"), less.concat()));
+        for other in 0..lines.len() {
+            let mut swapped = lines.clone();
+            swapped.swap(at, other);
+            cases.push((format!("{name}, {at} and {other} swapped"), swapped.concat()));
+            let mut twice = lines.clone();
+            twice.insert(other, lines[at]);
+            cases.push((format!("{name}, {at} again at {other}"), twice.concat()));
+        }
+    }
+    cases
+}
+
+#[test]
+fn the_page_agrees_on_every_golden_file() {
+    let cases: Vec<_> = files().into_iter().map(|(name, file, _)| (name.to_owned(), file.bytes)).collect();
+    assert_agreed("golden", &cases, true);
+    assert_agreed("golden-unkeyed", &cases, false);
+}
+
+#[test]
+fn the_page_agrees_on_altered_files() {
+    assert_agreed("signed", &altered("signed", &signed()), true);
+    for (name, file, _) in files().into_iter().filter(|(name, ..)| ["unsigned", "twice", "additive"].contains(name)) {
+        assert_agreed(name, &altered(name, &file), false);
+    }
+}
+
+#[test]
+fn the_page_agrees_on_rewritten_files() {
+    let file = signed();
+    let key = crate::build::key();
+    let mut cases = Vec::new();
+    for key in [None, Some(&key), Some(&thief())] {
+        for (at, from, to) in [
+            (0, "acct-1", "acct-2"),
+            (1, "\"call\":1", "\"call\":2"),
+            (2, "/v1/files", "/v1/filez"),
+            (2, "\"method\":\"GET\",", ""),
+            (2, "\"refused\"", "\"news\""),
+            (3, "0.00000585", "5.85e-06"),
+            (3, "\"cost_usd\":\"0.00000585\"", "\"cost_usd\":null"),
+            (3, "\"input\":11", "\"input\":12"),
+            (3, "\"v\":1", "\"v\":2"),
+            (8, "\"open_calls\":[]", "\"open_calls\":[\"x\"]"),
+            (8, "\"bytes\":100", "\"bytes\":101"),
+        ] {
+            cases.push((format!("{from} -> {to}, key {key:?}"), rewritten(&file, at, from, to, key)));
+        }
+    }
+    assert_agreed("rewritten", &cases, true);
+    assert_agreed("rewritten-unkeyed", &cases, false);
+}
+
+#[test]
+fn the_page_is_a_program_with_our_exit_codes() {
+    let page = docs().join("verify_audit.py");
+    let run = |args: &[&str]| {
+        let output = Command::new("python3").arg("-B").arg(&page).args(args).output().expect("python3 is there");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let golden = |name: &str| dir().join(name).display().to_string();
+    let (key, good) = (golden("key.pub"), golden("signed.jsonl"));
+    for (name, _, exit) in files() {
+        let (code, said) = run(&[&golden(&format!("{name}.jsonl")), "--key", &key]);
+        assert_eq!(code, Some(i32::from(exit)), "{name}: {said}");
+    }
+    assert_eq!(run(&[&good, "--key", &public().to_string()]).0, Some(0));
+    let good = good.as_str();
+    for usage in [&[][..], &[good, good], &[good, "--key"], &[good, "--key", "00"], &[good, "--against", "x"]] {
+        assert_eq!(run(usage).0, Some(2), "{usage:?}");
+    }
+    assert_eq!(run(&[&golden("nothing.jsonl")]).0, Some(4));
+
+    let bytes = fs::read(good).expect("a golden file");
+    let Verdict::Complete(report) = verify(&bytes, &Trust::default()) else { panic!("it is complete") };
+    let zero = "0".repeat(64);
+    for (seq, head, exit) in [(8, report.head.to_string(), 0), (8, zero.clone(), 1), (9, zero, 1)] {
+        let seen = [Witness { seq, head: head.parse().expect("a hash") }];
+        assert_eq!(verify(&bytes, &Trust { keys: &[], seen: &seen }).exit_code(), exit);
+        assert_eq!(run(&[good, "--against", &format!("{seq}:{head}")]).0, Some(i32::from(exit)));
+    }
+    let killed = File::opened().intent(false).outcome(CallResult::Ok);
+    assert_eq!(ours(&killed.bytes, &Trust::default()), "3 0");
+}

@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Verifies an audit file of Sluice: verify_audit.py FILE [--key HEX|FILE]... [--against SEQ:HASH]...
+
+Exit 0: complete. 1: tampered, with the first bad line. 3: incomplete, with what is missing. 2: usage. 4: unreadable.
+Without --key no signature is checked. It needs Python alone, and shares no code with the program that writes the files.
+"""
+import hashlib, json, re, sys
+from decimal import ROUND_HALF_EVEN, Decimal, getcontext
+
+getcontext().prec = 200
+USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
+TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
+COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
+KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
+    "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
+    "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_tokens:i? limits.rate_per_s:i? "
+    "pid:i policy:s proxy_version:s sync:s upstream:s",
+    "intent": "call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i reserved_usd:s? "
+    "stream:b stripped:l",
+    "outcome": "call:i call_id:s cost_source:=header|chunk|none cost_usd:m? drained:b? "
+    "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model_served:s? "
+    "null_reason:=not_sent|no_usage|no_cost|zero_cost|upstream_error|cut|unreadable|not_billed? resp_bytes:i "
+    "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|unknown status:i? timing_us:o "
+    "timing_us.connect:i? timing_us.first_token:i? timing_us.longest_gap:i? timing_us.own:i timing_us.queue:i "
+    "timing_us.total:i timing_us.ttfb:i? usage:o? " + TOKENS,
+    "refused": "method:s path:s reason:s status:i",
+    "recovered": "bytes:i offset:i open_calls:l sha256:s",
+    "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
+    "close": "calls:i cost_usd:s head:h key_id:s? reason:s refused:i signature:s? unknown:i usage:o " + TOKENS,
+}
+TYPES = {
+    "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
+    "l": lambda x: type(x) is list and all(type(item) is str for item in x), "o": lambda x: type(x) is dict,
+    "h": lambda x: type(x) is str and re.fullmatch("[0-9a-f]{64}", x),
+    "m": lambda x: type(x) is str and re.fullmatch(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?", x),
+    "t": lambda x: type(x) is str and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z", x),
+}
+
+
+class Bad(Exception):
+    """The first bad line, from 1, and what is wrong with it."""
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+def parse(text):
+    """One object in its only spelling: sorted ASCII names, whole numbers below 2^53, no blanks. Else None."""
+    def pairs(members):
+        if not all(re.fullmatch(r"[ !#-\[\]-~]*", name) for name, _ in members):
+            raise ValueError
+        return dict(members)
+
+    def whole(digits):
+        if len(digits) > 17 or abs(int(digits)) >= 2**53:
+            raise ValueError
+        return int(digits)
+
+    try:
+        value = json.loads(text.decode(), object_pairs_hook=pairs, parse_int=whole, parse_float=whole, parse_constant=whole)
+        return value if type(value) is dict and canonical(value) == text else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def check_members(number, line):
+    kind = line.get("kind")
+    for field in f"{COMMON} {KINDS.get(kind, '') if type(kind) is str else ''}".split():
+        (path, want), value = field.split(":"), line
+        for name in path.split("."):
+            value = value.get(name) if value is not None else None
+        fits = value in want[1:].strip("?").split("|") if want[0] == "=" else TYPES[want[0]](value)
+        if not fits and not (value is None and want.endswith("?")):
+            raise Bad(number, f"members: {path} is {value!r}")
+    if line["v"] != 1:
+        raise Bad(number, f"schema: expected 1, found {line['v']}")
+
+
+def ed25519(public, message, signature):
+    """RFC 8032 with plain numbers: slow, and good enough for one signature."""
+    p, order = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+    d = -121665 * pow(121666, -1, p) % p
+
+    def point(data):
+        y, sign = int.from_bytes(data, "little") % 2**255, data[31] >> 7
+        square = (y * y - 1) * pow(d * y * y + 1, -1, p) % p
+        x = pow(square, (p + 3) // 8, p)
+        x = x if x * x % p == square else x * pow(2, (p - 1) // 4, p) % p
+        if y >= p or x * x % p != square or (x == 0 and sign):
+            raise ValueError("no point of the curve")
+        return (x if x % 2 == sign else p - x, y)
+
+    def add(a, b):
+        k = d * a[0] * b[0] * a[1] * b[1] % p
+        x, y = (a[0] * b[1] + b[0] * a[1]) * pow(1 + k, -1, p), (a[1] * b[1] + a[0] * b[0]) * pow(1 - k, -1, p)
+        return (x % p, y % p)
+
+    def times(n, a):
+        total = (0, 1)
+        while n:
+            total, a, n = add(total, a) if n % 2 else total, add(a, a), n // 2
+        return total
+
+    try:
+        key, r, s = point(public), point(signature[:32]), int.from_bytes(signature[32:], "little")
+    except ValueError:
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % order
+    base = point((4 * pow(5, -1, p) % p).to_bytes(32, "little"))
+    return s < order and times(s, base) == add(r, times(k, key))
+
+
+def head_of(close):
+    """The hash of a close without the two members that depend on it."""
+    return sha(canonical({name: value for name, value in close.items() if name not in ("head", "signature")}))
+
+
+def seal_of(number, close, keys):
+    head, id, signature = close["head"], close.get("key_id"), close.get("signature")
+    if head_of(close) != head:
+        raise Bad(number, f"head: expected {head_of(close)}, found {head}")
+    if (id, signature) != (None, None) and not re.fullmatch("[0-9a-f]{32} [0-9a-f]{128}", f"{id} {signature}"):
+        raise Bad(number, "signature: not one, or without its key")
+    if not keys:
+        return f"signature of {id} not checked" if id else "not signed"
+    key = {sha(key)[:32]: key for key in keys}.get(id)
+    if not key or not ed25519(key, f"sluice audit head v1\n{head}".encode(), bytes.fromhex(signature)):
+        raise Bad(number, f"signature: expected one over the head by {' or '.join(sha(key)[:32] for key in keys)}")
+    return f"signed by {id}"
+
+
+def is_vouched(raw, after):
+    """Whether the next line states this one's hash, or a close its own; None if nobody can say."""
+    line, following = parse(raw[:-1]), parse(after[:-1])
+    if line and line.get("kind") == "close":
+        return line.get("head") == head_of(line)
+    return following and following.get("prev") == sha(raw)
+
+
+def verify(data, keys=(), seen=()):
+    """Whether a file is complete, and a report. Raises Bad if it was altered."""
+    *lines, torn = data.split(b"\n")
+    lines = [line + b"\n" for line in lines]
+    first, close, seal, prev, offset = None, None, "not signed", "0" * 64, 0
+    calls, is_open, past, refused, recovered = {}, {}, set(), 0, 0
+    usage, nanos, unknown = dict.fromkeys(USAGE), 0, 0
+    for seq, raw in enumerate(lines):
+        number, line = seq + 1, parse(raw[:-1])
+        if line is None:
+            raise Bad(number, "canonical: not one object in canonical form")
+        check_members(number, line)
+        kind, first = line["kind"], first or line
+        if line["seq"] != seq:
+            raise Bad(number, f"seq: expected {seq}, found {line['seq']}")
+        if line["prev"] != prev:
+            # Two lines disagree: the later one was altered, if what follows does not vouch for it either.
+            if seq == 0 or is_vouched(raw, b"".join(lines[number:number + 1])) is False:
+                raise Bad(number, f"prev: expected {prev}, found {line['prev']}")
+            raise Bad(seq, f"hash: expected {line['prev']}, found {prev}")
+        if (kind == "open") != (seq == 0) or close or (kind != "close" and "head" in line):
+            raise Bad(number, f"order: {kind} cannot stand here")
+        if (line["run_id"], line["attempt"]) != (first["run_id"], first["attempt"]):
+            raise Bad(number, "run: another than in the first line")
+        id = line.get("call_id")
+        if kind == "intent":
+            if line["call"] != len(calls) + 1 or id in calls:
+                raise Bad(number, f"call: {line['call']} with id {id} is not the next")
+            calls[id] = is_open[id] = line["call"]
+        elif kind == "outcome":
+            if is_open.pop(id, None) != line["call"] or id in past:
+                raise Bad(number, f"call: {line['call']} with id {id} is not open")
+            if line.get("cost_usd") is not None:
+                nanos += int(Decimal(line["cost_usd"]).scaleb(9).to_integral_value(ROUND_HALF_EVEN))
+            elif line.get("null_reason") not in ("not_sent", "not_billed"):
+                unknown += 1
+            for name in USAGE:
+                if (line.get("usage") or {}).get(name) is not None:
+                    usage[name] = (usage[name] or 0) + line["usage"][name]
+        elif kind == "refused":
+            refused += 1
+        elif kind == "recovered":
+            if line["open_calls"] != list(is_open) or (line["offset"] != offset and (line["offset"], seq) != (0, 1)):
+                raise Bad(number, "call: other calls were open, or it was cut elsewhere")
+            recovered += 1
+        elif kind == "close":
+            seal = seal_of(number, line, keys)
+            sums = [len(calls), unknown + len(is_open), format(Decimal(nanos).scaleb(-9).normalize(), "f"), usage]
+            stated = {name: line["usage"].get(name) for name in USAGE}
+            if [line["calls"], line["unknown"], line["cost_usd"], stated] != sums or line["refused"] < refused:
+                raise Bad(number, f"totals: expected {sums}, and refused {refused} or more")
+            close = line
+        if kind in ("recovered", "epoch"):
+            past.update(calls)
+        prev, offset = sha(raw), offset + len(raw)
+        for at, head in seen:
+            if at == seq and head != prev:
+                raise Bad(number, f"witness: expected {head}, found {prev}")
+    if any(at >= len(lines) for at, _ in seen):
+        raise Bad(len(lines) + 1, "witness: a line that was seen is gone")
+    report = [f"{len(lines)} lines, {len(calls)} calls, {seal}"]
+    report += ["no close"] * (not close) + [f"{len(torn)} bytes of a torn line"] * bool(torn)
+    report += [f"recovered {recovered} times"] * bool(recovered) + ["open calls: " + " ".join(is_open)] * bool(is_open)
+    return len(report) == 1, ", ".join(report)
+
+
+def main(args):
+    keys, seen, paths = [], [], []
+    try:
+        while args:
+            arg = args.pop(0)
+            if arg == "--key":
+                text = args.pop(0)
+                keys.append(bytes.fromhex(text if re.fullmatch("[0-9a-f]{64}", text) else open(text).read()))
+            elif arg == "--against":
+                seq, head = args.pop(0).split(":")
+                seen.append((int(seq), head))
+            else:
+                paths.append(arg)
+        (path,) = paths
+        if any(len(key) != 32 for key in keys):
+            raise ValueError
+    except (ValueError, IndexError, OSError):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        print(f"cannot read {path}: {error}", file=sys.stderr)
+        return 4
+    try:
+        complete, report = verify(data, keys, seen)
+    except Bad as bad:
+        print(f"tampered: line {bad.args[0]}: {bad.args[1]}")
+        return 1
+    print(f"{'complete' if complete else 'incomplete'}: {report}")
+    return 0 if complete else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
