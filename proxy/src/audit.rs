@@ -10,6 +10,7 @@ mod file;
 mod room;
 mod writer;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -308,12 +309,12 @@ impl Journal {
             drained: ended.drained,
             end: ended.end,
             kind: Outcome::KIND.into(),
-            litellm_call_id: ended.litellm_call_id.filter(is_printable).map(Into::into),
-            model_served: ended.model_served.filter(is_printable).map(Into::into),
+            litellm_call_id: printable(ended.litellm_call_id),
+            model_served: printable(ended.model_served),
             null_reason: ended.null_reason,
             prev: stamp.prev.into(),
             resp_bytes: ended.resp_bytes,
-            response_id: ended.response_id.filter(is_printable).map(Into::into),
+            response_id: printable(ended.response_id),
             result: ended.result,
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
@@ -414,8 +415,8 @@ fn totals(plan: &Plan) -> Totals {
 }
 
 /// What a provider calls itself and its answers is text; anything else would only swell the line.
-fn is_printable(name: &String) -> bool {
-    !name.chars().any(char::is_control)
+fn printable(name: Option<String>) -> Option<Cow<'static, str>> {
+    name.filter(|name| !name.chars().any(char::is_control)).map(Into::into)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use sluice_testkit::audit::AuditFile;
 use sluice_testkit::{Raw, Sidecar, TempDir, Upstream};
 
 mod faults;
+mod restarts;
 mod secrets;
 mod syncs;
 
@@ -29,7 +30,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn every_kind_of_record_has_exactly_its_members() {
-    let common = ["attempt", "kind", "run_id", "seq", "ts", "v"];
+    let common = ["attempt", "kind", "prev", "run_id", "seq", "ts", "v"];
     let members: [(&str, &[&str]); 5] = [
         (
             "open",
@@ -50,7 +51,7 @@ async fn every_kind_of_record_has_exactly_its_members() {
             ],
         ),
         ("refused", &["method", "path", "reason", "status"]),
-        ("close", &["calls", "cost_usd", "reason", "refused", "unknown", "usage"]),
+        ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "signature", "unknown", "usage"]),
     ];
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;

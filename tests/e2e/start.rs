@@ -201,6 +201,7 @@ async fn each_flag_has_a_variable() {
         ("drain", "x"),
         ("abort", "x"),
         ("audit-sync", "x"),
+        ("audit-key-file", "/nope"),
         ("socket-mode", "9"),
         ("peer-uid", "x"),
         ("ca", "/nope"),

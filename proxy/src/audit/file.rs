@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -45,7 +46,7 @@ pub struct AuditFile<M> {
 /// A file of the host, locked.
 #[derive(Debug)]
 pub struct OsFile {
-    file: File,
+    file: Arc<File>,
     /// Synced once, with the first record: a file whose name is lost is lost.
     directory: Option<File>,
 }
@@ -93,7 +94,8 @@ pub fn open(path: &Path, owner: &Owner<'_>) -> Result<Log, OpenError> {
         cut_torn(path, &file, &directory, plan).map_err(OpenError::GoOn)?;
     }
     let good = past.as_ref().map_or(0, |plan| plan.keep);
-    let space = OsSpace(file.try_clone().map_err(OpenError::Create)?);
+    let file = Arc::new(file);
+    let space = OsSpace(Arc::clone(&file));
     let sink = AuditFile { medium: OsFile { file, directory: Some(directory) }, good };
     Ok(Log { sink: Box::new(sink), space: Box::new(space), past })
 }
@@ -197,7 +199,7 @@ impl<M: Medium> Sink for AuditFile<M> {
 
 impl Medium for OsFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        (&*self.file).write(bytes)
     }
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
@@ -218,7 +220,7 @@ impl Medium for OsFile {
 
 /// The same file, for the blocks behind its end.
 #[derive(Debug)]
-struct OsSpace(File);
+struct OsSpace(Arc<File>);
 
 impl Space for OsSpace {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
@@ -226,7 +228,7 @@ impl Space for OsSpace {
             return Err(io::ErrorKind::FileTooLarge.into());
         };
         loop {
-            match fallocate(&self.0, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, len) {
+            match fallocate(&*self.0, FallocateFlags::FALLOC_FL_KEEP_SIZE, from, len) {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => return Err(io::ErrorKind::Unsupported.into()),
                 other => return Ok(other?),

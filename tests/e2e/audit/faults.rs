@@ -33,8 +33,10 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
     }
     let code = sidecar.stop().await;
     let audit = sidecar.audit();
-    assert_eq!(code, if audit.is_closed() { 0 } else { 74 }, "{name}");
-    assert!(!is_full || !audit.is_closed(), "{name}: nothing comes behind what is lost");
+    // A log that was full in time still has its end, which says so; what was torn has none.
+    let reason = audit.is_closed().then(|| audit.close()["reason"].clone());
+    assert_eq!(code, if reason == Some("sigterm".into()) { 0 } else { 74 }, "{name}: {reason:?}");
+    assert!(!is_full || reason.is_none_or(|reason| reason == "audit_full"), "{name}: the end tells what is lost");
     assert!(audit.intents().len() >= upstream.requests().len(), "{name}: no call without its intent");
     assert!(audit.outcomes().len() >= whole, "{name}: no end that a client saw without its outcome");
     is_full
@@ -106,6 +108,38 @@ async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
 }
 
 #[tokio::test]
+async fn a_disk_that_fills_after_the_intent_still_takes_the_outcome_and_the_end() {
+    let dir = TempDir::new();
+    for sync in ["call", "off"] {
+        let mount = Mount::tmpfs(&dir.join(sync), "256k");
+        let upstream = Upstream::chat("hello").hold_head().start().await;
+        let launch = Sidecar::to(&upstream).audit_path(mount.0.join("a.jsonl")).args(["--audit-sync", sync]);
+        let sidecar = launch.start().await;
+        let mut open = Vec::new();
+        for _ in 0..8 {
+            open.push(sidecar.stream(CHAT, call()).await);
+        }
+        upstream.held(8).await;
+        // Everything that is left, to the last byte.
+        let mut ballast = std::fs::File::create(mount.0.join("ballast")).expect("a fresh name");
+        while std::io::Write::write(&mut ballast, &[0; 512]).is_ok_and(|taken| taken > 0) {}
+
+        upstream.release();
+        for raw in &mut open {
+            raw.read_response().await.expect(200);
+        }
+        // New calls are refused once the room that was reserved ahead is used up.
+        while sidecar.post(CHAT, call()).await.status == 200 {}
+        sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
+
+        assert_eq!(sidecar.stop().await, 74, "{sync}");
+        let audit = sidecar.audit();
+        assert_eq!(audit.open_calls(), Vec::<String>::new(), "{sync}");
+        assert_eq!(audit.close()["reason"], "audit_full", "{sync}");
+    }
+}
+
+#[tokio::test]
 async fn a_log_that_was_full_once_is_never_written_again() {
     let dir = TempDir::new();
     let mount = Mount::tmpfs(&dir.join("m"), "16k");
@@ -120,7 +154,9 @@ async fn a_log_that_was_full_once_is_never_written_again() {
 
     sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(sidecar.stop().await, 74);
-    assert_eq!(sidecar.audit().lines().len(), before);
+    // But for its end, which had its room and says why.
+    let audit = sidecar.audit();
+    assert_eq!((audit.lines().len(), &audit.close()["reason"]), (before + 1, &"audit_full".into()));
 }
 
 #[tokio::test]

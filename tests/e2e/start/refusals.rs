@@ -145,6 +145,23 @@ async fn what_is_no_key_is_refused_and_never_shown() {
 }
 
 #[tokio::test]
+async fn what_is_no_audit_key_is_refused() {
+    fn with(text: &str) -> impl Fn(Launch, &Path) -> Launch {
+        move |launch, dir| launch.args(["--audit-key-file", &file(dir, "a.key", text)])
+    }
+    assert_refused(&[
+        ("nothing", 66, "--audit-key-file", "64 hex digits", |l, dir| with("")(l, dir)),
+        ("short", 66, "--audit-key-file", "64 hex digits", |l, dir| with(&"5e".repeat(31))(l, dir)),
+        ("long", 66, "--audit-key-file", "64 hex digits", |l, dir| with(&"5e".repeat(33))(l, dir)),
+        ("two lines", 66, "--audit-key-file", "64 hex digits", |l, dir| {
+            with(&format!("{}\n\n", "5e".repeat(32)))(l, dir)
+        }),
+        ("no file", 66, "--audit-key-file", "/nope", |l, _| l.args(["--audit-key-file", "/nope"])),
+    ])
+    .await;
+}
+
+#[tokio::test]
 async fn a_socket_that_cannot_be_made_is_said_why() {
     assert_refused(&[
         ("path too long", 73, "--socket", "107", |l, dir| l.socket_path(dir.join("x".repeat(108)))),
@@ -163,7 +180,8 @@ async fn a_socket_that_cannot_be_made_is_said_why() {
 async fn an_audit_log_that_cannot_be_begun_is_said_why() {
     assert_refused(&[
         ("no directory", 74, "--audit", "directory", |l, dir| l.audit_path(dir.join("no/a.jsonl"))),
-        ("not empty", 74, "--audit", "not empty", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
+        ("something else", 74, "--audit", "no audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),
+        ("damaged", 74, "--audit", "line 1", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
         ("a device", 74, "--audit", "regular file", |l, _| l.audit_path("/dev/full")),
         ("a directory", 74, "--audit", "regular file", |l, dir| l.audit_path(dir)),
         ("no room", 74, "--audit", "cannot write", |l, _| l.fsize(10)),
@@ -242,7 +260,10 @@ async fn check_fails_with_78_whatever_is_wrong() {
     assert_refused(&[
         ("run id", 78, "--run-id", "", |l, _| l.subcommand("check").run_id("R1")),
         ("socket", 78, "--socket", "directory", |l, _| l.subcommand("check").socket_path("/nope/s")),
-        ("audit", 78, "--audit", "not empty", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
+        ("audit", 78, "--audit", "no audit file", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
+        ("audit key", 78, "--audit-key-file", "/nope", |l, _| {
+            l.subcommand("check").args(["--audit-key-file", "/nope"])
+        }),
         ("audit directory", 78, "--audit", "/nope", |l, _| l.subcommand("check").audit_path("/nope/a")),
         ("key file", 78, "--key-file", "/nope", |l, _| l.subcommand("check").args(["--key-file", "/nope"])),
         ("no key in it", 78, "--key-file", "empty", |l, dir| {
