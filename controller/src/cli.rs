@@ -12,6 +12,7 @@ use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
 
 mod agents;
+mod audit;
 mod config;
 mod preflight;
 mod run;
@@ -29,6 +30,7 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"          ask the agent in the image
   sluice run --model gpt-4o-mini -- python3 task.py   run a program of your own, with a model at localhost:8080
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
+  sluice audit verify r20261120-163914-1df9af22       whether its log is complete and authentic
   sluice preflight                                    whether this machine has all that it needs
   sluice config show                                  every setting, and where it comes from";
 
@@ -45,6 +47,7 @@ enum Command {
     Run(Box<run::Flags>),
     Preflight(preflight::Flags),
     Sweep(sweep::Flags),
+    Audit(Box<audit::Flags>),
     Agents(agents::Flags),
     Config(config::Flags),
 }
@@ -126,6 +129,7 @@ pub fn main() -> ExitCode {
             Command::Run(flags) => run::run(*flags).await,
             Command::Preflight(flags) => preflight::run(&flags).await,
             Command::Sweep(flags) => sweep::run(&flags).await,
+            Command::Audit(flags) => audit::run(&flags).await,
             Command::Agents(flags) => agents::run(&flags),
             Command::Config(flags) => config::run(&flags),
         }

@@ -71,6 +71,9 @@ pub async fn drive(
         for event in events {
             run = apply(run, event);
         }
+        if let Some(seen) = scene.witness() {
+            reins.host.store.witness(reins.key, seen).await?;
+        }
         recorded.keep(&run, scene.sidecar(), reins).await?;
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access};
 
 use crate::engine::{Engine, EngineError};
+use crate::keys::{KeyError, Keys};
 use crate::layout::{Layout, LayoutError};
 use crate::process::Process;
 use crate::settings::Settings;
@@ -18,6 +19,7 @@ pub struct Host {
     pub instance: String,
     pub store: Store,
     pub engine: Engine,
+    pub keys: Keys,
     /// The sidecar's program.
     pub proxy: PathBuf,
     /// This controller.
@@ -34,6 +36,8 @@ pub enum HostError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
     #[error("there is no sidecar program {0}; name it with --proxy, or put sluice-proxy beside sluice")]
     NoProxy(PathBuf),
     #[error("only root can give a workspace to user 1001 and take it back; run sluice as root")]
@@ -54,9 +58,10 @@ impl Host {
         let proxy = proxy(settings.proxy.as_deref())?;
         let layout = Layout::open(&settings.state_dir)?;
         let instance = layout.instance()?;
+        let keys = Keys::open(layout.state())?;
         let store = Store::open(&layout.database())?;
         let engine = Engine::connect(&settings.docker_host).await?;
-        Ok(Self { layout, instance, store, engine, proxy, owner: Process::current()? })
+        Ok(Self { layout, instance, store, engine, keys, proxy, owner: Process::current()? })
     }
 }
 

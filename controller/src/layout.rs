@@ -80,6 +80,12 @@ impl Layout {
         Ok(Self { state })
     }
 
+    /// The layout of a directory that is there already, or not.
+    #[must_use]
+    pub fn at(state: &Path) -> Self {
+        Self { state: state.to_owned() }
+    }
+
     /// The directory itself.
     #[must_use]
     pub fn state(&self) -> &Path {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::story::{Call, Story};
+use sluice_contract::{Call, Story, Trust, Verdict, verify};
 
 use crate::layout::RunKey;
 
@@ -71,13 +71,18 @@ const CAP: &str = "budget_exceeded";
 
 /// What an audit file says; none when there is no file, which is right for a run whose sidecar never began.
 #[must_use]
-pub fn tally(key: &RunKey, file: Option<&[u8]>) -> Tally {
+pub fn tally(key: &RunKey, file: Option<&[u8]>, trust: &Trust<'_>) -> Tally {
     let Some(bytes) = file else {
-        return Tally::default();
+        let gone = !trust.seen.is_empty();
+        return Tally { fault: gone.then(|| "the audit file is gone".to_owned()), ..Tally::default() };
     };
-    let (story, torn) = match Story::read(bytes) {
-        Ok(read) => read,
-        Err(fault) => return Tally { fault: Some(fault.to_string()), ..Tally::default() },
+    let fault = match verify(bytes, trust) {
+        Verdict::Complete(_) => None,
+        verdict => Some(format!("the audit file is {verdict}")),
+    };
+    let story = match Story::read(bytes) {
+        Ok((story, _)) => story,
+        Err(_) => return Tally { fault, ..Tally::default() },
     };
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(key, call)).collect();
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
@@ -87,22 +92,8 @@ pub fn tally(key: &RunKey, file: Option<&[u8]>) -> Tally {
         cost_usd: priced.then(|| story.totals().cost().to_string()),
         budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),
         lines: story.lines(),
-        fault: fault(&story, torn),
+        fault,
         receipts,
-    }
-}
-
-fn fault(story: &Story, torn: &[u8]) -> Option<String> {
-    let open = story.open_calls().count();
-    if !torn.is_empty() {
-        Some("the last line of the audit file is torn: its sidecar was killed".to_owned())
-    } else if story.close().is_none() {
-        Some(match open {
-            0 => "the audit file has no end: its sidecar was killed, or could not write".to_owned(),
-            n => format!("the audit file has no end: its sidecar was killed, or could not write; {n} calls are open"),
-        })
-    } else {
-        None
     }
 }
 

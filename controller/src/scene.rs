@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use sluice_contract::{Trust, Witness};
 
 use crate::blueprint::{self, Limits, Volume};
 use crate::engine::Output;
@@ -17,6 +18,7 @@ use crate::process::Process;
 use crate::receipt::{self, Tally};
 use crate::run::{Event, Failure, Step};
 use crate::secret::Key;
+use crate::witness::Tail;
 use crate::{rundir, workspace};
 
 mod sandbox;
@@ -71,6 +73,8 @@ pub struct Scene<'a> {
     sandbox: Sandbox<'a>,
     /// Whether what lies at the run's paths is this run's.
     is_ours: bool,
+    tail: Tail,
+    witnesses: Vec<Witness>,
     tally: Tally,
 }
 
@@ -98,6 +102,7 @@ impl<'a> Scene<'a> {
         let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
         scene.is_ours = true;
         scene.side.adopt(sidecar);
+        scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
         scene.sandbox.look().await?;
         Ok(scene)
     }
@@ -112,8 +117,18 @@ impl<'a> Scene<'a> {
             paths,
             asked,
             is_ours: false,
+            tail: Tail::default(),
+            witnesses: Vec::new(),
             tally: Tally::default(),
         }
+    }
+
+    /// What is new in the audit file, for the database: its writer cannot reach that.
+    pub fn witness(&mut self) -> Option<Witness> {
+        // A file that cannot be read now is judged when the run is over.
+        let seen = self.tail.look(&self.paths.audit).ok().flatten()?;
+        self.witnesses.push(seen);
+        Some(seen)
     }
 
     /// What exists now.
@@ -158,7 +173,7 @@ impl<'a> Scene<'a> {
     /// Waits for the container or the sidecar to end, but not longer than this.
     pub async fn stirred(&mut self, limit: Duration) -> Woken {
         // The engine's notice of an end can be missed; a look now and then costs nothing.
-        const LOOK_EVERY: Duration = Duration::from_secs(5);
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
             // All three are cancel-safe: what is not taken here is found by the next look.
             () = self.sandbox.stirred() => {}
@@ -208,9 +223,11 @@ impl<'a> Scene<'a> {
         if !self.is_ours {
             return Ok(());
         }
+        let keys = self.host.keys.public().map_err(|error| chain(&error))?;
+        let trust = Trust { keys: &keys, seen: &self.witnesses };
         self.tally = match std::fs::read(&self.paths.audit) {
-            Ok(bytes) => receipt::tally(self.key, Some(&bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => receipt::tally(self.key, None),
+            Ok(bytes) => receipt::tally(self.key, Some(&bytes), &trust),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => receipt::tally(self.key, None, &trust),
             Err(error) => return Err(format!("{}: {error}", self.paths.audit.display())),
         };
         Ok(())

@@ -39,6 +39,8 @@ pub struct Order<'a> {
     pub key: &'a RunKey,
     /// The run's directories.
     pub paths: &'a RunPaths,
+    /// The key that signs its log.
+    pub audit_key: &'a Path,
     /// Who pays.
     pub account: &'a str,
     /// The agent's name, as the graph that the run belongs to.
@@ -164,6 +166,7 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
     flag("--socket", order.paths.socket.clone().into());
     flag("--audit", order.paths.audit.clone().into());
+    flag("--audit-key-file", order.audit_key.into());
     flag("--upstream", order.upstream.into());
     flag("--run-id", order.key.run_id.as_str().into());
     flag("--attempt", order.key.attempt.to_string().into());

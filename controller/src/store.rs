@@ -11,14 +11,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
-use sluice_contract::RunId;
+use sluice_contract::{RunId, Witness};
 use tokio::sync::oneshot;
 
 use crate::layout::RunKey;
 use crate::process::Process;
 use crate::run::{Phase, Run};
 
-const SCHEMA: u32 = 1;
+/// What makes each schema of the one before. A step that was released is never changed.
+const MIGRATIONS: [&str; 2] =
+    [include_str!("store/migrations/1-runs.sql"), include_str!("store/migrations/2-witnesses.sql")];
+const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// A handle to the database.
@@ -190,6 +193,43 @@ impl Store {
         .await
     }
 
+    /// Writes down what was seen of a run's audit file. What was seen first stands.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn witness(&self, key: &RunKey, seen: Witness) -> Result<(), StoreError> {
+        let key = key.clone();
+        self.call(move |connection| {
+            connection.execute(
+                "INSERT OR IGNORE INTO witnesses (run_id, attempt, seq, head, seen_us) VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![key.run_id.as_str(), key.attempt, seen.seq.cast_signed(), seen.head.to_string(), now_us()],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// What was seen of a run's audit file.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn witnesses(&self, key: &RunKey) -> Result<Vec<Witness>, StoreError> {
+        let key = key.clone();
+        self.call(move |connection| {
+            let mut query = connection
+                .prepare("SELECT seq, head FROM witnesses WHERE run_id = ?1 AND attempt = ?2 ORDER BY seq")?;
+            let rows = query.query_map(params![key.run_id.as_str(), key.attempt], |row| {
+                let head: String = row.get(1)?;
+                let head = head.parse().map_err(|error| {
+                    rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error))
+                })?;
+                Ok(Witness { seq: row.get::<_, i64>(0)?.cast_unsigned(), head })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
     /// The runs that are not over.
     ///
     /// # Errors
@@ -283,15 +323,15 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     }
     // Of two controllers that start at once, one makes the tables.
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-    match version(&change)? {
-        0 => {
-            change.execute_batch(include_str!("store/schema.sql")).map_err(failed)?;
-            change.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
-            change.commit().map_err(failed)
-        }
-        SCHEMA => Ok(()),
-        found => Err(StoreError::Newer { path: path.to_owned(), found }),
+    let found = version(&change)?;
+    if found > SCHEMA {
+        return Err(StoreError::Newer { path: path.to_owned(), found });
     }
+    for step in &MIGRATIONS[found as usize..] {
+        change.execute_batch(step).map_err(failed)?;
+    }
+    change.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+    change.commit().map_err(failed)
 }
 
 fn open(row: &Row<'_>) -> rusqlite::Result<Open> {

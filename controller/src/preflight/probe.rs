@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::Check;
 use super::checks::{fail, pass, warn};
+use crate::keys::Keys;
 use crate::layout::{Layout, RunKey, RunPaths};
 use crate::process::Process;
 use crate::run::{Phase, Run};
@@ -68,11 +69,13 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
     let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {
         return Err("neither upstream nor key is set".to_owned());
     };
+    let keys = Keys::open(&settings.state_dir).map_err(|error| chain(&error))?;
     rundir::create(paths).map_err(|error| format!("{}: {error}", paths.root.display()))?;
     let order = Order {
         program: proxy,
         key,
         paths,
+        audit_key: &keys.signing(),
         account: settings.account.as_str(),
         graph_id: GRAPH,
         upstream,

@@ -53,6 +53,7 @@ impl<'a> Side<'a> {
             program: &self.host.proxy,
             key,
             paths: &self.paths,
+            audit_key: &self.host.keys.signing(),
             account: &asked.account,
             graph_id: &asked.graph_id,
             upstream: &asked.upstream,

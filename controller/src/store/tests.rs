@@ -83,3 +83,26 @@ async fn a_newer_database_is_refused() {
     connection.pragma_update(None, "user_version", SCHEMA + 1).expect("it is ours");
     assert!(matches!(Store::open(&scratch.database()), Err(StoreError::Newer { found, .. }) if found == SCHEMA + 1));
 }
+
+#[tokio::test]
+async fn a_database_of_the_first_schema_is_brought_up_to_date() {
+    let scratch = Scratch::new("migrate");
+    let connection = Connection::open(scratch.database()).expect("it is new");
+    connection.execute_batch(MIGRATIONS[0]).expect("it is right");
+    connection.pragma_update(None, "user_version", 1).expect("it is ours");
+    drop(connection);
+    let store = Store::open(&scratch.database()).expect("it is old, and known");
+    assert_eq!(store.witnesses(&entry("r1").key).await.expect("the table is there"), []);
+}
+
+#[tokio::test]
+async fn what_was_seen_first_of_a_line_stands() {
+    let scratch = Scratch::new("witness");
+    let store = Store::open(&scratch.database()).expect("it is new");
+    let key = entry("r1").key;
+    let seen = |seq, text: &[u8]| Witness { seq, head: sluice_contract::Hash::of(text) };
+    for witness in [seen(0, b"a"), seen(7, b"b"), seen(7, b"c")] {
+        store.witness(&key, witness).await.expect("it is ours");
+    }
+    assert_eq!(store.witnesses(&key).await.expect("it is readable"), [seen(0, b"a"), seen(7, b"b")]);
+}

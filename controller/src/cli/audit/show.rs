@@ -1,0 +1,77 @@
+//! `sluice audit show`: the calls of a file, as a table.
+
+use std::path::Path;
+
+use sluice_contract::record::Usage;
+use sluice_contract::{Call, Story};
+
+use super::super::{Failed, print};
+
+/// Prints the table; a file that is altered is shown up to the first bad line, and then named.
+pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
+    let (story, torn) = Story::read(bytes).map_err(|fault| Failed {
+        code: 1,
+        message: format!("{}: {fault}; sluice audit verify says more", path.display()),
+    })?;
+    print(&head(&story));
+    print(&format!(
+        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
+        "call", "time (UTC)", "call id", "model", "result", "in", "out", "cost, $", "ms"
+    ));
+    story.calls().iter().for_each(|call| print(&row(call)));
+    for (reason, count) in story.refused() {
+        print(&format!("refused  {count} × {reason}\n"));
+    }
+    let totals = story.totals();
+    print(&format!(
+        "total    {} calls, {} refused, {} of unknown cost; {} tokens in, {} out; ${}\n",
+        totals.calls,
+        totals.refused,
+        totals.unknown,
+        tokens(totals.usage.input),
+        tokens(totals.usage.output),
+        totals.cost(),
+    ));
+    if !torn.is_empty() {
+        print(&format!("torn     {} bytes of a last line\n", torn.len()));
+    }
+    if story.close().is_none() {
+        print("open     the log has no end: its run goes on, or its sidecar was killed\n");
+    }
+    Ok(())
+}
+
+fn head(story: &Story) -> String {
+    story.open().map_or_else(String::new, |open| {
+        format!(
+            "run      {}.{}, account {}, agent {}, upstream {}, since {}\n",
+            open.run_id, open.attempt, open.billing_account_id, open.graph_id, open.upstream, open.ts
+        )
+    })
+}
+
+fn row(call: &Call) -> String {
+    let intent = &call.intent;
+    let outcome = call.outcome.as_ref();
+    let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_else(Usage::default);
+    let cost = outcome.map_or("-".into(), |outcome| match (&outcome.cost_usd, outcome.null_reason) {
+        (Some(cost), _) => cost.to_string(),
+        (None, Some(reason)) => reason.as_str().to_owned(),
+        (None, None) => "-".to_owned(),
+    });
+    format!(
+        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}\n",
+        intent.call,
+        intent.ts.get(11..26).unwrap_or(&intent.ts),
+        intent.call_id,
+        intent.model.as_deref().unwrap_or("-"),
+        outcome.map_or("open", |outcome| outcome.result.as_str()),
+        tokens(usage.input),
+        tokens(usage.output),
+        outcome.map_or("-".to_owned(), |outcome| (outcome.timing_us.total / 1000).to_string()),
+    )
+}
+
+fn tokens(count: Option<u64>) -> String {
+    count.map_or("-".to_owned(), |count| count.to_string())
+}
