@@ -124,7 +124,7 @@ struct Request<'a> {
 
 /// What came of one file.
 enum Answer {
-    Verdict(Verdict),
+    Verdict(Box<Verdict>),
     Unreadable(String),
 }
 
@@ -180,7 +180,7 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
         Some(database) => witnesses(&database, &bytes).await?,
         None => Vec::new(),
     };
-    Ok(Answer::Verdict(verify(&bytes, &Trust { keys: &keys, seen: &seen })))
+    Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &seen }))))
 }
 
 /// What the database saw of the run that a file claims to be of.
@@ -198,17 +198,19 @@ async fn witnesses(database: &Path, bytes: &[u8]) -> Result<Vec<Witness>, Failed
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {
     let (word, detail) = match answer {
         Answer::Unreadable(reason) => ("unreadable", json!({ "reason": reason })),
-        Answer::Verdict(Verdict::Tampered(fault)) => (
-            "tampered",
-            json!({
-                "line": fault.line,
-                "what": fault.what.as_str(),
-                "expected": fault.expected,
-                "found": fault.found,
-            }),
-        ),
-        Answer::Verdict(Verdict::Complete(report)) => ("complete", report_object(report)),
-        Answer::Verdict(Verdict::Incomplete(report)) => ("incomplete", report_object(report)),
+        Answer::Verdict(verdict) => match verdict.as_ref() {
+            Verdict::Complete(report) => ("complete", report_object(report)),
+            Verdict::Incomplete(report) => ("incomplete", report_object(report)),
+            Verdict::Tampered(fault) => (
+                "tampered",
+                json!({
+                    "line": fault.line,
+                    "what": fault.what.as_str(),
+                    "expected": fault.expected,
+                    "found": fault.found,
+                }),
+            ),
+        },
     };
     json!({ "file": path, "verdict": word, "exit_code": answer.exit_code(), "detail": detail })
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use sluice_contract::record::Usage;
 use sluice_contract::{Call, Story};
 
 use super::super::{Failed, print};
@@ -53,7 +52,7 @@ fn head(story: &Story) -> String {
 fn row(call: &Call) -> String {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
-    let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_else(Usage::default);
+    let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default();
     let cost = outcome.map_or("-".into(), |outcome| match (&outcome.cost_usd, outcome.null_reason) {
         (Some(cost), _) => cost.to_string(),
         (None, Some(reason)) => reason.as_str().to_owned(),
