@@ -21,31 +21,39 @@ pub enum KeyError {
     #[error("cannot use {0}")]
     Io(PathBuf, #[source] io::Error),
     /// A file holds something else.
-    #[error("{0} holds no key; move it away, and the next run makes a new one")]
+    #[error("{0} holds no public key: one line of 64 hex digits each")]
     NotAKey(PathBuf),
+    /// The private key's file holds something else.
+    #[error("{0} holds no key; move it away, and the next run makes a new one")]
+    NotASigningKey(PathBuf),
+    /// There is no public key, and so nothing to check signatures by.
+    #[error("there is no public key in {0}; the next run makes one, or bring back those that have signed")]
+    None(PathBuf),
 }
 
 impl Keys {
+    /// The keys of a state directory, made or not.
+    #[must_use]
+    pub fn at(state: &Path) -> Self {
+        Self { directory: state.join("keys") }
+    }
+
     /// The keys of a state directory; the first call makes one.
     ///
     /// # Errors
     /// [`KeyError`].
     pub fn open(state: &Path) -> Result<Self, KeyError> {
-        let keys = Self { directory: state.join("keys") };
+        let keys = Self::at(state);
         for path in [&keys.directory, &keys.public_directory()] {
             DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| KeyError::Io(path.clone(), e))?;
         }
-        if !keys.signing().exists() {
-            let fresh = keys.fresh()?;
-            // Linked and not renamed: of two first starts one wins, and both sign with its key.
-            let linked = fs::hard_link(&fresh, keys.signing());
-            fs::remove_file(&fresh).map_err(|e| KeyError::Io(fresh, e))?;
-            match linked {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(KeyError::Io(keys.signing(), error));
-                }
-                _ => {}
-            }
+        let _lock = keys.lock()?;
+        if fs::symlink_metadata(keys.signing()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            keys.make()?;
+            // A key whose name is lost in a power cut would make every file that it has signed look altered.
+            sync(state)?;
+        } else {
+            keys.publish(&keys.current()?)?;
         }
         Ok(keys)
     }
@@ -63,19 +71,22 @@ impl Keys {
     pub fn current(&self) -> Result<PublicKey, KeyError> {
         let path = self.signing();
         let line = Zeroizing::new(fs::read(&path).map_err(|e| KeyError::Io(path.clone(), e))?);
-        PrivateKey::parse(&line).map(|key| key.public()).map_err(|_| KeyError::NotAKey(path))
+        PrivateKey::parse(&line).map(|key| key.public()).map_err(|_| KeyError::NotASigningKey(path))
     }
 
-    /// All keys that have ever signed here.
+    /// All keys that have ever signed here; at least one.
     ///
     /// # Errors
-    /// [`KeyError`].
+    /// [`KeyError`]; without keys nothing could be checked, and all would pass.
     pub fn public(&self) -> Result<Vec<PublicKey>, KeyError> {
         let directory = self.public_directory();
         let failed = |error| KeyError::Io(directory.clone(), error);
         let mut keys = Vec::new();
         for entry in fs::read_dir(&directory).map_err(failed)? {
             keys.extend(read_public(&entry.map_err(failed)?.path())?);
+        }
+        if keys.is_empty() {
+            return Err(KeyError::None(directory));
         }
         keys.sort_by_key(PublicKey::id);
         Ok(keys)
@@ -86,25 +97,48 @@ impl Keys {
     /// # Errors
     /// [`KeyError`]; then the old one is still in use.
     pub fn rotate(&self) -> Result<PublicKey, KeyError> {
-        let fresh = self.fresh()?;
-        fs::rename(&fresh, self.signing()).map_err(|e| KeyError::Io(self.signing(), e))?;
-        sync(&self.directory)?;
-        self.current()
+        let _lock = self.lock()?;
+        self.make()
     }
 
-    /// Makes a key, in a file of its own. Its public half is kept before anybody can sign with it.
-    fn fresh(&self) -> Result<PathBuf, KeyError> {
+    /// Makes the key that signs from now on. Its public half is kept before anybody can sign with it.
+    fn make(&self) -> Result<PublicKey, KeyError> {
         let mut seed = Zeroizing::new([0; 32]);
         let random = Path::new("/dev/urandom");
         io::Read::read_exact(&mut fs::File::open(random).map_err(|e| KeyError::Io(random.into(), e))?, &mut *seed)
             .map_err(|e| KeyError::Io(random.into(), e))?;
         let key = PrivateKey::from_seed(&seed).public();
-        write(&self.public_directory().join(key.id()), format!("{key}\n").as_bytes())?;
-        sync(&self.public_directory())?;
+        self.publish(&key)?;
         let line: Zeroizing<String> = Zeroizing::new(seed.iter().map(|byte| format!("{byte:02x}")).collect());
-        let aside = self.directory.join(format!("signing.{}", uuid::Uuid::new_v4().simple()));
-        write(&aside, line.as_bytes())?;
-        Ok(aside)
+        self.put(&self.signing(), line.as_bytes())?;
+        Ok(key)
+    }
+
+    fn publish(&self, key: &PublicKey) -> Result<(), KeyError> {
+        let path = self.public_directory().join(key.id());
+        if path.exists() { Ok(()) } else { self.put(&path, format!("{key}\n").as_bytes()) }
+    }
+
+    /// Puts a file in its place, whole or not at all. Needs the lock.
+    fn put(&self, path: &Path, content: &[u8]) -> Result<(), KeyError> {
+        let fresh = self.directory.join("fresh");
+        let put = write(&fresh, content)
+            .and_then(|()| fs::rename(&fresh, path).map_err(|e| KeyError::Io(path.to_owned(), e)));
+        if put.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        put?;
+        sync(path.parent().unwrap_or(&self.directory))
+    }
+
+    /// One at a time makes keys, so that nobody signs with one whose public half is not kept.
+    fn lock(&self) -> Result<fs::File, KeyError> {
+        let failed = |error| KeyError::Io(self.directory.clone(), error);
+        let lock = fs::File::open(&self.directory).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        // Left by one who was killed in the middle.
+        let _ = fs::remove_file(self.directory.join("fresh"));
+        Ok(lock)
     }
 
     fn public_directory(&self) -> PathBuf {
@@ -179,10 +213,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_start_has_left_is_cleared_and_never_a_key() {
+        let scratch = Scratch::new("killed");
+        let keys = Keys::open(&scratch.0).expect("there is room");
+        let key = keys.current().expect("it was made");
+        fs::write(keys.directory.join("fresh"), "half a se").expect("it is ours");
+        // As if the public half had been lost, or never written.
+        fs::remove_file(keys.public_directory().join(key.id())).expect("it was kept");
+        assert!(matches!(keys.public(), Err(KeyError::None(_))));
+        let again = Keys::open(&scratch.0).expect("there is room");
+        assert_eq!(again.public().expect("it was kept"), [key]);
+        assert_eq!(fs::read_dir(&keys.directory).expect("it is there").count(), 2);
+    }
+
+    #[test]
+    fn of_many_first_starts_all_have_one_key() {
+        let scratch = Scratch::new("many");
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let open = || Keys::open(&scratch.0).and_then(|keys| keys.current()).expect("there is room");
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+        });
+        assert_eq!(all, [all[0]; 8]);
+        assert_eq!(Keys::at(&scratch.0).public().expect("it was kept"), [all[0]]);
+    }
+
+    #[test]
     fn a_file_without_a_key_is_refused() {
         let scratch = Scratch::new("broken");
         let keys = Keys::open(&scratch.0).expect("there is room");
         fs::write(keys.signing(), "hello").expect("it is ours");
-        assert!(matches!(keys.current(), Err(KeyError::NotAKey(_))));
+        assert!(matches!(keys.current(), Err(KeyError::NotASigningKey(_))));
+        assert!(matches!(Keys::open(&scratch.0), Err(KeyError::NotASigningKey(_))));
+        fs::write(keys.public_directory().join("other"), "hello").expect("it is ours");
+        assert!(matches!(keys.public(), Err(KeyError::NotAKey(_))));
     }
 }
