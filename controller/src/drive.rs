@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sluice_contract::Witness;
 use tokio::sync::watch;
 
 use crate::host::Host;
@@ -9,8 +10,8 @@ use crate::layout::RunKey;
 use crate::plan::{Plan, plan};
 use crate::process::Process;
 use crate::progress::Progress;
-use crate::run::{Cancel, Event, Failure, Phase, Run, Verdict};
-use crate::scene::{Scene, Woken};
+use crate::run::{Cancel, Event, Failure, Phase, Run, Step, Verdict};
+use crate::scene::{Scene, Woken, chain};
 use crate::store::StoreError;
 
 /// Under whose hand a run goes on.
@@ -30,8 +31,11 @@ pub struct Reins<'a> {
 
 /// Takes a run from where it is to its end, or to where it can only be left to a sweep.
 ///
+/// A record that cannot be kept ends the run: nobody would find it otherwise. What is there is taken down all the
+/// same, and what could not be written down is the last setback.
+///
 /// # Errors
-/// When its record cannot be kept: then nobody may go on, and a sweep finds it.
+/// When somebody else drives it now.
 pub async fn drive(
     mut run: Run,
     scene: &mut Scene<'_>,
@@ -66,31 +70,59 @@ pub async fn drive(
                 _ = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
             Plan::TimeIsUp => vec![Event::DeadlinePassed],
-            Plan::Over | Plan::GiveUp => return Ok(run),
+            Plan::Over | Plan::GiveUp => return Ok(recorded.told(run)),
         };
         for event in events {
             run = apply(run, event);
         }
-        if let Some(seen) = scene.witness() {
-            reins.host.store.witness(reins.key, seen).await?;
+        // A full disk is felt here first. The log has its own answer to that, and the run goes on to hear it.
+        recorded.note(scene.witness(), reins).await;
+        match recorded.keep(&run, scene.sidecar(), reins).await {
+            Ok(()) => {}
+            Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
+            Err(error) => run = apply(run, Event::Unrecorded(chain(&error))),
         }
-        recorded.keep(&run, scene.sidecar(), reins).await?;
     }
 }
 
-/// What the database knows.
-#[derive(Default, PartialEq)]
-struct Recorded(Option<(Phase, Option<Verdict>, Option<Process>)>);
+/// What the database knows, and what it should.
+#[derive(Default)]
+struct Recorded {
+    known: Option<(Phase, Option<Verdict>, Option<Process>)>,
+    missing: Option<String>,
+    /// The last line that was seen and not written down; it vouches for those before it.
+    unnoted: Option<Witness>,
+    why_unnoted: Option<String>,
+}
 
 impl Recorded {
     async fn keep(&mut self, run: &Run, sidecar: Option<&Process>, reins: Reins<'_>) -> Result<(), StoreError> {
         // The sidecar's pid is worth a write while somebody may have to find it.
         let known = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
-        if known != self.0 {
-            reins.host.store.record(reins.key, reins.generation, run, sidecar).await?;
-            self.0 = known;
+        if known != self.known {
+            let kept = reins.host.store.record(reins.key, reins.generation, run, sidecar).await;
+            self.missing = kept.as_ref().err().map(|error| chain(error));
+            kept?;
+            self.known = known;
         }
         Ok(())
+    }
+
+    async fn note(&mut self, seen: Option<Witness>, reins: Reins<'_>) {
+        self.unnoted = seen.or(self.unnoted);
+        if let Some(seen) = self.unnoted {
+            self.why_unnoted = reins.host.store.witness(reins.key, seen).await.err().map(|error| chain(&error));
+            self.unnoted = self.unnoted.filter(|_| self.why_unnoted.is_some());
+        }
+    }
+
+    /// The run with what is missing.
+    fn told(self, mut run: Run) -> Run {
+        if let Some(message) = self.missing.or(self.why_unnoted) {
+            run.phase = Phase::Completing;
+            run.setbacks.push(Failure { step: Step::Close, message });
+        }
+        run
     }
 }
 
@@ -98,8 +130,7 @@ fn apply(run: Run, event: Event) -> Run {
     let before = run.clone();
     run.apply(event).unwrap_or_else(|illegal| {
         // A fault of ours; the run is taken down, and says so.
-        let step = crate::run::Step::Close;
-        let failure = Failure { step, message: illegal.to_string() };
+        let failure = Failure { step: Step::Close, message: illegal.to_string() };
         Run {
             phase: Phase::Completing,
             verdict: before.verdict.clone().or(Some(Verdict::NotStarted(failure))),

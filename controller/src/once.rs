@@ -57,6 +57,10 @@ pub struct Done {
 pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
     let Once { host, request, output, stop_grace, progress } = once;
     let Request { key, agent, contract, asked } = request;
+    // Of a run that this database does not know; its calls are not ours.
+    if host.layout.run(key).audit.symlink_metadata().is_ok() {
+        return Err(StoreError::Exists(key.clone()));
+    }
     host.store
         .begin(Entry {
             key: key.clone(),
@@ -86,7 +90,9 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     });
     let judgement = with_leftovers(judgement, &run);
     let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
-    host.store.judge(key, 0, code, judgement.exit_code).await?;
+    if let (Err(error), Ok(())) = (host.store.judge(key, 0, code, judgement.exit_code).await, left_of(&run)) {
+        return Err(error);
+    }
     let report = Report::new(Parts {
         key,
         judgement,

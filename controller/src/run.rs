@@ -55,6 +55,8 @@ pub enum Verdict {
     Exited(Exit),
     /// Somebody else removed the container.
     Removed,
+    /// Where it stood could not be written down, and nobody would have found it.
+    Unrecorded(String),
 }
 
 /// A step that did not succeed.
@@ -111,6 +113,8 @@ pub enum Event {
     DeadlinePassed,
     /// The controller that began this run is gone.
     Orphaned,
+    /// Where it stands cannot be written down.
+    Unrecorded(String),
 }
 
 /// The record of one start of a run.
@@ -159,6 +163,7 @@ impl Run {
             (Pending | Creating, Event::Failed(failure)) => self.decide(Verdict::NotStarted(failure)),
             (Pending | Creating | Running, Event::Cancelled(cancel)) => self.decide(Verdict::Cancelled(cancel)),
             (Pending | Creating | Running, Event::Orphaned) => self.decide(Verdict::Interrupted),
+            (Pending | Creating | Running, Event::Unrecorded(why)) => self.decide(Verdict::Unrecorded(why)),
             (Creating | Running, Event::DeadlinePassed) => self.decide(Verdict::TimedOut),
             (Creating | Running, Event::SidecarEnded) => self.decide(Verdict::SidecarLost),
             (Running, Event::Exited(exit)) => self.decide(Verdict::Exited(exit)),
@@ -170,6 +175,8 @@ impl Run {
                 Event::Done(Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories),
             ) => {}
             (Completing, Event::Failed(failure)) => self.setbacks.push(failure),
+            // What is there is taken down all the same; who sees it through tells.
+            (Completing | Closed, Event::Unrecorded(_)) => {}
             // Side by side with the step that decided: what was made is seen, and taken down.
             (
                 Completing,

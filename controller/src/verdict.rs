@@ -112,6 +112,9 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
             let message = "the engine cut the run's output off; what it wrote later is lost";
             return failed(ErrorCode::Internal, 125, message.into());
         }
+        Verdict::Unrecorded(why) => {
+            return failed(ErrorCode::Internal, 125, format!("cannot record where the run stands: {why}"));
+        }
         Verdict::Exited(exit) => exit,
     };
     let code = i32::try_from(exit.code).unwrap_or(255);
@@ -208,6 +211,7 @@ mod tests {
             (Verdict::Interrupted, "", Some("internal"), 125),
             (Verdict::SidecarLost, GOOD, Some("audit_failed"), 120),
             (Verdict::Removed, "", Some("container_failed"), 137),
+            (Verdict::Unrecorded("disk is full".into()), GOOD, Some("internal"), 125),
             (Verdict::NotStarted(start), "", Some("creation_failed"), 125),
             (Verdict::NotStarted(prepare), "", Some("internal"), 125),
         ];
