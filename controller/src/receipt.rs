@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{Call, Story, Trust, Verdict, verify};
+use sluice_contract::{Call, Story, Trust, Verdict, Witness, reader, verify};
 
 use crate::layout::RunKey;
 
@@ -68,6 +68,8 @@ pub struct Tally {
 
 /// The reason of refusals for a cap on the whole run.
 const CAP: &str = "budget_exceeded";
+/// The reason in the end of a log that had no room for more calls.
+const FULL: &str = "audit_full";
 
 /// What an audit file says; none when there is no file, which is right for a run whose sidecar never began.
 #[must_use]
@@ -76,13 +78,13 @@ pub fn tally(key: &RunKey, file: Option<&[u8]>, trust: &Trust<'_>) -> Tally {
         let gone = !trust.seen.is_empty();
         return Tally { fault: gone.then(|| "the audit file is gone".to_owned()), ..Tally::default() };
     };
-    let fault = match verify(bytes, trust) {
+    let verdict = verify(bytes, trust);
+    let story = story(bytes, &verdict, trust.seen);
+    let is_full = story.close().is_some_and(|close| close.reason == FULL);
+    let fault = match verdict {
+        Verdict::Complete(_) if is_full => Some("the audit log had no room left, and calls were refused".to_owned()),
         Verdict::Complete(_) => None,
         verdict => Some(format!("the audit file is {verdict}")),
-    };
-    let story = match Story::read(bytes) {
-        Ok((story, _)) => story,
-        Err(_) => return Tally { fault, ..Tally::default() },
     };
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(key, call)).collect();
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
@@ -95,6 +97,28 @@ pub fn tally(key: &RunKey, file: Option<&[u8]>, trust: &Trust<'_>) -> Tally {
         fault,
         receipts,
     }
+}
+
+/// What a file tells. Of one that was altered, only the lines that a witness vouches for are known.
+fn story(bytes: &[u8], verdict: &Verdict, seen: &[Witness]) -> Story {
+    let vouched = seen.iter().map(|seen| seen.seq + 1);
+    let last = match verdict {
+        Verdict::Tampered(fault) => vouched.filter(|line| *line < fault.line).max().unwrap_or(0),
+        Verdict::Complete(_) | Verdict::Incomplete(_) => u64::MAX,
+    };
+    story_to(bytes, last)
+}
+
+/// What the lines up to this one tell, from 1.
+#[must_use]
+pub fn story_to(bytes: &[u8], last: u64) -> Story {
+    let mut story = Story::default();
+    for line in reader::lines(bytes).map_while(Result::ok).take_while(|line| line.number <= last) {
+        if story.take(line).is_err() {
+            break;
+        }
+    }
+    story
 }
 
 fn receipt(key: &RunKey, call: &Call) -> Receipt {

@@ -3,6 +3,8 @@
 //! Two parts that never wait for each other, the sidecar and the sandbox; steps of both go side by side.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -18,7 +20,7 @@ use crate::process::Process;
 use crate::receipt::{self, Tally};
 use crate::run::{Event, Failure, Step};
 use crate::secret::Key;
-use crate::witness::Tail;
+use crate::witness::{self, Tail};
 use crate::{rundir, workspace};
 
 mod sandbox;
@@ -187,7 +189,10 @@ impl<'a> Scene<'a> {
     fn own(&mut self, step: Step) -> Option<Result<(), String>> {
         match step {
             Step::Prepare => Some(self.prepare()),
-            Step::Tally => Some(self.tally()),
+            Step::Tally => {
+                self.tally();
+                Some(Ok(()))
+            }
             Step::RemoveDirectories => Some(
                 rundir::remove(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
             ),
@@ -198,7 +203,7 @@ impl<'a> Scene<'a> {
 
     fn prepare(&mut self) -> Result<(), String> {
         let asked = self.asked.expect("only a run that was asked for is prepared");
-        let failed = |error: std::io::Error| format!("{}: {error}", self.paths.root.display());
+        let failed = |error: io::Error| format!("{}: {error}", self.paths.root.display());
         self.paths.check().map_err(|error| error.to_string())?;
         if self.paths.audit.exists() {
             let path = self.paths.audit.display();
@@ -219,18 +224,33 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    fn tally(&mut self) -> Result<(), String> {
+    fn tally(&mut self) {
         if !self.is_ours {
-            return Ok(());
+            return;
         }
-        let keys = self.host.keys.public().map_err(|error| chain(&error))?;
-        let trust = Trust { keys: &keys, seen: &self.witnesses };
-        self.tally = match std::fs::read(&self.paths.audit) {
-            Ok(bytes) => receipt::tally(self.key, Some(&bytes), &trust),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => receipt::tally(self.key, None, &trust),
-            Err(error) => return Err(format!("{}: {error}", self.paths.audit.display())),
+        let evidence = || -> Result<_, String> {
+            let keys = self.host.keys.public().map_err(|error| chain(&error))?;
+            let failed = |error| format!("{}: {error}", self.paths.audit.display());
+            Ok((keys, read_audit(&self.paths.audit).map_err(failed)?))
         };
-        Ok(())
+        self.tally = match evidence() {
+            Ok((keys, bytes)) => {
+                let trust = Trust { keys: &keys, seen: &self.witnesses };
+                // A sidecar that could not write its first line has carried nothing, and has said why.
+                let began = self.asked.is_none() || self.side.ready_ms().is_some();
+                let bytes = bytes.filter(|bytes| began || bytes.contains(&b'\n'));
+                let gone = bytes.is_none() && self.side.ready_ms().is_some();
+                let tally = receipt::tally(self.key, bytes.as_deref(), &trust);
+                Tally { fault: tally.fault.or(gone.then(|| "the audit file is gone".to_owned())), ..tally }
+            }
+            Err(reason) => Tally {
+                fault: Some(format!("the audit file cannot be held against anything: {reason}")),
+                ..Tally::default()
+            },
+        };
+        if self.tally.fault.is_none() {
+            self.tally.fault = self.side.fault().map(str::to_owned);
+        }
     }
 
     /// Whether the engine kept some of the program's output from us.
@@ -251,6 +271,17 @@ impl<'a> Scene<'a> {
         let timings = Timings { sidecar_ready: self.side.ready_ms(), ..self.sandbox.timings() };
         (self.tally, self.sandbox.finish(), timings)
     }
+}
+
+/// The whole file, if there is one.
+fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match witness::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a Asked) -> blueprint::Blueprint {

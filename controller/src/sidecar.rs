@@ -146,15 +146,15 @@ impl Sidecar {
         }
     }
 
-    /// Lets it end its calls and its log; kills it when that takes too long.
+    /// Lets it end its calls and its log; kills it when that takes too long. What it ended with, if we can know.
     ///
     /// # Errors
     /// When it cannot be ended.
-    pub async fn drain(&mut self) -> Result<(), SidecarError> {
+    pub async fn drain(&mut self) -> Result<Option<ExitStatus>, SidecarError> {
         for (signal, within) in [(Signal::SIGTERM, DRAIN + GRACE), (Signal::SIGKILL, GRACE)] {
             self.process.signal(signal)?;
-            if timeout(within, self.ended()).await.is_ok() {
-                return Ok(());
+            if let Ok(ended) = timeout(within, self.ended()).await {
+                return Ok(ended);
             }
         }
         Err(SidecarError::Immortal(self.process.pid))

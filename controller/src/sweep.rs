@@ -14,6 +14,7 @@ use crate::run::{Event, Phase, Run};
 use crate::rundir;
 use crate::scene::{Scene, chain};
 use crate::store::{Open, StoreError};
+use crate::verdict::ErrorCode;
 
 /// One thing that nobody owns any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -108,12 +109,18 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
     let (_never, mut cancelled) = watch::channel(None);
     let reins = Reins { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
     let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| chain(&error))?;
-    let _ = host.store.judge(key, generation, Some("internal"), 125).await;
+    // What its log is worth counts for a run that nobody saw to its end, too.
+    let fault = scene.told().fault.clone();
+    let (error, code) = match fault {
+        Some(_) => (ErrorCode::AuditFailed, 120),
+        None => (ErrorCode::Internal, 125),
+    };
+    let _ = host.store.judge(key, generation, Some(error.as_str()), code).await;
     if orphan.entry.agent == preflight::GRAPH {
         // No call of a run: its log is not worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
     }
-    left_of(&run).map(|()| scene.told().fault.clone())
+    left_of(&run).map(|()| fault)
 }
 
 /// What a run says that could not be taken down, if it is not over.

@@ -3,11 +3,23 @@
 //! A chain detects edits, and no rewrite of the whole by whoever owns file and key. Whoever has noted a line's hash in
 //! time can tell.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use sluice_contract::{Hash, Witness};
+
+/// Opens an audit file to read it. What somebody has put in its place could be read without an end.
+///
+/// # Errors
+/// The system's, and for anything but a regular file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+}
 
 /// A reader at the end of a file that grows.
 #[derive(Debug, Default)]
@@ -17,12 +29,12 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// Reads on, and returns the last whole line's number and hash, if there is a new one.
+    /// Reads on, and returns the last whole line's number and hash, if there is a new one. That line is on disk.
     ///
     /// # Errors
     /// When the file cannot be read; one that is not there yet has no lines.
     pub fn look(&mut self, path: &Path) -> io::Result<Option<Witness>> {
-        let mut file = match File::open(path) {
+        let mut file = match open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
         };
@@ -30,6 +42,8 @@ impl Tail {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(None) };
+        // A line that is noted here and lost in a power cut would look like one that somebody took away.
+        file.sync_data()?;
         let whole = &bytes[..=end];
         let last = whole[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
         self.offset += whole.len() as u64;
@@ -59,6 +73,12 @@ mod tests {
         assert_eq!(look_after(b""), None);
         assert_eq!(look_after(b"b\nc\nd"), seen(2, b"c\n"));
         assert_eq!(look_after(b"\n"), seen(3, b"d\n"));
+        std::fs::remove_file(&path).expect("it is ours");
+        // A device without an end, and a directory.
+        std::os::unix::fs::symlink("/dev/full", &path).expect("the name is free");
+        assert!(Tail::default().look(&path).is_err());
+        assert!(Tail::default().look(Path::new("/dev/full")).is_err());
+        assert!(Tail::default().look(Path::new("/dev")).is_err());
         std::fs::remove_file(&path).expect("it is ours");
     }
 }

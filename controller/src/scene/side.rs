@@ -1,5 +1,6 @@
 //! The sidecar's part of a run.
 
+use std::process::ExitStatus;
 use std::time::Instant;
 
 use crate::host::Host;
@@ -12,16 +13,20 @@ use crate::upstream;
 
 use super::{Asked, chain, lifetime, ms_since};
 
+/// What a sidecar ends with when its log could not be written.
+const AUDIT_FAILED: i32 = 74;
+
 pub(super) struct Side<'a> {
     host: &'a Host,
     paths: RunPaths,
     sidecar: Option<Sidecar>,
     ready_ms: Option<f64>,
+    exit: Option<ExitStatus>,
 }
 
 impl<'a> Side<'a> {
     pub(super) fn new(host: &'a Host, paths: RunPaths) -> Self {
-        Self { host, paths, sidecar: None, ready_ms: None }
+        Self { host, paths, sidecar: None, ready_ms: None, exit: None }
     }
 
     pub(super) fn adopt(&mut self, recorded: Option<Process>) {
@@ -38,6 +43,11 @@ impl<'a> Side<'a> {
 
     pub(super) fn ready_ms(&self) -> Option<f64> {
         self.ready_ms
+    }
+
+    /// Why its log is not whole, by its own account.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        (self.exit?.code()? == AUDIT_FAILED).then_some("the sidecar could not write its whole log to the disk")
     }
 
     pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&Asked>) -> Result<(), String> {
@@ -72,7 +82,7 @@ impl<'a> Side<'a> {
 
     async fn drain(&mut self) -> Result<(), String> {
         if let Some(sidecar) = &mut self.sidecar {
-            sidecar.drain().await.map_err(|error| chain(&error))?;
+            self.exit = sidecar.drain().await.map_err(|error| chain(&error))?;
         }
         self.sidecar = None;
         Ok(())
@@ -81,7 +91,7 @@ impl<'a> Side<'a> {
     /// Waits until the sidecar is gone. Cancel-safe.
     pub(super) async fn ended(&mut self) {
         match &mut self.sidecar {
-            Some(sidecar) => drop(sidecar.ended().await),
+            Some(sidecar) => self.exit = sidecar.ended().await,
             None => std::future::pending().await,
         }
         self.sidecar = None;
