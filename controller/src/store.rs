@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
-use rusqlite::{Connection, OptionalExtension, Row, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
 use sluice_contract::{RunId, Witness};
 use tokio::sync::oneshot;
 
@@ -70,6 +70,14 @@ pub enum StoreError {
         /// Its schema.
         found: u32,
     },
+    /// It was written by an older build, or is no database of runs.
+    #[error("the database {path} has schema {found}, and this build reads {SCHEMA}; the next run upgrades its own")]
+    Older {
+        /// Which database.
+        path: PathBuf,
+        /// Its schema.
+        found: u32,
+    },
     /// A run of this name is there.
     #[error("there is a run {0} already; a run id is used once")]
     Exists(RunKey),
@@ -92,13 +100,32 @@ impl Store {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let mut connection = connect(path).map_err(|error| StoreError::Open(path.to_owned(), error))?;
         migrate(&mut connection, path)?;
+        Ok(Self::over(connection))
+    }
+
+    /// Opens a database to read it alone: it may be evidence, and is not changed.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`].
+    pub fn read(path: &Path) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::Open(path.to_owned(), error);
+        let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        match connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)? {
+            SCHEMA => Ok(Self::over(connection)),
+            found if found > SCHEMA => Err(StoreError::Newer { path: path.to_owned(), found }),
+            found => Err(StoreError::Older { path: path.to_owned(), found }),
+        }
+    }
+
+    fn over(mut connection: Connection) -> Self {
         let (jobs, queue) = mpsc::channel::<Job>();
         thread::spawn(move || {
             for job in queue {
                 job(&mut connection);
             }
         });
-        Ok(Self { jobs })
+        Self { jobs }
     }
 
     /// Writes down that a run was asked for.

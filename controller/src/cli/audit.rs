@@ -7,12 +7,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_contract::{Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify};
+use sluice_contract::reader::What;
+use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
 use crate::layout::{Layout, RunKey};
-use crate::scene::chain;
+use crate::run::Phase;
 use crate::store::Store;
 
 mod show;
@@ -103,12 +104,13 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Keys => {
-            let keys = own_keys(state)?.public().map_err(|error| Failed::new(FAILED, &error))?;
+            let keys = own_keys(state)?.public().map_err(|error| unreadable(&error))?;
             keys.iter().for_each(|key| print(&format!("{key}\n")));
             Ok(ExitCode::SUCCESS)
         }
         Command::RotateKey => {
-            let key = own_keys(state)?.rotate().map_err(|error| Failed::new(FAILED, &error))?;
+            own_keys(state)?;
+            let key = Keys::open(state).and_then(|keys| keys.rotate()).map_err(|error| Failed::new(FAILED, &error))?;
             print(&format!("{key}\n"));
             Ok(ExitCode::SUCCESS)
         }
@@ -147,10 +149,10 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
         if as_json {
             objects.push(object(&path, &answer));
         } else {
-            print(&match &answer {
-                Answer::Verdict(verdict) => format!("{}: {verdict}\n", path.display()),
-                Answer::Unreadable(reason) => format!("{}: unreadable: {reason}\n", path.display()),
-            });
+            print(&one_line(&match &answer {
+                Answer::Verdict(verdict) => format!("{}: {verdict}", path.display()),
+                Answer::Unreadable(reason) => format!("{}: unreadable: {reason}", path.display()),
+            }));
         }
     }
     if as_json {
@@ -168,7 +170,7 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     };
     let own = is_own(request.state, path);
     let keys = match (request.keys.as_slice(), own) {
-        ([], true) => own_keys(request.state)?.public().map_err(|error| Failed::new(FAILED, &error))?,
+        ([], true) => own_keys(request.state)?.public().map_err(|error| unreadable(&error))?,
         (keys, _) => keys.to_vec(),
     };
     let database = match (request.against, own) {
@@ -176,23 +178,55 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
         (None, true) => Some(Layout::at(request.state).database()),
         (None, false) => None,
     };
-    let seen = match database {
-        Some(database) => witnesses(&database, &bytes).await?,
-        None => Vec::new(),
+    let stated = stated_key(&bytes);
+    // A file of ours is of the run that it is named after, whatever it states.
+    let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
+    if let (Some(named), Some(stated)) = (&named, &stated)
+        && named != stated
+    {
+        return Ok(altered(What::Run, named, stated));
+    }
+    let seen = match (&database, named.as_ref().or(stated.as_ref())) {
+        (Some(database), Some(key)) => match witnesses(database, key).await? {
+            Some(seen) => seen,
+            None => return Ok(altered(What::Witness, &"a run that the database has seen", key)),
+        },
+        _ => Vec::new(),
     };
     Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &seen }))))
 }
 
-/// What the database saw of the run that a file claims to be of.
-async fn witnesses(database: &Path, bytes: &[u8]) -> Result<Vec<Witness>, Failed> {
-    let Some(Ok(first)) = reader::lines(bytes).next() else { return Ok(Vec::new()) };
-    let Ok(run_id) = first.common.run_id.parse() else { return Ok(Vec::new()) };
+/// The run that a file claims to be of, if its first line is whole.
+fn stated_key(bytes: &[u8]) -> Option<RunKey> {
+    let first = reader::lines(bytes).next()?.ok()?;
+    Some(RunKey { run_id: first.common.run_id.parse().ok()?, attempt: first.common.attempt })
+}
+
+fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {
+    let fault = Fault { line: 1, what, expected: expected.to_string(), found: found.to_string() };
+    Answer::Verdict(Box::new(Verdict::Tampered(fault)))
+}
+
+/// What a database has seen of a run; none if it knows nothing of it, though it should.
+async fn witnesses(database: &Path, key: &RunKey) -> Result<Option<Vec<Witness>>, Failed> {
     if !database.exists() {
         return Err(Failed { code: USAGE, message: format!("there is no database {}", database.display()) });
     }
-    let key = RunKey { run_id, attempt: first.common.attempt };
-    let store = Store::open(database).map_err(|error| Failed::new(FAILED, &error))?;
-    store.witnesses(&key).await.map_err(|error| Failed::new(FAILED, &error))
+    let store = Store::read(database).map_err(|error| unreadable(&error))?;
+    let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
+    let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;
+    // One that has just begun may not have been looked at yet.
+    let is_known = !seen.is_empty() || phase.is_some_and(|phase| phase != Phase::Closed.as_str());
+    Ok(is_known.then_some(seen))
+}
+
+fn unreadable(error: &dyn std::error::Error) -> Failed {
+    Failed::new(verdict::EXIT_UNREADABLE, error)
+}
+
+/// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
+fn one_line(text: &str) -> String {
+    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).chain(['\n']).collect()
 }
 
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {
@@ -238,10 +272,12 @@ fn report_object(report: &verdict::Report) -> serde_json::Value {
     })
 }
 
-/// A path as it is given; else a run of this host, with its attempt or its last one.
+/// A run of this host, with its attempt or its last one; else a path as it is given.
+///
+/// The run first: a file of its name in the working directory may be anybody's.
 fn find(state: &Path, name: &str) -> PathBuf {
     let given = PathBuf::from(name);
-    if given.exists() || name.contains('/') {
+    if name.contains('/') {
         return given;
     }
     let audit = state.join("audit");
@@ -280,10 +316,14 @@ fn read(state: &Path, name: &str) -> Result<Vec<u8>, Failed> {
 fn last_line(bytes: &[u8]) -> Result<(u64, Hash), Failed> {
     let mut last = None;
     for line in reader::lines(bytes) {
-        let line = line.map_err(|fault| Failed::new(1, &fault))?;
+        let line = line.map_err(|fault| bad_line(&fault))?;
         last = Some((line.common.seq, Hash::of(line.bytes)));
     }
     last.ok_or_else(|| Failed { code: verdict::EXIT_UNREADABLE, message: "the file has no line".to_owned() })
+}
+
+fn bad_line(fault: &Fault) -> Failed {
+    Failed { code: 1, message: one_line(&fault.to_string()).trim_end().to_owned() }
 }
 
 /// Keys as they are given: the text of one, or a file with one on each line.
@@ -303,5 +343,5 @@ fn own_keys(state: &Path) -> Result<Keys, Failed> {
         let message = format!("{} is no state directory of sluice; name it with --state-dir", state.display());
         return Err(Failed { code: USAGE, message });
     }
-    Keys::open(state).map_err(|error| Failed { code: FAILED, message: chain(&error) })
+    Ok(Keys::at(state))
 }

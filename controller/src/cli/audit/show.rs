@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
-use sluice_contract::{Call, Story};
+use sluice_contract::{Call, Story, Trust, Verdict, verify};
 
 use super::super::{Failed, print};
+use super::{bad_line, one_line};
+use crate::receipt::story_to;
 
 /// Prints the table; a file that is altered is shown up to the first bad line, and then named.
 pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
-    let (story, torn) = Story::read(bytes).map_err(|fault| Failed {
-        code: 1,
-        message: format!("{}: {fault}; sluice audit verify says more", path.display()),
-    })?;
+    let altered = match verify(bytes, &Trust::default()) {
+        Verdict::Tampered(fault) => Err(fault),
+        Verdict::Complete(report) | Verdict::Incomplete(report) => Ok(report.torn),
+    };
+    let story = story_to(bytes, altered.as_ref().map_or_else(|fault| fault.line - 1, |_| u64::MAX));
     print(&head(&story));
     print(&format!(
         "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
@@ -19,7 +22,7 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     ));
     story.calls().iter().for_each(|call| print(&row(call)));
     for (reason, count) in story.refused() {
-        print(&format!("refused  {count} × {reason}\n"));
+        print(&one_line(&format!("refused  {count} × {reason}")));
     }
     let totals = story.totals();
     print(&format!(
@@ -31,8 +34,12 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
         tokens(totals.usage.output),
         totals.cost(),
     ));
-    if !torn.is_empty() {
-        print(&format!("torn     {} bytes of a last line\n", torn.len()));
+    let torn = altered.map_err(|fault| {
+        let Failed { code, message } = bad_line(&fault);
+        Failed { code, message: format!("{}: {message}; what is above came before it", path.display()) }
+    })?;
+    if torn > 0 {
+        print(&format!("torn     {torn} bytes of a last line\n"));
     }
     if story.close().is_none() {
         print("open     the log has no end: its run goes on, or its sidecar was killed\n");
@@ -42,10 +49,10 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
 
 fn head(story: &Story) -> String {
     story.open().map_or_else(String::new, |open| {
-        format!(
-            "run      {}.{}, account {}, agent {}, upstream {}, since {}\n",
+        one_line(&format!(
+            "run      {}.{}, account {}, agent {}, upstream {}, since {}",
             open.run_id, open.attempt, open.billing_account_id, open.graph_id, open.upstream, open.ts
-        )
+        ))
     })
 }
 
@@ -58,8 +65,8 @@ fn row(call: &Call) -> String {
         (None, Some(reason)) => reason.as_str().to_owned(),
         (None, None) => "-".to_owned(),
     });
-    format!(
-        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}\n",
+    one_line(&format!(
+        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
         intent.call,
         intent.ts.get(11..26).unwrap_or(&intent.ts),
         intent.call_id,
@@ -68,7 +75,7 @@ fn row(call: &Call) -> String {
         tokens(usage.input),
         tokens(usage.output),
         outcome.map_or("-".to_owned(), |outcome| (outcome.timing_us.total / 1000).to_string()),
-    )
+    ))
 }
 
 fn tokens(count: Option<u64>) -> String {

@@ -1,6 +1,6 @@
 //! `sluice audit tail`: a run's log while it is written.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use sluice_contract::reader::{Cursor, Line, lines_from};
 use sluice_contract::record::CallResult;
 use sluice_contract::{Record, verdict};
 
-use super::super::{Failed, print};
+use super::super::Failed;
+use super::{bad_line, one_line};
 
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Prints each line as it comes, until the log is closed or we are told to stop.
+/// Prints each line as it comes, until the log is closed. A signal ends us as it ends anybody: nothing is open.
 pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed> {
-    let failed = |error: &std::io::Error| Failed {
+    let failed = |error: &io::Error| Failed {
         code: verdict::EXIT_UNREADABLE,
         message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
     };
@@ -28,21 +29,16 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
         file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| file.read_to_end(&mut bytes)).map_err(|e| failed(&e))?;
         let mut lines = lines_from(cursor, &bytes);
         for line in &mut lines {
-            let line = line.map_err(|fault| Failed::new(1, &fault))?;
-            if as_json {
-                print(&String::from_utf8_lossy(line.bytes));
-            } else {
-                print(&describe(&line));
-            }
-            if matches!(line.record, Record::Close(_)) {
+            let line = line.map_err(|fault| bad_line(&fault))?;
+            let text = if as_json { line.bytes.to_vec() } else { one_line(&describe(&line)).into_bytes() };
+            let written = io::stdout().lock().write_all(&text);
+            // Or nobody reads on.
+            if matches!(line.record, Record::Close(_)) || written.is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
         }
         cursor = lines.cursor();
-        tokio::select! {
-            _ = look.tick() => {}
-            _ = tokio::signal::ctrl_c() => return Ok(ExitCode::from(130)),
-        }
+        look.tick().await;
     }
 }
 
@@ -77,5 +73,5 @@ fn describe(line: &Line<'_>) -> String {
         }
         Record::Other(_) => String::new(),
     };
-    format!("{}  {:<9} {said}\n", line.common.ts.get(11..26).unwrap_or(&line.common.ts), line.common.kind)
+    format!("{}  {:<9} {said}", line.common.ts.get(11..26).unwrap_or(&line.common.ts), line.common.kind)
 }
