@@ -1,6 +1,7 @@
 //! `sluice run` and the commands around it, on a real Docker Engine: one file a promise.
 
 mod agents;
+mod audit;
 mod bridge;
 mod commands;
 mod hardening;

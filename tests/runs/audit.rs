@@ -1,0 +1,106 @@
+//! What an auditor can rely on: `sluice audit`, the page of Python that says the same, and runs whose log is not whole.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use sluice_contract::PrivateKey;
+use sluice_testkit::controller::Ran;
+use sluice_testkit::{Sluice, Upstream};
+
+mod faults;
+mod forgery;
+mod keys;
+mod verify;
+mod views;
+mod witness;
+
+/// For a shell in the sandbox: one call, of which the answer is printed.
+const ASK: &str = r#"ask() {
+    curl --silent --no-buffer "$OPENAI_BASE_URL/chat/completions" \
+        --json '{"model": "m", "messages": [{"role": "user", "content": "hello"}]'"$1"'}'
+}
+"#;
+
+/// A run that is over: open, a call, a refusal, another call, close. Its name.
+async fn finished(sluice: &Sluice) -> String {
+    let script = format!("{ASK} ask >/dev/null; curl -s $OPENAI_BASE_URL/files >/dev/null; ask >/dev/null");
+    let report = sluice.run(["--json", "--", "sh", "-c", &script]).finish().await.expect(0).json();
+    assert_eq!((report.audit.lines, report.audit.complete), (7, true), "{report:?}");
+    report.run_id
+}
+
+/// `sluice audit …`, to its end.
+async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> Ran {
+    sluice.command(["audit"]).args(args).finish().await
+}
+
+/// The public key of a state directory that has only ever had one.
+async fn public_key(sluice: &Sluice) -> String {
+    let keys = audit(sluice, ["keys"]).await.expect(0).stdout;
+    assert_eq!(keys.lines().count(), 1, "{keys}");
+    keys.trim().to_owned()
+}
+
+/// The private half, as only root on the host can read it.
+fn private_key(sluice: &Sluice) -> PrivateKey {
+    let seed = fs::read(sluice.state().join("keys/signing")).expect("the first run has made it");
+    PrivateKey::parse(&seed).expect("it is a key")
+}
+
+/// What somebody says of a file: exit code, and the first bad line, 0 for none.
+type Said = (i64, u64);
+
+/// What we say of each file; each must be named as it is asked for.
+async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<Said> {
+    let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+    let ran = audit(
+        sluice,
+        ["verify", "--json"].iter().copied().chain(names.iter().map(String::as_str)).chain(args.iter().copied()),
+    )
+    .await;
+    let value = ran.value();
+    let said = value["files"].as_array().unwrap_or_else(|| panic!("no files in {value}"));
+    let of = |(said, name): (&Value, &String)| {
+        assert_eq!(said["file"], name.as_str());
+        (said["exit_code"].as_i64().expect("a code"), said["detail"]["line"].as_u64().unwrap_or(0))
+    };
+    assert_eq!(said.len(), names.len());
+    said.iter().zip(&names).map(of).collect()
+}
+
+/// Asks the page of Python about one file after the other, as its own command line would.
+const PAGE: &str = r"
+import contextlib, io, sys
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import verify_audit as page
+for file in sys.argv[3:]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = page.main([file, *sys.argv[2].split()])
+    print(code, said.getvalue().strip())
+";
+
+/// What the page of Python says of each file.
+fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let mut python = Command::new("python3");
+    python.args(["-c", PAGE]).arg(docs).arg(args.join(" ")).args(files);
+    let output = python.output().expect("there is a python3");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said.lines().count(), files.len(), "{said}");
+    let of = |line: &str| {
+        let (code, text) = line.split_once(' ').unwrap_or((line, ""));
+        let line = text.strip_prefix("tampered: line ").and_then(|text| text.split(':').next()?.parse().ok());
+        (code.parse().expect("a code"), line.unwrap_or(0))
+    };
+    said.lines().map(of).collect()
+}
+
+/// An upstream whose answers cost $0.0000054 each.
+async fn upstream() -> Upstream {
+    Upstream::chat("hello").start().await
+}

@@ -1,0 +1,255 @@
+//! A log that cannot be written, and runs that end by it: full disks, limits, a second writer, a sidecar that is killed.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_testkit::controller::Report;
+use sluice_testkit::{AuditFile, Sluice, Upstream};
+
+use super::{ASK, audit, finished, ours, public_key, theirs, upstream};
+
+/// A file system of its own, for so many bytes; gone when dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn at(path: &Path, size: &str) -> Self {
+        fs::create_dir_all(path).expect("a fresh name");
+        let options = format!("size={size},mode=0700");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path).status();
+        assert!(mounted.expect("mount is there").success(), "mounting needs root");
+        Self(path.to_owned())
+    }
+
+    /// Takes what is left of it, to the last byte.
+    fn fill(&self) {
+        let mut ballast = File::options().create(true).append(true).open(self.ballast()).expect("a name is free");
+        while ballast.write(&[0; 4096]).is_ok_and(|taken| taken > 0) {}
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.ballast()).expect("it was filled");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Streams an answer, then asks until it is told that there is no log; and ends well.
+const STREAM_AND_ASK: &str = r#"
+ask ', "stream": true' >/tmp/streamed; echo "streamed $?"; tail -n 2 /tmp/streamed
+for n in $(seq 200); do answer=$(ask); case $answer in *audit_unavailable*) break;; esac; done
+echo "$answer"; curl -s -o /dev/null -w '%{http_code}\n' http://localhost:8080/health"#;
+
+fn stream_and_ask() -> String {
+    format!("{ASK}{STREAM_AND_ASK}")
+}
+
+/// An upstream that streams if it is asked to, and stops in the middle of its streams.
+async fn stalling() -> (Upstream, sluice_testkit::Gate) {
+    let gate = sluice_testkit::Gate::new();
+    let (stream, plain) = (sluice_testkit::Script::provider("hello you").hold_after(1, &gate), "hello");
+    let choose = move |request: &sluice_testkit::Received| {
+        if request.json()["stream"] == true { stream.clone() } else { sluice_testkit::Script::chat(plain) }
+    };
+    (Upstream::with(choose).start().await, gate)
+}
+
+/// The run ended as its log did, although its program was content.
+#[track_caller]
+fn assert_failed(report: &Report, said: &str) {
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120), "{report:?}");
+    assert!(report.message().contains(said), "{}", report.message());
+    assert!(!report.audit.complete, "{:?}", report.audit);
+}
+
+/// The program has seen the end of its stream, or not, and after that an honest refusal.
+#[track_caller]
+fn assert_refused(report: &Report, stream: &str, last: &str) {
+    let said: Vec<_> = report.stdout.lines().filter(|line| !line.is_empty()).collect();
+    let [end, event, refusal, health] = said[..] else { panic!("{said:?}") };
+    assert_eq!((end, health), (stream, "503"), "{said:?}");
+    assert!(event.contains(last), "{said:?}");
+    let refusal: serde_json::Value = serde_json::from_str(refusal).expect("a refusal is JSON");
+    assert_eq!(refusal["error"]["code"], "audit_unavailable", "{refusal}");
+}
+
+#[tokio::test]
+async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the_run() {
+    let (upstream, gate) = stalling().await;
+    let sluice = Sluice::to(&upstream);
+    let disk = Disk::at(&sluice.state().join("audit"), "256k");
+    let live = sluice.run(["--json", "--", "sh", "-c", &stream_and_ask()]).spawn();
+    gate.reached(1).await;
+
+    disk.fill();
+    gate.open();
+
+    // The room for the end of what had begun was kept.
+    let report = live.finish().await.expect(120).json();
+    assert_failed(&report, "the audit log had no room left, and calls were refused");
+    assert_refused(&report, "streamed 0", "[DONE]");
+    disk.free();
+    let file = sluice.audit(&report.run_id);
+    assert_eq!((file.open_calls(), &file.close()["reason"]), (Vec::new(), &"audit_full".into()));
+    assert_eq!(report.receipts.len(), file.calls().len());
+    assert!(report.receipts.iter().all(|receipt| receipt.status == "posted"), "{:?}", report.receipts);
+    audit(&sluice, ["verify", &report.run_id]).await.expect(0);
+    drop(disk);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_and_leaves_nothing_running() {
+    let (upstream, gate) = stalling().await;
+    let sluice = Sluice::to(&upstream);
+    let disk = Disk::at(&sluice.state(), "2m");
+    let live = sluice.run(["--json", "--", "sh", "-c", &stream_and_ask()]).spawn();
+    gate.reached(1).await;
+
+    // The database as well: what it should have written is tried again, and then told.
+    disk.fill();
+    gate.open();
+
+    let report = live.finish().await.expect(120).json();
+    assert_failed(&report, "the audit log had no room left, and calls were refused");
+    assert_refused(&report, "streamed 0", "[DONE]");
+    assert_eq!((sluice.containers().await.len(), sluice.runs().len(), sluice.processes().len()), (0, 0, 0));
+    disk.free();
+    sluice.command(["sweep"]).finish().await.expect(0);
+    let said = sluice.sql("SELECT phase, error_code, exit_code FROM runs").await;
+    assert_eq!(said, r#"[["closed", "audit_failed", 120]]"#);
+    let ran = audit(&sluice, ["verify", &report.run_id]).await.expect(0);
+    assert!(ran.stdout.contains(", signed by "), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run() {
+    let upstream = Upstream::provider("hello you").start().await;
+    let sluice = Sluice::to(&upstream);
+    // How long the first two lines are: up to there the sidecar may write, and not much further.
+    let calm = sluice.run(["--json", "--", "sh", "-c", &format!("{ASK} ask ', \"stream\": true'")]);
+    let calm = calm.finish().await.expect(0).json();
+    let bytes = fs::read(sluice.audit_path(&calm.run_id)).expect("we are root");
+    let two: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
+    let proxy = sluice.file("limited", &format!("#!/bin/sh\nexec prlimit --fsize={} {} \"$@\"\n", two + 100, proxy()));
+    fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755)).expect("our own file");
+
+    let live = sluice.run(["--json", "--proxy", &proxy, "--", "sh", "-c", &stream_and_ask()]);
+    let report = live.finish().await.expect(120).json();
+
+    assert_failed(&report, "the audit file is incomplete: 2 lines, 1 calls, $0, not signed, no close, open calls: ");
+    // The answer came, and its end did not: nobody may take it for whole.
+    assert_refused(&report, "streamed 18", "data: ");
+    assert!(!report.stdout.contains("[DONE]"), "{}", report.stdout);
+    let receipt = report.only_receipt();
+    assert_eq!((receipt.status.as_str(), receipt.cost_usd.as_deref()), ("unknown", None));
+    let ran = audit(&sluice, ["verify", &report.run_id]).await.expect(3);
+    assert!(ran.stdout.ends_with(&format!("open calls: {}\n", receipt.call_id)), "{}", ran.stdout);
+    assert_eq!(upstream.requests().len(), 2, "no call without its intent");
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+/// The sidecar's program that the tests use.
+fn proxy() -> String {
+    let beside = std::env::current_exe().expect("a running test has an executable");
+    let beside = beside.ancestors().skip(1).take(2).map(|dir| dir.join("sluice-proxy")).find(|path| path.is_file());
+    std::env::var("SLUICE_PROXY_BIN").unwrap_or_else(|_| beside.expect("cargo has built it").display().to_string())
+}
+
+#[tokio::test]
+async fn a_log_that_no_disk_takes_lets_no_run_begin() {
+    let upstream = upstream().await;
+    for limit in [10, 100] {
+        let sluice = Sluice::to(&upstream);
+        let proxy = sluice.file("limited", &format!("#!/bin/sh\nexec prlimit --fsize={limit} {} \"$@\"\n", proxy()));
+        fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755)).expect("our own file");
+        let script = "echo began";
+
+        let ran = sluice.run(["--json", "--proxy", &proxy, "--", "sh", "-c", script]).finish().await.expect(125);
+
+        let report = ran.json();
+        assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("creation_failed"), 125), ""));
+        // It has no more room to say why.
+        assert!(report.message().starts_with("cannot start the sidecar: "), "{}", report.message());
+        sluice.assert_nothing_left_but_unsealed_audit_files().await;
+    }
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_second_writer_is_refused_and_changes_nothing() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--json", "--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"]).spawn();
+    sluice.started().await;
+    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
+    let run = sluice.runs().remove(0);
+    let name = run.file_name().expect("it has a name").to_string_lossy().into_owned();
+    let path = sluice.state().join("audit").join(format!("{name}.jsonl"));
+    let before = fs::read(&path).expect("we are root");
+
+    // The very same words, but for the socket.
+    let words = fs::read(format!("/proc/{sidecar}/cmdline")).expect("it runs");
+    let words = String::from_utf8(words).expect("UTF-8").replace("/sock/llm.sock", "/sock/other.sock");
+    let words: Vec<_> = words.trim_end_matches('\0').split('\0').collect();
+    let mut second = Command::new(words[0]);
+    second.args(&words[1..]).env_clear().stdin(File::open(sluice.key_file()).expect("we have written it"));
+    let second = second.output().expect("it runs");
+
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && said.contains("another process holds its lock"), "{said}");
+    assert_eq!(fs::read(&path).expect("we are root"), before);
+    fs::write(run.join("work/go"), "").expect("the workspace is ours too");
+    let report = live.finish().await.expect(0).json();
+    audit(&sluice, ["verify", &report.run_id]).await.expect(0);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
+    upstream.received().await;
+
+    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
+    kill(Pid::from_raw(sidecar), Signal::SIGKILL).expect("it lives");
+
+    let report = live.finish().await.expect(120).json();
+    let call = &report.only_receipt().call_id;
+    let said = format!("incomplete: 2 lines, 1 calls, $0, not signed, no close, open calls: {call}");
+    assert_failed(&report, &format!("the audit file is {said}"));
+    let ran = audit(&sluice, ["verify", &report.run_id]).await.expect(3);
+    let path = sluice.audit_path(&report.run_id);
+    assert_eq!(ran.stdout, format!("{}: {said}\n", path.display()));
+    let key = public_key(&sluice).await;
+    assert_eq!(theirs(&[path], &["--key", &key]), [(3, 0)]);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn runs_at_once_on_a_fresh_state_directory_sign_with_one_key() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+
+    let ids = tokio::join!(finished(&sluice), finished(&sluice), finished(&sluice));
+
+    let paths = <[String; 3]>::from(ids).map(|id| sluice.audit_path(&id));
+    assert_eq!(ours(&sluice, &paths, &["--key", &public_key(&sluice).await]).await, [(0, 0); 3]);
+    let seals: std::collections::BTreeSet<_> =
+        paths.iter().map(|path| AuditFile::read(path).close()["key_id"].to_string()).collect();
+    assert_eq!(seals.len(), 1, "{seals:?}");
+    sluice.assert_nothing_left().await;
+}

@@ -1,0 +1,336 @@
+//! `sluice audit verify`: what it says of files that are whole, cut, altered, forged, unreadable.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sluice_contract::Hash;
+use sluice_testkit::Sluice;
+
+use super::forgery::{for_another_account, lines, mutations, rewritten, thief};
+use super::{audit, finished, ours, private_key, public_key, theirs, upstream};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/tests/golden")
+}
+
+/// Puts files beside the state directory, where nothing is known of them.
+fn beside(sluice: &Sluice, files: &[(String, Vec<u8>)]) -> Vec<PathBuf> {
+    let path = |(at, (_, bytes)): (usize, &(String, Vec<u8>))| {
+        let path = sluice.dir().join(format!("copy-{at}.jsonl"));
+        fs::write(&path, bytes).expect("a test's directory takes files");
+        path
+    };
+    files.iter().enumerate().map(path).collect()
+}
+
+#[tokio::test]
+async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let (path, key_id) = (sluice.audit_path(&id), private_key(&sluice).public().id());
+    let shown = path.display();
+
+    let said = format!("{shown}: complete: 7 lines, 2 calls, $0.0000108, signed by {key_id}\n");
+    for name in [id.clone(), format!("{id}.0"), path.display().to_string()] {
+        let ran = audit(&sluice, ["verify", &name]).await.expect(0);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), (said.as_str(), ""), "{name}");
+    }
+    let value = audit(&sluice, ["verify", &id, "--json"]).await.expect(0).value();
+    let head = Hash::of(lines(&fs::read(&path).expect("the file is there")).last().expect("it has lines")).to_string();
+    let detail = json!({
+        "lines": 7, "head": head, "closed": true, "open_calls": [], "torn_bytes": 0, "recovered": 0, "epochs": 0,
+        "signature": "valid", "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
+    });
+    assert_eq!(value, json!({"files": [{"file": path, "verdict": "complete", "exit_code": 0, "detail": detail}]}));
+    let key = public_key(&sluice).await;
+    assert_eq!(theirs(&[path], &["--key", &key]), [(0, 0)]);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let (path, key) = (sluice.audit_path(&id), public_key(&sluice).await);
+    let bytes = fs::read(&path).expect("the file is there");
+    let (files, expected): (Vec<_>, Vec<_>) =
+        mutations(&bytes).into_iter().map(|(name, bytes, said)| ((name, bytes), said)).unzip();
+    let copies = beside(&sluice, &files);
+
+    let said = ours(&sluice, &copies, &["--key", &key]).await;
+
+    let page = theirs(&copies, &["--key", &key]);
+    for ((name, _), ((said, page), expected)) in files.iter().zip(said.iter().zip(&page).zip(&expected)) {
+        assert_eq!((said, page), (expected, expected), "{name}: we say, and the page says");
+    }
+    // In its place as well, with our own keys and witness: the line is the same, or one that was seen before.
+    for ((name, bytes), expected) in files.iter().zip(&expected).step_by(5) {
+        fs::write(&path, bytes).expect("we are root");
+        let said = ours(&sluice, std::slice::from_ref(&path), &[]).await[0];
+        assert!(said.0 == 1 && said.1 <= expected.1, "{name}: {said:?}");
+    }
+    fs::write(&path, bytes).expect("we are root");
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let (path, key) = (sluice.audit_path(&id), public_key(&sluice).await);
+    let bytes = fs::read(&path).expect("the file is there");
+    let lines = lines(&bytes);
+    let second = &sluice.audit(&id).calls()[1].id().to_owned();
+    let whole = |count: usize| lines[..count].concat();
+    let torn = |count: usize| [whole(count), lines[count][..40].to_vec()].concat();
+    let cases = [
+        ("without its end", whole(6), "6 lines, 2 calls, $0.0000108, not signed, no close".to_owned()),
+        (
+            "with a torn end",
+            torn(6),
+            "6 lines, 2 calls, $0.0000108, not signed, no close, 40 bytes of a torn line".into(),
+        ),
+        ("in a call", whole(5), format!("5 lines, 2 calls, $0.0000054, not signed, no close, open calls: {second}")),
+        (
+            "in an outcome",
+            torn(5),
+            format!(
+                "5 lines, 2 calls, $0.0000054, not signed, no close, 40 bytes of a torn line, open calls: {second}"
+            ),
+        ),
+        (
+            "in its first line",
+            bytes[..40].to_vec(),
+            "0 lines, 0 calls, $0, not signed, no close, 40 bytes of a torn line".into(),
+        ),
+        ("to nothing", Vec::new(), "0 lines, 0 calls, $0, not signed, no close".into()),
+    ];
+    for (name, bytes, said) in cases {
+        let copy = beside(&sluice, &[(name.to_owned(), bytes)]).remove(0);
+        let ran = audit(&sluice, ["verify", &copy.display().to_string(), "--key", &key]).await.expect(3);
+        assert_eq!(ran.stdout, format!("{}: incomplete: {said}\n", copy.display()), "{name}");
+        assert_eq!(theirs(&[copy], &["--key", &key]), [(3, 0)], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn every_golden_file_is_what_the_page_says() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let (mut files, mut exits) = (Vec::new(), std::collections::BTreeSet::new());
+    for entry in fs::read_dir(golden()).expect("there are golden files") {
+        files.extend(Some(entry.expect("a name").path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl")));
+    }
+    let key = golden().join("key.pub").display().to_string();
+    for args in [&["--key", &key][..], &[]] {
+        let said = ours(&sluice, &files, args).await;
+        assert_eq!(said, theirs(&files, args), "{files:?} {args:?}");
+        exits.extend(said.iter().map(|said| said.0));
+    }
+    assert!(files.len() >= 10 && exits.contains(&0) && exits.contains(&3), "{files:?} {exits:?}");
+}
+
+#[tokio::test]
+async fn of_several_files_the_gravest_counts() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let file = |name: &str| golden().join(name).display().to_string();
+    let [good, cut] = ["signed.jsonl", "killed.jsonl"].map(file);
+    let bytes = fs::read(&good).expect("a golden file");
+    let bad = beside(&sluice, &[(String::new(), lines(&bytes)[1..].concat())])[0].display().to_string();
+    let (gone, directory) = (file("nothing.jsonl"), golden().display().to_string());
+    for (files, code) in [
+        (&[&good, &good][..], 0),
+        (&[&good, &cut], 3),
+        (&[&gone], 4),
+        (&[&directory], 4),
+        (&[&cut, &gone, &good], 4),
+        (&[&bad, &gone, &cut], 1),
+    ] {
+        let words = ["verify"].into_iter().chain(files.iter().map(|file| file.as_str()));
+        let ran = audit(&sluice, words).await.expect(code);
+        assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (files.len(), ""), "{files:?}: {}", ran.stdout);
+    }
+    for usage in [
+        &["verify"][..],
+        &["verify", "--no-such-flag", &good],
+        &["verify", "--key", "00", &good],
+        &["verify", "--key", &gone, &good],
+        &["verify", "--key", &cut, &good],
+        &["verify", "--against", &gone, &good],
+        &["nothing"],
+    ] {
+        assert_eq!(audit(&sluice, usage).await.expect(2).stdout, "", "{usage:?}");
+    }
+    let unknown = audit(&sluice, ["verify", "r20260101-000000-00000000"]).await.expect(4);
+    assert!(unknown.stdout.contains("unreadable"), "{}", unknown.stdout);
+}
+
+#[tokio::test]
+async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_others() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let (key, key_id) = (public_key(&sluice).await, private_key(&sluice).public().id());
+    let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
+    let copy = beside(&sluice, &[(String::new(), bytes)])[0].display().to_string();
+    let wrong = thief().public().to_string();
+    let of_one = sluice.file("one.pub", &format!("{key}\n"));
+    let of_two = sluice.file("two.pub", &format!("{wrong}\n{key}\n"));
+    let of_another = sluice.file("another.pub", &wrong);
+
+    for (keys, code, said) in [
+        (&[][..], 0, format!("signature of {key_id} not checked")),
+        (&["--key", &key], 0, format!("signed by {key_id}")),
+        (&["--key", &of_one], 0, format!("signed by {key_id}")),
+        (&["--key", &of_two], 0, format!("signed by {key_id}")),
+        (&["--key", &wrong, "--key", &key], 0, format!("signed by {key_id}")),
+        (&["--key", &wrong], 1, format!("found one by {key_id}")),
+        (&["--key", &of_another], 1, format!("found one by {key_id}")),
+    ] {
+        let ran = audit(&sluice, ["verify", &copy].iter().chain(keys)).await.expect(code);
+        assert!(ran.stdout.ends_with(&format!("{said}\n")), "{keys:?}: {}", ran.stdout);
+    }
+    // One of ours as well, when keys are given.
+    let ran = audit(&sluice, ["verify", &id, "--key", &wrong]).await.expect(1);
+    assert!(ran.stdout.contains(": tampered: line 7: signature: "), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn a_file_without_a_signature_is_none_of_ours() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let path = sluice.audit_path(&id);
+    let bytes = fs::read(&path).expect("the file is there");
+    let last = lines(&bytes).pop().expect("it has an end");
+    let close = serde_json::from_slice(&last).expect("a close");
+    let unsigned = [&bytes[..bytes.len() - last.len()], &sluice_contract::chain::close_line(close, None)].concat();
+    let copy = beside(&sluice, &[(String::new(), unsigned)]).remove(0);
+    let key = public_key(&sluice).await;
+
+    let copy = std::slice::from_ref(&copy);
+    assert_eq!(ours(&sluice, copy, &["--key", &key]).await, [(1, 7)]);
+    assert_eq!(theirs(copy, &["--key", &key]), [(1, 7)]);
+    assert_eq!(ours(&sluice, copy, &[]).await, [(0, 0)], "without keys nobody asks for a signature");
+}
+
+#[tokio::test]
+async fn without_its_keys_or_its_database_a_state_directory_vouches_for_nothing() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let public = sluice.state().join("keys/public");
+    let aside = sluice.dir().join("aside");
+
+    fs::rename(&public, &aside).expect("it is ours too");
+    let without = audit(&sluice, ["verify", &id]).await.expect(4);
+    fs::create_dir(&public).expect("the name is free");
+    let empty = audit(&sluice, ["verify", &id]).await.expect(4);
+    let keys = audit(&sluice, ["keys"]).await.expect(4);
+    fs::remove_dir(&public).expect("it is ours");
+    fs::rename(&aside, &public).expect("the name is free");
+
+    assert_eq!((without.stdout.as_str(), empty.stdout.as_str(), keys.stdout.as_str()), ("", "", ""));
+    assert!(empty.stderr.contains("there is no public key in"), "{}", empty.stderr);
+    let database = sluice.state().join("sluice.db");
+    let all = ["sluice.db", "sluice.db-wal", "sluice.db-shm"];
+    for name in all {
+        let _ = fs::rename(sluice.state().join(name), sluice.dir().join(name));
+    }
+    let ran = audit(&sluice, ["verify", &id]).await.expect(2);
+    assert!(ran.stderr.contains(&format!("there is no database {}", database.display())), "{}", ran.stderr);
+    for name in all {
+        let _ = fs::rename(sluice.dir().join(name), sluice.state().join(name));
+    }
+    audit(&sluice, ["verify", &id]).await.expect(0);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_file_cannot_pass_for_that_of_another_run() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let (one, other) = (finished(&sluice).await, finished(&sluice).await);
+    let [path, second] = [&one, &other].map(|id| sluice.audit_path(id));
+    let bytes = fs::read(&path).expect("the file is there");
+
+    // Another's file under its name; and a forgery by whoever has the key, of a run that never was.
+    fs::copy(&second, &path).expect("we are root");
+    let swapped = audit(&sluice, ["verify", &one]).await.expect(1);
+    let name = "r20200101-000000-00000000";
+    let rename =
+        |records: &mut Vec<serde_json::Value>| records.iter_mut().for_each(|line| line["run_id"] = name.into());
+    let forged = rewritten(&bytes, rename, &private_key(&sluice));
+    fs::write(&path, &forged).expect("we are root");
+    let renamed = audit(&sluice, ["verify", &one]).await.expect(1);
+    let invented = sluice.audit_path(name);
+    fs::write(&invented, &forged).expect("we are root");
+    let unknown = audit(&sluice, ["verify", name]).await.expect(1);
+    let database = sluice.state().join("sluice.db").display().to_string();
+    let copy = beside(&sluice, &[(String::new(), forged)])[0].display().to_string();
+    let against = audit(&sluice, ["verify", &copy, "--against", &database]).await.expect(1);
+
+    let said = format!("line 1: run: expected {one}.0, found {other}.0\n");
+    assert!(swapped.stdout.ends_with(&said), "{}", swapped.stdout);
+    assert!(renamed.stdout.ends_with(&format!("expected {one}.0, found {name}.0\n")), "{}", renamed.stdout);
+    for ran in [unknown, against] {
+        let said = format!("line 1: witness: expected a run that the database has seen, found {name}.0\n");
+        assert!(ran.stdout.ends_with(&said), "{}", ran.stdout);
+    }
+    audit(&sluice, ["verify", &copy]).await.expect(0);
+}
+
+#[tokio::test]
+async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
+    let spell = "\u{1b}[2J\r\nr1: complete: signed by all\u{9b}1A";
+    let speak = |records: &mut Vec<serde_json::Value>| {
+        records[0]["billing_account_id"] = spell.into();
+        records[1]["model"] = spell.into();
+        records[3]["reason"] = spell.into();
+    };
+    let spoken = rewritten(&bytes, speak, &thief());
+    let wrong = String::from_utf8(bytes).expect("UTF-8").replacen(&"0".repeat(64), "\\u001b[2J\\nall is well", 1);
+    let kind = String::from_utf8(spoken.clone()).expect("UTF-8").replacen("\"refused\"", "\"\\u001b[2J\\n\"", 1);
+    let copies =
+        beside(&sluice, &[(String::new(), spoken), (String::new(), wrong.into()), (String::new(), kind.into())]);
+    for copy in copies.iter().map(|path| path.display().to_string()) {
+        for command in ["verify", "show", "tail", "hash"] {
+            let ran = audit(&sluice, [command, &copy]).await;
+            let printed = ran.stdout + &ran.stderr;
+            assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{command}: {printed:?}");
+            assert!(!printed.lines().any(|line| line.starts_with("r1") || line.starts_with("all")), "{printed}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_asked_is_not_changed() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let path = sluice.audit_path(&id).display().to_string();
+    let notes = sluice.file("notes.db", &"not a database, but somebody's notes\n".repeat(100));
+    let empty = sluice.file("empty.db", "");
+    for database in [&notes, &empty] {
+        let before = fs::read(database).expect("our own file");
+        let ran = audit(&sluice, ["verify", &path, "--against", database]).await.expect(4);
+        assert!(ran.stderr.contains(database.as_str()), "{}", ran.stderr);
+        assert_eq!(fs::read(database).expect("our own file"), before);
+    }
+    let own = sluice.state().join("sluice.db");
+    let before = fs::read(&own).expect("we are root");
+    let forged = rewritten(&fs::read(&path).expect("we are root"), for_another_account, &private_key(&sluice));
+    let copy = beside(&sluice, &[(String::new(), forged)])[0].display().to_string();
+    audit(&sluice, ["verify", &copy, "--against", &own.display().to_string()]).await.expect(1);
+    assert_eq!(fs::read(&own).expect("we are root"), before);
+    sluice.assert_nothing_left().await;
+}
