@@ -73,8 +73,6 @@ pub struct Scene<'a> {
     asked: Option<&'a Asked>,
     side: Side<'a>,
     sandbox: Sandbox<'a>,
-    /// Whether what lies at the run's paths is this run's.
-    is_ours: bool,
     tail: Tail,
     witnesses: Vec<Witness>,
     tally: Tally,
@@ -102,7 +100,6 @@ impl<'a> Scene<'a> {
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
         let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
-        scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
         scene.sandbox.look().await?;
@@ -118,7 +115,6 @@ impl<'a> Scene<'a> {
             key,
             paths,
             asked,
-            is_ours: false,
             tail: Tail::default(),
             witnesses: Vec::new(),
             tally: Tally::default(),
@@ -201,16 +197,11 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn prepare(&mut self) -> Result<(), String> {
+    fn prepare(&self) -> Result<(), String> {
         let asked = self.asked.expect("only a run that was asked for is prepared");
         let failed = |error: io::Error| format!("{}: {error}", self.paths.root.display());
         self.paths.check().map_err(|error| error.to_string())?;
-        if self.paths.audit.exists() {
-            let path = self.paths.audit.display();
-            return Err(format!("there is an audit file {path} already; a run id is used once"));
-        }
         rundir::create(&self.paths).map_err(failed)?;
-        self.is_ours = true;
         if let Some(messages) = &asked.messages {
             workspace::write(&self.paths.work, ".sluice", "messages.json", messages).map_err(failed)?;
         }
@@ -225,9 +216,6 @@ impl<'a> Scene<'a> {
     }
 
     fn tally(&mut self) {
-        if !self.is_ours {
-            return;
-        }
         let evidence = || -> Result<_, String> {
             let keys = self.host.keys.public().map_err(|error| chain(&error))?;
             let failed = |error| format!("{}: {error}", self.paths.audit.display());

@@ -166,12 +166,12 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
     flag("--socket", order.paths.socket.clone().into());
     flag("--audit", order.paths.audit.clone().into());
-    flag("--audit-key-file", order.audit_key.into());
     flag("--upstream", order.upstream.into());
     flag("--run-id", order.key.run_id.as_str().into());
     flag("--attempt", order.key.attempt.to_string().into());
     flag("--account", order.account.into());
     flag("--graph-id", order.graph_id.into());
+    flag("--audit-key-file", order.audit_key.into());
     flag("--deadline", order.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
     // The agent, and us for the question whether it is well.

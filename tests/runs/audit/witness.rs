@@ -224,7 +224,7 @@ async fn a_file_that_is_there_before_its_run_is_left_alone_and_bills_nobody() {
 
     let ran = sluice.run(["--json", "--run-id", &id, "--", "true"]).finish().await.expect(125);
 
-    assert_eq!(ran.stdout, "");
+    assert_eq!(ran.value()["error_code"], "creation_failed");
     assert_eq!(ran.stderr, format!("sluice: there is a run {id}.0 already; a run id is used once\n"));
     assert_eq!(fs::read(&path).expect("we are root"), before);
     sluice.assert_nothing_left().await;
