@@ -110,7 +110,8 @@ async fn a_sidecar_that_does_not_start_says_why_and_leaves_nothing() {
         ("hangs", "exec sleep 600", &["5 s"]),
         (
             "deaf",
-            "read -r key; echo \"{\\\"event\\\":\\\"ready\\\",\\\"run_id\\\":\\\"$8\\\"}\"; exec sleep 600",
+            "while [ \"$1\" != --run-id ]; do shift; done; read -r key; \
+             echo \"{\\\"event\\\":\\\"ready\\\",\\\"run_id\\\":\\\"$2\\\"}\"; exec sleep 600",
             &["health"],
         ),
     ] {
