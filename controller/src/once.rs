@@ -57,10 +57,6 @@ pub struct Done {
 pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
     let Once { host, request, output, stop_grace, progress } = once;
     let Request { key, agent, contract, asked } = request;
-    // Of a run that this database does not know; its calls are not ours.
-    if host.layout.run(key).audit.symlink_metadata().is_ok() {
-        return Err(StoreError::Exists(key.clone()));
-    }
     host.store
         .begin(Entry {
             key: key.clone(),

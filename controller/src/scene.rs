@@ -73,6 +73,8 @@ pub struct Scene<'a> {
     asked: Option<&'a Asked>,
     side: Side<'a>,
     sandbox: Sandbox<'a>,
+    /// Whether what lies at the run's paths is this run's.
+    is_ours: bool,
     tail: Tail,
     witnesses: Vec<Witness>,
     tally: Tally,
@@ -100,6 +102,7 @@ impl<'a> Scene<'a> {
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
         let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
+        scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
         scene.sandbox.look().await?;
@@ -115,6 +118,7 @@ impl<'a> Scene<'a> {
             key,
             paths,
             asked,
+            is_ours: false,
             tail: Tail::default(),
             witnesses: Vec::new(),
             tally: Tally::default(),
@@ -123,6 +127,9 @@ impl<'a> Scene<'a> {
 
     /// What is new in the audit file, for the database: its writer cannot reach that.
     pub fn witness(&mut self) -> Option<Witness> {
+        if !self.is_ours {
+            return None;
+        }
         // A file that cannot be read now is judged when the run is over.
         let seen = self.tail.look(&self.paths.audit).ok().flatten()?;
         self.witnesses.push(seen);
@@ -197,11 +204,16 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn prepare(&self) -> Result<(), String> {
+    fn prepare(&mut self) -> Result<(), String> {
         let asked = self.asked.expect("only a run that was asked for is prepared");
         let failed = |error: io::Error| format!("{}: {error}", self.paths.root.display());
         self.paths.check().map_err(|error| error.to_string())?;
+        if self.paths.audit.exists() {
+            let path = self.paths.audit.display();
+            return Err(format!("there is an audit file {path} already; a run id is used once"));
+        }
         rundir::create(&self.paths).map_err(failed)?;
+        self.is_ours = true;
         if let Some(messages) = &asked.messages {
             workspace::write(&self.paths.work, ".sluice", "messages.json", messages).map_err(failed)?;
         }
@@ -216,6 +228,9 @@ impl<'a> Scene<'a> {
     }
 
     fn tally(&mut self) {
+        if !self.is_ours {
+            return;
+        }
         let evidence = || -> Result<_, String> {
             let keys = self.host.keys.public().map_err(|error| chain(&error))?;
             let failed = |error| format!("{}: {error}", self.paths.audit.display());

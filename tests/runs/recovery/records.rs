@@ -2,7 +2,6 @@
 
 use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
 use sluice_testkit::engine::Hold;
 use sluice_testkit::{Sluice, Upstream};
 
@@ -153,9 +152,10 @@ async fn an_audit_file_of_an_earlier_run_is_not_this_runs_bill() {
     }
 
     let words = ["--run-id", &earlier.run_id, "--model", "m", "--json", "hello"];
-    let refused = sluice.run(words).finish().await.expect(125).value();
+    let report = sluice.run(words).finish().await.expect(125).json();
 
-    assert_eq!((&refused["ok"], &refused["error_code"]), (&json!(false), &json!("creation_failed")));
-    assert!(refused["error_message"].as_str().is_some_and(|said| said.contains("a run id is used once")), "{refused}");
+    assert_eq!(report.verdict(), (false, Some("internal"), 125));
+    assert!(report.message().contains("a run id is used once"), "{}", report.message());
+    assert_eq!((report.receipts.len(), report.cost_usd, report.usage.total, report.audit.lines), (0, None, None, 0));
     assert_eq!(sluice.assert_nothing_left().await.len(), 1);
 }
