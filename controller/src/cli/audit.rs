@@ -173,11 +173,14 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
         ([], true) => own_keys(request.state)?.public().map_err(|error| unreadable(&error))?,
         (keys, _) => keys.to_vec(),
     };
-    let database = match (request.against, own) {
-        (Some(path), _) => Some(path.to_owned()),
-        (None, true) => Some(Layout::at(request.state).database()),
-        (None, false) => None,
+    let (database, code) = match (request.against, own) {
+        (Some(path), _) => (Some(path.to_owned()), USAGE),
+        (None, true) => (Some(Layout::at(request.state).database()), verdict::EXIT_UNREADABLE),
+        (None, false) => (None, USAGE),
     };
+    if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
+        return Err(Failed { code, message: format!("there is no database {}", gone.display()) });
+    }
     let stated = stated_key(&bytes);
     // A file of ours is of the run that it is named after, whatever it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
@@ -186,12 +189,16 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     {
         return Ok(altered(What::Run, named, stated));
     }
-    let seen = match (&database, named.as_ref().or(stated.as_ref())) {
-        (Some(database), Some(key)) => match witnesses(database, key).await? {
-            Some(seen) => seen,
-            None => return Ok(altered(What::Witness, &"a run that the database has seen", key)),
-        },
-        _ => Vec::new(),
+    let (Some(database), Some(key)) = (&database, named.as_ref().or(stated.as_ref())) else {
+        return Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &[] }))));
+    };
+    let Some(seen) = witnesses(database, key).await? else {
+        return Ok(altered(What::Witness, &"a run that the database has seen", key));
+    };
+    // Once more: of a file that grows, a line may have been seen that was not there yet when we read it.
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return Ok(Answer::Unreadable(error.to_string())),
     };
     Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &seen }))))
 }
@@ -209,9 +216,6 @@ fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {
 
 /// What a database has seen of a run; none if it knows nothing of it, though it should.
 async fn witnesses(database: &Path, key: &RunKey) -> Result<Option<Vec<Witness>>, Failed> {
-    if !database.exists() {
-        return Err(Failed { code: USAGE, message: format!("there is no database {}", database.display()) });
-    }
     let store = Store::read(database).map_err(|error| unreadable(&error))?;
     let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
     let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;

@@ -242,7 +242,7 @@ async fn without_its_keys_or_its_database_a_state_directory_vouches_for_nothing(
     for name in all {
         let _ = fs::rename(sluice.state().join(name), sluice.dir().join(name));
     }
-    let ran = audit(&sluice, ["verify", &id]).await.expect(2);
+    let ran = audit(&sluice, ["verify", &id]).await.expect(4);
     assert!(ran.stderr.contains(&format!("there is no database {}", database.display())), "{}", ran.stderr);
     for name in all {
         let _ = fs::rename(sluice.dir().join(name), sluice.state().join(name));
@@ -296,14 +296,26 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
         records[0]["billing_account_id"] = spell.into();
         records[1]["model"] = spell.into();
         records[3]["reason"] = spell.into();
+        records[4]["call_id"] = spell.into();
+        records[5]["call_id"] = spell.into();
     };
     let spoken = rewritten(&bytes, speak, &thief());
     let wrong = String::from_utf8(bytes).expect("UTF-8").replacen(&"0".repeat(64), "\\u001b[2J\\nall is well", 1);
-    let kind = String::from_utf8(spoken.clone()).expect("UTF-8").replacen("\"refused\"", "\"\\u001b[2J\\n\"", 1);
-    let copies =
-        beside(&sluice, &[(String::new(), spoken), (String::new(), wrong.into()), (String::new(), kind.into())]);
-    for copy in copies.iter().map(|path| path.display().to_string()) {
-        for command in ["verify", "show", "tail", "hash"] {
+    let mut lines = lines(&spoken);
+    let mut kind: serde_json::Value = serde_json::from_slice(&lines[3]).expect("a record");
+    (kind["kind"], kind["head"]) = (spell.into(), "".into());
+    lines[3] = format!("{kind}\n").into_bytes();
+    let open = lines[..5].concat();
+    let files = [spoken, wrong.into_bytes(), lines.concat(), open].map(|bytes| (String::new(), bytes));
+    let copies = beside(&sluice, &files);
+    for (at, copy) in copies.iter().map(|path| path.display().to_string()).enumerate() {
+        let page = golden().join("../../../../docs/verify_audit.py");
+        let page = std::process::Command::new("python3").arg("-B").arg(page).arg(&copy).output();
+        let printed = String::from_utf8(page.expect("there is a python3").stdout).expect("UTF-8");
+        assert!(printed.lines().count() == 1 && !printed.trim_end().contains(char::is_control), "{printed:?}");
+        // A file without an end is followed for ever.
+        let is_open = at == 3;
+        for command in ["verify", "show", "hash"].into_iter().chain((!is_open).then_some("tail")) {
             let ran = audit(&sluice, [command, &copy]).await;
             let printed = ran.stdout + &ran.stderr;
             assert!(!printed.chars().any(|c| c.is_control() && c != '\n'), "{command}: {printed:?}");
