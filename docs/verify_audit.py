@@ -180,7 +180,7 @@ def verify(data, keys=(), seen=()):
                 unknown += 1
             for name in USAGE:
                 if (line.get("usage") or {}).get(name) is not None:
-                    usage[name] = (usage[name] or 0) + line["usage"][name]
+                    usage[name] = min((usage[name] or 0) + line["usage"][name], 2**53 - 1)
         elif kind == "refused":
             refused += 1
         elif kind == "recovered":

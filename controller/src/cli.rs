@@ -57,22 +57,22 @@ enum Command {
 #[command(next_help_heading = "The host")]
 struct Common {
     /// The configuration file [default: /etc/sluice/sluice.toml, if it is there]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where runs, audit files and the database are [default: /var/lib/sluice]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<String>,
     /// The Docker Engine's socket [default: $DOCKER_HOST, or unix:///var/run/docker.sock]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     docker_host: Option<String>,
     /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
-    #[arg(long, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL")]
     upstream: Option<String>,
     /// A file with the upstream's key, readable by its owner alone
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<String>,
     /// The sidecar's program [default: the sluice-proxy beside sluice, or on PATH]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     proxy: Option<String>,
 }
 

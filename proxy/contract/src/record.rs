@@ -10,6 +10,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+/// The largest integer that every reader of JSON takes exactly.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
+
 /// The schema that this build writes.
 pub const SCHEMA: u32 = 1;
 
@@ -256,11 +259,12 @@ impl Usage {
         }
     }
 
-    /// Adds another call's tokens, class by class.
+    /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest that one can: an
+    /// upstream that counts absurdly must not take the end off a log.
     pub fn add(&mut self, other: &Self) {
         let add = |sum: &mut Option<u64>, more: Option<u64>| {
             if let Some(more) = more {
-                *sum = Some(sum.unwrap_or(0).saturating_add(more));
+                *sum = Some(sum.unwrap_or(0).saturating_add(more).min(INTEGER_MAX));
             }
         };
         add(&mut self.cache_write, other.cache_write);

@@ -191,3 +191,11 @@ fn a_total_is_the_providers_or_the_sum_of_its_classes() {
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));
 }
+
+#[test]
+fn sums_of_absurd_counts_still_fit_into_a_line() {
+    let absurd = Usage { output: Some(INTEGER_MAX), ..Usage::default() };
+    let mut sum = absurd;
+    sum.add(&absurd);
+    assert_eq!(sum, absurd);
+}
