@@ -3,17 +3,19 @@
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
 #   make dist     the static release binaries                  make bench    side by side with nginx and HAProxy
 #   make image    the runtime image of agents
+#   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make fuzz     every fuzz target, SECONDS each (300)        make clean    what was built; make distclean: and downloaded
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 SECONDS_EACH ?= 300
+N ?= 2000
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 DENY := .cache/tools/bin/cargo-deny
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test dist image bench fuzz readme clean distclean
+.PHONY: help demo demo-clean check test dist image bench chaos fuzz readme clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -42,6 +44,8 @@ test:
 	$(MAKE) --no-print-directory dist
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
 	    calls:: hardening:: lifecycle:: start:: streams:: upstreams::
+	@echo '== kills at random moments; make chaos has more of them'
+	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
 
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts.
@@ -62,6 +66,11 @@ bench: dist image
 	tests/setup/bench.sh
 	cargo build --release --locked -p sluice-testkit --bin sluice-bench
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-bench $(BENCH)
+
+# CHAOS='--seed 7' chooses as that run did; what is found is kept, and its place is told.
+chaos: dist image
+	cargo build --release --locked -p sluice-testkit --bin sluice-chaos
+	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-chaos $(N) $(CHAOS)
 
 fuzz:
 	proxy/fuzz/run.sh $(SECONDS_EACH)

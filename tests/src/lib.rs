@@ -9,7 +9,6 @@
 
 mod board;
 mod scratch;
-mod wire;
 
 pub mod audit;
 pub mod client;
@@ -19,6 +18,7 @@ pub mod litellm;
 pub mod sdk;
 pub mod sidecar;
 pub mod upstream;
+pub mod wire;
 
 pub use audit::{AuditFile, Call};
 pub use board::PATIENCE;

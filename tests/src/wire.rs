@@ -7,14 +7,15 @@ use bytes::{Buf, BytesMut};
 
 /// A message head, taken off the front of a buffer.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HeadLines {
-    pub(crate) first: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) raw: Vec<u8>,
+#[allow(missing_docs, reason = "the parts of a head")]
+pub struct HeadLines {
+    pub first: String,
+    pub headers: Vec<(String, String)>,
+    pub raw: Vec<u8>,
 }
 
 /// Takes a whole head, or `None` when it has not all arrived yet.
-pub(crate) fn take_head(buffer: &mut BytesMut) -> Result<Option<HeadLines>, String> {
+pub fn take_head(buffer: &mut BytesMut) -> Result<Option<HeadLines>, String> {
     let Some(end) = find(buffer, b"\r\n\r\n") else {
         return Ok(None);
     };
@@ -42,23 +43,23 @@ fn header(line: &str) -> Result<(String, String), String> {
 }
 
 /// The first value of a header.
-pub(crate) fn first<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+pub fn first<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
 /// All values of a header, in wire order.
-pub(crate) fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
+pub fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
     headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str()).collect()
 }
 
 /// Where the first `needle` begins.
-pub(crate) fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
+pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len()).position(|window| window == needle)
 }
 
 /// What is still to come of a message body, and how its end is known.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
     /// So many bytes.
     Length(u64),
     /// Chunked coding.
@@ -69,12 +70,12 @@ pub(crate) enum Body {
 
 impl Body {
     /// The body that follows a request head; two ways of saying its length are an error.
-    pub(crate) fn of_request(headers: &[(String, String)]) -> Result<Self, String> {
+    pub fn of_request(headers: &[(String, String)]) -> Result<Self, String> {
         Ok(Self::declared(headers)?.unwrap_or(Self::Length(0)))
     }
 
     /// The body that follows a response head.
-    pub(crate) fn of_response(status: u16, headers: &[(String, String)]) -> Result<Self, String> {
+    pub fn of_response(status: u16, headers: &[(String, String)]) -> Result<Self, String> {
         if status < 200 || status == 204 || status == 304 {
             return Ok(Self::Length(0));
         }
@@ -95,7 +96,7 @@ impl Body {
     }
 
     /// Moves what has arrived of the body from `input` to `out`; true once the body has ended.
-    pub(crate) fn take(&mut self, input: &mut BytesMut, out: &mut Vec<u8>) -> Result<bool, String> {
+    pub fn take(&mut self, input: &mut BytesMut, out: &mut Vec<u8>) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
                 let here = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -114,7 +115,7 @@ impl Body {
 
 /// A decoder of chunked coding.
 #[derive(Debug, Default)]
-pub(crate) struct Chunked {
+pub struct Chunked {
     at: At,
 }
 
@@ -189,7 +190,7 @@ fn take_line(input: &mut BytesMut) -> Result<Option<String>, String> {
 }
 
 /// The text of the first SSE event in `stream` and how many bytes it takes, blank line included.
-pub(crate) fn first_event(stream: &[u8]) -> Option<(&[u8], usize)> {
+pub fn first_event(stream: &[u8]) -> Option<(&[u8], usize)> {
     let ends: [&[u8]; 5] = [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n", b"\r\n\n"];
     let mut at = 0;
     // One pass: a body of thousands of events is split by repeated calls.

@@ -1,0 +1,40 @@
+//! Why a run of this test fails.
+
+use std::error::Error;
+use std::fmt;
+
+/// A promise that was broken, or a test that could not be made: both fail.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// Calls of which the audit log does not tell what it must.
+    pub(crate) lost: u64,
+    message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { lost: 0, message: message.into() }
+    }
+
+    pub(crate) fn losing(lost: usize, message: impl Into<String>) -> Self {
+        Self { lost: lost as u64, message: message.into() }
+    }
+
+    /// The same, with where or when.
+    pub(crate) fn during(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl<E: Error> From<E> for Fault {
+    fn from(error: E) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -1,0 +1,53 @@
+//! What a process that will be killed has seen, in a file: what was written there survives it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use crate::fault::Fault;
+
+/// The ids of calls.
+pub(crate) type Ids = BTreeSet<String>;
+
+/// The process's side: one line a write.
+#[derive(Debug)]
+pub(crate) struct Record(File);
+
+impl Record {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
+    }
+
+    /// A call of a run.
+    pub(crate) fn call(&self, id: &str, run: &str) -> io::Result<()> {
+        (&self.0).write_all(format!("{id} {run}\n").as_bytes())
+    }
+
+    /// Something that must not be.
+    pub(crate) fn fault(&self, what: &str) {
+        // Nobody is left to tell, if this fails.
+        let _ = (&self.0).write_all(format!("fault: {}\n", what.escape_default()).as_bytes());
+    }
+}
+
+/// The ids of a run's calls in a record, if anything was recorded yet.
+pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, Fault> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
+    let mut ids = Ids::new();
+    for line in text.lines() {
+        match line.split_once(' ') {
+            // A UUID; nothing else is written.
+            Some((id, of)) if id.len() == 36 => {
+                if of == run {
+                    ids.insert(id.to_owned());
+                }
+            }
+            _ => return Err(Fault::new(format!("{}: {line}", path.display()))),
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,298 @@
+//! Controllers of real runs are killed, and what they leave is swept: nothing is left, and nothing is lost.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_contract::PublicKey;
+use tokio::process::Command;
+
+use crate::check::Account;
+use crate::fault::Fault;
+use crate::figures::{Figures, Target};
+use crate::process::{PATIENCE, Victim, clean, output};
+use crate::random::Random;
+use crate::record::calls_of;
+use crate::upstream::Address;
+use crate::{Shared, cast, opinions, remains};
+
+/// What runs in the sandbox.
+const AGENT: &str = include_str!("agent.sh");
+/// A run takes half a second to its first call, if it has the machine to itself.
+const START: Duration = Duration::from_millis(700);
+/// How long calls go on, at most.
+const LOAD: Duration = Duration::from_millis(400);
+/// A sweep that is killed is killed within this time.
+const SWEEP: Duration = Duration::from_millis(300);
+
+/// One state directory for all runs, as on a real host.
+#[derive(Debug, Clone)]
+struct Host {
+    dir: PathBuf,
+    controller: PathBuf,
+    sidecar: PathBuf,
+}
+
+impl Host {
+    fn of(shared: &Shared) -> Self {
+        let programs = &shared.programs;
+        Self {
+            dir: shared.scratch.join("runs"),
+            controller: programs.controller.clone(),
+            sidecar: programs.sidecar.clone(),
+        }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.dir.join("st")
+    }
+
+    fn seen(&self) -> PathBuf {
+        self.dir.join("seen")
+    }
+
+    fn out(&self, run: &str) -> PathBuf {
+        self.dir.join(format!("out-{run}"))
+    }
+
+    fn log(&self, run: &str) -> PathBuf {
+        self.dir.join(format!("{run}.log"))
+    }
+
+    /// `sluice`, for this state directory.
+    fn sluice(&self, words: &[&str]) -> Command {
+        let mut command = clean(&self.controller);
+        command.env("SLUICE_CONFIG", self.dir.join("sluice.toml")).env("SLUICE_STATE_DIR", self.state());
+        command.args(words);
+        command
+    }
+
+    async fn said(&self, words: &[&str]) -> Result<String, Fault> {
+        let said = output(&mut self.sluice(words)).await?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if said.status.success() {
+            return Ok(text(&said.stdout));
+        }
+        let (stdout, stderr) = (text(&said.stdout), text(&said.stderr));
+        Err(Fault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
+    }
+
+    /// Whether one of its containers is, or was, more than created.
+    async fn has_started_any(&self) -> Result<bool, Fault> {
+        Ok(self.containers().await?.iter().any(|container| !container.ends_with(" created")))
+    }
+
+    /// Its containers, whatever they do: id and state; none before it has its name.
+    async fn containers(&self) -> Result<Vec<String>, Fault> {
+        let Ok(instance) = fs::read_to_string(self.state().join("instance")) else { return Ok(Vec::new()) };
+        let filter = format!("label=sluice.instance={instance}");
+        let mut docker = clean("docker");
+        docker.args(["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.State}}", "--filter", &filter]);
+        let said = output(&mut docker).await?;
+        if !said.status.success() {
+            return Err(Fault::new(format!("docker ps: {}", String::from_utf8_lossy(&said.stderr).trim())));
+        }
+        Ok(String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect())
+    }
+}
+
+/// Kills controllers until their share is used up, or something is wrong.
+pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Random) {
+    let host = Host::of(&shared);
+    if let Err(fault) = runs(&shared, &host, &host_address, &mut random).await {
+        shared.report(&fault, Some(&host.dir));
+    }
+}
+
+/// Takes down what is left, whatever became of the lane.
+pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
+    let host = Host::of(shared);
+    if !host.state().exists() {
+        return Ok(());
+    }
+    let swept = host.said(&["sweep"]).await;
+    let left = host.containers().await?;
+    if !left.is_empty() {
+        let ids = left.iter().filter_map(|container| container.split(' ').next());
+        output(clean("docker").args(["rm", "--force", "--volumes"]).args(ids)).await?;
+    }
+    for (pid, _) in remains::pids_naming(&host.dir) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    swept.map(drop)
+}
+
+async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Random) -> Result<(), Fault> {
+    fs::create_dir(&host.dir)?;
+    fs::write(host.dir.join("sluice.toml"), "")?;
+    cast::key_file(&host.dir.join("key"))?;
+    let any = Address::Tcp(format!("{address}:0"));
+    let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.next()).await?;
+    let mut number = 0;
+    while shared.takes_controller() {
+        number += 1;
+        let run = format!("chaos-{}-{number}", std::process::id());
+        let mut figures = Figures { files: 1, ..Figures::default() };
+        let one = Run { shared, host, run: &run, upstream: address.url() };
+        let done = one.play(random, &mut figures).await;
+        shared.add(&figures);
+        done.map_err(|fault| fault.during(&run))?;
+        fs::remove_dir_all(host.out(&run))?;
+        fs::remove_file(host.log(&run))?;
+    }
+    upstream.die().await?;
+    Ok(())
+}
+
+struct Run<'a> {
+    shared: &'a Shared,
+    host: &'a Host,
+    run: &'a str,
+    upstream: String,
+}
+
+impl Run<'_> {
+    async fn play(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+        let mut controller = self.start()?;
+        if random.one_in(4) {
+            tokio::time::sleep(random.up_to(START)).await;
+        } else {
+            self.first_call(&mut controller).await?;
+            tokio::time::sleep(random.up_to(LOAD)).await;
+        }
+        controller.strike()?;
+        let sidecar_died = random.one_in(3) && self.kill_sidecar(figures);
+        controller.die().await.map_err(|fault| fault.during(&self.last_words()))?;
+        figures.killed(Target::Controller);
+        self.shared.killed();
+        if random.one_in(4) && self.shared.takes_controller() {
+            self.kill_a_sweep(random, figures).await?;
+        }
+        self.sweep().await?;
+        self.nothing_is_left().await?;
+        self.nothing_is_lost(sidecar_died, figures).await
+    }
+
+    fn start(&self) -> Result<Victim, Fault> {
+        let out = self.host.out(self.run);
+        fs::create_dir(&out)?;
+        // The user of the sandbox is not ours.
+        fs::set_permissions(&out, Permissions::from_mode(0o777))?;
+        let log = File::create(self.host.log(self.run))?;
+        let mut command = self.host.sluice(&["run"]);
+        command.args(["--upstream", &self.upstream, "--model", "m", "--timeout", "120s", "--run-id", self.run]);
+        command.arg("--key-file").arg(self.host.dir.join("key")).arg("--proxy").arg(&self.host.sidecar);
+        command.arg("--volume").arg(format!("{}:/out:rw", out.display()));
+        command.args(["--", "bash", "-c", AGENT, "bash", self.run]);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        Victim::spawn("the controller", &mut command)
+    }
+
+    /// Nothing tells us of it, so this looks every 5 ms.
+    async fn first_call(&self, controller: &mut Victim) -> Result<(), Fault> {
+        let begun = Instant::now();
+        while calls_of(&self.host.seen(), self.run)?.is_empty() {
+            if controller.has_ended()? || begun.elapsed() > PATIENCE {
+                return Err(Fault::new(format!("no call of the run has come: {}", self.last_words())));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read_to_string(self.host.log(self.run)).unwrap_or_default();
+        log.lines().next_back().unwrap_or("the controller has said nothing").to_owned()
+    }
+
+    /// Whether there was one to kill.
+    fn kill_sidecar(&self, figures: &mut Figures) -> bool {
+        let socket = self.host.state().join("runs").join(format!("{}.0", self.run)).join("sock");
+        let mut died = false;
+        for (pid, _) in remains::pids_naming(&socket) {
+            if self.shared.takes(1) && kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok() {
+                died = true;
+                figures.killed(Target::Sidecar);
+                self.shared.killed();
+            }
+        }
+        died
+    }
+
+    /// A sweep is a controller too.
+    async fn kill_a_sweep(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+        let mut command = self.host.sluice(&["sweep"]);
+        let mut sweep = Victim::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        tokio::time::sleep(random.up_to(SWEEP)).await;
+        if !sweep.has_ended()? {
+            sweep.die().await?;
+            figures.killed(Target::Controller);
+            self.shared.killed();
+        } else {
+            self.shared.gives_back_controller();
+        }
+        Ok(())
+    }
+
+    /// Takes down all that is there. An engine that was asked for a container goes on making it though nobody waits
+    /// any more, so one may appear behind a sweep; it cannot start, and goes with the next.
+    async fn sweep(&self) -> Result<(), Fault> {
+        let mut found = serde_json::Value::Null;
+        for _ in 0..3 {
+            self.host.said(&["sweep"]).await?;
+            found = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
+            let Some(left) = found["leftovers"].as_array() else { break };
+            if left.is_empty() {
+                return Ok(());
+            }
+            if left.iter().any(|left| left["kind"] != "container") || self.host.has_started_any().await? {
+                break;
+            }
+        }
+        Err(Fault::new(format!("swept, and a sweep still finds {found}")))
+    }
+
+    async fn nothing_is_left(&self) -> Result<(), Fault> {
+        if self.host.has_started_any().await? {
+            return Err(Fault::new(format!("containers are left: {}", self.host.containers().await?.join(", "))));
+        }
+        if let Some(run) = fs::read_dir(self.host.state().join("runs"))?.next() {
+            return Err(Fault::new(format!("a directory is left: {}", run?.path().display())));
+        }
+        remains::nothing_of(&self.host.state(), None)
+    }
+
+    async fn nothing_is_lost(&self, sidecar_died: bool, figures: &mut Figures) -> Result<(), Fault> {
+        let whole_answers = calls_of(&self.host.out(self.run).join("whole"), self.run)?;
+        let seen = calls_of(&self.host.seen(), self.run)?;
+        figures.calls = seen.len() as u64;
+        figures.answers = whole_answers.len() as u64;
+        let name = format!("{}.0", self.run);
+        let file = self.host.state().join("audit").join(format!("{name}.jsonl"));
+        if !file.exists() && seen.is_empty() {
+            // It was killed before it had a sidecar.
+            figures.files = 0;
+            return Ok(());
+        }
+        let bytes = fs::read(&file)?;
+        let keys = self.host.said(&["audit", "keys"]).await?;
+        let key: PublicKey = keys.parse()?;
+        let account = Account::of(&bytes, &key)?;
+        figures.intents = account.intents.len() as u64;
+        figures.outcomes = account.outcomes.len() as u64;
+        figures.torn = u64::from(account.whole < bytes.len());
+        account.answers_for(&seen, &whole_answers)?;
+        if !sidecar_died && !account.intents.is_empty() {
+            // It was told that its controller is gone, and has ended in order.
+            account.is_settled()?;
+        }
+        // By name, the keys and the witness of the state directory are asked as well.
+        opinions::same(&mut self.host.sluice(&["audit", "verify", &name]), &account.verdict).await?;
+        opinions::agree(&self.shared.programs, &file, &key, &account.verdict).await
+    }
+}
