@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use sluice_contract::PrivateKey;
 use sluice_testkit::controller::Ran;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{PATIENCE, Sluice, Upstream};
 
 mod faults;
 mod forgery;
@@ -98,6 +99,17 @@ fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
         (code.parse().expect("a code"), line.unwrap_or(0))
     };
     said.lines().map(of).collect()
+}
+
+/// Waits for what gives no signal.
+async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(20));
+    let wait = async {
+        while !is_so().await {
+            looks.tick().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"));
 }
 
 /// An upstream whose answers cost $0.0000054 each.

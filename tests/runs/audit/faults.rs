@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use sluice_testkit::controller::Report;
 use sluice_testkit::{AuditFile, Sluice, Upstream};
 
-use super::{ASK, audit, finished, ours, public_key, theirs, upstream};
+use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
 /// A file system of its own, for so many bytes; gone when dropped.
 struct Disk(PathBuf);
@@ -117,6 +117,9 @@ async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_an
     let disk = Disk::at(&sluice.state(), "2m");
     let live = sluice.run(["--json", "--", "sh", "-c", &stream_and_ask()]).spawn();
     gate.reached(1).await;
+
+    // A run that cannot be written down at all is another matter.
+    eventually("it is written down", async || sluice.sql("SELECT phase FROM runs").await == r#"[["running"]]"#).await;
 
     // The database as well: what it should have written is tried again, and then told.
     disk.fill();

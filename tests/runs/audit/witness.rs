@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
 
 use sluice_testkit::controller::{Live, Ran, Report};
-use sluice_testkit::{AuditFile, Gate, PATIENCE, Script, Sluice, Upstream};
+use sluice_testkit::{AuditFile, Gate, Script, Sluice, Upstream};
 
 use super::forgery::{for_another_account, rewritten, with_a_call_less};
-use super::{ASK, audit, finished, ours, private_key, public_key, upstream};
+use super::{ASK, audit, eventually, finished, ours, private_key, public_key, upstream};
 
 #[tokio::test]
 async fn a_file_that_was_rewritten_whole_by_who_has_the_key_fails_against_what_was_seen() {
@@ -62,17 +61,6 @@ async fn a_file_that_lost_its_end_was_seen_with_it() {
         let said = format!(": tampered: line {line}: witness: expected line {line} with hash ");
         assert!(ran.stdout.contains(&said), "{cut}: {}", ran.stdout);
     }
-}
-
-/// Waits for what gives no signal.
-async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
-    let mut looks = tokio::time::interval(Duration::from_millis(20));
-    let wait = async {
-        while !is_so().await {
-            looks.tick().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"));
 }
 
 /// Waits until the test says so, between two calls.
