@@ -102,7 +102,7 @@ fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
 }
 
 /// Waits for what gives no signal.
-async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let wait = async {
         while !is_so().await {

@@ -191,6 +191,9 @@ async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_bac
     let words = ["--timeout", "2s", "--json", "--", "sleep", "600"];
     let live = sluice.run(words).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     let container = sluice.started().await;
+    // The engine tells of a start before it answers who asked for it.
+    let running = async || sluice.sql("SELECT phase FROM runs").await == "[[\"running\"]]";
+    crate::audit::eventually("the run is recorded as running", running).await;
 
     drop(hold);
 

@@ -100,6 +100,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     stopped.signal(Signal::SIGINT);
     stopped.finish().await.expect(-2);
     tail.prints("open ").await;
+    head.prints("open ").await;
     assert!(!tail.stdout().contains("intent"));
     fs::write(run.join("work/one"), "").expect("the workspace is ours too");
     tail.prints("outcome").await;
