@@ -371,6 +371,9 @@ up() {
     echo "What was written down, each line before it happened, out of the sandbox's reach:"
     show_audit "$audit"
     echo
+    echo "\$ $sluice audit verify --config $config $(basename "$audit" .jsonl)"
+    "$sluice" audit verify --config "$config" "$(basename "$audit" .jsonl)" || fail "the log does not verify" "the line above says why"
+    echo
     echo "What is left of the run, beside that file:"
     show_left
     echo
