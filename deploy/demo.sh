@@ -440,14 +440,14 @@ clean() {
     [[ $(id -u) == 0 ]] || fail "what root made only root can remove" "sudo make demo-clean"
     take_lock
     mkdir -p "$cache"
-    step clean-litellm "stopping LiteLLM" "look at $litellm" stop_litellm
     step clean-engine "Docker Engine" "the lines above say what to do" unlocked revive_engine
     if engine_answers; then
-        step clean-runs "removing what runs left" "let the run end, or end it: Ctrl-C" unlocked sweep
+        step clean-runs "removing what runs left" "let the run end, or end it with Ctrl-C" unlocked sweep
         step clean-images "removing the images" "remove the containers that use them: docker ps --all" unlocked remove_images
     else
         say "no Docker Engine answers at $DOCKER_HOST: if there are images in it, they stay"
     fi
+    step clean-litellm "stopping LiteLLM" "look at $litellm" stop_litellm
     step clean-stop "stopping the engine, if deploy/docker.sh started it" "the lines above say what to do" unlocked stop_engine
     remove_files
     echo "Kept: packages that were installed, .cache/venv, dist and target; make distclean removes the last three."
