@@ -138,6 +138,20 @@ impl Layout {
         }
     }
 
+    /// The runs whose audit files are there.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn audited(&self) -> io::Result<Vec<RunKey>> {
+        let mut keys = Vec::new();
+        for entry in fs::read_dir(self.state.join("audit"))? {
+            let name = entry?.file_name();
+            keys.extend(name.to_str().and_then(|name| name.strip_suffix(".jsonl")?.parse().ok()));
+        }
+        keys.sort();
+        Ok(keys)
+    }
+
     /// The run directories that are there, whoever made them.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ pub mod harden;
 pub mod host;
 pub mod keys;
 pub mod layout;
+pub mod ledger;
 pub mod once;
 pub mod output;
 pub mod plan;

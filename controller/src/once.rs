@@ -8,11 +8,12 @@ use crate::drive::{Reins, drive};
 use crate::engine::Output;
 use crate::host::Host;
 use crate::layout::RunKey;
+use crate::ledger::Pending;
 use crate::output::Captured;
 use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
-use crate::scene::{Asked, Scene};
+use crate::scene::{Asked, Finished, Scene};
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
@@ -48,6 +49,8 @@ pub struct Done {
     pub report: Report,
     /// What it wrote, byte for byte.
     pub written: (Captured, Captured),
+    /// Its receipts on their way into the ledger; nobody needs to wait for that to have the answer.
+    pub posting: Option<Pending>,
 }
 
 /// Runs it, from its first record to its last.
@@ -72,7 +75,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
 
     let lost_output = scene.lost_output();
-    let (tally, written, timings) = scene.finish();
+    let Finished { tally, written, timings, reading } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
     let judgement = judge(&Facts {
@@ -89,6 +92,8 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     if let (Err(error), Ok(())) = (host.store.judge(key, 0, code, judgement.exit_code).await, left_of(&run)) {
         return Err(error);
     }
+    // Behind all that the answer waits for. Should we be killed before it is done, the next run does it.
+    let posting = reading.map(|reading| host.store.ingest(reading));
     let report = Report::new(Parts {
         key,
         judgement,
@@ -98,7 +103,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         audit_file: host.layout.run(key).audit.display().to_string(),
         timings,
     });
-    Ok(Done { report, written })
+    Ok(Done { report, written, posting })
 }
 
 /// What could not be taken down is told, and fails a run that was fine otherwise.

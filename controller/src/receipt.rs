@@ -4,9 +4,10 @@
 
 use serde::Serialize;
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{Call, Story, Trust, Verdict, Witness, reader, verify};
+use sluice_contract::{Call, Story, reader};
 
 use crate::layout::RunKey;
+use crate::ledger::Reading;
 
 /// The bill of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,7 +35,7 @@ pub struct Receipt {
 }
 
 /// Whether the money of a call is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It is.
@@ -45,6 +46,13 @@ pub enum Status {
     Voided,
     /// Nobody knows what became of the call.
     Unknown,
+    /// It is under way, as far as the ledger has heard.
+    #[default]
+    Pending,
+    /// The spend log had the rest.
+    Settled,
+    /// It was taken back.
+    Reversed,
 }
 
 /// What a run came to.
@@ -68,45 +76,27 @@ pub struct Tally {
 
 /// The reason of refusals for a cap on the whole run.
 const CAP: &str = "budget_exceeded";
-/// The reason in the end of a log that had no room for more calls.
-const FULL: &str = "audit_full";
 
-/// What an audit file says; none when there is no file, which is right for a run whose sidecar never began.
+/// What an audit file comes to.
 #[must_use]
-pub fn tally(key: &RunKey, file: Option<&[u8]>, trust: &Trust<'_>) -> Tally {
-    let Some(bytes) = file else {
-        let gone = !trust.seen.is_empty();
-        return Tally { fault: gone.then(|| "the audit file is gone".to_owned()), ..Tally::default() };
-    };
-    let verdict = verify(bytes, trust);
-    let story = story(bytes, &verdict, trust.seen);
-    let is_full = story.close().is_some_and(|close| close.reason == FULL);
-    let fault = match verdict {
-        Verdict::Complete(_) if is_full => Some("the audit log had no room left, and calls were refused".to_owned()),
-        Verdict::Complete(_) => None,
-        verdict => Some(format!("the audit file is {verdict}")),
-    };
-    let receipts: Vec<_> = story.calls().iter().map(|call| receipt(key, call)).collect();
+pub fn tally(reading: &Reading) -> Tally {
+    let story = &reading.story;
+    let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     Tally {
         refused: story.totals().refused,
         usage: story.totals().usage,
         cost_usd: priced.then(|| story.totals().cost().to_string()),
         budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),
-        lines: story.lines(),
-        fault,
+        lines: reading.lines,
+        fault: reading.fault.clone(),
         receipts,
     }
 }
 
-/// What a file tells. Of one that was altered, only the lines that a witness vouches for are known.
-fn story(bytes: &[u8], verdict: &Verdict, seen: &[Witness]) -> Story {
-    let vouched = seen.iter().map(|seen| seen.seq + 1);
-    let last = match verdict {
-        Verdict::Tampered(fault) => vouched.filter(|line| *line < fault.line).max().unwrap_or(0),
-        Verdict::Complete(_) | Verdict::Incomplete(_) => u64::MAX,
-    };
-    story_to(bytes, last)
+/// The name of a call's receipt, for ever.
+pub(crate) fn reference(key: &RunKey, call_id: &str) -> String {
+    format!("{}/{}/{call_id}", key.run_id, key.attempt)
 }
 
 /// What the lines up to this one tell, from 1.
@@ -125,20 +115,21 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     Receipt {
-        source_reference: format!("{}/{}/{}", key.run_id, key.attempt, intent.call_id),
+        source_reference: reference(key, &intent.call_id),
         call_id: intent.call_id.to_string(),
         litellm_call_id: outcome.and_then(|o| o.litellm_call_id.as_deref().map(str::to_owned)),
         status: status(call),
         result: outcome.map(|o| o.result),
         model: intent.model.as_deref().map(str::to_owned),
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
-        usage: outcome.and_then(|o| o.usage),
+        usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()),
         cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
         null_reason: outcome.and_then(|o| o.null_reason),
     }
 }
 
-fn status(call: &Call) -> Status {
+/// What is known of a call's money when its file has ended.
+pub(crate) fn status(call: &Call) -> Status {
     let Some(outcome) = &call.outcome else {
         return Status::Unknown;
     };
@@ -159,6 +150,16 @@ impl Status {
             Self::PendingCost => "pending_cost",
             Self::Voided => "voided",
             Self::Unknown => "unknown",
+            Self::Pending => "pending",
+            Self::Settled => "settled",
+            Self::Reversed => "reversed",
         }
+    }
+
+    /// The status of this word.
+    #[must_use]
+    pub fn of(word: &str) -> Option<Self> {
+        use Status::{Pending, PendingCost, Posted, Reversed, Settled, Unknown, Voided};
+        [Posted, PendingCost, Voided, Unknown, Pending, Settled, Reversed].into_iter().find(|s| s.as_str() == word)
     }
 }

@@ -14,6 +14,7 @@ use crate::blueprint::{self, Limits, Volume};
 use crate::engine::Output;
 use crate::host::Host;
 use crate::layout::{RunKey, RunPaths};
+use crate::ledger::{self, Reading, Writer};
 use crate::output::Captured;
 use crate::plan::Seen;
 use crate::process::Process;
@@ -78,6 +79,19 @@ pub struct Scene<'a> {
     tail: Tail,
     witnesses: Vec<Witness>,
     tally: Tally,
+    reading: Option<Reading>,
+}
+
+/// What is known of a run when all is over.
+pub struct Finished {
+    /// What it cost.
+    pub tally: Tally,
+    /// What it wrote.
+    pub written: (Captured, Captured),
+    /// Where its time went.
+    pub timings: Timings,
+    /// What the ledger is to have of it; none if its audit file could not be read.
+    pub reading: Option<Reading>,
 }
 
 /// What woke a run that was waiting.
@@ -122,6 +136,7 @@ impl<'a> Scene<'a> {
             tail: Tail::default(),
             witnesses: Vec::new(),
             tally: Tally::default(),
+            reading: None,
         }
     }
 
@@ -243,8 +258,9 @@ impl<'a> Scene<'a> {
                 let began = self.asked.is_none() || self.side.ready_ms().is_some();
                 let bytes = bytes.filter(|bytes| began || bytes.contains(&b'\n'));
                 let gone = bytes.is_none() && self.side.ready_ms().is_some();
-                let tally = receipt::tally(self.key, bytes.as_deref(), &trust);
-                Tally { fault: tally.fault.or(gone.then(|| "the audit file is gone".to_owned())), ..tally }
+                let mut reading = ledger::read(self.key, bytes.as_deref(), &trust, Writer::Gone);
+                reading.fault = reading.fault.or(gone.then(|| "the audit file is gone".to_owned()));
+                receipt::tally(self.reading.insert(reading))
             }
             Err(reason) => Tally {
                 fault: Some(format!("the audit file cannot be held against anything: {reason}")),
@@ -268,16 +284,16 @@ impl<'a> Scene<'a> {
         &self.tally
     }
 
-    /// What is known when all is over: what it cost, what it wrote, where its time went.
+    /// What is known when all is over.
     #[must_use]
-    pub fn finish(self) -> (Tally, (Captured, Captured), Timings) {
+    pub fn finish(self) -> Finished {
         let timings = Timings { sidecar_ready: self.side.ready_ms(), ..self.sandbox.timings() };
-        (self.tally, self.sandbox.finish(), timings)
+        Finished { tally: self.tally, written: self.sandbox.finish(), timings, reading: self.reading }
     }
 }
 
 /// The whole file, if there is one.
-fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut file = match witness::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,

@@ -19,8 +19,11 @@ use crate::process::Process;
 use crate::run::{Phase, Run};
 
 /// What makes each schema of the one before. A step that was released is never changed.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("store/migrations/1-runs.sql"), include_str!("store/migrations/2-witnesses.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("store/migrations/1-runs.sql"),
+    include_str!("store/migrations/2-witnesses.sql"),
+    include_str!("store/migrations/3-ledger.sql"),
+];
 const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const BUSY: Duration = Duration::from_secs(10);
 
@@ -309,17 +312,26 @@ impl Store {
         .await
     }
 
-    async fn call<T: Send + 'static>(
+    pub(crate) async fn call<T: Send + 'static, E: From<StoreError> + Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        job: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
+        self.submit(job).await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Has it done behind all that was asked for before, whether or not anybody waits for the answer.
+    pub(crate) fn submit<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Connection) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
         let job = Box::new(move |connection: &mut Connection| {
             // Nobody may wait for it any more.
             let _ = answer.send(job(connection));
         });
-        self.jobs.send(job).map_err(|_| StoreError::Closed)?;
-        answered.await.map_err(|_| StoreError::Closed)?
+        // If the thread has ended, the answer's channel says so.
+        let _ = self.jobs.send(job);
+        answered
     }
 }
 
@@ -390,7 +402,7 @@ fn ticks(process: &Process) -> i64 {
     process.start.cast_signed()
 }
 
-fn now_us() -> i64 {
+pub(crate) fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::drive::{Reins, drive};
 use crate::host::Host;
 use crate::layout::RunKey;
+use crate::ledger::Shelf;
 use crate::preflight;
 use crate::progress::Progress;
 use crate::run::{Event, Phase, Run};
@@ -54,6 +55,9 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
         let name = orphan.entry.key.to_string();
         found.extend(act(mode, "run", name, take_down(host, orphan)).await);
     }
+    if mode == Mode::Remove {
+        catch_up(host).await?;
+    }
     let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
     for container in host.engine.containers_of(&host.instance).await.map_err(|error| chain(&error))? {
         // A run that is known is driven by its controller, or was taken down above.
@@ -93,6 +97,15 @@ pub async fn heal(host: &Host) {
     for orphan in open.iter().filter(|open| open.is_orphaned()) {
         let _ = take_down(host, orphan).await;
     }
+    // What fails is tried again by the next one, and told by sluice ledger rebuild.
+    let _ = catch_up(host).await;
+}
+
+/// Posts the receipts of runs whose controller was killed between their end and their receipts.
+async fn catch_up(host: &Host) -> Result<(), String> {
+    let keys = host.keys.public().map_err(|error| chain(&error))?;
+    let shelf = Shelf { layout: &host.layout, store: &host.store, keys: &keys };
+    shelf.catch_up().await.map_err(|error| chain(&error))
 }
 
 /// Brings an orphan home; returns what is wrong with its audit file, if anything.
@@ -119,6 +132,9 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
     if orphan.entry.agent == preflight::GRAPH {
         // No call of a run: its log is not worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
+    }
+    if let Some(reading) = scene.finish().reading {
+        host.store.ingest(reading).done().await.map_err(|error| chain(&error))?;
     }
     left_of(&run).map(|()| fault)
 }

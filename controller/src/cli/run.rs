@@ -16,6 +16,7 @@ use crate::host::Host;
 use crate::once::{self, Done, Once};
 use crate::output::Captured;
 use crate::progress::Progress;
+use crate::scene::chain;
 use crate::signals;
 use crate::sweep;
 use crate::verdict::{Contract, ErrorCode};
@@ -157,7 +158,8 @@ async fn begin(flags: Flags) -> Result<ExitCode, Failed> {
     };
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
-    let done = done.map_err(|error| before(&error))?;
+    let mut done = done.map_err(|error| before(&error))?;
+    let posting = done.posting.take();
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
     let shown = tokio::task::spawn_blocking(move || {
         if let Some(printer) = printer {
@@ -169,6 +171,16 @@ async fn begin(flags: Flags) -> Result<ExitCode, Failed> {
         _ = shown => {}
         // Whoever reads it has stalled; the run is over, and a further signal is for us.
         _ = signals::next() => {}
+    }
+    // The answer is out; what the ledger makes of it changes nothing about the run.
+    if let Some(posting) = posting
+        && let Err(error) = posting.done().await
+    {
+        let error = chain(&error);
+        let _ = writeln!(
+            std::io::stderr(),
+            "sluice: the ledger has not taken this run: {error}; see sluice ledger rebuild"
+        );
     }
     Ok(code)
 }

@@ -1,0 +1,244 @@
+//! The same file again, in pieces, by several at once, or as another.
+
+use super::*;
+
+#[tokio::test]
+async fn each_end_of_a_call_has_its_status() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let calls = [
+        priced("0.0000054"),
+        unpriced(NullReason::NoCost),
+        unpriced(NullReason::NotSent),
+        unpriced(NullReason::NotBilled),
+        Made { result: CallResult::Unknown, usage: None, ..unpriced(NullReason::Cut) },
+        open_call(),
+    ];
+    let log = written(Log::of(&run), &calls);
+
+    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    let alive = books.all().await;
+    books.ingest(&run, &log.close(), Writer::Gone).await.expect("it has grown");
+    let gone = books.all().await;
+
+    let mut expected = ["posted", "pending_cost", "voided", "voided", "unknown", "pending"];
+    assert_eq!(statuses(&alive), expected);
+    expected[5] = "unknown";
+    assert_eq!(statuses(&gone), expected);
+    assert_eq!(alive.unsettled, [Unsettled { run: "r1.0".into(), reason: "it is under way".into() }]);
+    let reason = "the cost of 3 of its calls is not known".to_owned();
+    assert_eq!(gone.unsettled, [Unsettled { run: "r1.0".into(), reason }]);
+}
+
+#[tokio::test]
+async fn a_run_without_open_calls_is_settled_when_its_file_has_ended() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let log = written(Log::of(&run), &[priced("1"), unpriced(NullReason::NotSent)]);
+    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    assert_eq!(books.all().await.unsettled.len(), 1);
+    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is the same");
+    assert_eq!(books.all().await.unsettled, []);
+}
+
+#[tokio::test]
+async fn the_same_file_twice_changes_nothing() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let bytes = file(&run, &[priced("0.0000054"), open_call()]);
+    let first = books.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
+    let before = books.all().await;
+    let counts = || ["receipts", "entries", "outbox", "readings"].map(|table| books.count(table));
+    let rows = counts();
+
+    let second = books.ingest(&run, &bytes, Writer::Gone).await.expect("it is the same");
+
+    assert_eq!((first, second), (Posted { receipts: 2, entries: 2 }, Posted::default()));
+    assert_eq!((books.all().await, counts(), rows), (before, [2, 2, 2, 1], [2, 2, 2, 1]));
+}
+
+#[tokio::test]
+async fn an_end_that_is_heard_of_late_is_posted() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let mut log = Log::of(&run);
+    log.intent(1, "m");
+    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
+    assert_eq!(statuses(&books.all().await), ["unknown"]);
+
+    log.outcome(1, &priced("0.0000054"));
+    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("late facts are welcome");
+
+    let found = books.all().await;
+    assert_eq!((statuses(&found), total(&found.bills).nano_usd), (vec!["posted"], Some(5400)));
+    books.put(&run, &log.close());
+    assert_eq!(books.found().await, []);
+}
+
+#[tokio::test]
+async fn an_end_that_comes_after_the_spend_log_settled_it_is_refused() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let mut log = Log::of(&run);
+    log.intent(1, "m");
+    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
+    books
+        .sql(
+            "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, cost_usd, nano_usd,
+                 price_source, origin_us, origin_day, arrived_us, arrived_day)
+             SELECT id, 'litellm', 'row-1', payload_hash, 'settled', '1', 1000000000, 'spend_log', 1, '2026-11-20', 1,
+                 '2026-11-20' FROM receipts",
+        )
+        .expect("a settlement is an entry");
+    log.outcome(1, &priced("1"));
+
+    let late = books.ingest(&run, &log.bytes, Writer::Gone).await;
+
+    assert!(matches!(late, Err(LedgerError::Late { status: "settled", .. })), "{late:?}");
+    assert_eq!(total(&books.all().await.bills).nano_usd, Some(1_000_000_000));
+}
+
+#[tokio::test]
+async fn the_same_name_with_other_content_is_an_error_and_no_update() {
+    let books = Books::new();
+    let run = key("r1.0");
+    books.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
+    let before = books.all().await.bills;
+
+    // A rewritten file that verifies by itself.
+    let cheaper = file(&run, &[priced("0.0000001")]);
+    let conflict = books.ingest(&run, &cheaper, Writer::Gone).await;
+    let account = written(Log::paid_by(&run, "acct-2"), &[priced("0.0000054")]).close();
+    let other_payer = books.ingest(&run, &account, Writer::Gone).await;
+
+    let reference = match conflict {
+        Err(LedgerError::Conflict { reference, .. }) => reference,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reference, "r1/0/call-1#outcome");
+    assert!(matches!(other_payer, Err(LedgerError::Conflict { .. })), "{other_payer:?}");
+    let after = books.all().await;
+    assert_eq!(after.bills, before);
+    assert!(after.unsettled[0].reason.contains("the ledger has another r1/0/call-1"), "{:?}", after.unsettled);
+}
+
+#[tokio::test]
+async fn a_file_that_has_lost_its_end_takes_nothing_back() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let mut log = Log::of(&run);
+    log.intent(1, "m");
+    let cut = log.bytes.clone();
+    log.outcome(1, &priced("0.0000054"));
+    books.ingest(&run, &log.close(), Writer::Gone).await.expect("it is new");
+
+    let late = books.ingest(&run, &cut, Writer::Gone).await;
+
+    assert!(matches!(late, Err(LedgerError::Late { status: "posted", .. })), "{late:?}");
+    assert_eq!(statuses(&books.all().await), ["posted"]);
+    // With the database's own witness the file itself is found out.
+    books.put(&run, &cut);
+    let found = books.found().await;
+    assert_eq!(found[0], (Found::Tampered, None));
+}
+
+#[tokio::test]
+async fn rows_are_neither_changed_nor_removed() {
+    let books = Books::new();
+    let run = key("r1.0");
+    books.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
+    for statement in [
+        "UPDATE receipts SET account = 'acct-2'",
+        "DELETE FROM receipts",
+        "UPDATE entries SET nano_usd = 0, cost_usd = '0'",
+        "DELETE FROM entries",
+        "UPDATE outbox SET kind = 'receipt.voided'",
+        "DELETE FROM outbox",
+        "UPDATE readings SET worth = 'tampered'",
+        "DELETE FROM readings",
+        "INSERT OR REPLACE INTO receipts SELECT * FROM receipts",
+        "INSERT OR REPLACE INTO entries SELECT * FROM entries",
+        "INSERT OR REPLACE INTO outbox SELECT * FROM outbox",
+        "INSERT OR REPLACE INTO readings SELECT * FROM readings",
+    ] {
+        let done = books.sql(statement);
+        assert!(done.is_err(), "{statement}");
+    }
+    assert_eq!(total(&books.all().await.bills).nano_usd, Some(5400));
+}
+
+#[tokio::test]
+async fn every_change_has_its_event_and_no_other_has() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let mut log = Log::of(&run);
+    log.intent(1, "m");
+    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    log.outcome(1, &priced("0.0000054"));
+    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it has grown");
+    let bytes = log.close();
+    books.ingest(&run, &bytes, Writer::Gone).await.expect("it has grown");
+    let conflict = books.ingest(&run, &file(&run, &[priced("2"), priced("3")]), Writer::Gone).await;
+    assert!(conflict.is_err());
+
+    let connection = rusqlite::Connection::open(books.layout.database()).expect("it is there");
+    let mut query = connection.prepare("SELECT kind, body ->> 'nano_usd' FROM outbox ORDER BY id").expect("SQL");
+    let events: Vec<(String, Option<String>)> =
+        query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("SQL").map(|row| row.expect("SQL")).collect();
+
+    let told = |kind: &str, nanos: Option<&str>| (kind.to_owned(), nanos.map(str::to_owned));
+    assert_eq!(events, [told("receipt.pending", None), told("receipt.posted", Some("5400"))]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_file_in_any_pieces_and_any_often_comes_to_the_same(
+        calls in prop::collection::vec(made(), 0..6),
+        cuts in prop::collection::vec((0.0..1.0f64, any::<bool>()), 0..6),
+    ) {
+        let run = key("r1.0");
+        let bytes = file(&run, &calls);
+        let (whole, pieces) = (Books::new(), Books::new());
+        wait(whole.ingest(&run, &bytes, Writer::Gone)).expect("it is new");
+
+        let mut ends: Vec<_> = cuts.iter().map(|(at, again)| ((at * bytes.len() as f64) as usize, *again)).collect();
+        ends.sort_unstable();
+        for (end, again) in ends {
+            for _ in 0..=u8::from(again) {
+                // Its writer lives, or this is a controller that took it for dead.
+                let writer = if again { Writer::Gone } else { Writer::Alive };
+                wait(pieces.ingest(&run, &bytes[..end], writer)).expect("it only grows");
+            }
+        }
+        wait(pieces.ingest(&run, &bytes, Writer::Gone)).expect("it only grows");
+
+        let (whole, pieces) = (wait(whole.all()), wait(pieces.all()));
+        prop_assert_eq!(statuses(&whole), statuses(&pieces));
+        prop_assert_eq!(total(&whole.bills), total(&pieces.bills));
+        prop_assert_eq!(whole.unsettled, pieces.unsettled);
+    }
+}
+
+#[test]
+fn several_writers_at_once_post_each_call_once() {
+    let books = Books::new();
+    let runs: Vec<_> = (0..6).map(|number| key(&format!("r{number}.0"))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // A handle, a thread and a connection of its own, as another process has.
+                let store = Store::open(&books.layout.database()).expect("it is there");
+                for run in &runs {
+                    let bytes = file(run, &[priced("0.0000054"), priced("1e-9"), open_call()]);
+                    wait(store.ingest(reading(run, &bytes, Writer::Gone)).done()).expect("all say the same");
+                }
+            });
+        }
+    });
+    let found = wait(books.all());
+    let whole = total(&found.bills);
+    assert_eq!((whole.calls, whole.open, whole.nano_usd), (18, 6, Some(6 * 5401)));
+    assert_eq!([books.count("entries"), books.count("outbox"), books.count("readings")], [18, 18, 6]);
+}
