@@ -14,7 +14,9 @@ use crate::settings::{Layers, SettingError, Settings};
 mod agents;
 mod audit;
 mod config;
+mod ledger;
 mod preflight;
+mod receipts;
 mod run;
 mod sweep;
 
@@ -30,6 +32,7 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"          ask the agent in the image
   sluice run --model gpt-4o-mini -- python3 task.py   run a program of your own, with a model at localhost:8080
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
+  sluice receipts --since 24h                         what its calls cost
   sluice audit verify r20261120-163914-1df9af22       whether its log is complete and authentic
   sluice preflight                                    whether this machine has all that it needs
   sluice config show                                  every setting, and where it comes from";
@@ -47,6 +50,9 @@ enum Command {
     Run(Box<run::Flags>),
     Preflight(preflight::Flags),
     Sweep(sweep::Flags),
+    Receipts(Box<receipts::Flags>),
+    Usage(receipts::UsageFlags),
+    Ledger(Box<ledger::Flags>),
     Audit(Box<audit::Flags>),
     Agents(agents::Flags),
     Config(config::Flags),
@@ -129,6 +135,9 @@ pub fn main() -> ExitCode {
             Command::Run(flags) => run::run(*flags).await,
             Command::Preflight(flags) => preflight::run(&flags).await,
             Command::Sweep(flags) => sweep::run(&flags).await,
+            Command::Receipts(flags) => receipts::run(&flags).await,
+            Command::Usage(flags) => receipts::usage(&flags).await,
+            Command::Ledger(flags) => ledger::run(&flags).await,
             Command::Audit(flags) => audit::run(&flags).await,
             Command::Agents(flags) => agents::run(&flags),
             Command::Config(flags) => config::run(&flags),

@@ -1,0 +1,256 @@
+//! `sluice receipts` and `sluice usage`: what was spent.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use crate::layout::{Layout, RunKey};
+use crate::ledger::{self, Bill, Filter, Group, Selection, Total, Unsettled};
+use crate::store::Store;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice receipts --run r20261120-163914-1df9af22
+  sluice receipts --account acct-1 --since 2026-11-01 --csv > november.csv
+  sluice receipts --since 1h --json | jq .total
+  sluice usage --by account";
+
+/// Lists receipts: one for each call that was about to go upstream.
+#[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
+pub(super) struct Flags {
+    /// Those of this run, or of one start of it
+    #[arg(long, value_name = "RUN[.ATTEMPT]")]
+    run: Option<String>,
+    /// Those that this account pays
+    #[arg(long, value_name = "ID")]
+    account: Option<String>,
+    /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// One JSON object
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Comma-separated values, with a head line
+    #[arg(long)]
+    csv: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Sums up receipts.
+#[derive(Debug, Args)]
+pub(super) struct UsageFlags {
+    /// A sum for each of these [default: account]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<Group>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
+    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
+    let filter = flags.filter()?;
+    let selection = select(&settings.state_dir, filter).await?;
+    if flags.csv {
+        print(&csv(&selection.bills));
+    } else if flags.json {
+        #[derive(Serialize)]
+        struct Object<'a> {
+            receipts: &'a [Bill],
+            total: Total,
+            unsettled_runs: &'a [Unsettled],
+        }
+        let Selection { bills, unsettled } = &selection;
+        print_json(&Object { receipts: bills, total: ledger::total(bills), unsettled_runs: unsettled });
+    } else {
+        print(&table(&selection));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
+    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
+    let Selection { bills, unsettled } = select(&settings.state_dir, Filter::default()).await?;
+    let by = flags.by.unwrap_or(Group::Account);
+    let groups = ledger::grouped(&bills, by);
+    let total = ledger::total(&bills);
+    if flags.json {
+        #[derive(Serialize)]
+        struct One {
+            name: String,
+            #[serde(flatten)]
+            total: Total,
+        }
+        #[derive(Serialize)]
+        struct Object<'a> {
+            by: &'static str,
+            groups: Vec<One>,
+            total: Total,
+            unsettled_runs: &'a [Unsettled],
+        }
+        let groups = groups.into_iter().map(|(name, total)| One { name, total }).collect();
+        print_json(&Object { by: by.as_str(), groups, total, unsettled_runs: &unsettled });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let head = ["calls", "open", "in", "out", "cost, $"];
+    print(&format!(
+        "{:<32} {:>8} {:>8} {:>12} {:>12} {:>16}\n",
+        by.as_str(),
+        head[0],
+        head[1],
+        head[2],
+        head[3],
+        head[4]
+    ));
+    for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", &total)]) {
+        print(&format!(
+            "{:<32} {:>8} {:>8} {:>12} {:>12} {:>16}\n",
+            plain(name),
+            total.calls,
+            total.open,
+            dash(total.usage.input),
+            dash(total.usage.output),
+            dash(total.cost_usd()),
+        ));
+    }
+    print(&not_settled(&unsettled));
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Flags {
+    fn filter(&self) -> Result<Filter, Failed> {
+        let (run_id, attempt) = match &self.run {
+            None => (None, None),
+            Some(run) => match run.parse::<RunKey>() {
+                Ok(key) => (Some(key.run_id.to_string()), Some(key.attempt)),
+                Err(()) => (Some(run.clone()), None),
+            },
+        };
+        let since_us = self.since.as_deref().map(since).transpose()?;
+        Ok(Filter { run_id, attempt, account: self.account.clone(), since_us })
+    }
+}
+
+/// A moment, or how long ago.
+fn since(text: &str) -> Result<i64, Failed> {
+    let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
+    let ago = || humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
+    let moment = humantime::parse_rfc3339_weak(text).or_else(|_| day()).ok().or_else(ago);
+    let since_1970 = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok());
+    let us = since_1970.as_ref().map(Duration::as_micros).and_then(|us| i64::try_from(us).ok());
+    us.ok_or_else(|| Failed {
+        code: USAGE,
+        message: format!(
+            "--since {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"
+        ),
+    })
+}
+
+async fn select(state: &Path, filter: Filter) -> Result<Selection, Failed> {
+    open(state)?.select(filter).await.map_err(|error| Failed::new(FAILED, &error))
+}
+
+/// The database of a state directory that is in use.
+pub(super) fn open(state: &Path) -> Result<Store, Failed> {
+    let database = Layout::at(state).database();
+    if !database.exists() {
+        let message = format!("there is no database {}; name the state directory with --state-dir", database.display());
+        return Err(Failed { code: USAGE, message });
+    }
+    Store::open(&database).map_err(|error| Failed::new(FAILED, &error))
+}
+
+fn table(selection: &Selection) -> String {
+    let mut text = format!(
+        "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+        "time (UTC)", "run", "account", "model", "status", "in", "out", "cost, $"
+    );
+    for bill in &selection.bills {
+        let usage = bill.usage.unwrap_or_default();
+        text += &format!(
+            "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+            bill.origin.get(..19).unwrap_or_default(),
+            format!("{}.{}", bill.run_id, bill.attempt),
+            plain(&bill.account),
+            plain(bill.model.as_deref().unwrap_or("-")),
+            bill.status.as_str(),
+            dash(usage.input),
+            dash(usage.output),
+            dash(ledger::total([bill]).cost_usd()),
+        );
+    }
+    let total = ledger::total(&selection.bills);
+    text += &format!(
+        "total    {} receipts, {} of unknown cost; {} tokens in, {} out; ${}\n",
+        total.calls,
+        total.open,
+        dash(total.usage.input),
+        dash(total.usage.output),
+        total.cost_usd().unwrap_or_else(|| "0".to_owned()),
+    );
+    text + &not_settled(&selection.unsettled)
+}
+
+fn not_settled(runs: &[Unsettled]) -> String {
+    runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, plain(&run.reason))).collect()
+}
+
+/// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream.
+fn csv(bills: &[Bill]) -> String {
+    const HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
+                        litellm_call_id,response_id,status,result,http_status,input,output,cached_input,cache_write,\
+                        reasoning,total,cost_usd,nano_usd,price_source,null_reason,origin,period\r\n";
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let maybe = |text: &Option<String>| text.as_deref().map_or_else(String::new, quoted);
+    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+    let line = |bill: &Bill| {
+        let usage = bill.usage.unwrap_or_default();
+        let cells = [
+            quoted(&bill.source_reference),
+            quoted(&bill.run_id),
+            bill.attempt.to_string(),
+            bill.call.to_string(),
+            quoted(&bill.call_id),
+            quoted(&bill.account),
+            quoted(&bill.graph_id),
+            maybe(&bill.model),
+            maybe(&bill.model_served),
+            maybe(&bill.litellm_call_id),
+            maybe(&bill.response_id),
+            quoted(bill.status.as_str()),
+            maybe(&bill.result),
+            number(bill.http_status.map(u64::from)),
+            number(usage.input),
+            number(usage.output),
+            number(usage.cached_input),
+            number(usage.cache_write),
+            number(usage.reasoning),
+            number(usage.total),
+            bill.cost_usd.clone().unwrap_or_default(),
+            bill.nano_usd.map_or_else(String::new, |nanos| nanos.to_string()),
+            maybe(&bill.price_source),
+            maybe(&bill.null_reason),
+            quoted(&bill.origin),
+            quoted(&bill.period),
+        ];
+        cells.join(",") + "\r\n"
+    };
+    HEAD.to_owned() + &bills.iter().map(line).collect::<String>()
+}
+
+fn dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// What a sandbox or the upstream named must not speak to a terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
