@@ -7,6 +7,7 @@ mod commands;
 mod hardening;
 mod hostile;
 mod isolation;
+mod ledger;
 mod leftovers;
 mod recovery;
 mod results;

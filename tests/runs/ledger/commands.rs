@@ -1,0 +1,82 @@
+//! What the commands print, and refuse.
+
+use super::*;
+
+#[tokio::test]
+async fn receipts_are_found_by_run_account_and_time() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let mut runs = Vec::new();
+    for account in ["acct-1", "acct-2"] {
+        let words = ["--account", account, "--model", "m", "--json", "hello"];
+        runs.push(sluice.run(words).finish().await.expect(0).json().run_id);
+    }
+    let count = async |args: &[&str]| {
+        let args: Vec<_> = ["receipts", "--json"].iter().chain(args).copied().collect();
+        value(&sluice, &args).await["receipts"].as_array().expect("a list").len()
+    };
+    assert_eq!(count(&["--run", &runs[0]]).await, 1);
+    assert_eq!(count(&["--run", &format!("{}.0", runs[0])]).await, 1);
+    assert_eq!(count(&["--run", &format!("{}.1", runs[0])]).await, 0);
+    assert_eq!(count(&["--account", "acct-2"]).await, 1);
+    assert_eq!(count(&["--account", "acct-2", "--run", &runs[0]]).await, 0);
+    assert_eq!(count(&["--since", "1h"]).await, 2);
+    assert_eq!(count(&["--since", "2020-01-01"]).await, 2);
+    assert_eq!(count(&["--since", "2020-01-01T00:00:00Z"]).await, 2);
+    assert_eq!(count(&["--since", "2999-01-01"]).await, 0);
+    for wrong in [&["--since", "soon"][..], &["--json", "--csv"]] {
+        sluice.command(["receipts"]).args(wrong).finish().await.expect(2);
+    }
+
+    let table = sluice.command(["receipts", "--run", &runs[0]]).finish().await.expect(0).stdout;
+    assert!(table.contains("posted") && table.contains(COST), "{table}");
+    assert!(table.ends_with("total    1 receipts, 0 of unknown cost; 10 tokens in, 5 out; $0.0000054\n"), "{table}");
+    let csv = sluice.command(["receipts", "--csv"]).finish().await.expect(0).stdout;
+    let lines: Vec<_> = csv.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 3, "{csv}");
+    assert!(lines[0].starts_with("source_reference,run_id,attempt,call,"), "{csv}");
+    assert!(lines.iter().all(|line| line.split(',').count() == 26), "{csv}");
+    assert!(lines[1].contains(r#","acct-1","#) && lines[1].contains(",0.0000054,5400,"), "{csv}");
+    let usage = sluice.command(["usage", "--by", "model"]).finish().await.expect(0).stdout;
+    let last: Vec<_> = usage.lines().last().unwrap_or_default().split_whitespace().collect();
+    assert_eq!(last, ["total", "2", "0", "20", "10", "0.0000108"], "{usage}");
+}
+
+#[tokio::test]
+async fn a_backup_is_a_ledger_of_its_own() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["--model", "m", "-q", "hello"]).finish().await.expect(0);
+    let before = value(&sluice, &["receipts", "--json"]).await;
+    let copy = sluice.dir().join("copy.db");
+    let copy = copy.to_str().expect("a test's directory is text");
+
+    sluice.command(["ledger", "backup", copy]).finish().await.expect(0);
+    let again = sluice.command(["ledger", "backup", copy]).finish().await.expect(1);
+
+    assert!(again.stderr.contains(copy), "{}", again.stderr);
+    for name in ["sluice.db-wal", "sluice.db-shm"] {
+        let _ = fs::remove_file(sluice.state().join(name));
+    }
+    fs::rename(copy, sluice.state().join("sluice.db")).expect("both are ours");
+    assert_eq!(value(&sluice, &["receipts", "--json"]).await, before);
+    assert_eq!(total(&sluice).await, (1, 0, NANOS));
+}
+
+#[tokio::test]
+async fn without_a_database_of_this_build_nothing_is_said() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let commands = [&["receipts"][..], &["usage"], &["ledger", "rebuild", "--check"], &["ledger", "backup", "/nope/x"]];
+    for command in commands {
+        let ran = sluice.command(command).finish().await.expect(2);
+        assert!(ran.stderr.contains("--state-dir") && ran.stdout.is_empty(), "{command:?}: {}", ran.stderr);
+    }
+    assert!(!sluice.state().join("sluice.db").exists());
+    sluice.command(["sweep"]).finish().await.expect(0);
+    sluice.sql("PRAGMA user_version = 99").await;
+    for command in commands {
+        let ran = sluice.command(command).finish().await.expect(1);
+        assert!(ran.stderr.contains("schema 99"), "{command:?}: {}", ran.stderr);
+    }
+}

@@ -1,0 +1,132 @@
+//! Every end that a run can come to.
+
+use super::*;
+
+/// Asks twice; of the second call nothing comes back.
+fn one_answer() -> [Script; 2] {
+    [Script::provider("hello"), Script::never()]
+}
+
+fn then(rest: &str) -> String {
+    format!("{ASK} ask; {rest}")
+}
+
+#[tokio::test]
+async fn a_run_that_fails_is_billed_for_what_it_spent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["--model", "m", "--", "sh", "-c", &then("exit 3")]).finish().await.expect(3);
+    assert_eq!((total(&sluice).await, upstream.requests().len()), ((1, 0, NANOS), 1));
+    assert_eq!(unsettled(&sluice).await, []);
+}
+
+#[tokio::test]
+async fn a_run_that_is_out_of_memory_is_billed_for_what_it_spent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let script = then("exec node -e 'Buffer.alloc(200e6, 1)'");
+    sluice.run(["--model", "m", "--memory", "64m", "--", "sh", "-c", &script]).finish().await.expect(137);
+    assert_eq!((total(&sluice).await, upstream.requests().len()), ((1, 0, NANOS), 1));
+}
+
+#[tokio::test]
+async fn a_run_that_is_cancelled_is_billed_for_what_it_spent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--", "sh", "-c", &then("echo asked; sleep 600")]).spawn();
+    live.prints("asked\n").await;
+    live.signal(Signal::SIGTERM);
+    live.finish().await.expect(143);
+    assert_eq!((total(&sluice).await, upstream.requests().len()), ((1, 0, NANOS), 1));
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_billed_and_its_open_call_is_not_forgotten() {
+    let upstream = Upstream::queue(one_answer()).start().await;
+    let sluice = Sluice::to(&upstream);
+    let words = ["--model", "m", "--timeout", "2s", "--json", "--", "sh", "-c", &then("ask")];
+    let report = sluice.run(words).finish().await.expect(124).json();
+    assert_eq!((total(&sluice).await, upstream.requests().len()), ((2, 1, NANOS), 2));
+    assert_eq!(statuses(&sluice).await, ["posted", "pending_cost"]);
+    let reason = "the cost of 1 of its calls is not known".to_owned();
+    assert_eq!(unsettled(&sluice).await, [(format!("{}.0", report.run_id), reason)]);
+}
+
+#[tokio::test]
+async fn a_call_whose_sidecar_was_killed_is_of_unknown_cost_and_the_others_are_billed() {
+    let upstream = Upstream::queue(one_answer()).start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "--json", "--", "sh", "-c", &then("ask")]).spawn();
+    upstream.received().await;
+    upstream.received().await;
+    let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
+
+    kill(Pid::from_raw(sidecar), Signal::SIGKILL).expect("it lives");
+
+    live.finish().await.expect(120);
+    assert_eq!(total(&sluice).await, (2, 1, NANOS));
+    assert_eq!(statuses(&sluice).await, ["posted", "unknown"]);
+}
+
+#[tokio::test]
+async fn what_a_killed_controller_spent_is_billed_by_the_next_one() {
+    for by_sweep in [true, false] {
+        let upstream = Upstream::queue(one_answer()).start().await;
+        let sluice = Sluice::to(&upstream);
+        let live = sluice.run(["--model", "m", "--", "sh", "-c", &then("ask")]).spawn();
+        upstream.received().await;
+        upstream.received().await;
+        live.kill().await.expect(-9);
+
+        let before = value(&sluice, &["receipts", "--json"]).await;
+        assert_eq!(
+            (&before["receipts"], &before["unsettled_runs"][0]["reason"]),
+            (&json!([]), &json!("it is under way"))
+        );
+        if by_sweep {
+            sluice.command(["sweep"]).finish().await.expect(0);
+        } else {
+            sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+        }
+
+        assert_eq!((total(&sluice).await, upstream.requests().len()), ((2, 1, NANOS), 2));
+        let statuses = statuses(&sluice).await;
+        assert_eq!(statuses[0], "posted");
+        assert!(["pending_cost", "unknown"].contains(&statuses[1].as_str()), "{statuses:?}");
+    }
+}
+
+#[tokio::test]
+async fn whenever_a_controller_is_killed_every_call_has_one_receipt() {
+    use std::time::Duration;
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    // A run takes about half a second; the moments are not chosen, and differ each time.
+    for step in 4..14 {
+        let words = ["--model", "m", "--", "sh", "-c", &then("ask")];
+        let mut live = std::pin::pin!(sluice.run(words).spawn().finish());
+        // Dropped, it is killed.
+        let _ = tokio::time::timeout(Duration::from_millis(step * 70), &mut live).await;
+    }
+
+    sluice.command(["sweep"]).finish().await.expect(0);
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    let (calls, open, nanos) = total(&sluice).await;
+    let charged = upstream.requests().len() as u64 * NANOS;
+    // What the upstream has answered is billed, or open; a call may also have been cut before its first byte went out.
+    assert!(
+        nanos <= charged && charged <= nanos + open * NANOS,
+        "{calls} receipts, {open} open: {nanos}, not {charged}"
+    );
+    assert!(unsettled(&sluice).await.iter().all(|(_, reason)| reason.contains("not known")));
+}
+
+#[tokio::test]
+async fn an_upstream_that_was_never_reached_is_not_paid() {
+    let upstream = Upstream::answering(Script::reset()).start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["--model", "m", "--", "sh", "-c", &format!("{ASK} ask; true")]).finish().await.expect(0);
+    let (calls, _, nanos) = total(&sluice).await;
+    assert_eq!((calls, nanos), (1, 0));
+}
