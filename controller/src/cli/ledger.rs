@@ -24,8 +24,6 @@ Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot 
 pub(super) struct Flags {
     #[command(subcommand)]
     command: Command,
-    #[command(flatten)]
-    common: Common,
 }
 
 #[derive(Debug, Subcommand)]
@@ -38,21 +36,26 @@ enum Command {
         /// One JSON object
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        common: Common,
     },
     /// Copies the database, while it is in use, to a file that is not there yet
     Backup {
         /// The copy
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        #[command(flatten)]
+        common: Common,
     },
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
+    let (Command::Rebuild { common, .. } | Command::Backup { common, .. }) = &flags.command;
+    let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let store = open(&settings.state_dir)?;
     store.check_integrity().await.map_err(|error| Failed::new(FAILED, &error))?;
     match &flags.command {
-        Command::Rebuild { check, json } => {
+        Command::Rebuild { check, json, .. } => {
             let mode = if *check { Mode::Check } else { Mode::Fill };
             let rebuilt = rebuild(&settings.state_dir, &store, mode).await?;
             if *json {
@@ -62,7 +65,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
             }
             Ok(if rebuilt.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
         }
-        Command::Backup { file } => {
+        Command::Backup { file, .. } => {
             store.back_up(file).await.map_err(|error| Failed::new(FAILED, &error))?;
             print(&format!("{}\n", file.display()));
             Ok(ExitCode::SUCCESS)
