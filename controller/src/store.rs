@@ -294,6 +294,30 @@ impl Store {
         .await
     }
 
+    /// Forgets a run that nobody is to hear of, and what was seen of its log.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] when somebody has taken it over.
+    pub async fn forget(&self, key: &RunKey, generation: u32) -> Result<(), StoreError> {
+        let key = key.clone();
+        self.call(move |connection| {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let forgotten = change.execute(
+                "DELETE FROM runs WHERE run_id = ?1 AND attempt = ?2 AND generation = ?3",
+                params![key.run_id.as_str(), key.attempt, generation],
+            )?;
+            if forgotten != 1 {
+                return Err(StoreError::Stale(key));
+            }
+            change.execute(
+                "DELETE FROM witnesses WHERE run_id = ?1 AND attempt = ?2",
+                params![key.run_id.as_str(), key.attempt],
+            )?;
+            Ok(change.commit()?)
+        })
+        .await
+    }
+
     /// Whether a run is known and over.
     ///
     /// # Errors

@@ -129,11 +129,12 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         None => (ErrorCode::Internal, 125),
     };
     let _ = host.store.judge(key, generation, Some(error.as_str()), code).await;
-    if orphan.entry.agent == preflight::GRAPH {
-        // No call of a run: its log is not worth keeping.
+    let is_probe = orphan.entry.agent == preflight::GRAPH;
+    if is_probe && left_of(&run).is_ok() {
+        // No call of a run: neither its log nor its record is worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
-    }
-    if let Some(reading) = scene.finish().reading {
+        host.store.forget(key, generation).await.map_err(|error| chain(&error))?;
+    } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
         host.store.ingest(reading).done().await.map_err(|error| chain(&error))?;
     }
     left_of(&run).map(|()| fault)

@@ -27,7 +27,7 @@ pub struct Filter {
 /// What was found, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The receipts, in the order in which they came.
+    /// The receipts, in the order in which the calls were made.
     pub bills: Vec<Bill>,
     /// Runs of whose bill more may come, or that nobody vouches for.
     pub unsettled: Vec<Unsettled>,
@@ -127,7 +127,7 @@ pub(super) fn bill(connection: &Connection, id: i64) -> Result<Bill, LedgerError
 fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerError> {
     let (clause, values) = filter.clause();
     let values = || params_from_iter(values.iter());
-    let mut receipts = connection.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY id"))?;
+    let mut receipts = connection.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY origin_us, id"))?;
     let found: Vec<(i64, Bill)> = receipts.query_map(values(), receipt)?.collect::<Result<_, _>>()?;
     let places: HashMap<i64, usize> = found.iter().enumerate().map(|(at, (id, _))| (*id, at)).collect();
     let mut bills: Vec<Bill> = found.into_iter().map(|(_, bill)| bill).collect();

@@ -13,7 +13,6 @@ use super::checks::{fail, pass, warn};
 use crate::keys::Keys;
 use crate::layout::{Layout, RunKey, RunPaths};
 use crate::process::Process;
-use crate::run::{Phase, Run};
 use crate::rundir;
 use crate::scene::chain;
 use crate::settings::Settings;
@@ -32,7 +31,7 @@ pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path) ->
     }
 }
 
-/// Written down like a run, so that a sweep knows whose it is, now and after a kill.
+/// Written down like a run while it lasts, so that a sweep knows whose it is, now and after a kill.
 async fn recorded(
     settings: &Settings,
     layout: &Layout,
@@ -57,8 +56,7 @@ async fn recorded(
         _ => Ok(()),
     });
     removed.map_err(|error| format!("cannot clean up {}: {error}", paths.root.display()))?;
-    let closed = Run { phase: Phase::Closed, ..Run::new() };
-    store.record(key, 0, &closed, None).await.map_err(|error| chain(&error))?;
+    store.forget(key, 0).await.map_err(|error| chain(&error))?;
     asked
 }
 
