@@ -71,6 +71,15 @@ impl fmt::Debug for Log {
     }
 }
 
+/// What a log came to that has its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sealed {
+    /// Records in the file.
+    pub records: u64,
+    /// How often the disk was waited for: once for all records that were queued by then.
+    pub syncs: u64,
+}
+
 /// Whose log it is, and how it is written.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
@@ -331,16 +340,16 @@ impl Journal {
     ///
     /// # Errors
     /// [`Poisoned`], when the file does not hold everything.
-    pub async fn close(&self, reason: &str) -> Result<(), Poisoned> {
-        let (ack, out) = {
+    pub async fn close(&self, reason: &str) -> Result<Sealed, Poisoned> {
+        let (ack, out, records) = {
             let mut state = self.lock();
             let ack = self.append_close(&mut state, reason);
             state.room.release();
-            (ack, std::mem::replace(&mut state.out, Out::Closed))
+            (ack, std::mem::replace(&mut state.out, Out::Closed), state.chain.seq)
         };
         ack.await?;
-        out.end(&self.poison)?;
-        if self.refuses() { Err(Poisoned) } else { Ok(()) }
+        let syncs = out.end(&self.poison)?;
+        if self.refuses() { Err(Poisoned) } else { Ok(Sealed { records, syncs }) }
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
+use sluice_proxy::audit::Sealed;
 use sluice_proxy::harden;
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
@@ -126,14 +127,14 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     let closed = run.journal.close(reason).await;
     // Whoever waits for the socket to go finds the log complete.
     drop(socket);
-    closed.map_err(|_| {
+    let Sealed { records, syncs } = closed.map_err(|_| {
         StartError::new(
             "--audit",
             Exit::Audit,
             "the audit log is incomplete, since it could not be written; free its disk",
         )
     })?;
-    tracing::info!(reason, cut = run.journal.calls_cut(), "ended");
+    tracing::info!(reason, cut = run.journal.calls_cut(), records, syncs, "ended");
     Ok(if run.journal.calls_cut() > 0 { Exit::Cut } else { Exit::Ok })
 }
 

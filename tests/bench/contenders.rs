@@ -44,7 +44,23 @@ pub(crate) struct Started {
     pub(crate) announced: Option<Duration>,
     /// All its processes.
     pub(crate) pids: Vec<i32>,
-    _running: Running,
+    running: Running,
+    /// What it says, beside its own logs.
+    errors: PathBuf,
+}
+
+impl Started {
+    /// Ends it. Of a sidecar with a durable log: disk syncs per call, as it says itself.
+    pub(crate) fn end(self) -> Outcome<Option<f64>> {
+        drop(self.running);
+        let said = fs::read_to_string(&self.errors)?;
+        let figure = |name: &str| -> Option<f64> {
+            let (_, rest) = said.lines().last()?.split_once(name)?;
+            rest.split(' ').next()?.parse().ok()
+        };
+        // A record before the first call, one behind the last, two of each.
+        Ok(figure("records=").zip(figure("syncs=")).map(|(records, syncs)| syncs / ((records - 2.0) / 2.0)))
+    }
 }
 
 /// How long a start may take.
@@ -143,7 +159,7 @@ impl Contender {
             None => None,
         };
         let pids = measure::tree(running.pid());
-        Ok(Started { socket, answers, announced, pids, _running: running })
+        Ok(Started { socket, answers, announced, pids, running, errors })
     }
 
     fn command(self, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {

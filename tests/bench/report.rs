@@ -73,6 +73,7 @@ fn markdown(machine: &Facts, startups: &[Startup], modes: &[ModeResult], options
         writeln!(out, "- **{}**: {}", startup.contender, startup.title)?;
     }
     summary(out, modes)?;
+    syncs(out, modes)?;
     if !startups.is_empty() {
         starts(out, startups)?;
     }
@@ -98,6 +99,19 @@ fn summary(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
             write!(out, " {} |", cell(cpu, 1))?;
         }
         writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Calls that come together share a sync: without that, each would need two, for its intent and its outcome.
+fn syncs(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
+    let durable = |mode: &ModeResult| mode.results.iter().find_map(|result| result.syncs_per_call);
+    if !modes.iter().any(|mode| durable(mode).is_some()) {
+        return Ok(());
+    }
+    writeln!(out, "\n## Disk syncs per call, `--audit-sync call`\n\n| mode | syncs/call |\n|---|---:|")?;
+    for (mode, syncs) in modes.iter().filter_map(|mode| Some((mode, durable(mode)?))) {
+        writeln!(out, "| {} | {syncs:.3} |", mode.mode)?;
     }
     Ok(())
 }

@@ -35,6 +35,8 @@ pub(crate) struct Result {
     pub(crate) rounds: Vec<Round>,
     /// At the end of the mode; its peak is that of the whole mode, set-up excluded.
     pub(crate) memory: Memory,
+    /// Of the whole mode; only where calls wait for the disk.
+    pub(crate) syncs_per_call: Option<f64>,
     pub(crate) errors: usize,
     pub(crate) first_error: Option<String>,
 }
@@ -95,6 +97,7 @@ impl Entrant {
             calls_per_round: calls,
             rounds: Vec::new(),
             memory: Memory::default(),
+            syncs_per_call: None,
             errors: 0,
             first_error: None,
         };
@@ -160,6 +163,8 @@ impl Entrant {
     fn finish(mut self) -> Outcome<Result> {
         self.result.memory = measure::memory(&self.started.pids)
             .map_err(|error| format!("{} did not live to the end: {error}", self.contender.name()))?;
+        let syncs = self.started.end()?;
+        self.result.syncs_per_call = syncs.filter(|_| self.contender == Contender::SluiceSync);
         Ok(self.result)
     }
 }

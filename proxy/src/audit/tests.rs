@@ -15,6 +15,8 @@ struct Script {
     fail_sync: Option<usize>,
     /// Bytes.
     room: Option<u64>,
+    /// A sync takes as long as somebody holds this.
+    disk: Arc<Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -40,6 +42,7 @@ impl Sink for Scripted {
     fn sync(&mut self) -> io::Result<()> {
         self.syncs += 1;
         self.script.events.lock().expect("no test panics inside").push("sync".to_owned());
+        let _slow = self.script.disk.lock();
         if self.script.fail_sync == Some(self.syncs) { Err(io::Error::other("injected")) } else { Ok(()) }
     }
 
@@ -98,7 +101,7 @@ fn planned() -> Planned<'static> {
     Planned { call_id: "c", ..Planned::default() }
 }
 
-fn wait(ack: impl Future<Output = Result<(), Poisoned>>) -> Result<(), Poisoned> {
+fn wait<T>(ack: impl Future<Output = T>) -> T {
     // Without a runtime: some tests wait a hundred thousand times.
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -125,8 +128,31 @@ fn an_intent_is_synced_before_it_is_acknowledged() {
     wait(ack).expect("written");
     assert_eq!(events(&script), ["0 open", "1 intent", "sync"]);
     wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
-    wait(journal.close("test")).expect("closes");
+    assert_eq!(wait(journal.close("test")), Ok(Sealed { records: 4, syncs: 3 }));
     assert_eq!(events(&script), ["0 open", "1 intent", "sync", "2 outcome", "sync", "3 close", "sync"]);
+}
+
+#[test]
+fn calls_that_come_while_the_disk_is_busy_share_a_sync() {
+    let script = Script::default();
+    let journal = begin(&script, SyncMode::Call).expect("begins");
+    let busy = script.disk.lock().expect("no test panics inside");
+    let mut calls: Vec<_> = (0..64).map(|_| journal.intent(planned()).expect("not poisoned")).collect();
+    drop(busy);
+    for (_, ack) in &mut calls {
+        wait(ack).expect("written");
+    }
+    let busy = script.disk.lock().expect("no test panics inside");
+    let ends = calls.into_iter().map(|(entry, _)| entry.close(Ended::not_sent(CallResult::Ok, End::Complete)));
+    let ends: Vec<_> = ends.collect();
+    drop(busy);
+    ends.into_iter().for_each(|end| wait(end).expect("written"));
+
+    let sealed = wait(journal.close("test")).expect("closes");
+
+    // Of each 64, those that the writer met first, and all others.
+    assert_eq!(sealed.records, 2 + 2 * 64);
+    assert!((3..=5).contains(&sealed.syncs), "{sealed:?}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub(super) enum Out {
 
 pub(super) struct Writer {
     jobs: mpsc::Sender<Job>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<u64>,
 }
 
 impl fmt::Debug for Out {
@@ -133,16 +133,16 @@ impl Out {
         }
     }
 
-    /// Everything is appended, and acknowledged: syncs, and lets the file go.
+    /// Everything is appended, and acknowledged: syncs, and lets the file go. Returns how many syncs it took.
     ///
     /// # Errors
     /// [`Poisoned`]
-    pub(super) fn end(self, poison: &Poison) -> Result<(), Poisoned> {
+    pub(super) fn end(self, poison: &Poison) -> Result<u64, Poisoned> {
         match self {
             Self::Here(mut sink) => {
                 sink.sync().map_err(|error| poison.set(&error))?;
                 let _ = sink.trim();
-                Ok(())
+                Ok(1)
             }
             // The writer's queue is empty, and now closed: it ends at once.
             Self::Thread(Writer { jobs, thread }) => {
@@ -154,8 +154,10 @@ impl Out {
     }
 }
 
-fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poison: &Poison) {
+/// Returns how many syncs it took.
+fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poison: &Poison) -> u64 {
     let mut group = Vec::new();
+    let mut syncs = 0;
     while let Ok(first) = queue.recv() {
         group.push(first);
         group.extend(queue.try_iter());
@@ -163,6 +165,7 @@ fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poison:
             Err(Poisoned)
         } else {
             let all = group.iter().try_for_each(|job| sink.append(&job.line)).and_then(|()| sink.sync());
+            syncs += 1;
             all.map_err(|error| poison.set(&error))
         };
         for job in group.drain(..) {
@@ -173,4 +176,5 @@ fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poison:
     if !poison.is_set() {
         let _ = sink.trim();
     }
+    syncs
 }
