@@ -1,10 +1,14 @@
 //! The writer thread: one write a record, one sync for all that are queued, then their acknowledgements.
+//!
+//! It is called at the end of the event loop's turn, so that all calls of that turn share a sync: a record lets
+//! what else is ready run once before it calls. With nothing else to do that is at once.
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
 
@@ -43,7 +47,15 @@ pub enum Ack {
     /// It is, or never will be.
     Known(Result<(), Poisoned>),
     /// The writer will tell.
-    Waiting(oneshot::Receiver<Result<(), Poisoned>>),
+    Waiting(Waiting),
+}
+
+/// A record on its way to the writer.
+#[derive(Debug)]
+pub struct Waiting {
+    told: oneshot::Receiver<Result<(), Poisoned>>,
+    queue: Arc<Queue>,
+    has_yielded: bool,
 }
 
 impl Future for Ack {
@@ -52,11 +64,25 @@ impl Future for Ack {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let known = match &mut *self {
             Self::Known(known) => *known,
-            // A writer that is gone has written nothing.
-            Self::Waiting(waiting) => ready!(Pin::new(waiting).poll(cx)).unwrap_or(Err(Poisoned)),
+            Self::Waiting(waiting) => {
+                if !mem::replace(&mut waiting.has_yielded, true) {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                waiting.queue.call();
+                // A writer that is gone has written nothing.
+                ready!(Pin::new(&mut waiting.told).poll(cx)).unwrap_or(Err(Poisoned))
+            }
         };
         *self = Self::Known(known);
         Poll::Ready(known)
+    }
+}
+
+impl Drop for Waiting {
+    /// Written all the same: nobody waits for the record of a call whose client has left.
+    fn drop(&mut self) {
+        self.queue.call();
     }
 }
 
@@ -77,9 +103,81 @@ impl Poison {
     }
 }
 
+#[derive(Debug)]
 struct Job {
     line: Vec<u8>,
     ack: oneshot::Sender<Result<(), Poisoned>>,
+}
+
+/// What waits for the writer. Not bounded here, because its senders are: each open call has two records at most,
+/// each connection one refusal, and each waits for its own.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Jobs>,
+    called: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    jobs: Vec<Job>,
+    is_called: bool,
+    /// Nothing follows: the journal has let go, or the writer is gone.
+    is_closed: bool,
+}
+
+impl Queue {
+    fn push(&self, line: Vec<u8>) -> Option<oneshot::Receiver<Result<(), Poisoned>>> {
+        let (ack, told) = oneshot::channel();
+        let mut waiting = self.lock();
+        if waiting.is_closed {
+            return None;
+        }
+        waiting.jobs.push(Job { line, ack });
+        Some(told)
+    }
+
+    fn call(&self) {
+        let mut waiting = self.lock();
+        if !waiting.jobs.is_empty() && !mem::replace(&mut waiting.is_called, true) {
+            self.called.notify_one();
+        }
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.called.notify_one();
+    }
+
+    /// Waits for a call, and takes all that is there; nothing once the queue is closed.
+    fn take(&self, group: &mut Vec<Job>) {
+        let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
+        let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        waiting.is_called = false;
+        mem::swap(&mut waiting.jobs, group);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The journal's end of the queue. What is in it is written still.
+struct In(Arc<Queue>);
+
+impl Drop for In {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The writer's. What is in it is lost, and whoever waits hears so.
+struct Taken(Arc<Queue>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.lock().jobs.clear();
+    }
 }
 
 /// Where the journal puts its lines.
@@ -92,7 +190,7 @@ pub(super) enum Out {
 }
 
 pub(super) struct Writer {
-    jobs: mpsc::Sender<Job>,
+    queue: In,
     thread: JoinHandle<u64>,
 }
 
@@ -112,23 +210,20 @@ impl Out {
     /// # Errors
     /// The system's.
     pub(super) fn thread(sink: Box<dyn Sink>, poison: &Poison) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel();
-        let poison = poison.clone();
-        let write = move || write_in_groups(sink, &queue, &poison);
+        let queue = Arc::new(Queue::default());
+        let (taken, poison) = (Taken(Arc::clone(&queue)), poison.clone());
+        let write = move || write_in_groups(sink, &taken, &poison);
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
-        Ok(Self::Thread(Writer { jobs, thread }))
+        Ok(Self::Thread(Writer { queue: In(queue), thread }))
     }
 
     pub(super) fn append(&mut self, line: Vec<u8>, poison: &Poison) -> Ack {
         match self {
             Self::Here(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
-            Self::Thread(writer) => {
-                // Not bounded here, because its senders are: each open call has two records at most, each
-                // connection one refusal, and each waits for its own.
-                let (ack, waiting) = oneshot::channel();
-                let sent = writer.jobs.send(Job { line, ack });
-                if sent.is_ok() { Ack::Waiting(waiting) } else { Ack::Known(Err(Poisoned)) }
-            }
+            Self::Thread(Writer { queue: In(queue), .. }) => match queue.push(line) {
+                Some(told) => Ack::Waiting(Waiting { told, queue: Arc::clone(queue), has_yielded: false }),
+                None => Ack::Known(Err(Poisoned)),
+            },
             Self::Closed => Ack::Known(Err(Poisoned)),
         }
     }
@@ -145,8 +240,8 @@ impl Out {
                 Ok(1)
             }
             // The writer's queue is empty, and now closed: it ends at once.
-            Self::Thread(Writer { jobs, thread }) => {
-                drop(jobs);
+            Self::Thread(Writer { queue, thread }) => {
+                drop(queue);
                 thread.join().map_err(|_| Poisoned)
             }
             Self::Closed => Err(Poisoned),
@@ -155,12 +250,14 @@ impl Out {
 }
 
 /// Returns how many syncs it took.
-fn write_in_groups(mut sink: Box<dyn Sink>, queue: &mpsc::Receiver<Job>, poison: &Poison) -> u64 {
+fn write_in_groups(mut sink: Box<dyn Sink>, Taken(queue): &Taken, poison: &Poison) -> u64 {
     let mut group = Vec::new();
     let mut syncs = 0;
-    while let Ok(first) = queue.recv() {
-        group.push(first);
-        group.extend(queue.try_iter());
+    loop {
+        queue.take(&mut group);
+        if group.is_empty() {
+            break;
+        }
         let written = if poison.is_set() {
             Err(Poisoned)
         } else {
