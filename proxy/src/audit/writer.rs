@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -109,6 +110,12 @@ struct Job {
     ack: oneshot::Sender<Result<(), Poisoned>>,
 }
 
+/// A group of this many records tells that more are close behind: those share its sync, which costs more than the
+/// pause. Without it 64 calls at once take 0.39 syncs a call in place of 0.17, and a quarter more CPU.
+const DENSE: usize = 4;
+/// They are waited for until none came for so long.
+const PAUSE: Duration = Duration::from_micros(50);
+
 /// What waits for the writer. Not bounded here, because its senders are: each open call has two records at most,
 /// each connection one refusal, and each waits for its own.
 #[derive(Debug, Default)]
@@ -121,6 +128,8 @@ struct Queue {
 struct Jobs {
     jobs: Vec<Job>,
     is_called: bool,
+    /// The writer waits for more: those that come need not call it.
+    is_held: bool,
     /// Nothing follows: the journal has let go, or the writer is gone.
     is_closed: bool,
 }
@@ -138,7 +147,7 @@ impl Queue {
 
     fn call(&self) {
         let mut waiting = self.lock();
-        if !waiting.jobs.is_empty() && !mem::replace(&mut waiting.is_called, true) {
+        if !waiting.jobs.is_empty() && !waiting.is_held && !mem::replace(&mut waiting.is_called, true) {
             self.called.notify_one();
         }
     }
@@ -148,12 +157,26 @@ impl Queue {
         self.called.notify_one();
     }
 
-    /// Waits for a call, and takes all that is there; nothing once the queue is closed.
-    fn take(&self, group: &mut Vec<Job>) {
+    /// Waits for a call, and takes all that is there; nothing once the queue is closed. `last` is what came last time.
+    fn take(&self, last: usize, group: &mut Vec<Job>) {
         let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
         let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        if last >= DENSE {
+            waiting = self.hold(waiting);
+        }
         waiting.is_called = false;
         mem::swap(&mut waiting.jobs, group);
+    }
+
+    /// Waits for those that are close behind.
+    fn hold<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
+        waiting.is_held = true;
+        let mut before = 0;
+        while waiting.jobs.len() > mem::replace(&mut before, waiting.jobs.len()) && !waiting.is_closed {
+            waiting = self.called.wait_timeout(waiting, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        waiting.is_held = false;
+        waiting
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {
@@ -253,8 +276,10 @@ impl Out {
 fn write_in_groups(mut sink: Box<dyn Sink>, Taken(queue): &Taken, poison: &Poison) -> u64 {
     let mut group = Vec::new();
     let mut syncs = 0;
+    let mut last = 0;
     loop {
-        queue.take(&mut group);
+        queue.take(last, &mut group);
+        last = group.len();
         if group.is_empty() {
             break;
         }
