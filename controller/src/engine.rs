@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -30,6 +30,7 @@ pub use stdio::{Attached, Output, Piece};
 
 const QUICK: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
@@ -147,6 +148,41 @@ impl Engine {
                 self.adopt(blueprint).await
             }
             Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Waits until no container of this name is being made that somebody asked for who has gone since, and removes what
+    /// comes of it.
+    ///
+    /// The engine gives a container its name before it looks for what is to be mounted. So once that is gone, whoever
+    /// gets the name knows that nothing follows.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn outwait(
+        &self,
+        name: &str,
+        image: &str,
+        identity: &BTreeMap<String, String>,
+    ) -> Result<(), EngineError> {
+        let deadline = Instant::now() + QUICK;
+        loop {
+            let options = CreateContainerOptionsBuilder::new().name(name).build();
+            let created = self.docker.create_container(Some(options), create::placeholder(image, identity));
+            match within(SLOW, "create a container", created).await {
+                Ok(created) => return self.remove(&created.id).await,
+                // Without its image nothing is made.
+                Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(()),
+                Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, .. })) => {}
+                Err(error) => return Err(refused(error)),
+            }
+            match self.look(name, identity).await? {
+                Some(found) => self.remove(&found.id).await?,
+                None if self.look(name, &BTreeMap::new()).await?.is_some() => return Ok(()),
+                None if Instant::now() > deadline => return Err(EngineError::Late("finish a container")),
+                // The name is taken, and nothing stands under it yet.
+                None => tokio::time::sleep(LOOK_AGAIN).await,
+            }
         }
     }
 

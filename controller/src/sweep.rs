@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 
+use crate::blueprint::{container_name, identity};
 use crate::drive::{Reins, drive};
 use crate::host::Host;
 use crate::layout::RunKey;
@@ -129,6 +130,11 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         None => (ErrorCode::Internal, 125),
     };
     let _ = host.store.judge(key, generation, Some(error.as_str()), code).await;
+    if left_of(&run).is_ok() && !orphan.entry.image.is_empty() {
+        // Its controller may have been killed while it waited for the container.
+        let (name, identity) = (container_name(key), identity(key, &host.instance));
+        host.engine.outwait(&name, &orphan.entry.image, &identity).await.map_err(|error| chain(&error))?;
+    }
     let is_probe = orphan.entry.agent == preflight::GRAPH;
     if is_probe && left_of(&run).is_ok() {
         // No call of a run: neither its log nor its record is worth keeping.

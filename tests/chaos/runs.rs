@@ -82,11 +82,6 @@ impl Host {
         Err(Fault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
     }
 
-    /// Whether one of its containers is, or was, more than created.
-    async fn has_started_any(&self) -> Result<bool, Fault> {
-        Ok(self.containers().await?.iter().any(|container| !container.ends_with(" created")))
-    }
-
     /// Its containers, whatever they do: id and state; none before it has its name.
     async fn containers(&self) -> Result<Vec<String>, Fault> {
         let Ok(instance) = fs::read_to_string(self.state().join("instance")) else { return Ok(Vec::new()) };
@@ -239,27 +234,20 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes down all that is there. An engine that was asked for a container goes on making it though nobody waits
-    /// any more, so one may appear behind a sweep; it cannot start, and goes with the next.
+    /// Takes down all that is there, at once.
     async fn sweep(&self) -> Result<(), Fault> {
-        let mut found = serde_json::Value::Null;
-        for _ in 0..3 {
-            self.host.said(&["sweep"]).await?;
-            found = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
-            let Some(left) = found["leftovers"].as_array() else { break };
-            if left.is_empty() {
-                return Ok(());
-            }
-            if left.iter().any(|left| left["kind"] != "container") || self.host.has_started_any().await? {
-                break;
-            }
+        self.host.said(&["sweep"]).await?;
+        let found: serde_json::Value = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
+        match found["leftovers"].as_array() {
+            Some(left) if left.is_empty() => Ok(()),
+            _ => Err(Fault::new(format!("swept, and a sweep still finds {found}"))),
         }
-        Err(Fault::new(format!("swept, and a sweep still finds {found}")))
     }
 
     async fn nothing_is_left(&self) -> Result<(), Fault> {
-        if self.host.has_started_any().await? {
-            return Err(Fault::new(format!("containers are left: {}", self.host.containers().await?.join(", "))));
+        let containers = self.host.containers().await?;
+        if !containers.is_empty() {
+            return Err(Fault::new(format!("containers are left: {}", containers.join(", "))));
         }
         if let Some(run) = fs::read_dir(self.host.state().join("runs"))?.next() {
             return Err(Fault::new(format!("a directory is left: {}", run?.path().display())));

@@ -1,5 +1,7 @@
 //! A blueprint in the engine's words.
 
+use std::collections::BTreeMap;
+
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountBindOptions, MountBindOptionsPropagationEnum, MountType, ResourcesUlimits, RestartPolicy,
@@ -23,6 +25,17 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
         open_stdin: Some(false),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         host_config: Some(host(blueprint)),
+        ..ContainerCreateBody::default()
+    }
+}
+
+/// The request for one that only holds a name.
+pub(super) fn placeholder(image: &str, labels: &BTreeMap<String, String>) -> ContainerCreateBody {
+    ContainerCreateBody {
+        image: Some(image.to_owned()),
+        cmd: Some(vec!["true".to_owned()]),
+        labels: Some(labels.clone().into_iter().collect()),
+        host_config: Some(HostConfig { network_mode: Some("none".to_owned()), ..HostConfig::default() }),
         ..ContainerCreateBody::default()
     }
 }
