@@ -4,6 +4,7 @@
 //! generation that it was made from, and a stale one is refused.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -360,6 +361,8 @@ impl Store {
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    // For its owner alone, and so are the files that SQLite puts beside it. Why it cannot be made, SQLite says.
+    let _ = File::options().append(true).create(true).mode(0o600).open(path);
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;

@@ -27,7 +27,8 @@ Examples:
   sluice audit keys > sluice.pub                   what an auditor needs to check signatures";
 
 const EXIT_CODES: &str = "\
-Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable.";
+Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable.
+Of tail: 0 closed; 3 no sidecar writes it any more; 1 a bad line; 4 unreadable.";
 
 /// Verifies and shows audit files.
 #[derive(Debug, Args)]
@@ -159,7 +160,10 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
         print_json(&json!({ "files": objects }));
     }
     // The gravest: an altered file, then one that nobody can read, then one with an end missing.
-    let worst = [1, verdict::EXIT_UNREADABLE, 3].into_iter().find(|code| codes.contains(code)).unwrap_or(0);
+    let worst = [1, verdict::EXIT_UNREADABLE, verdict::EXIT_INCOMPLETE]
+        .into_iter()
+        .find(|code| codes.contains(code))
+        .unwrap_or(0);
     Ok(ExitCode::from(worst))
 }
 

@@ -15,6 +15,8 @@ use crate::story::Totals;
 
 /// Exit code of a verifier that was called wrongly.
 pub const EXIT_USAGE: u8 = 2;
+/// Exit code of a verifier that misses something, the end above all.
+pub const EXIT_INCOMPLETE: u8 = 3;
 /// Exit code of a verifier that cannot read the file.
 pub const EXIT_UNREADABLE: u8 = 4;
 
@@ -88,7 +90,7 @@ impl Verdict {
         match self {
             Self::Complete(_) => 0,
             Self::Tampered(_) => 1,
-            Self::Incomplete(_) => 3,
+            Self::Incomplete(_) => EXIT_INCOMPLETE,
         }
     }
 
@@ -116,21 +118,26 @@ pub fn verify(bytes: &[u8], trust: &Trust<'_>) -> Verdict {
 
 fn walk(bytes: &[u8], trust: &Trust<'_>) -> Result<Report, Fault> {
     let (mut walk, mut seal) = (Walk::default(), Seal::None);
+    let mut seen = trust.seen.to_vec();
+    seen.sort_by_key(|seen| seen.seq);
+    let mut seen = seen.into_iter().peekable();
     let mut lines = lines(bytes);
     while let Some(line) = lines.next() {
         let line = line?;
         let (number, seq, text) = (line.number, line.common.seq, line.bytes);
         walk.take(line).map_err(|fault| blame(fault, text, lines.tail()))?;
         let head = walk.head();
-        if let Some(seen) = trust.seen.iter().find(|seen| seen.seq == seq && seen.head != head) {
-            return Err(fault(number, What::Witness, seen.head, head));
+        while let Some(seen) = seen.next_if(|seen| seen.seq == seq) {
+            if seen.head != head {
+                return Err(fault(number, What::Witness, seen.head, head));
+            }
         }
         if let Some(close) = walk.story().close() {
             seal = sealed(number, close, trust.keys)?;
         }
     }
     let story = walk.story();
-    if let Some(gone) = trust.seen.iter().find(|seen| seen.seq >= story.lines()) {
+    if let Some(gone) = seen.next() {
         let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
         return Err(fault(story.lines() + 1, What::Witness, expected, "the end of the file"));
     }

@@ -80,6 +80,21 @@ async fn show_tells_of_a_file_without_an_end_and_of_an_altered_one() {
 }
 
 #[tokio::test]
+async fn tail_ends_when_nobody_is_left_who_could_write() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let id = finished(&sluice).await;
+    let whole = fs::read_to_string(sluice.audit_path(&id)).expect("the run has a log");
+    let begun: String = whole.split_inclusive('\n').take(2).collect();
+    let path = sluice.file("begun.jsonl", &begun);
+
+    let tail = sluice.command(["audit", "tail", &path, "--json"]).finish().await.expect(3);
+
+    assert_eq!(tail.stdout, begun);
+    assert!(tail.stderr.contains("no sidecar writes it any more"), "{}", tail.stderr);
+}
+
+#[tokio::test]
 async fn tail_follows_a_run_and_ends_with_it() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);

@@ -1,6 +1,7 @@
 //! `sluice audit tail`: a run's log while it is written.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use super::{bad_line, one_line};
 /// How often the file is looked at.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Prints each line as it comes, until the log is closed. A signal ends us as it ends anybody: nothing is open.
+/// Prints each line as it comes, until the log is closed, or nobody is left who could go on with it. A signal ends us
+/// as it ends anybody: nothing is open.
 pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed> {
     let failed = |error: &io::Error| Failed {
         code: verdict::EXIT_UNREADABLE,
@@ -24,7 +26,9 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
     let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut cursor = Cursor::default();
     let mut look = tokio::time::interval(EVERY);
+    let mut was_alone = false;
     loop {
+        let is_alone = !is_written(&file).map_err(|error| failed(&error))?;
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| file.read_to_end(&mut bytes)).map_err(|e| failed(&e))?;
         let mut lines = lines_from(cursor, &bytes);
@@ -37,9 +41,24 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
                 return Ok(ExitCode::SUCCESS);
             }
         }
+        let is_still = lines.cursor() == cursor;
         cursor = lines.cursor();
+        if is_still && is_alone && was_alone {
+            return Err(Failed {
+                code: verdict::EXIT_INCOMPLETE,
+                message: format!("{} has no close, and no sidecar writes it any more", path.display()),
+            });
+        }
+        was_alone = is_alone;
         look.tick().await;
     }
+}
+
+/// Whether a sidecar holds the file. Its lock is looked up and not tried: a sidecar that starts now must get it.
+fn is_written(file: &std::fs::File) -> io::Result<bool> {
+    let inode = format!(":{}", file.metadata()?.ino());
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    Ok(locks.lines().any(|lock| lock.contains(" FLOCK ") && lock.split(' ').any(|word| word.ends_with(&inode))))
 }
 
 fn describe(line: &Line<'_>) -> String {
