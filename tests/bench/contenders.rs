@@ -100,8 +100,8 @@ impl Contender {
     /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
     pub(crate) fn calls(self, calls: usize, mode: &Mode) -> usize {
         match (self, mode.ask) {
-            (_, Ask::Paced) => calls,
-            (Self::SluiceSync, Ask::Chat | Ask::Burst | Ask::Body(_)) => (calls / 5).max(64),
+            (_, Ask::Paced(_)) => calls,
+            (Self::SluiceSync, Ask::Chat | Ask::Burst(_) | Ask::Body(_)) => (calls / 5).max(64),
             (Self::NginxTemplate, Ask::Body(_)) => (calls / 10).max(20),
             _ => calls,
         }

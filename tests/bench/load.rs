@@ -102,8 +102,8 @@ impl Load {
     async fn work(self, mut client: Client, taken: Arc<AtomicUsize>, calls: usize) -> Seen {
         let mut seen = Seen::default();
         let mut watch = match self.ask {
-            Ask::Paced => Watch::Chunks(Vec::new()),
-            Ask::Chat | Ask::Burst | Ask::Body(_) => Watch::Nothing,
+            Ask::Paced(_) => Watch::Chunks(Vec::new()),
+            Ask::Chat | Ask::Burst(_) | Ask::Body(_) => Watch::Nothing,
         };
         while taken.fetch_add(1, Ordering::Relaxed) < calls && seen.faults.len() < TOO_MANY {
             let started = Instant::now();

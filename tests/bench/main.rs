@@ -24,6 +24,7 @@ mod response;
 mod rounds;
 mod runs;
 mod startup;
+mod streams;
 mod upstream;
 mod wire;
 

@@ -1,7 +1,7 @@
 //! The modes: what is asked, over how many connections, how often.
 
 use crate::options::Options;
-use crate::wire::{self, Ask};
+use crate::wire::{self, Api, Ask, Pace};
 
 /// Whether a connection carries one call or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Mode {
     /// Chunks in each answer; 1 where the answer is no stream.
     pub(crate) fn chunks(&self) -> usize {
         match self.ask {
-            Ask::Burst => wire::BURST_CHUNKS,
-            Ask::Paced => wire::PACED_CHUNKS,
+            Ask::Burst(_) => wire::BURST_CHUNKS,
+            Ask::Paced(pace) => pace.chunks(),
             Ask::Chat | Ask::Body(_) => 1,
         }
     }
@@ -47,7 +47,7 @@ impl Mode {
 
 const KIB: usize = 1024;
 
-const ALL: [Mode; 9] = [
+const ALL: [Mode; 12] = [
     Mode {
         name: "chat-1",
         title: "small chat, 1 keep-alive connection",
@@ -83,7 +83,23 @@ const ALL: [Mode; 9] = [
     Mode {
         name: "burst-100",
         title: "stream of 100 chunks sent in a burst, 8 connections",
-        ask: Ask::Burst,
+        ask: Ask::Burst(Api::Chat),
+        connections: Connections::Kept(8),
+        calls: 6000,
+        quick_calls: 1500,
+    },
+    Mode {
+        name: "messages-100",
+        title: "the same with the events of /v1/messages",
+        ask: Ask::Burst(Api::Messages),
+        connections: Connections::Kept(8),
+        calls: 6000,
+        quick_calls: 1500,
+    },
+    Mode {
+        name: "responses-100",
+        title: "the same with the events of /v1/responses",
+        ask: Ask::Burst(Api::Responses),
         connections: Connections::Kept(8),
         calls: 6000,
         quick_calls: 1500,
@@ -91,10 +107,18 @@ const ALL: [Mode; 9] = [
     Mode {
         name: "paced-64",
         title: "64 streams of 200 chunks, one each 2 ms",
-        ask: Ask::Paced,
+        ask: Ask::Paced(Pace::Fast),
         connections: Connections::Kept(64),
         calls: 64,
         quick_calls: 64,
+    },
+    Mode {
+        name: "paced-512",
+        title: "512 streams of 50 chunks, one each 40 ms",
+        ask: Ask::Paced(Pace::Slow),
+        connections: Connections::Kept(512),
+        calls: 512,
+        quick_calls: 512,
     },
     Mode {
         name: "body-20k",

@@ -12,8 +12,9 @@ pub(crate) const HELP: &str = "\
 sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream, in one run
 
   --quick               fewer rounds and calls, under a minute; figures are rougher
-  --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 paced-64
-                        body-20k body-200k body-5m, and runs: sluice run beside docker run
+  --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 messages-100
+                        responses-100 paced-64 paced-512 body-20k body-200k body-5m, and
+                        runs: sluice run beside docker run
   --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy relay
   --rounds N            measured rounds per mode
   --json FILE           write every round's figures

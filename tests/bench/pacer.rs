@@ -1,4 +1,4 @@
-//! Paced streams: a chunk each 2 ms per stream, the streams spread evenly over those 2 ms.
+//! Paced streams: a chunk each interval, the streams spread evenly over it.
 //!
 //! A thread of its own: the runtime's timer has a step of 1 ms, which would send 64 streams in
 //! two volleys and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
@@ -14,12 +14,9 @@ use nix::sys::prctl;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use crate::streams::{Api, Pace};
 use crate::upstream::find;
 use crate::wire;
-
-const INTERVAL: Duration = Duration::from_millis(2);
-/// How many streams an interval is divided among.
-const PHASES: u32 = 64;
 
 /// The handle to the pacing thread.
 pub(crate) struct Pacer {
@@ -29,6 +26,7 @@ pub(crate) struct Pacer {
 /// A stream on its way.
 struct Paced {
     stream: Blocking,
+    pace: Pace,
     next: usize,
     done: oneshot::Sender<Result<Blocking>>,
 }
@@ -42,10 +40,12 @@ impl Pacer {
     }
 
     /// Sends a whole paced answer and gives the connection back.
-    pub(crate) async fn send(&self, stream: TcpStream) -> Result<TcpStream> {
+    pub(crate) async fn send(&self, stream: TcpStream, pace: Pace) -> Result<TcpStream> {
         let (done, sent) = oneshot::channel();
         let stream = stream.into_std()?;
-        self.streams.send(Paced { stream, next: 0, done }).map_err(|_| Error::other("the pacing thread has ended"))?;
+        self.streams
+            .send(Paced { stream, pace, next: 0, done })
+            .map_err(|_| Error::other("the pacing thread has ended"))?;
         TcpStream::from_std(sent.await.map_err(|_| Error::other("the pacing thread has ended"))??)
     }
 }
@@ -55,8 +55,7 @@ fn pace(arrivals: &Receiver<Paced>) {
     if let Err(error) = prctl::set_timerslack(1) {
         eprintln!("upstream: cannot set the timer slack: {error}");
     }
-    let mut chunks: Vec<Vec<u8>> =
-        (0..wire::PACED_CHUNKS).map(|index| wire::chunk(index, wire::PACED_CHUNKS)).collect();
+    let [mut fast, mut slow] = Pace::ALL.map(|pace| wire::chunks(&Api::Chat.events(pace.chunks())));
     let mut live: Vec<Option<Paced>> = Vec::new();
     let mut due: BinaryHeap<Reverse<(Instant, usize)>> = BinaryHeap::new();
     let epoch = Instant::now();
@@ -71,8 +70,8 @@ fn pace(arrivals: &Receiver<Paced>) {
                     live.push(None);
                     live.len() - 1
                 });
+                due.push(Reverse((first(epoch, slot, paced.pace), slot)));
                 live[slot] = Some(paced);
-                due.push(Reverse((first(epoch, slot), slot)));
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -87,10 +86,14 @@ fn pace(arrivals: &Receiver<Paced>) {
             let Some(mut paced) = live[slot].take() else {
                 continue;
             };
-            match paced.step(&mut chunks) {
-                Ok(()) if paced.next < wire::PACED_CHUNKS => {
+            let chunks = match paced.pace {
+                Pace::Fast => &mut fast,
+                Pace::Slow => &mut slow,
+            };
+            match paced.step(chunks) {
+                Ok(()) if paced.next < chunks.len() => {
+                    due.push(Reverse((at + paced.pace.interval(), slot)));
                     live[slot] = Some(paced);
-                    due.push(Reverse((at + INTERVAL, slot)));
                 }
                 // A receiver that is gone means that the connection is not wanted any more.
                 Ok(()) => drop(paced.done.send(Ok(paced.stream))),
@@ -101,10 +104,11 @@ fn pace(arrivals: &Receiver<Paced>) {
 }
 
 /// The first moment to come of a slot's phase.
-fn first(epoch: Instant, slot: usize) -> Instant {
-    let phase = INTERVAL / PHASES * (u32::try_from(slot).unwrap_or(0) % PHASES);
-    let periods = epoch.elapsed().as_micros() / INTERVAL.as_micros() + 1;
-    epoch + INTERVAL * u32::try_from(periods).unwrap_or(u32::MAX) + phase
+fn first(epoch: Instant, slot: usize, pace: Pace) -> Instant {
+    let (interval, phases) = (pace.interval(), pace.phases());
+    let phase = interval / phases * (u32::try_from(slot).unwrap_or(0) % phases);
+    let periods = epoch.elapsed().as_micros() / interval.as_micros() + 1;
+    epoch + interval * u32::try_from(periods).unwrap_or(u32::MAX) + phase
 }
 
 impl Paced {

@@ -16,7 +16,7 @@ use tokio::task::LocalSet;
 
 use crate::pacer::Pacer;
 use crate::process::Running;
-use crate::wire::{self, Answer};
+use crate::wire::{self, Answer, Api};
 use crate::{Outcome, single_threaded};
 
 /// The upstream as a child of the bench.
@@ -76,7 +76,7 @@ pub(crate) fn serve() -> Outcome<ExitCode> {
 /// Prepared answers, and what all connections share.
 struct Service {
     chat: Vec<u8>,
-    burst: Vec<u8>,
+    bursts: [Vec<u8>; Api::ALL.len()],
     pacer: Pacer,
     /// Where bodies go that nobody reads.
     drain: RefCell<Vec<u8>>,
@@ -90,11 +90,9 @@ struct Request {
 
 impl Service {
     fn new() -> Self {
-        let mut burst = wire::stream_head();
-        for index in 0..wire::BURST_CHUNKS {
-            burst.extend(wire::chunk(index, wire::BURST_CHUNKS));
-        }
-        Self { chat: wire::chat_response(), burst, pacer: Pacer::start(), drain: RefCell::new(vec![0; 256 * 1024]) }
+        let burst = |api: Api| [wire::stream_head(), wire::chunks(&api.events(wire::BURST_CHUNKS)).concat()].concat();
+        let bursts = Api::ALL.map(burst);
+        Self { chat: wire::chat_response(), bursts, pacer: Pacer::start(), drain: RefCell::new(vec![0; 256 * 1024]) }
     }
 
     async fn connection(&self, mut stream: TcpStream) -> Result<()> {
@@ -102,8 +100,8 @@ impl Service {
         while let Some(request) = self.read(&mut stream, &mut buffer).await? {
             match request.answer {
                 Some(Answer::Chat) => stream.write_all(&self.chat).await?,
-                Some(Answer::Burst) => stream.write_all(&self.burst).await?,
-                Some(Answer::Paced) => stream = self.pacer.send(stream).await?,
+                Some(Answer::Burst(api)) => stream.write_all(&self.bursts[api as usize]).await?,
+                Some(Answer::Paced(pace)) => stream = self.pacer.send(stream, pace).await?,
                 Some(Answer::Signed) => {
                     let body = wire::SIGNED[usize::from(!request.signed)];
                     stream.write_all(&wire::unary(body)).await?;

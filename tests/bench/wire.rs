@@ -3,6 +3,8 @@
 //! The upstream knows what to do from the model's name. Both ends take lengths from here, so
 //! every answer is checked against what must have been sent.
 
+pub(crate) use crate::streams::{Api, Pace};
+
 /// The upstream key that a contender puts in place of the client's.
 pub(crate) const KEY: &str = "sk-bench-upstream-key-0123456789";
 /// The account that a contender puts into `x-litellm-end-user-id`.
@@ -10,10 +12,8 @@ pub(crate) const ACCOUNT: &str = "acct-bench";
 /// What a contender puts into `x-litellm-spend-logs-metadata`, as far as a template can know it.
 pub(crate) const METADATA: &str = r#"{"run_id":"bench","attempt":0,"graph_id":"sandbox:agent"}"#;
 
-/// Chunks of a burst, its `[DONE]` included.
+/// Chunks of a burst, its end included.
 pub(crate) const BURST_CHUNKS: usize = 100;
-/// Chunks of a paced stream, its `[DONE]` included.
-pub(crate) const PACED_CHUNKS: usize = 200;
 
 /// The end of every stream.
 pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
@@ -23,11 +23,17 @@ pub(crate) const STAMP: &[u8] = b"\"t\":";
 pub(crate) const STAMP_DIGITS: usize = 16;
 
 const CHAT_MODEL: &str = "bench-chat";
-const BURST_MODEL: &str = "bench-burst";
-const PACED_MODEL: &str = "bench-paced";
 const SIGNED_MODEL: &str = "bench-signed";
 /// Every model that is asked for: a sidecar's allow list.
-pub(crate) const MODELS: [&str; 4] = [CHAT_MODEL, BURST_MODEL, PACED_MODEL, SIGNED_MODEL];
+pub(crate) const MODELS: [&str; 7] = [
+    CHAT_MODEL,
+    SIGNED_MODEL,
+    Api::Chat.model(),
+    Api::Messages.model(),
+    Api::Responses.model(),
+    Pace::Fast.model(),
+    Pace::Slow.model(),
+];
 
 /// What a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +41,9 @@ pub(crate) enum Ask {
     /// A small chat, answered at once.
     Chat,
     /// A stream, all of it at once.
-    Burst,
-    /// A stream, a chunk each 2 ms.
-    Paced,
+    Burst(Api),
+    /// A stream, chunk by chunk.
+    Paced(Pace),
     /// A request body of about this many bytes, answered like a chat.
     Body(usize),
 }
@@ -46,8 +52,8 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
     Chat,
-    Burst,
-    Paced,
+    Burst(Api),
+    Paced(Pace),
     /// Says whether the request carries the key and the account in place of the client's.
     Signed,
 }
@@ -55,13 +61,11 @@ pub(crate) enum Answer {
 impl Answer {
     /// `None`: no model of ours.
     pub(crate) fn to(model: &[u8]) -> Option<Self> {
-        match std::str::from_utf8(model).ok()? {
-            CHAT_MODEL => Some(Self::Chat),
-            BURST_MODEL => Some(Self::Burst),
-            PACED_MODEL => Some(Self::Paced),
-            SIGNED_MODEL => Some(Self::Signed),
-            _ => None,
-        }
+        let model = std::str::from_utf8(model).ok()?;
+        let known = [(CHAT_MODEL, Self::Chat), (SIGNED_MODEL, Self::Signed)];
+        let bursts = Api::ALL.map(|api| (api.model(), Self::Burst(api)));
+        let paced = Pace::ALL.map(|pace| (pace.model(), Self::Paced(pace)));
+        known.into_iter().chain(bursts).chain(paced).find(|(name, _)| *name == model).map(|(_, answer)| answer)
     }
 }
 
@@ -78,36 +82,38 @@ impl Ask {
     /// The request as an SDK would send it, head and body.
     pub(crate) fn request(self) -> Vec<u8> {
         let body = match self {
-            Self::Chat => chat(CHAT_MODEL, "Name three rivers, one line each.", ""),
-            Self::Burst => chat(BURST_MODEL, "Name three rivers, one line each.", STREAM),
-            Self::Paced => chat(PACED_MODEL, "Name three rivers, one line each.", STREAM),
+            Self::Chat => chat(CHAT_MODEL, QUESTION, ""),
+            Self::Burst(api) => return api.request(),
+            Self::Paced(pace) => chat(pace.model(), QUESTION, STREAM),
             Self::Body(size) if size > 1 << 20 => image(size),
             Self::Body(size) => chat(CHAT_MODEL, &history(size), ""),
         };
-        request(&body)
+        request(CHAT_PATH, &body)
     }
 
     /// What its answer must be.
     pub(crate) fn expected(self) -> Expected {
         match self {
             Self::Chat | Self::Body(_) => Expected { length: chat_answer().len(), tail: b"}" },
-            Self::Burst => Expected { length: stream_length(BURST_CHUNKS), tail: DONE },
-            Self::Paced => Expected { length: stream_length(PACED_CHUNKS), tail: DONE },
+            Self::Burst(api) => Expected { length: length(&api.events(BURST_CHUNKS)), tail: api.tail() },
+            Self::Paced(pace) => Expected { length: length(&Api::Chat.events(pace.chunks())), tail: DONE },
         }
     }
 }
 
 /// The call that asks the upstream whether it was signed.
 pub(crate) fn signed_request() -> Vec<u8> {
-    request(&chat(SIGNED_MODEL, "Who pays?", ""))
+    request(CHAT_PATH, &chat(SIGNED_MODEL, "Who pays?", ""))
 }
 
 /// The answer to a signed request whose headers are as they must be, and to one that was merely relayed.
 pub(crate) const SIGNED: [&[u8]; 2] = [br#"{"signed":"yes"}"#, br#"{"signed":"no"}"#];
 
-const STREAM: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
+pub(crate) const CHAT_PATH: &str = "/v1/chat/completions";
+pub(crate) const QUESTION: &str = "Name three rivers, one line each.";
+pub(crate) const STREAM: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
 
-fn chat(model: &str, content: &str, more: &str) -> String {
+pub(crate) fn chat(model: &str, content: &str, more: &str) -> String {
     format!(
         r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are a helpful assistant. Answer briefly and say so when you do not know."}},{{"role":"user","content":"{content}"}}],"temperature":0.2,"max_tokens":256{more}}}"#
     )
@@ -127,9 +133,9 @@ fn image(size: usize) -> String {
     )
 }
 
-fn request(body: &str) -> Vec<u8> {
+pub(crate) fn request(path: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:8080\r\nAccept-Encoding: gzip, deflate\r\n\
+        "POST {path} HTTP/1.1\r\nHost: localhost:8080\r\nAccept-Encoding: gzip, deflate\r\n\
          Connection: keep-alive\r\nAccept: application/json\r\nContent-Type: application/json\r\n\
          User-Agent: OpenAI/Python 2.9.0\r\nX-Stainless-Lang: python\r\nX-Stainless-Package-Version: 2.9.0\r\n\
          X-Stainless-OS: Linux\r\nX-Stainless-Arch: x64\r\nX-Stainless-Runtime: CPython\r\n\
@@ -173,25 +179,15 @@ pub(crate) fn stream_head() -> Vec<u8> {
         .into_bytes()
 }
 
-/// Event `index` of a stream of `total`, unframed; the last but one has the usage.
-fn event(index: usize, total: usize) -> Vec<u8> {
-    const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","t":0000000000000000,"created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
-    match total - index {
-        1 => DONE.to_vec(),
-        2 => format!("{OPEN}\"choices\":[],\"usage\":{{\"completion_tokens\":{total},\"prompt_tokens\":31,\"total_tokens\":{}}}}}\n\n", total + 31).into_bytes(),
-        _ => format!("{OPEN}\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" token\"}},\"finish_reason\":null}}]}}\n\n").into_bytes(),
-    }
+/// Events as HTTP chunks; the last carries the end of the body.
+pub(crate) fn chunks(events: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let frame = |(index, event): (usize, &Vec<u8>)| {
+        let end: &[u8] = if index + 1 == events.len() { b"\r\n0\r\n\r\n" } else { b"\r\n" };
+        [format!("{:x}\r\n", event.len()).as_bytes(), event, end].concat()
+    };
+    events.iter().enumerate().map(frame).collect()
 }
 
-/// Event `index` of a stream of `total` as an HTTP chunk; the last carries the end of the body.
-pub(crate) fn chunk(index: usize, total: usize) -> Vec<u8> {
-    let event = event(index, total);
-    let mut chunk = format!("{:x}\r\n", event.len()).into_bytes();
-    chunk.extend_from_slice(&event);
-    chunk.extend_from_slice(if index + 1 == total { b"\r\n0\r\n\r\n" } else { b"\r\n" });
-    chunk
-}
-
-fn stream_length(total: usize) -> usize {
-    (0..total).map(|index| event(index, total).len()).sum()
+fn length(events: &[Vec<u8>]) -> usize {
+    events.iter().map(Vec::len).sum()
 }

@@ -1,0 +1,171 @@
+//! Streams: the events of each API, and how fast they come.
+
+use std::time::Duration;
+
+use crate::wire::{CHAT_PATH, DONE, QUESTION, STREAM, chat, request};
+
+/// Whose events a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    Chat,
+    Messages,
+    Responses,
+}
+
+impl Api {
+    pub(crate) const ALL: [Self; 3] = [Self::Chat, Self::Messages, Self::Responses];
+
+    /// The model that is asked for such a stream.
+    pub(crate) const fn model(self) -> &'static str {
+        match self {
+            Self::Chat => "bench-burst",
+            Self::Messages => "bench-messages",
+            Self::Responses => "bench-responses",
+        }
+    }
+
+    /// The request for one, head and body.
+    pub(crate) fn request(self) -> Vec<u8> {
+        let model = self.model();
+        match self {
+            Self::Chat => request(CHAT_PATH, &chat(model, QUESTION, STREAM)),
+            Self::Messages => request(
+                "/v1/messages",
+                &format!(
+                    r#"{{"model":"{model}","max_tokens":256,"messages":[{{"role":"user","content":"{QUESTION}"}}],"stream":true}}"#
+                ),
+            ),
+            Self::Responses => {
+                request("/v1/responses", &format!(r#"{{"model":"{model}","input":"{QUESTION}","stream":true}}"#))
+            }
+        }
+    }
+
+    /// So many events, the last of which ends the stream; the usage stands where the API has it.
+    pub(crate) fn events(self, total: usize) -> Vec<Vec<u8>> {
+        (0..total).map(|index| self.event(index, total - index)).collect()
+    }
+
+    /// How the last of them ends.
+    pub(crate) fn tail(self) -> &'static [u8] {
+        match self {
+            Self::Chat => DONE,
+            Self::Messages => b"data: {\"type\":\"message_stop\"}\n\n",
+            Self::Responses => b"\"total_tokens\":51}}}\n\n",
+        }
+    }
+
+    fn event(self, index: usize, left: usize) -> Vec<u8> {
+        match self {
+            Self::Chat => chat_event(left),
+            Self::Messages => messages_event(index, left),
+            Self::Responses => responses_event(index, left),
+        }
+    }
+}
+
+fn chat_event(left: usize) -> Vec<u8> {
+    const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","t":0000000000000000,"created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
+    match left {
+        1 => DONE.to_vec(),
+        2 => format!(
+            "{OPEN}\"choices\":[],\"usage\":{{\"completion_tokens\":20,\"prompt_tokens\":31,\"total_tokens\":51}}}}\n\n"
+        )
+        .into_bytes(),
+        _ => format!(
+            "{OPEN}\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" token\"}},\"finish_reason\":null}}]}}\n\n"
+        )
+        .into_bytes(),
+    }
+}
+
+fn messages_event(index: usize, left: usize) -> Vec<u8> {
+    match (index, left) {
+        (0, _) => typed(
+            "message_start",
+            r#""message":{"id":"msg_01XFDUDYJgAACzvnptvVoYEL","type":"message","role":"assistant","model":"claude-sonnet-4-5","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":31,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1}}"#,
+        ),
+        (1, _) => typed("content_block_start", r#""index":0,"content_block":{"type":"text","text":""}"#),
+        (_, 3) => typed("content_block_stop", r#""index":0"#),
+        (_, 2) => typed(
+            "message_delta",
+            r#""delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":20}"#,
+        ),
+        (_, 1) => b"event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n".to_vec(),
+        _ => typed("content_block_delta", r#""index":0,"delta":{"type":"text_delta","text":" token"}"#),
+    }
+}
+
+fn responses_event(index: usize, left: usize) -> Vec<u8> {
+    const RESPONSE: &str = r#""id":"resp_67c9fdcecf488190bdd9a0409de3a1ec07b8b0ad4e5eb654","object":"response","created_at":1763640000,"error":null,"model":"gpt-4o-mini","tools":[]"#;
+    const ITEM: &str = "msg_67c9fdcf37fc8190ba82116e33fb28c507b8b0ad4e5eb654";
+    match (index, left) {
+        (0, _) => typed(
+            "response.created",
+            &format!(
+                r#""sequence_number":0,"response":{{{RESPONSE},"status":"in_progress","output":[],"usage":null}}"#
+            ),
+        ),
+        (_, 1) => typed(
+            "response.completed",
+            &format!(
+                r#""sequence_number":{index},"response":{{{RESPONSE},"status":"completed","output":[],"usage":{{"input_tokens":31,"input_tokens_details":{{"cached_tokens":0}},"output_tokens":20,"output_tokens_details":{{"reasoning_tokens":0}},"total_tokens":51}}}}"#
+            ),
+        ),
+        _ => typed(
+            "response.output_text.delta",
+            &format!(
+                r#""sequence_number":{index},"item_id":"{ITEM}","output_index":0,"content_index":0,"delta":" token","logprobs":[]"#
+            ),
+        ),
+    }
+}
+
+fn typed(kind: &str, members: &str) -> Vec<u8> {
+    format!("event: {kind}\ndata: {{\"type\":\"{kind}\",{members}}}\n\n").into_bytes()
+}
+
+/// How fast a stream's chunks come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// One each 2 ms: far faster than a model.
+    Fast,
+    /// One each 40 ms, as models speak: for many streams.
+    Slow,
+}
+
+impl Pace {
+    pub(crate) const ALL: [Self; 2] = [Self::Fast, Self::Slow];
+
+    /// The model that is asked for such a stream.
+    pub(crate) const fn model(self) -> &'static str {
+        match self {
+            Self::Fast => "bench-paced",
+            Self::Slow => "bench-slow",
+        }
+    }
+
+    /// Chunks of a stream, its end included.
+    pub(crate) fn chunks(self) -> usize {
+        match self {
+            Self::Fast => 200,
+            Self::Slow => 50,
+        }
+    }
+
+    /// Between two chunks.
+    pub(crate) fn interval(self) -> Duration {
+        match self {
+            Self::Fast => Duration::from_millis(2),
+            Self::Slow => Duration::from_millis(40),
+        }
+    }
+
+    /// How many streams an interval is divided among.
+    pub(crate) fn phases(self) -> u32 {
+        match self {
+            Self::Fast => 64,
+            Self::Slow => 512,
+        }
+    }
+}
