@@ -124,7 +124,13 @@ impl Contender {
 
     /// Starts it and returns as soon as it answers.
     pub(crate) fn start(self, field: &Field<'_>) -> Outcome<Started> {
-        let dir = field.scratch.join(self.name());
+        let started = self.launch(field, self.name())?;
+        Ok(Started { pids: measure::tree(started.pids[0]), ..started })
+    }
+
+    /// The same under a name of its own, as far as its first process.
+    pub(crate) fn launch(self, field: &Field<'_>, name: &str) -> Outcome<Started> {
+        let dir = field.scratch.join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
         }
@@ -158,7 +164,7 @@ impl Contender {
             Some(line) => Some(line.recv_timeout(PATIENCE)?.duration_since(forked)),
             None => None,
         };
-        let pids = measure::tree(running.pid());
+        let pids = vec![running.pid()];
         Ok(Started { socket, answers, announced, pids, running, errors })
     }
 

@@ -23,6 +23,7 @@ mod report;
 mod response;
 mod rounds;
 mod runs;
+mod scale;
 mod startup;
 mod streams;
 mod upstream;
@@ -80,14 +81,15 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
 
     // Before anything is pinned: an engine uses the cores that it finds.
-    let runs = if options.wants_runs() {
+    let runs = if options.wants(runs::NAME) {
         eprintln!("{}: a whole run beside docker run", runs::NAME);
         Some(runs::measure(scratch.path(), upstream.port(), options)?)
     } else {
         None
     };
+    let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let mut startups = Vec::new();
-    for contender in contenders.iter().filter(|_| !options.only_runs()) {
+    for contender in contenders.iter().filter(|_| options.wants_modes()) {
         startups.push(startup::measure(*contender, &field, options).await?);
     }
     let cores = measure::Cores::choose(options.placement)?;
@@ -101,7 +103,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
     }
-    report::publish(&machine, &startups, runs.as_ref(), &results, options)
+    report::publish(&machine, &report::Figures { startups, runs, crowds, modes: results }, options)
 }
 
 /// The runtime of every part of the bench: one thread, as lean as the sidecar's.

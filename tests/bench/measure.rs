@@ -10,6 +10,11 @@ use crate::Outcome;
 
 /// A process and all that descend from it.
 pub(crate) fn tree(root: i32) -> Vec<i32> {
+    trees(vec![root])
+}
+
+/// Processes and all that descend from them.
+pub(crate) fn trees(mut tree: Vec<i32>) -> Vec<i32> {
     let mut parents: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -19,7 +24,6 @@ pub(crate) fn tree(root: i32) -> Vec<i32> {
             parents.entry(parent).or_default().push(pid);
         }
     }
-    let mut tree = vec![root];
     let mut next = 0;
     while let Some(pid) = tree.get(next) {
         tree.extend(parents.remove(pid).unwrap_or_default());
@@ -45,6 +49,11 @@ pub(crate) fn cpu_ns(pids: &[i32]) -> Outcome<u64> {
         }
     }
     Ok(sum)
+}
+
+/// Open files of a process.
+pub(crate) fn files(pid: i32) -> Outcome<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
 /// Memory of a process tree, in KiB.

@@ -154,6 +154,6 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// The modes that were asked for, in the order of the programme.
 pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = Mode> {
     ALL.into_iter()
-        .filter(|mode| options.only.is_empty() || options.only.iter().any(|name| name == mode.name))
+        .filter(|mode| options.wants(mode.name))
         .map(|mode| Mode { calls: if options.quick { mode.quick_calls } else { mode.calls }, ..mode })
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::Outcome;
 use crate::contenders::Contender;
 use crate::measure::Placement;
-use crate::{modes, runs};
+use crate::{modes, runs, scale};
 
 /// Printed for `--help`.
 pub(crate) const HELP: &str = "\
@@ -14,7 +14,7 @@ sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream
   --quick               fewer rounds and calls, under a minute; figures are rougher
   --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 messages-100
                         responses-100 paced-64 paced-512 body-20k body-200k body-5m, and
-                        runs: sluice run beside docker run
+                        runs: sluice run beside docker run; scale: a host full of them
   --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy relay
   --rounds N            measured rounds per mode
   --json FILE           write every round's figures
@@ -74,7 +74,7 @@ impl Options {
                 _ => return Err(format!("unknown option {word}; see --help").into()),
             }
         }
-        let known = |name: &&String| modes::names().chain([runs::NAME]).any(|known| known == **name);
+        let known = |name: &&String| modes::names().chain([runs::NAME, scale::NAME]).any(|known| known == **name);
         if let Some(unknown) = options.only.iter().find(|name| !known(name)) {
             return Err(format!("unknown mode {unknown}; see --help").into());
         }
@@ -91,14 +91,14 @@ impl Options {
 }
 
 impl Options {
-    /// Whether whole runs are measured.
-    pub(crate) fn wants_runs(&self) -> bool {
-        self.only.is_empty() || self.only.iter().any(|name| name == runs::NAME)
+    /// Whether this is measured.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
 
-    /// Whether nothing else is.
-    pub(crate) fn only_runs(&self) -> bool {
-        !self.only.is_empty() && self.only.iter().all(|name| name == runs::NAME)
+    /// Whether any mode is.
+    pub(crate) fn wants_modes(&self) -> bool {
+        modes::names().any(|name| self.wants(name))
     }
 }
 

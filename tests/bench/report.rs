@@ -11,34 +11,33 @@ use crate::machine::Facts;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
 use crate::runs::{Phases, Runs};
+use crate::scale::{Crowd, Live};
 use crate::startup::{Startup, median};
+
+/// All that was measured.
+#[derive(Serialize)]
+pub(crate) struct Figures {
+    pub(crate) startups: Vec<Startup>,
+    pub(crate) runs: Option<(Vec<Runs>, Phases)>,
+    pub(crate) crowds: Vec<Crowd>,
+    pub(crate) modes: Vec<ModeResult>,
+}
 
 #[derive(Serialize)]
 struct Everything<'a> {
     machine: &'a Facts,
-    startups: &'a [Startup],
-    runs: Option<&'a (Vec<Runs>, Phases)>,
-    modes: &'a [ModeResult],
+    #[serde(flatten)]
+    figures: &'a Figures,
 }
 
 /// Prints and writes the figures. Fails if any call of any contender failed.
-pub(crate) fn publish(
-    machine: &Facts,
-    startups: &[Startup],
-    runs: Option<&(Vec<Runs>, Phases)>,
-    modes: &[ModeResult],
-    options: &Options,
-) -> Outcome<ExitCode> {
-    let mut text = markdown(machine, startups, modes, options)?;
-    if let Some((runs, phases)) = runs {
-        whole_runs(&mut text, runs, phases)?;
-    }
+pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<ExitCode> {
+    let text = markdown(machine, figures, options)?;
     println!("{text}");
     if let Some(path) = &options.json {
-        let everything = Everything { machine, startups, runs, modes };
-        std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
+        std::fs::write(path, serde_json::to_vec_pretty(&Everything { machine, figures })?)?;
     }
-    let failed = modes.iter().flat_map(|mode| &mode.results).any(|result| result.errors > 0);
+    let failed = figures.modes.iter().flat_map(|mode| &mode.results).any(|result| result.errors > 0);
     match &options.results {
         _ if failed => eprintln!("calls have failed: no report was written"),
         Some(path) => {
@@ -50,7 +49,8 @@ pub(crate) fn publish(
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn markdown(machine: &Facts, startups: &[Startup], modes: &[ModeResult], options: &Options) -> Outcome<String> {
+fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<String> {
+    let Figures { startups, runs, crowds, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -76,6 +76,12 @@ fn markdown(machine: &Facts, startups: &[Startup], modes: &[ModeResult], options
     syncs(out, modes)?;
     if !startups.is_empty() {
         starts(out, startups)?;
+    }
+    if !crowds.is_empty() {
+        full_hosts(out, crowds)?;
+    }
+    if let Some((runs, phases)) = runs {
+        whole_runs(out, runs, phases)?;
     }
     for mode in modes {
         table(out, mode)?;
@@ -135,6 +141,39 @@ fn starts(out: &mut String, startups: &[Startup]) -> Outcome<()> {
             mb(startup.idle.pss),
             startup.processes,
             startup.binary_bytes as f64 / 1e6,
+        )?;
+    }
+    Ok(())
+}
+
+fn full_hosts(out: &mut String, crowds: &[Crowd]) -> Outcome<()> {
+    writeln!(
+        out,
+        "\n## A host full of them\n\nNot pinned. A stream has a chunk each 40 ms; its latency has the load generator's and the \
+         upstream's share of the same cores in it.\n"
+    )?;
+    writeln!(
+        out,
+        "| contender | at a time | starts/s | idle PSS, MB | of each | idle CPU, µs/s of each | files | PSS with a stream each, MB | \
+         CPU µs/chunk | a chunk's way p50, µs | p99, µs |"
+    )?;
+    writeln!(out, "|---|{}", "---:|".repeat(10))?;
+    for crowd in crowds {
+        let live = |figure: fn(&Live) -> f64, digits| cell(crowd.live.as_ref().map(figure), digits);
+        writeln!(
+            out,
+            "| {} | {} | {:.0} | {:.0} | {:.2} | {:.1} | {} | {} | {} | {} | {} |",
+            crowd.contender,
+            crowd.count,
+            crowd.starts_per_s,
+            mb(crowd.idle_pss_kib),
+            mb(crowd.idle_pss_kib) / crowd.count as f64,
+            crowd.idle_cpu_us_per_s,
+            crowd.files,
+            live(|live| mb(live.pss_kib), 0),
+            live(|live| live.cpu_us_per_chunk, 1),
+            live(|live| live.chunk_p50_us, 0),
+            live(|live| live.chunk_p99_us, 0),
         )?;
     }
     Ok(())

@@ -191,7 +191,7 @@ fn figures(seen: &Seen, cpu_ns: u64) -> Round {
 }
 
 /// Of sorted values, the one that this share does not exceed.
-fn percentile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
+pub(crate) fn percentile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     let at = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(at.saturating_sub(1)).copied()
 }
