@@ -10,7 +10,7 @@ use crate::contenders::Contender;
 use crate::machine::Facts;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
-use crate::runs::{Phases, Runs};
+use crate::runs::{Rate, Whole};
 use crate::scale::{Crowd, Live};
 use crate::startup::{Startup, median};
 
@@ -18,7 +18,7 @@ use crate::startup::{Startup, median};
 #[derive(Serialize)]
 pub(crate) struct Figures {
     pub(crate) startups: Vec<Startup>,
-    pub(crate) runs: Option<(Vec<Runs>, Phases)>,
+    pub(crate) runs: Option<Whole>,
     pub(crate) crowds: Vec<Crowd>,
     pub(crate) modes: Vec<ModeResult>,
 }
@@ -80,8 +80,8 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
     if !crowds.is_empty() {
         full_hosts(out, crowds)?;
     }
-    if let Some((runs, phases)) = runs {
-        whole_runs(out, runs, phases)?;
+    if let Some(runs) = runs {
+        whole_runs(out, runs)?;
     }
     for mode in modes {
         table(out, mode)?;
@@ -179,21 +179,28 @@ fn full_hosts(out: &mut String, crowds: &[Crowd]) -> Outcome<()> {
     Ok(())
 }
 
-fn whole_runs(out: &mut String, runs: &[Runs], phases: &Phases) -> Outcome<()> {
+fn whole_runs(out: &mut String, Whole { ways, phases, rates }: &Whole) -> Outcome<()> {
     writeln!(out, "\n## A whole run of `true`\n")?;
     writeln!(out, "| | ms, median | least–most | × docker run | |\n|---|---:|---:|---:|---|")?;
-    for row in runs {
+    for row in ways {
         let (least, most) = row.ms.iter().fold((f64::MAX, 0.0_f64), |(l, m), ms| (l.min(*ms), m.max(*ms)));
         writeln!(
             out,
             "| {} | {} | {least:.0}–{most:.0} | {} | {} |",
             row.name,
             cell(median(&row.ms), 1),
-            cell(row.ratio(&runs[0]), 2),
+            cell(row.ratio(&ways[0]), 2),
             row.title,
         )?;
     }
     writeln!(out, "\nPhases of `sluice run`, ms: {}. The sidecar starts beside container_create.", phases.describe())?;
+    writeln!(
+        out,
+        "\n| runs at a time | `docker run --rm`, per minute | `sluice run`, per minute | × |\n|---:|---:|---:|---:|"
+    )?;
+    for Rate { at_once, docker, sluice } in rates {
+        writeln!(out, "| {at_once} | {docker:.0} | {sluice:.0} | {:.2} |", sluice / docker)?;
+    }
     Ok(())
 }
 

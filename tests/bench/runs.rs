@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -29,8 +31,27 @@ pub(crate) struct Runs {
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Phases(pub(crate) Vec<(String, Vec<f64>)>);
 
+/// How many whole runs a host brings home in a minute.
+#[derive(Debug, Serialize)]
+pub(crate) struct Rate {
+    /// Runs at a time.
+    pub(crate) at_once: usize,
+    /// `docker run --rm`, per minute.
+    pub(crate) docker: f64,
+    /// `sluice run`, per minute.
+    pub(crate) sluice: f64,
+}
+
+/// What was measured of whole runs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Whole {
+    pub(crate) ways: Vec<Runs>,
+    pub(crate) phases: Phases,
+    pub(crate) rates: Vec<Rate>,
+}
+
 /// Takes turns, so that whatever the machine does hits all alike.
-pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<(Vec<Runs>, Phases)> {
+pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<Whole> {
     let sluice = Sluice::prepare(scratch, upstream)?;
     let mut rows = [
         ("docker-run", "`docker run --rm --network=none IMAGE true`"),
@@ -52,7 +73,28 @@ pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outco
             }
         }
     }
-    Ok((rows.into(), phases))
+    let rates = [1, 4, 16].map(|at_once| {
+        let runs = if options.quick { at_once } else { 4 * at_once.max(4) };
+        let docker = per_minute(at_once, runs, bare)?;
+        Ok(Rate { at_once, docker, sluice: per_minute(at_once, runs, || sluice.command())? })
+    });
+    Ok(Whole { ways: rows.into(), phases, rates: rates.into_iter().collect::<Outcome<_>>()? })
+}
+
+fn per_minute(at_once: usize, runs: usize, command: impl Fn() -> Command + Sync) -> Outcome<f64> {
+    let left = AtomicUsize::new(runs);
+    let begun = Instant::now();
+    let work = || -> Result<(), String> {
+        while left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            timed(&mut command()).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a run has panicked".to_owned())?)
+    })?;
+    Ok(runs as f64 * 60.0 / begun.elapsed().as_secs_f64())
 }
 
 struct Sluice {
