@@ -15,6 +15,7 @@ pub mod host;
 pub mod keys;
 pub mod layout;
 pub mod ledger;
+pub mod litellm;
 pub mod once;
 pub mod output;
 pub mod plan;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use http::HeaderValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroizing;
 
@@ -17,6 +18,15 @@ impl Key {
         let text = Zeroizing::new(text);
         let key = text.trim();
         (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
+    }
+
+    /// The key as LiteLLM's API takes it; nothing if it cannot stand in a header.
+    #[must_use]
+    pub fn bearer(&self) -> Option<HeaderValue> {
+        let text = Zeroizing::new(format!("Bearer {}", self.0.as_str()));
+        let mut value = HeaderValue::from_str(&text).ok()?;
+        value.set_sensitive(true);
+        Some(value)
     }
 
     /// Hands the key to a sidecar.

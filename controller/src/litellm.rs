@@ -1,0 +1,155 @@
+//! LiteLLM's own HTTP API, asked with the operator's key: a question, an answer, and limits on both.
+//!
+//! No redirect is followed, since it would carry the key elsewhere. What an answer that is no success says is never
+//! repeated: LiteLLM's error bodies hold parts of keys, and tracebacks.
+
+use std::io;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, header};
+use serde::Serialize;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use crate::secret::Key;
+
+mod wire;
+
+use wire::{Lost, Place};
+
+/// How long an answer may take, from connecting to its last byte.
+pub const WITHIN: Duration = Duration::from_secs(10);
+/// How long an answer may be.
+pub const AT_MOST: usize = 16 << 20;
+
+/// How LiteLLM says that it has no database, in the versions that are known.
+const NO_DATABASE: [&str; 3] = ["DB not connected", "Not connected to DB", "No DB Connected"];
+
+/// A LiteLLM, and the key that it is asked with.
+#[derive(Debug, Clone)]
+pub struct Litellm {
+    place: Place,
+    key: Key,
+    within: Duration,
+    at_most: usize,
+}
+
+/// Why a question has no answer. No text of the answer is in it.
+#[derive(Debug, thiserror::Error)]
+pub enum LitellmError {
+    /// It is no address.
+    #[error("'{0}' is no upstream; write http://HOST:PORT, https://HOST or unix:/PATH")]
+    Address(String),
+    /// The key cannot stand in a header.
+    #[error("the upstream's key is no line of visible characters")]
+    Key,
+    /// Nothing went out.
+    #[error("cannot connect to LiteLLM for {0}")]
+    Unreachable(String, #[source] io::Error),
+    /// The question went out, or may have, and no whole answer came.
+    #[error("LiteLLM broke off its answer to {0}")]
+    Broken(String, #[source] io::Error),
+    /// The same, and the time is up.
+    #[error("LiteLLM did not answer {0} within {1:?}")]
+    Late(String, Duration),
+    /// More than anybody wants to read.
+    #[error("LiteLLM's answer to {0} is longer than {1} bytes")]
+    TooLong(String, usize),
+    /// It takes the key for no good one, or not for this.
+    #[error("LiteLLM refuses the key for {0} (status {1}); it takes the master key, or one of an admin")]
+    Denied(String, u16),
+    /// It has no database, which the question needs.
+    #[error("LiteLLM has no database, which {0} needs")]
+    NoDatabase(String),
+    /// Any other answer that is no success.
+    #[error("LiteLLM answered {0} with status {1}")]
+    Status(String, u16),
+}
+
+impl Litellm {
+    /// Names a LiteLLM; it is not asked yet.
+    ///
+    /// # Errors
+    /// [`LitellmError::Address`].
+    pub fn new(upstream: &str, key: Key) -> Result<Self, LitellmError> {
+        let place = Place::parse(upstream).ok_or_else(|| LitellmError::Address(without_password(upstream)))?;
+        Ok(Self { place, key, within: WITHIN, at_most: AT_MOST })
+    }
+
+    /// With another limit on the time of each answer.
+    #[must_use]
+    pub fn within(self, within: Duration) -> Self {
+        Self { within, ..self }
+    }
+
+    /// With another limit on the length of each answer.
+    #[must_use]
+    pub fn at_most(self, at_most: usize) -> Self {
+        Self { at_most, ..self }
+    }
+
+    /// The body of the answer to a `GET`; `path` may have a query.
+    ///
+    /// # Errors
+    /// [`LitellmError`]; every status but 2xx is one.
+    pub async fn get(&self, path: &str) -> Result<Zeroizing<Vec<u8>>, LitellmError> {
+        self.ask(Method::GET, path, String::new()).await
+    }
+
+    /// The body of the answer to a `POST` of JSON.
+    ///
+    /// # Errors
+    /// [`LitellmError`]; every status but 2xx is one.
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<Zeroizing<Vec<u8>>, LitellmError> {
+        self.ask(Method::POST, path, serde_json::to_string(body).expect("plain data")).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: String) -> Result<Zeroizing<Vec<u8>>, LitellmError> {
+        // Without the query: it may name accounts.
+        let what = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        let question = self.question(method, path, body)?;
+        let answered = match timeout(self.within, self.place.ask(question, self.at_most)).await {
+            Ok(answered) => answered,
+            Err(_) => return Err(LitellmError::Late(what, self.within)),
+        };
+        match answered {
+            Ok((200..=299, body)) => Ok(body),
+            Ok((status @ (401 | 403), _)) => Err(LitellmError::Denied(what, status)),
+            Ok((_, body)) if says_no_database(&body) => Err(LitellmError::NoDatabase(what)),
+            Ok((status, _)) => Err(LitellmError::Status(what, status)),
+            Err(Lost::Before(error)) => Err(LitellmError::Unreachable(what, error)),
+            Err(Lost::Underway(error)) => Err(LitellmError::Broken(what, error)),
+            Err(Lost::TooLong) => Err(LitellmError::TooLong(what, self.at_most)),
+        }
+    }
+
+    fn question(&self, method: Method, path: &str, body: String) -> Result<Request<String>, LitellmError> {
+        Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.place.prefix))
+            .header(header::HOST, &self.place.authority)
+            .header(header::AUTHORIZATION, self.key.bearer().ok_or(LitellmError::Key)?)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            // Some versions compress what is long.
+            .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
+            .header(header::CONNECTION, HeaderValue::from_static("close"))
+            .body(body)
+            .map_err(|_| LitellmError::Address(path.split('?').next().unwrap_or_default().to_owned()))
+    }
+}
+
+fn says_no_database(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    NO_DATABASE.iter().any(|words| text.contains(words))
+}
+
+/// An address as it may be shown.
+fn without_password(url: &str) -> String {
+    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
+        Some((scheme, (_, host))) => format!("{scheme}://(redacted)@{host}"),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

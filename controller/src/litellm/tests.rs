@@ -1,0 +1,83 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const KEY: &str = "sk-secret-0123456789";
+
+/// Answers one question with these bytes; gives back what was asked.
+async fn answering(answer: &'static str) -> (Litellm, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let url = format!("http://{}/base/", listener.local_addr().expect("it is bound"));
+    let served = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("somebody asks");
+        let mut question = vec![0; 4096];
+        let read = stream.read(&mut question).await.expect("it can be read");
+        stream.write_all(answer.as_bytes()).await.expect("it can be written");
+        String::from_utf8_lossy(&question[..read]).into_owned()
+    });
+    (Litellm::new(&url, Key::new(KEY.into()).expect("a key")).expect("an address"), served)
+}
+
+#[tokio::test]
+async fn an_answer_comes_whole_and_the_key_goes_as_a_header() {
+    let (litellm, served) = answering("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}").await;
+
+    let body = litellm.get("/model/info?x=1").await.expect("it answers");
+
+    assert_eq!(body.as_slice(), b"{\"data\":[]}");
+    let question = served.await.expect("it was asked");
+    assert!(question.starts_with("GET /base/model/info?x=1 HTTP/1.1\r\n"), "{question}");
+    assert!(question.contains(&format!("authorization: Bearer {KEY}\r\n")), "{question}");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_length_ends_with_its_connection() {
+    let (litellm, _served) = answering("HTTP/1.1 200 OK\r\n\r\n{}").await;
+    assert_eq!(litellm.post("/key/delete", &["x"]).await.expect("it answers").as_slice(), b"{}");
+}
+
+#[tokio::test]
+async fn a_failure_is_named_and_says_nothing_of_the_answer() {
+    let rows = [
+        ("HTTP/1.1 401 x\r\ncontent-length: 20\r\n\r\nsk-secret-0123456789", "Denied"),
+        ("HTTP/1.1 302 x\r\nlocation: http://evil/\r\ncontent-length: 0\r\n\r\n", "Status"),
+        ("HTTP/1.1 500 x\r\ncontent-length: 20\r\n\r\nsk-secret-0123456789", "Status"),
+        ("HTTP/1.1 500 x\r\ncontent-length: 34\r\n\r\n{\"error\":\"DB not connected. See..\"}", "NoDatabase"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nsk-secret-0123456789", "Broken"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 45\r\n\r\nsk-secret-0123456789-------------------------", "TooLong"),
+        ("sk-secret-0123456789 no HTTP at all\r\n\r\n", "Broken"),
+        ("", "Broken"),
+    ];
+    for (answer, expected) in rows {
+        let (litellm, _served) = answering(answer).await;
+        let error = litellm.at_most(40).get("/model/info?secret").await.expect_err(answer);
+        let text = format!("{error:?} {}", crate::scene::chain(&error));
+        assert!(text.starts_with(expected), "{expected}: {text}");
+        assert!(text.contains("GET /model/info") && !text.contains("secret"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_litellm_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
+    let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let litellm = Litellm::new(&url, Key::new(KEY.into()).expect("a key")).expect("an address");
+    assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Late(..))));
+    drop(listener);
+    assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Unreachable(..))));
+}
+
+#[test]
+fn addresses_are_those_of_the_sidecar() {
+    let place = |url: &str| Litellm::new(url, Key::new(KEY.into()).expect("a key")).map(|litellm| litellm.place);
+    for url in ["http://127.0.0.1:4000", "https://llm.example/base", "http://[::1]:4000/", "unix:/run/llm.sock"] {
+        place(url).expect(url);
+    }
+    for url in ["ftp://host", "host:4000", "http://", "http://host:x", "unix:relative", "http://host/?q"] {
+        place(url).expect_err(url);
+    }
+    let error = place("http://me:pw-secret@host").expect_err("it holds a password").to_string();
+    assert!(!error.contains("secret"), "{error}");
+}
