@@ -1,4 +1,4 @@
-//! Where everything of one controller lies: `STATE/{instance,sluice.db,audit,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+//! Where everything of one controller lies: `STATE/{instance,sluice.db,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use nix::fcntl::{Flock, FlockArg};
+use sha2::{Digest, Sha256};
 use sluice_contract::RunId;
 
 /// The longest path that fits into a `sockaddr_un`.
@@ -74,7 +75,7 @@ impl Layout {
         // Mounts are named by absolute paths, and the engine does not know our working directory.
         let state = fs::canonicalize(state).map_err(failed)?;
         fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        for name in ["runs", "audit"] {
+        for name in ["runs", "audit", "prices"] {
             DirBuilder::new().recursive(true).mode(0o700).create(state.join(name)).map_err(failed)?;
         }
         Ok(Self { state })
@@ -136,6 +137,14 @@ impl Layout {
             audit: self.state.join("audit").join(format!("{key}.jsonl")),
             root,
         }
+    }
+
+    /// Where the prices of an upstream are kept.
+    #[must_use]
+    pub fn prices(&self, upstream: &str) -> PathBuf {
+        let digest = Sha256::digest(upstream.as_bytes());
+        let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        self.state.join("prices").join(format!("{name}.json"))
     }
 
     /// The runs whose audit files are there.

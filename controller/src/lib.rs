@@ -20,6 +20,7 @@ pub mod once;
 pub mod output;
 pub mod plan;
 pub mod preflight;
+pub mod prices;
 pub mod process;
 pub mod progress;
 pub mod receipt;

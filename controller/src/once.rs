@@ -51,6 +51,8 @@ pub struct Done {
     pub written: (Captured, Captured),
     /// Its receipts on their way into the ledger; nobody needs to wait for that to have the answer.
     pub posting: Option<Pending>,
+    /// What somebody should know of it, a line each.
+    pub notes: Vec<String>,
 }
 
 /// Runs it, from its first record to its last.
@@ -75,7 +77,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
 
     let lost_output = scene.lost_output();
-    let Finished { tally, written, timings, reading } = scene.finish();
+    let Finished { tally, written, timings, reading, notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
     let judgement = judge(&Facts {
@@ -103,7 +105,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         audit_file: host.layout.run(key).audit.display().to_string(),
         timings,
     });
-    Ok(Done { report, written, posting })
+    Ok(Done { report, written, posting, notes })
 }
 
 /// What could not be taken down is told, and fails a run that was fine otherwise.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -48,6 +48,10 @@ pub struct Asked {
     pub messages: Option<Vec<u8>>,
     pub upstream: String,
     pub upstream_key: Key,
+    /// Nano-USD.
+    pub max_cost: Option<i64>,
+    /// A list of prices, in place of LiteLLM's.
+    pub prices: Option<PathBuf>,
     pub sidecar_flags: Vec<String>,
 }
 
@@ -92,6 +96,8 @@ pub struct Finished {
     pub timings: Timings,
     /// What the ledger is to have of it; none if its audit file could not be read.
     pub reading: Option<Reading>,
+    /// What somebody should know of it.
+    pub notes: Vec<String>,
 }
 
 /// What woke a run that was waiting.
@@ -286,9 +292,10 @@ impl<'a> Scene<'a> {
 
     /// What is known when all is over.
     #[must_use]
-    pub fn finish(self) -> Finished {
+    pub fn finish(mut self) -> Finished {
+        let notes = self.side.notes();
         let timings = Timings { sidecar_ready: self.side.ready_ms(), ..self.sandbox.timings() };
-        Finished { tally: self.tally, written: self.sandbox.finish(), timings, reading: self.reading }
+        Finished { tally: self.tally, written: self.sandbox.finish(), timings, reading: self.reading, notes }
     }
 }
 

@@ -56,7 +56,7 @@ pub const ITEMS: &[Item] = items![
     "max_calls" "SLUICE_MAX_CALLS" = None, "calls of a run";
     "max_tokens" "SLUICE_MAX_TOKENS" = None, "tokens of a run, input and output";
     "max_cost_usd" "SLUICE_MAX_COST_USD" = None, "dollars of a run";
-    "prices" "SLUICE_PRICES" = None, "prices to reserve by: the JSON of LiteLLM's GET /model/info";
+    "prices" "SLUICE_PRICES" = None, "prices to reserve by, in place of what LiteLLM says at GET /model/info: the same JSON, in a file";
     "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
 ];
@@ -140,7 +140,11 @@ pub struct Settings {
     pub stop_grace: Duration,
     pub limits: Limits,
     pub output_max: usize,
-    /// Caps and the like, as flags of the sidecar.
+    /// Nano-USD of a run.
+    pub max_cost: Option<i64>,
+    /// In place of those that LiteLLM names.
+    pub prices: Option<PathBuf>,
+    /// Other caps and the like, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
     pub agents: Vec<Agent>,
 }
@@ -202,7 +206,7 @@ impl Layers {
         let path = |name| self.get(name).map(|(value, _)| PathBuf::from(value));
         let text = |name| self.get(name).map(|(value, _)| value.to_owned());
         let mut sidecar_flags = Vec::new();
-        for name in ["max_calls", "max_tokens", "max_cost_usd", "prices", "rate", "audit_sync"] {
+        for name in ["max_calls", "max_tokens", "rate", "audit_sync"] {
             if let Some((value, _)) = self.get(name) {
                 sidecar_flags.extend([format!("--{}", name.replace('_', "-")), value.to_owned()]);
             }
@@ -210,9 +214,7 @@ impl Layers {
         for name in ["max_calls", "max_tokens"] {
             self.parse(name, |value| value.parse::<u64>().map_err(|_| format!("'{value}' is no number")))?;
         }
-        self.parse("max_cost_usd", |value| {
-            sluice_contract::Usd::parse(value).map_err(|_| format!("'{value}' is no amount of dollars; write 0.25"))
-        })?;
+        let max_cost = self.parse("max_cost_usd", units::nano_usd)?;
         self.parse("audit_sync", |value| match value {
             "call" | "off" => Ok(()),
             _ => Err(format!("'{value}' is neither call nor off")),
@@ -249,6 +251,9 @@ impl Layers {
                     .filter(|bytes| *bytes <= 1 << 30)
                     .ok_or_else(|| format!("'{value}' is more than 1g"))
             })?,
+            max_cost,
+            // The sidecar has another working directory.
+            prices: path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
             sidecar_flags,
             agents: self.agents.clone(),
         })

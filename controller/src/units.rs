@@ -56,6 +56,17 @@ pub fn cpus(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no number of processors; write 1, 0.5, at least 0.01"))
 }
 
+/// Dollars, in nano-USD: 0.25, 12, 1e-6.
+///
+/// # Errors
+/// What is expected.
+pub fn nano_usd(text: &str) -> Result<i64, String> {
+    let amount = sluice_contract::Usd::parse(text).map(|usd| usd.to_nanos()).ok();
+    amount
+        .filter(|nanos| *nanos < i64::MAX)
+        .ok_or_else(|| format!("'{text}' is no amount of dollars; write 0.25, at most nine billion"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -111,7 +111,7 @@ pub(super) struct Flags {
     /// Dollars of the whole run
     #[arg(long, value_name = "X", help_heading = "Limits")]
     max_cost_usd: Option<String>,
-    /// Prices to reserve by: the JSON of LiteLLM's GET /model/info
+    /// Prices to reserve by [default: with --max-cost-usd, those of LiteLLM's GET /model/info]
     #[arg(long, value_name = "FILE", help_heading = "Limits")]
     prices: Option<String>,
     /// Calls a second, such as 5/s
@@ -245,6 +245,9 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
         let _ = writeln!(stderr, "sluice: {code}: {message}");
     }
     if !flags.quiet {
+        for note in &done.notes {
+            let _ = writeln!(stderr, "sluice: {note}");
+        }
         let _ = write!(stderr, "{}", report.receipt());
     }
 }

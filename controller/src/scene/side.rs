@@ -3,9 +3,13 @@
 use std::process::ExitStatus;
 use std::time::Instant;
 
+use sluice_contract::Usd;
+
 use crate::host::Host;
 use crate::layout::{RunKey, RunPaths};
+use crate::litellm::Litellm;
 use crate::plan;
+use crate::prices;
 use crate::process::Process;
 use crate::run::Step;
 use crate::sidecar::{Order, Sidecar};
@@ -22,11 +26,12 @@ pub(super) struct Side<'a> {
     sidecar: Option<Sidecar>,
     ready_ms: Option<f64>,
     exit: Option<ExitStatus>,
+    notes: Vec<String>,
 }
 
 impl<'a> Side<'a> {
     pub(super) fn new(host: &'a Host, paths: RunPaths) -> Self {
-        Self { host, paths, sidecar: None, ready_ms: None, exit: None }
+        Self { host, paths, sidecar: None, ready_ms: None, exit: None, notes: Vec::new() }
     }
 
     pub(super) fn adopt(&mut self, recorded: Option<Process>) {
@@ -50,6 +55,11 @@ impl<'a> Side<'a> {
         (self.exit?.code()? == AUDIT_FAILED).then_some("the sidecar could not write its whole log to the disk")
     }
 
+    /// What somebody should know of its start.
+    pub(super) fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
     pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&Asked>) -> Result<(), String> {
         match step {
             Step::StartSidecar => self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await,
@@ -58,7 +68,28 @@ impl<'a> Side<'a> {
         }
     }
 
+    /// The flags of the run's cap in dollars, with what calls cost.
+    async fn cap(&mut self, asked: &Asked) -> Result<Vec<String>, String> {
+        let mut flags = Vec::new();
+        let mut prices = asked.prices.clone();
+        if let Some(cap) = asked.max_cost {
+            flags.extend(["--max-cost-usd".to_owned(), Usd::from_nanos(cap).to_string()]);
+            if prices.is_none() {
+                let litellm = Litellm::new(&asked.upstream, asked.upstream_key.clone());
+                let litellm = litellm.map_err(|error| chain(&error))?;
+                let file = self.host.layout.prices(&asked.upstream);
+                let current = prices::current(&litellm, &file).await.map_err(|error| chain(&error))?;
+                self.notes.extend(current.note);
+                prices = Some(current.file);
+            }
+        }
+        // Without a cap a list still tells what to reserve of each call.
+        flags.extend(prices.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
+        Ok(flags)
+    }
+
     async fn start(&mut self, key: &RunKey, asked: &Asked) -> Result<(), String> {
+        let flags = [self.cap(asked).await?, asked.sidecar_flags.clone()].concat();
         let order = Order {
             program: &self.host.proxy,
             key,
@@ -69,7 +100,7 @@ impl<'a> Side<'a> {
             upstream: &asked.upstream,
             model: asked.model.as_deref(),
             deadline: lifetime(asked),
-            flags: &asked.sidecar_flags,
+            flags: &flags,
         };
         let begun = Instant::now();
         let (sidecar, reached) =

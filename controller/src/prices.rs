@@ -1,0 +1,170 @@
+//! What calls cost, for the cap of a run in dollars: LiteLLM's own list, kept for a while, for sidecars to read.
+//!
+//! Only what a sidecar reads of it is kept: the list also names hosts and ids. The file is private to this user, and
+//! outside of all that a sandbox sees.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::litellm::{Litellm, LitellmError};
+
+/// How old a list may be before LiteLLM is asked again.
+pub const FRESH: Duration = Duration::from_secs(10 * 60);
+/// How old it may be where LiteLLM cannot be asked.
+pub const USABLE: Duration = Duration::from_secs(24 * 3600);
+
+/// The question.
+const PATH: &str = "/model/info";
+
+/// A list for a sidecar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prices {
+    /// Where it is.
+    pub file: PathBuf,
+    /// What somebody should know about it.
+    pub note: Option<String>,
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum PricesError {
+    /// LiteLLM did not give one, and there is none that is young enough.
+    #[error("nothing can stop a run at its cap without prices; name a file with them by --prices")]
+    Asked(#[source] LitellmError),
+    /// What it gave is none.
+    #[error("nothing can stop a run at its cap without prices, and {PATH} {0}; name a file with them by --prices")]
+    Useless(&'static str),
+    /// It cannot be kept.
+    #[error("cannot write prices to {0}")]
+    Write(PathBuf, #[source] io::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    data: Vec<Model<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Model<'a> {
+    model_name: String,
+    #[serde(borrow, default)]
+    model_info: Info<'a>,
+}
+
+/// Numbers as they were written: a float would have lost digits.
+#[derive(Serialize, Deserialize, Default)]
+struct Info<'a> {
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    input_cost_per_token: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    output_cost_per_token: Option<&'a RawValue>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    max_output_tokens: Option<&'a RawValue>,
+}
+
+/// The list kept in this file, or a new one in its place.
+///
+/// # Errors
+/// [`PricesError`]
+pub async fn current(litellm: &Litellm, file: &Path) -> Result<Prices, PricesError> {
+    let kept = age(file);
+    if kept.is_some_and(|age| age < FRESH) {
+        return Ok(Prices { file: file.to_owned(), note: None });
+    }
+    let why = match fetch(litellm, file).await {
+        Ok(()) => return Ok(Prices { file: file.to_owned(), note: None }),
+        Err(why) => why,
+    };
+    match kept {
+        Some(age) if age < USABLE => {
+            let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
+            let note = format!("the cap rests on prices that are {age} old: {}", crate::scene::chain(&why));
+            Ok(Prices { file: file.to_owned(), note: Some(note) })
+        }
+        _ => Err(why),
+    }
+}
+
+/// How long ago a list was kept, if there is one. A time to come counts as none.
+fn age(file: &Path) -> Option<Duration> {
+    SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok()
+}
+
+async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PricesError> {
+    let answer = litellm.get(PATH).await.map_err(PricesError::Asked)?;
+    let list = distil(&answer)?;
+    keep(file, &list).map_err(|error| PricesError::Write(file.to_owned(), error))
+}
+
+/// Of an answer, what a sidecar reads.
+fn distil(answer: &[u8]) -> Result<String, PricesError> {
+    let mut list: List<'_> =
+        serde_json::from_slice(answer).map_err(|_| PricesError::Useless("gives no list of models"))?;
+    list.data.retain_mut(|model| {
+        let info = &mut model.model_info;
+        // Where a model has no price it is as good as the dearest that has one: the sidecar says so.
+        info.input_cost_per_token = info.input_cost_per_token.filter(|price| is_price(price));
+        info.output_cost_per_token = info.output_cost_per_token.filter(|price| is_price(price));
+        info.max_output_tokens = info.max_output_tokens.filter(|bound| bound.get().parse::<u64>().is_ok());
+        info.input_cost_per_token.is_some()
+    });
+    if list.data.is_empty() {
+        return Err(PricesError::Useless("names no model with a price"));
+    }
+    Ok(serde_json::to_string(&list).expect("plain data"))
+}
+
+fn is_price(text: &RawValue) -> bool {
+    sluice_contract::Usd::parse(text.get()).is_ok()
+}
+
+/// Whole or not at all: sidecars of other runs read it at any time.
+fn keep(file: &Path, list: &str) -> io::Result<()> {
+    let aside = file.with_extension(uuid::Uuid::new_v4().simple().to_string());
+    let write = || {
+        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+        new.write_all(list.as_bytes())?;
+        new.sync_all()?;
+        fs::rename(&aside, file)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&aside)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_sidecar_reads_is_kept_and_every_digit_of_it() {
+        let answer = br#"{"data":[
+            {"model_name":"mini","litellm_params":{"model":"openai/x","api_base":"http://inside"},
+             "model_info":{"id":"secret-id","input_cost_per_token":1.50000000000000000001e-07,
+                           "output_cost_per_token":6e-07,"max_output_tokens":16384}},
+            {"model_name":"embed","model_info":{"input_cost_per_token":2e-08,"output_cost_per_token":null,
+                                                "max_output_tokens":"many"}},
+            {"model_name":"odd","model_info":{"input_cost_per_token":-1,"output_cost_per_token":[]}},
+            {"model_name":"bare"}]}"#;
+        assert_eq!(
+            distil(answer).expect("a list"),
+            concat!(
+                r#"{"data":[{"model_name":"mini","model_info":{"input_cost_per_token":1.50000000000000000001e-07,"#,
+                r#""output_cost_per_token":6e-07,"max_output_tokens":16384}},"#,
+                r#"{"model_name":"embed","model_info":{"input_cost_per_token":2e-08}}]}"#
+            )
+        );
+    }
+
+    #[test]
+    fn what_prices_nothing_is_no_list() {
+        for answer in ["", "[]", "{}", r#"{"data":[]}"#, r#"{"data":[{"model_name":"m","model_info":{}}]}"#] {
+            assert!(matches!(distil(answer.as_bytes()), Err(PricesError::Useless(_))), "{answer}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A run's own cap in dollars: by whose prices, and what becomes of a run that reaches it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use sluice_testkit::upstream::{Plan, Script};
+use sluice_testkit::{Sluice, Upstream};
+
+/// Asks once, and ends as the answer says.
+const ASK: &str = r#"
+curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
+    --json "{\"model\": \"$SLUICE_MODEL\", \"max_tokens\": 20, \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}"
+"#;
+
+/// A LiteLLM that names the price of `m`: a micro-dollar a token, in and out.
+fn priced() -> Plan {
+    Upstream::with(|request| match request.target.as_str() {
+        "/model/info" => Script::json(
+            200,
+            json!({"data": [{"model_name": "m", "litellm_params": {"api_base": "http://inside"},
+                             "model_info": {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6}}]}),
+        ),
+        _ => Script::provider("hello"),
+    })
+}
+
+/// How often it was asked for prices.
+fn asked(upstream: &Upstream) -> usize {
+    upstream.requests().iter().filter(|request| request.target == "/model/info").count()
+}
+
+/// The lists that a state directory keeps.
+fn lists(sluice: &Sluice) -> Vec<PathBuf> {
+    let files = fs::read_dir(sluice.state().join("prices")).expect("it is made at first use");
+    files.map(|file| file.expect("it is readable").path()).collect()
+}
+
+/// Makes the list so much older.
+fn age(sluice: &Sluice, by: Duration) {
+    let [list] = &lists(sluice)[..] else { panic!("one list: {:?}", lists(sluice)) };
+    let file = fs::File::options().write(true).open(list).expect("it is there");
+    file.set_modified(SystemTime::now() - by).expect("it is ours");
+}
+
+#[tokio::test]
+async fn a_run_that_dies_of_its_cap_ends_with_121_by_the_prices_of_a_real_litellm() {
+    let sluice = Sluice::new().await;
+    let run = |cap: &'static str| {
+        let words = ["--model", "gpt-4o-mini", "--max-cost-usd", cap, "--json", "--", "sh", "-ec"];
+        sluice.run(words).arg(format!("{ASK}{ASK}")).finish()
+    };
+
+    // A call is reserved with some 45 tokens in and 20 out at 1.5e-7 and 6e-7 dollars, and costs 1.35e-5.
+    let report = run("0.00003").await.expect(121).json();
+    assert_eq!(report.verdict(), (false, Some("budget_exceeded"), 121));
+    assert_eq!((report.receipts.len(), report.refused), (1, 1), "{report:?}");
+    let intent = sluice.audit(&report.run_id).intents()[0].clone();
+    let reserved: f64 = intent["reserved_usd"].as_str().and_then(|text| text.parse().ok()).expect("an amount");
+    assert!((0.000_012..0.000_03).contains(&reserved), "{intent}");
+
+    let report = run("0.01").await.expect(0).json();
+    assert_eq!(report.receipts.len(), 2);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn prices_are_asked_for_where_there_is_a_cap_and_then_kept_for_a_while() {
+    let upstream = priced().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = |cap: &'static [&'static str]| {
+        sluice.run(["--model", "m", "--json"]).args(cap).args(["--", "sh", "-ec", ASK]).finish()
+    };
+    run(&[]).await.expect(0);
+    assert_eq!((asked(&upstream), lists(&sluice)), (0, vec![]));
+
+    for _ in 0..2 {
+        run(&["--max-cost-usd", "1"]).await.expect(0);
+        assert_eq!(asked(&upstream), 1);
+    }
+    let [list] = &lists(&sluice)[..] else { panic!("one list: {:?}", lists(&sluice)) };
+    assert_eq!(fs::metadata(list).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let text = fs::read_to_string(list).expect("it is readable");
+    assert!(!text.contains("inside") && text.contains("input_cost_per_token"), "{text}");
+
+    age(&sluice, Duration::from_secs(11 * 60));
+    run(&["--max-cost-usd", "1"]).await.expect(0);
+    assert_eq!((asked(&upstream), lists(&sluice).len()), (2, 1));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn without_prices_there_is_no_run_with_a_cap() {
+    let upstream = Upstream::with(|request| match request.target.as_str() {
+        "/model/info" => Script::json(500, json!({"error": sluice_testkit::sidecar::CANARY})),
+        _ => Script::provider("hello"),
+    });
+    let upstream = upstream.start().await;
+    let sluice = Sluice::to(&upstream);
+    let words = ["--model", "m", "--max-cost-usd", "1", "--json"];
+
+    let report = sluice.run(words).args(["--", "true"]).finish().await.expect(125).json();
+
+    assert_eq!(report.error_code.as_deref(), Some("creation_failed"));
+    assert!(report.message().contains("--prices") && report.message().contains("status 500"), "{report:?}");
+    assert_eq!(upstream.requests().len(), 1);
+    sluice.assert_nothing_left().await;
+
+    let named = sluice.file(
+        "prices.json",
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#,
+    );
+    sluice.run(words).args(["--prices", &named, "--", "sh", "-ec", ASK]).finish().await.expect(0);
+    // The tests' working directory of a command is where the file is.
+    sluice.run(words).args(["--prices", "prices.json", "--", "sh", "-ec", ASK]).finish().await.expect(0);
+    assert_eq!(asked(&upstream), 1);
+}
+
+#[tokio::test]
+async fn prices_of_a_few_hours_serve_where_litellm_cannot_be_asked_and_that_is_said() {
+    let upstream = Upstream::queue([
+        Script::json(200, json!({"data": [{"model_name": "m", "model_info": {"input_cost_per_token": 1e-6}}]})),
+        Script::json(503, json!({})),
+    ]);
+    let upstream = upstream.start().await;
+    let sluice = Sluice::to(&upstream);
+    let words = ["--model", "m", "--max-cost-usd", "1", "--", "true"];
+    sluice.run(words).finish().await.expect(0);
+
+    age(&sluice, Duration::from_secs(5 * 3600));
+    let ran = sluice.run(words).finish().await.expect(0);
+    assert!(ran.stderr.contains("the cap rests on prices that are 5h"), "{}", ran.stderr);
+
+    age(&sluice, Duration::from_secs(25 * 3600));
+    let ran = sluice.run(words).finish().await.expect(125);
+    assert!(ran.stderr.contains("--prices"), "{}", ran.stderr);
+    sluice.assert_nothing_left().await;
+}
