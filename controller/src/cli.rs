@@ -13,6 +13,7 @@ use crate::settings::{Layers, SettingError, Settings};
 
 mod agents;
 mod audit;
+mod budget;
 mod config;
 mod ledger;
 mod preflight;
@@ -33,6 +34,7 @@ Examples:
   sluice run --model gpt-4o-mini -- python3 task.py   run a program of your own, with a model at localhost:8080
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
   sluice receipts --since 24h                         what its calls cost
+  sluice budget set acct-1 25                         what an account may spend
   sluice audit verify r20261120-163914-1df9af22       whether its log is complete and authentic
   sluice preflight                                    whether this machine has all that it needs
   sluice config show                                  every setting, and where it comes from";
@@ -53,6 +55,7 @@ enum Command {
     Receipts(Box<receipts::Flags>),
     Usage(receipts::UsageFlags),
     Ledger(Box<ledger::Flags>),
+    Budget(Box<budget::Flags>),
     Audit(Box<audit::Flags>),
     Agents(agents::Flags),
     Config(config::Flags),
@@ -138,6 +141,7 @@ pub fn main() -> ExitCode {
             Command::Receipts(flags) => receipts::run(&flags).await,
             Command::Usage(flags) => receipts::usage(&flags).await,
             Command::Ledger(flags) => ledger::run(&flags).await,
+            Command::Budget(flags) => budget::run(&flags).await,
             Command::Audit(flags) => audit::run(&flags).await,
             Command::Agents(flags) => agents::run(&flags),
             Command::Config(flags) => config::run(&flags),

@@ -23,8 +23,9 @@ pub use entry::{Entry, Receipt, SOURCE};
 pub use ingest::{Reading, Worth, Writer, read};
 pub use post::{Pending, Posted};
 pub use query::{Filter, Selection, Unsettled};
+pub(crate) use query::{key, of_run, read_to_end};
 pub use rebuild::{Difference, Found, Rebuilt, Shelf};
-pub use total::{Group, Sums, Total, grouped, total};
+pub use total::{Group, Sums, Total, grouped, total, usd};
 
 /// Why the ledger did not take something, or cannot tell.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@
 
 pub mod agents;
 pub mod blueprint;
+pub mod budget;
 pub mod cli;
 pub mod drive;
 pub mod engine;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::budget::{Admission, BudgetError};
 use crate::drive::{Reins, drive};
 use crate::engine::Output;
 use crate::host::Host;
@@ -36,7 +37,7 @@ pub struct Request {
 #[allow(missing_docs, reason = "named like their types")]
 pub struct Once<'a> {
     pub host: &'a Host,
-    pub request: &'a Request,
+    pub request: Request,
     pub output: Output,
     pub stop_grace: Duration,
     pub progress: &'a Progress,
@@ -55,23 +56,36 @@ pub struct Done {
     pub notes: Vec<String>,
 }
 
+/// Why a run did not come to an end that can be told.
+#[derive(Debug, thiserror::Error)]
+pub enum OnceError {
+    /// It was not admitted; nothing of it exists.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
+    /// Its record cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Runs it, from its first record to its last.
 ///
 /// # Errors
-/// When its record cannot be kept.
-pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
+/// When its account has too little left, or its record cannot be kept.
+pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, OnceError> {
     let Once { host, request, output, stop_grace, progress } = once;
-    let Request { key, agent, contract, asked } = request;
-    host.store
-        .begin(Entry {
-            key: key.clone(),
-            account: asked.account.clone(),
-            agent: agent.clone(),
-            model: asked.model.clone(),
-            image: asked.image.clone(),
-            owner: host.owner.clone(),
-        })
-        .await?;
+    let Request { key, agent, contract, mut asked } = request;
+    let entry = Entry {
+        key: key.clone(),
+        account: asked.account.clone(),
+        agent,
+        model: asked.model.clone(),
+        image: asked.image.clone(),
+        owner: host.owner.clone(),
+    };
+    let admission = Admission { entry, cap: asked.max_cost, default: asked.hold };
+    // What it holds of a budget is its cap: the sidecar keeps it.
+    asked.max_cost = host.store.admit(admission).await?.cap;
+    let (key, asked) = (&key, &asked);
     let mut scene = Scene::new(host, key, asked, output, stop_grace);
     let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
@@ -82,7 +96,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
     let judgement = judge(&Facts {
         verdict,
-        contract: *contract,
+        contract,
         stdout: &stdout,
         truncated: written.0.left_out() > 0,
         lost_output,
@@ -92,7 +106,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let judgement = with_leftovers(judgement, &run);
     let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
     if let (Err(error), Ok(())) = (host.store.judge(key, 0, code, judgement.exit_code).await, left_of(&run)) {
-        return Err(error);
+        return Err(error.into());
     }
     // Behind all that the answer waits for. Should we be killed before it is done, the next run does it.
     let posting = reading.map(|reading| host.store.ingest(reading));

@@ -50,6 +50,8 @@ pub struct Asked {
     pub upstream_key: Key,
     /// Nano-USD.
     pub max_cost: Option<i64>,
+    /// Nano-USD to hold of the account's budget, if it has one, where there is no such cap.
+    pub hold: i64,
     /// A list of prices, in place of LiteLLM's.
     pub prices: Option<PathBuf>,
     pub sidecar_flags: Vec<String>,

@@ -56,6 +56,7 @@ pub const ITEMS: &[Item] = items![
     "max_calls" "SLUICE_MAX_CALLS" = None, "calls of a run";
     "max_tokens" "SLUICE_MAX_TOKENS" = None, "tokens of a run, input and output";
     "max_cost_usd" "SLUICE_MAX_COST_USD" = None, "dollars of a run";
+    "hold_usd" "SLUICE_HOLD_USD" = Some("1"), "dollars that a run without max_cost_usd holds of its account's budget";
     "prices" "SLUICE_PRICES" = None, "prices to reserve by, in place of what LiteLLM says at GET /model/info: the same JSON, in a file";
     "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
@@ -142,6 +143,8 @@ pub struct Settings {
     pub output_max: usize,
     /// Nano-USD of a run.
     pub max_cost: Option<i64>,
+    /// Nano-USD that a run without such a cap holds of its account's budget.
+    pub hold: i64,
     /// In place of those that LiteLLM names.
     pub prices: Option<PathBuf>,
     /// Other caps and the like, as flags of the sidecar.
@@ -252,6 +255,7 @@ impl Layers {
                     .ok_or_else(|| format!("'{value}' is more than 1g"))
             })?,
             max_cost,
+            hold: self.required("hold_usd", units::nano_usd)?,
             // The sidecar has another working directory.
             prices: path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
             sidecar_flags,

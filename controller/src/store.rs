@@ -20,10 +20,11 @@ use crate::process::Process;
 use crate::run::{Phase, Run};
 
 /// What makes each schema of the one before. A step that was released is never changed.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("store/migrations/1-runs.sql"),
     include_str!("store/migrations/2-witnesses.sql"),
     include_str!("store/migrations/3-ledger.sql"),
+    include_str!("store/migrations/5-budgets.sql"),
 ];
 const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const BUSY: Duration = Duration::from_secs(10);
@@ -137,34 +138,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Exists`], and those of SQLite.
     pub async fn begin(&self, entry: Entry) -> Result<(), StoreError> {
-        self.call(move |connection| {
-            let done = connection.execute(
-                "INSERT INTO runs (run_id, attempt, phase, account, agent, model, image, owner_pid, owner_start, owner_boot,
-                                   created_us, updated_us)
-                 VALUES (?1, ?2, 'pending', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)",
-                params![
-                    entry.key.run_id.as_str(),
-                    entry.key.attempt,
-                    entry.account,
-                    entry.agent,
-                    entry.model,
-                    entry.image,
-                    entry.owner.pid,
-                    ticks(&entry.owner),
-                    entry.owner.boot,
-                    now_us(),
-                ],
-            );
-            match done {
-                Err(rusqlite::Error::SqliteFailure(error, _))
-                    if error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY =>
-                {
-                    Err(StoreError::Exists(entry.key))
-                }
-                done => done.map(drop).map_err(StoreError::from),
-            }
-        })
-        .await
+        self.call(move |connection| insert(connection, &entry)).await
     }
 
     /// Writes down where a run stands.
@@ -357,6 +331,35 @@ impl Store {
         // If the thread has ended, the answer's channel says so.
         let _ = self.jobs.send(job);
         answered
+    }
+}
+
+/// The first record of a run.
+pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), StoreError> {
+    let done = connection.execute(
+        "INSERT INTO runs (run_id, attempt, phase, account, agent, model, image, owner_pid, owner_start, owner_boot,
+                               created_us, updated_us)
+             VALUES (?1, ?2, 'pending', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)",
+        params![
+            entry.key.run_id.as_str(),
+            entry.key.attempt,
+            entry.account,
+            entry.agent,
+            entry.model,
+            entry.image,
+            entry.owner.pid,
+            ticks(&entry.owner),
+            entry.owner.boot,
+            now_us(),
+        ],
+    );
+    match done {
+        Err(rusqlite::Error::SqliteFailure(error, _))
+            if error.extended_code == rusqlite::ffi::SQLITE_CONSTRAINT_PRIMARYKEY =>
+        {
+            Err(StoreError::Exists(entry.key.clone()))
+        }
+        done => done.map(drop).map_err(StoreError::from),
     }
 }
 

@@ -22,6 +22,8 @@ pub enum ErrorCode {
     CreationFailed,
     /// A cap on calls, tokens or dollars ended it.
     BudgetExceeded,
+    /// Its account's budget has too little left for it to begin.
+    InsufficientCredits,
     /// The audit log is incomplete: there may be calls that nobody knows of.
     AuditFailed,
     /// It was told to stop.
@@ -158,6 +160,7 @@ impl ErrorCode {
             Self::OutputTruncated => "output_truncated",
             Self::CreationFailed => "creation_failed",
             Self::BudgetExceeded => "budget_exceeded",
+            Self::InsufficientCredits => "insufficient_credits",
             Self::AuditFailed => "audit_failed",
             Self::Cancelled => "cancelled",
             Self::BadEnvelope => "bad_envelope",

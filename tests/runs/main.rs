@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod bridge;
+mod budgets;
 mod caps;
 mod commands;
 mod hardening;

@@ -7,13 +7,15 @@ use std::process::ExitCode;
 use std::thread::JoinHandle;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{BEFORE_START, Common, Failed, print, print_json};
+use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
-use crate::once::{self, Done, Once};
+use crate::ledger::usd;
+use crate::once::{self, Done, Once, OnceError};
 use crate::output::Captured;
 use crate::progress::Progress;
 use crate::scene::chain;
@@ -23,6 +25,9 @@ use crate::verdict::{Contract, ErrorCode};
 
 mod request;
 
+/// As for a run that dies of its cap.
+const NO_BUDGET: u8 = 121;
+
 const EXAMPLES: &str = "\
 Examples:
   sluice run --model gpt-4o-mini \"say hello\"
@@ -31,8 +36,9 @@ Examples:
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached; 124 timeout;
-125 it did not start; 126, 127 no such program; 128+n ended by signal n.";
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
+account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
+128+n ended by signal n.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
@@ -128,18 +134,56 @@ pub(super) struct Flags {
 pub(super) async fn run(flags: Flags) -> Result<ExitCode, Failed> {
     let as_json = flags.json;
     let done = begin(flags).await;
-    if let (true, Err(failed)) = (as_json, &done) {
-        // Whoever reads one object gets one, also of a run that never was.
-        let code = ErrorCode::CreationFailed.as_str();
-        print_json(
-            &json!({ "ok": false, "error_code": code, "error_message": failed.message, "exit_code": failed.code }),
-        );
-    }
-    done
+    done.map_err(|refused| {
+        if as_json {
+            // Whoever reads one object gets one, also of a run that never was.
+            print_json(&refused.as_json());
+        }
+        refused.failed
+    })
 }
 
-async fn begin(flags: Flags) -> Result<ExitCode, Failed> {
-    let before = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
+/// Why there was no run.
+struct Refused {
+    failed: Failed,
+    /// If its account has too little left.
+    short: Option<Box<Shortfall>>,
+}
+
+impl Refused {
+    fn before(error: &dyn std::error::Error) -> Self {
+        Self { failed: Failed::new(BEFORE_START, error), short: None }
+    }
+
+    fn as_json(&self) -> Value {
+        let code = if self.short.is_some() { ErrorCode::InsufficientCredits } else { ErrorCode::CreationFailed };
+        let Failed { code: exit_code, message } = &self.failed;
+        let mut object =
+            json!({ "ok": false, "error_code": code.as_str(), "error_message": message, "exit_code": exit_code });
+        if let Some(short) = &self.short {
+            object["account"] = json!(short.account);
+            object["asked_usd"] = json!(short.asked.map(|nanos| usd(nanos.into())));
+            object["budget"] = json!(short.balance);
+        }
+        object
+    }
+}
+
+impl From<OnceError> for Refused {
+    fn from(error: OnceError) -> Self {
+        match error {
+            OnceError::Budget(BudgetError::Short(short)) => {
+                let code = ErrorCode::InsufficientCredits.as_str();
+                let failed = Failed { code: NO_BUDGET, message: format!("{code}: {short}") };
+                Self { failed, short: Some(short) }
+            }
+            error => Self::before(&error),
+        }
+    }
+}
+
+async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
+    let before = |error: &dyn std::error::Error| Refused::before(error);
     let settings =
         flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
@@ -148,24 +192,25 @@ async fn begin(flags: Flags) -> Result<ExitCode, Failed> {
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
-    let (live, printer) = if request.contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
+    let contract = request.contract;
+    let (live, printer) = if contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
     let once = Once {
         host: &host,
-        request: &request,
+        request,
         output: Output { max: settings.output_max, live },
         stop_grace: settings.stop_grace,
         progress: &progress,
     };
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
-    let mut done = done.map_err(|error| before(&error))?;
+    let mut done = done?;
     let posting = done.posting.take();
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
     let shown = tokio::task::spawn_blocking(move || {
         if let Some(printer) = printer {
             let _ = printer.join();
         }
-        show(&flags, request.contract, &done);
+        show(&flags, contract, &done);
     });
     tokio::select! {
         _ = shown => {}

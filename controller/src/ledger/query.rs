@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, ToSql, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 use serde::Serialize;
 
 use super::LedgerError;
@@ -70,7 +70,7 @@ impl Store {
                      WHERE readings.run_id = runs.run_id AND readings.attempt = runs.attempt AND ended = 1)
                  ORDER BY updated_us DESC LIMIT ?1",
             )?;
-            let rows = query.query_map([limit], key)?;
+            let rows = query.query_map([limit], first_key)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
         .await
@@ -84,7 +84,7 @@ impl Store {
         self.call(|connection| {
             let mut query = connection
                 .prepare("SELECT run_id, attempt FROM receipts UNION SELECT run_id, attempt FROM witnesses")?;
-            let rows = query.query_map([], key)?;
+            let rows = query.query_map([], first_key)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
         .await
@@ -138,6 +138,28 @@ fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerEr
         bills[places[&receipt]].take(entry);
     }
     Ok(bills)
+}
+
+/// The receipts of one start of a run.
+pub(crate) fn of_run(connection: &Connection, key: &RunKey) -> Result<Vec<Bill>, LedgerError> {
+    let run = Filter { run_id: Some(key.run_id.to_string()), attempt: Some(key.attempt), ..Filter::default() };
+    bills(connection, &run)
+}
+
+/// Whether the whole log of a run was read, and can be relied on; else why not.
+pub(crate) fn read_to_end(connection: &Connection, key: &RunKey) -> Result<Result<(), String>, LedgerError> {
+    let mut query = connection.prepare(
+        "SELECT worth IN ('complete', 'incomplete') OR (worth = 'absent' AND fault IS NULL), fault, ended
+         FROM readings WHERE run_id = ?1 AND attempt = ?2 ORDER BY id DESC LIMIT 1",
+    )?;
+    let newest: Option<(bool, Option<String>, bool)> = query
+        .query_row(params![key.run_id.as_str(), key.attempt], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    Ok(match newest {
+        Some((true, _, true)) => Ok(()),
+        Some((false, fault, _)) => Err(fault.unwrap_or_else(|| "nobody vouches for its audit file".to_owned())),
+        Some((true, _, false)) | None => Err("its audit file was not read yet".to_owned()),
+    })
 }
 
 impl Filter {
@@ -269,9 +291,13 @@ fn posting(row: &Row<'_>) -> rusqlite::Result<(i64, Posting)> {
     Ok((row.get(0)?, posting))
 }
 
-fn key(row: &Row<'_>) -> rusqlite::Result<RunKey> {
-    let text: String = row.get(0)?;
-    let run_id =
-        text.parse().map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))?;
-    Ok(RunKey { run_id, attempt: row.get(1)? })
+fn first_key(row: &Row<'_>) -> rusqlite::Result<RunKey> {
+    key(row, 0)
+}
+
+/// The run that this column and the next one name.
+pub(crate) fn key(row: &Row<'_>, column: usize) -> rusqlite::Result<RunKey> {
+    let text: String = row.get(column)?;
+    let failed = |error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error));
+    Ok(RunKey { run_id: text.parse().map_err(failed)?, attempt: row.get(column + 1)? })
 }

@@ -144,8 +144,9 @@ pub fn grouped<'a>(bills: impl IntoIterator<Item = &'a Bill>, by: Group) -> BTre
     groups
 }
 
-/// Dollars as a plain decimal, without trailing zeros.
-fn usd(nanos: i128) -> String {
+/// Nano-USD as dollars: a plain decimal, without trailing zeros.
+#[must_use]
+pub fn usd(nanos: i128) -> String {
     const NANOS: u128 = sluice_contract::money::NANOS_PER_USD.unsigned_abs();
     let sign = if nanos < 0 { "-" } else { "" };
     let (whole, rest) = (nanos.unsigned_abs() / NANOS, nanos.unsigned_abs() % NANOS);

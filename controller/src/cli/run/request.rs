@@ -80,6 +80,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
             upstream: settings.upstream.clone().ok_or_else(|| missing("upstream"))?,
             upstream_key: settings.key.clone().ok_or_else(|| missing("key_file"))?,
             max_cost: settings.max_cost,
+            hold: settings.hold,
             prices: settings.prices.clone(),
             sidecar_flags: settings.sidecar_flags.clone(),
         },

@@ -1,0 +1,311 @@
+//! Budgets and holds in the database. All that they come to is read from the ledger, in the transaction that asks.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use sluice_contract::{Account, Usd};
+
+use super::{After, Balance, Shortfall, still_held};
+use crate::layout::RunKey;
+use crate::ledger::{self, LedgerError, usd};
+use crate::run::Phase;
+use crate::store::{self, Entry, Store, StoreError, now_us};
+
+/// A run that asks to be admitted.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// Its first record.
+    pub entry: Entry,
+    /// Its own cap, in nano-USD.
+    pub cap: Option<i64>,
+    /// What a run without one holds of a budget, if that much is left.
+    pub default: i64,
+}
+
+/// A run that may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admitted {
+    /// Its cap from here on: its own, or what it holds of its account's budget.
+    pub cap: Option<i64>,
+}
+
+/// What a run holds of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// `RUN.ATTEMPT`.
+    pub run: String,
+    /// What it began with.
+    pub hold_usd: String,
+    /// What it still holds.
+    pub held_usd: String,
+    /// Why that is not settled.
+    pub reason: String,
+}
+
+/// Why a budget cannot be told or changed, or a run not be admitted.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    /// There is not enough of it.
+    #[error(transparent)]
+    Short(Box<Shortfall>),
+    /// There is none.
+    #[error("account {0} has no budget; sluice budget set {0} USD gives it one")]
+    None(Account),
+    /// It cannot be counted.
+    #[error("a budget of more than nine billion dollars cannot be counted")]
+    TooMuch,
+    /// The ledger cannot tell.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+impl From<StoreError> for BudgetError {
+    fn from(error: StoreError) -> Self {
+        Self::Ledger(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for BudgetError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl Store {
+    /// Writes down that a run was asked for, with what it holds of its account's budget, or neither.
+    ///
+    /// # Errors
+    /// [`BudgetError::Short`]; those of [`Store::begin`].
+    pub async fn admit(&self, asked: Admission) -> Result<Admitted, BudgetError> {
+        self.call(move |connection| {
+            let Admission { entry, cap, default } = asked;
+            // Of runs that come at once, each sees what those before it hold.
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            store::insert(&change, &entry)?;
+            let cap = match balance(&change, &entry.account, Ended::WriteDown)? {
+                None => cap,
+                Some((balance, _)) => {
+                    let hold = balance.admit(cap, default).map_err(|balance| {
+                        BudgetError::Short(Box::new(Shortfall { account: entry.account.clone(), asked: cap, balance }))
+                    })?;
+                    change.execute(
+                        "INSERT INTO holds (run_id, attempt, account, nano_usd, made_us) VALUES (?1, ?2, ?3, ?4, ?5)",
+                        params![entry.key.run_id.as_str(), entry.key.attempt, entry.account, hold, now_us()],
+                    )?;
+                    Some(hold)
+                }
+            };
+            change.commit()?;
+            Ok(Admitted { cap })
+        })
+        .await
+    }
+
+    /// From here on an account may spend this much. What runs that are over still held is let go; runs under way keep
+    /// what they hold.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn set_budget(&self, account: &Account, nano_usd: i64) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.call(move |connection| {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            begin_anew(&change, account.as_str(), "budget_set")?;
+            add(&change, account.as_str(), "set", nano_usd)?;
+            Ok(change.commit()?)
+        })
+        .await
+    }
+
+    /// An account may spend so much more.
+    ///
+    /// # Errors
+    /// [`BudgetError::None`], [`BudgetError::TooMuch`].
+    pub async fn add_budget(&self, account: &Account, nano_usd: i64) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.call(move |connection| {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some((balance, _)) = balance(&change, account.as_str(), Ended::Leave)? else {
+                return Err(BudgetError::None(account));
+            };
+            if balance.granted + i128::from(nano_usd) > i128::from(i64::MAX) {
+                return Err(BudgetError::TooMuch);
+            }
+            add(&change, account.as_str(), "added", nano_usd)?;
+            Ok(change.commit()?)
+        })
+        .await
+    }
+
+    /// An account has no limit any more.
+    ///
+    /// # Errors
+    /// [`BudgetError::None`].
+    pub async fn remove_budget(&self, account: &Account) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.call(move |connection| {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if opening(&change, account.as_str())?.is_none() {
+                return Err(BudgetError::None(account));
+            }
+            begin_anew(&change, account.as_str(), "budget_removed")?;
+            add(&change, account.as_str(), "removed", 0)?;
+            Ok(change.commit()?)
+        })
+        .await
+    }
+
+    /// The accounts that have a budget, or this one if it has: how they stand, and what holds some of it.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn budgets(&self, only: Option<&Account>) -> Result<Vec<(String, Balance, Vec<Held>)>, BudgetError> {
+        let only = only.map(Account::to_string);
+        self.call(move |connection| {
+            // One moment for all of it.
+            let moment = connection.transaction()?;
+            let accounts: Vec<String> = moment
+                .prepare("SELECT DISTINCT account FROM budgets WHERE ?1 IS NULL OR account = ?1 ORDER BY account")?
+                .query_map([only], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            let mut budgets = Vec::new();
+            for account in accounts {
+                if let Some((balance, held)) = balance(&moment, &account, Ended::Leave)? {
+                    budgets.push((account, balance, held));
+                }
+            }
+            Ok(budgets)
+        })
+        .await
+    }
+}
+
+/// What to do about holds of which nothing is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Not to look at them again.
+    WriteDown,
+    /// Nothing: somebody only looks.
+    Leave,
+}
+
+/// The row with which the account's budget began, and the ledger's last entry then.
+fn opening(connection: &Connection, account: &str) -> Result<Option<(i64, i64)>, BudgetError> {
+    let last = connection
+        .prepare(
+            "SELECT id, entries_to, kind FROM budgets WHERE account = ?1 AND kind <> 'added' ORDER BY id DESC LIMIT 1",
+        )?
+        .query_row([account], |row| Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?)))
+        .optional()?;
+    Ok(last.filter(|(_, _, kind)| kind == "set").map(|(id, entries_to, _)| (id, entries_to)))
+}
+
+/// An account as it stands, if it has a budget.
+fn balance(connection: &Connection, account: &str, ended: Ended) -> Result<Option<(Balance, Vec<Held>)>, BudgetError> {
+    let Some((opening, entries_to)) = opening(connection, account)? else { return Ok(None) };
+    let granted = sum(connection, "SELECT nano_usd FROM budgets WHERE account = ?1 AND id >= ?2", account, opening)?;
+    let spent = sum(
+        connection,
+        "SELECT entries.nano_usd FROM receipts JOIN entries ON entries.receipt = receipts.id
+         WHERE receipts.account = ?1 AND entries.id > ?2 AND entries.nano_usd IS NOT NULL",
+        account,
+        entries_to,
+    )?;
+    let mut held = Vec::new();
+    let mut sum = 0;
+    for (hold, key, nano_usd) in holds(connection, account)? {
+        let (billed, after, reason) = after(connection, &key)?;
+        let still = still_held(nano_usd, billed, &after);
+        sum += still;
+        if still > 0 || after == After::Unsure {
+            held.push(Held { run: key.to_string(), hold_usd: usd(nano_usd.into()), held_usd: usd(still), reason });
+        } else if ended == Ended::WriteDown && (After::Read { open: Vec::new() }) == after {
+            end(connection, hold, "settled")?;
+        }
+    }
+    Ok(Some((Balance { granted, spent, held: sum }, held)))
+}
+
+/// In `i128`: no budget is so large, but a sum must not fail for that.
+fn sum(connection: &Connection, query: &str, account: &str, from: i64) -> Result<i128, BudgetError> {
+    let mut query = connection.prepare(query)?;
+    let rows = query.query_map(params![account, from], |row| row.get::<_, i64>(0))?;
+    let mut sum = 0;
+    for row in rows {
+        sum += i128::from(row?);
+    }
+    Ok(sum)
+}
+
+/// The holds that have not ended.
+fn holds(connection: &Connection, account: &str) -> Result<Vec<(i64, RunKey, i64)>, BudgetError> {
+    let mut query = connection.prepare(
+        "SELECT id, run_id, attempt, nano_usd FROM holds
+         WHERE account = ?1 AND NOT EXISTS (SELECT 1 FROM hold_ends WHERE hold = holds.id) ORDER BY id",
+    )?;
+    let rows = query.query_map([account], |row| Ok((row.get(0)?, ledger::key(row, 1)?, row.get(3)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// What a run was billed for, what became of it, and that in words.
+fn after(connection: &Connection, key: &RunKey) -> Result<(i128, After, String), BudgetError> {
+    let bills = ledger::of_run(connection, key)?;
+    let amounts = bills.iter().flat_map(|bill| &bill.entries).filter_map(|entry| entry.nano_usd);
+    let billed = amounts.map(i128::from).sum();
+    let run = params![key.run_id.as_str(), key.attempt];
+    let phase: Option<String> = connection
+        .query_row("SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2", run, |row| row.get(0))
+        .optional()?;
+    if phase.as_deref() != Some(Phase::Closed.as_str()) {
+        return Ok((billed, After::Unsure, "it is under way".to_owned()));
+    }
+    match ledger::read_to_end(connection, key)? {
+        Err(reason) => Ok((billed, After::Unsure, reason)),
+        Ok(()) => {
+            let mut open = Vec::new();
+            for bill in bills.iter().filter(|bill| bill.is_open()) {
+                open.push(reserved(connection, &bill.source_reference)?);
+            }
+            let reason = format!("the cost of {} of its calls is not known", open.len());
+            Ok((billed, After::Read { open }, reason))
+        }
+    }
+}
+
+/// What was reserved for a call.
+fn reserved(connection: &Connection, reference: &str) -> Result<Option<i64>, BudgetError> {
+    let text: Option<String> =
+        connection.query_row("SELECT reserved_usd FROM receipts WHERE source_reference = ?1", [reference], |row| {
+            row.get(0)
+        })?;
+    Ok(text.and_then(|text| Usd::parse(&text).ok()).map(|usd| usd.to_nanos()))
+}
+
+/// Lets go what runs that are over hold.
+fn begin_anew(change: &Transaction<'_>, account: &str, why: &str) -> Result<(), BudgetError> {
+    for (hold, key, _) in holds(change, account)? {
+        let phase: String = change.query_row(
+            "SELECT phase FROM runs WHERE run_id = ?1 AND attempt = ?2",
+            params![key.run_id.as_str(), key.attempt],
+            |row| row.get(0),
+        )?;
+        if phase == Phase::Closed.as_str() {
+            end(change, hold, why)?;
+        }
+    }
+    Ok(())
+}
+
+fn end(connection: &Connection, hold: i64, why: &str) -> Result<(), BudgetError> {
+    connection
+        .execute("INSERT INTO hold_ends (hold, why, ended_us) VALUES (?1, ?2, ?3)", params![hold, why, now_us()])?;
+    Ok(())
+}
+
+fn add(change: &Transaction<'_>, account: &str, kind: &str, nano_usd: i64) -> Result<(), BudgetError> {
+    change.execute(
+        "INSERT INTO budgets (account, kind, nano_usd, entries_to, made_us)
+         VALUES (?1, ?2, ?3, (SELECT coalesce(max(id), 0) FROM entries), ?4)",
+        params![account, kind, nano_usd, now_us()],
+    )?;
+    Ok(())
+}

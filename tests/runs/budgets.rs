@@ -1,0 +1,270 @@
+//! What an account may spend: held before a run begins, replaced by what its receipts come to, and never given twice.
+
+use std::fs;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use serde_json::{Value, json};
+use sluice_testkit::controller::Ran;
+use sluice_testkit::engine::Hold;
+use sluice_testkit::upstream::Script;
+use sluice_testkit::{Sluice, Upstream};
+
+/// What one answered call costs, in nano-USD.
+const NANOS: i64 = 5400;
+
+/// Asks so often, and ends as the answers say.
+fn ask(times: usize) -> String {
+    let one = r#"
+curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
+    --json '{"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "hello"}]}'
+"#;
+    one.repeat(times)
+}
+
+/// A micro-dollar for a thousand tokens, or another price of one.
+fn prices(sluice: &Sluice, each: &str) -> String {
+    let info = format!(r#"{{"input_cost_per_token":{each},"output_cost_per_token":{each}}}"#);
+    sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{info}}}]}}"#))
+}
+
+async fn budget(sluice: &Sluice, words: &[&str]) -> Ran {
+    sluice.command(["budget"]).args(words).finish().await
+}
+
+/// Granted, spent, held and left of acct-1, in nano-USD.
+async fn stands(sluice: &Sluice) -> [i64; 4] {
+    let shown = budget(sluice, &["show", "acct-1", "--json"]).await.expect(0).value();
+    ["granted_usd", "spent_usd", "held_usd", "left_usd"].map(|name| nanos(&shown["budgets"][0][name]))
+}
+
+fn nanos(text: &Value) -> i64 {
+    let dollars: f64 = text.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+    #[allow(clippy::cast_possible_truncation, reason = "a few dollars")]
+    let nanos = (dollars * 1e9).round() as i64;
+    nanos
+}
+
+/// What the receipts of acct-1 come to.
+async fn receipts(sluice: &Sluice) -> i64 {
+    let receipts = sluice.command(["receipts", "--account", "acct-1", "--json"]).finish().await.expect(0).value();
+    receipts["total"]["nano_usd"].as_str().map_or(0, |text| text.parse().expect("a number"))
+}
+
+const RUN: [&str; 5] = ["--account", "acct-1", "--model", "m", "--json"];
+
+#[tokio::test]
+async fn of_fifty_runs_at_once_a_budget_for_five_admits_five() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "5"]).await.expect(0);
+    let words = ["--max-cost-usd", "1", "--prices", &prices, "--", "sh", "-c"];
+    let script = format!("{} until [ -e /workspace/go ]; do sleep 0.05; done", ask(1));
+    let mut race = Race::of((0..50).map(|_| sluice.run(RUN).args(words).arg(&script).finish()));
+
+    // Five wait for the word; the others end by themselves.
+    race.until(45).await;
+    assert_eq!(race.codes(), [121; 45]);
+    for _ in 0..5 {
+        upstream.received().await;
+    }
+    assert_eq!(stands(&sluice).await[2..], [5_000_000_000, 0]);
+    for run in sluice.runs() {
+        fs::write(run.join("work/go"), "").expect("the workspace is ours too");
+    }
+    race.until(50).await;
+
+    assert_eq!(race.codes()[45..], [0; 5]);
+    assert_eq!(upstream.requests().len(), 5);
+    assert_eq!(stands(&sluice).await, [5_000_000_000, 5 * NANOS, 0, 5_000_000_000 - 5 * NANOS]);
+    assert_eq!(sluice.assert_nothing_left().await.len(), 5);
+}
+
+/// Runs that go on at once, and those that have ended, in that order.
+struct Race<'a> {
+    running: Vec<Pin<Box<dyn Future<Output = Ran> + 'a>>>,
+    ended: Vec<Ran>,
+}
+
+impl<'a> Race<'a> {
+    fn of(runs: impl Iterator<Item = impl Future<Output = Ran> + 'a>) -> Self {
+        Self { running: runs.map(|run| Box::pin(run) as _).collect(), ended: Vec::new() }
+    }
+
+    /// Waits until so many have ended.
+    async fn until(&mut self, count: usize) {
+        poll_fn(|cx| {
+            self.running.retain_mut(|run| match run.as_mut().poll(cx) {
+                Poll::Ready(ran) => {
+                    self.ended.push(ran);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if self.ended.len() >= count { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn codes(&self) -> Vec<i32> {
+        self.ended.iter().map(|ran| ran.code).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_not_admitted_leaves_nothing_and_says_what_is_left_and_what_to_do() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    budget(&sluice, &["set", "acct-1", "0.40"]).await.expect(0);
+
+    let refused = sluice.run(RUN).args(["--run-id", "r1", "--max-cost-usd", "0.5", "--", "true"]).finish().await;
+
+    let refused = refused.expect(121);
+    let told = "account acct-1 has $0.4 left of its budget ($0.4 granted, $0 spent, $0 held), and this run asks for $0.5 \
+                (--max-cost-usd); lower that, wait for runs that hold some, or give more: sluice budget add acct-1 USD";
+    assert_eq!(refused.stderr, format!("sluice: insufficient_credits: {told}\n"));
+    assert_eq!(
+        refused.value(),
+        json!({
+            "ok": false, "error_code": "insufficient_credits", "error_message": format!("insufficient_credits: {told}"),
+            "exit_code": 121, "account": "acct-1", "asked_usd": "0.5",
+            "budget": {"granted_usd": "0.4", "spent_usd": "0", "held_usd": "0", "left_usd": "0.4"},
+        })
+    );
+    assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
+    assert!(sluice.assert_nothing_left().await.is_empty(), "no audit file either");
+    assert_eq!(upstream.requests().len(), 0);
+    // Another account has no budget, and no limit; and the name is free.
+    let words = ["--account", "acct-2", "--run-id", "r1", "-q", "--", "true"];
+    sluice.run(words).finish().await.expect(0);
+}
+
+#[tokio::test]
+async fn what_a_budget_says_was_spent_is_what_the_receipts_say() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    let words = ["--prices", &prices, "--", "sh", "-ec"];
+    // What was spent before there was a budget does not count against it.
+    sluice.run(RUN).args(words).arg(ask(1)).finish().await.expect(0);
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    for times in [2, 0, 3] {
+        sluice.run(RUN).args(words).arg(ask(times)).finish().await.expect(0);
+    }
+    sluice.run(RUN).args(words).arg(format!("{} exit 7", ask(1))).finish().await.expect(7);
+
+    assert_eq!(stands(&sluice).await, [3_000_000_000, 6 * NANOS, 0, 3_000_000_000 - 6 * NANOS]);
+    assert_eq!(receipts(&sluice).await, 7 * NANOS);
+    let ran = budget(&sluice, &["add", "acct-1", "0.5"]).await.expect(0);
+    assert!(ran.stdout.contains("acct-1") && ran.stdout.contains(" 3.5 "), "{}", ran.stdout);
+    assert_eq!(stands(&sluice).await[0], 3_500_000_000);
+    budget(&sluice, &["remove", "acct-1"]).await.expect(0);
+    let ran = budget(&sluice, &["show", "acct-1"]).await.expect(2);
+    assert!(ran.stderr.contains("sluice budget set acct-1 USD"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_run_without_a_cap_gets_what_it_holds_for_one() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-7");
+    // Enough to reserve one call of some 60 tokens, and not for a second one beside what the first has cost.
+    budget(&sluice, &["set", "acct-1", "0.00001"]).await.expect(0);
+
+    let run = || sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(2)).finish();
+    let report = run().await.expect(121).json();
+
+    assert_eq!(report.verdict(), (false, Some("budget_exceeded"), 121));
+    let [granted, spent, held, left] = stands(&sluice).await;
+    assert_eq!((granted, spent, held, left), (10_000, NANOS, 0, 10_000 - NANOS));
+    assert_eq!(receipts(&sluice).await, NANOS);
+}
+
+#[tokio::test]
+async fn a_call_dearer_than_all_that_was_left_is_paid_and_no_run_comes_after_it() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    // Prices that are too low by far: the call is let through, and costs more than the account has.
+    let prices = prices(&sluice, "1e-9");
+    budget(&sluice, &["set", "acct-1", "0.000001"]).await.expect(0);
+    let run = || sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(1)).finish();
+    run().await.expect(0);
+
+    assert_eq!(stands(&sluice).await, [1000, NANOS, 0, 1000 - NANOS]);
+    let refused = run().await.expect(121);
+    assert!(refused.stderr.contains("$-0.0000044 left"), "{}", refused.stderr);
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_start_holds_nothing() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    for words in [["--image", "no-such-image"], ["--proxy", "/bin/false"], ["--upstream", "http://127.0.0.1:1"]] {
+        let ran = sluice.run(RUN).args(["--prices", &prices]).args(words).args(["--", "true"]).finish().await;
+        ran.expect(125);
+        assert_eq!(stands(&sluice).await, [3_000_000_000, 0, 0, 3_000_000_000], "{words:?}");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_killed_controllers_hold_is_let_go_by_the_next_one_but_for_what_was_spent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    let words = ["--prices", &prices, "--", "sh", "-c"];
+    for (by_sweep, spent) in [(true, NANOS), (false, 2 * NANOS)] {
+        let live = sluice.run(RUN).args(words).arg(format!("{} sleep 600", ask(1))).spawn();
+        upstream.received().await;
+        live.kill().await.expect(-9);
+        assert_eq!(stands(&sluice).await[2], 1_000_000_000, "nobody knows yet");
+
+        if by_sweep {
+            sluice.command(["sweep"]).finish().await.expect(0);
+        } else {
+            sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+        }
+
+        let [_, billed, held, _] = stands(&sluice).await;
+        // The call may have been cut before its answer was written down.
+        assert_eq!(billed, receipts(&sluice).await);
+        assert!(billed + held >= spent, "{billed} {held}");
+        assert!(held < 1_000_000, "no more than a call: {held}");
+    }
+    // Before anything of the run exists but its record.
+    let hold = Hold::request("/containers/create");
+    let live = sluice.run(RUN).args(words).arg("true").env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+    live.kill().await.expect(-9);
+    let before = stands(&sluice).await;
+    sluice.command(["sweep"]).finish().await.expect(0);
+    assert_eq!(before[2] - stands(&sluice).await[2], 1_000_000_000);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn a_call_of_unknown_cost_stays_held_when_its_run_is_over() {
+    let upstream = Upstream::queue([Script::provider("hello"), Script::never()]).start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    let words = ["--prices", &prices, "--timeout", "2s", "--", "sh", "-c"];
+    let report = sluice.run(RUN).args(words).arg(ask(2)).finish().await.expect(124).json();
+
+    let reserved = nanos(&sluice.audit(&report.run_id).intents()[1]["reserved_usd"]);
+    assert!(reserved > 20_000, "{reserved}");
+    assert_eq!(stands(&sluice).await[1..3], [NANOS, reserved]);
+    let shown = budget(&sluice, &["show"]).await.expect(0).stdout;
+    assert!(shown.contains(&report.run_id) && shown.contains("the cost of 1 of its calls is not known"), "{shown}");
+    // It holds no further run up, and the operator can begin anew.
+    sluice.run(RUN).args(["--prices", &prices, "--", "true"]).finish().await.expect(0);
+    assert_eq!(stands(&sluice).await[2], reserved);
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    assert_eq!(stands(&sluice).await, [3_000_000_000, 0, 0, 3_000_000_000]);
+}
