@@ -7,6 +7,7 @@ use nix::unistd::{AccessFlags, access};
 use crate::engine::{Engine, EngineError};
 use crate::keys::{KeyError, Keys};
 use crate::layout::{Layout, LayoutError};
+use crate::litellm::Litellm;
 use crate::process::Process;
 use crate::settings::Settings;
 use crate::store::{Store, StoreError};
@@ -22,6 +23,8 @@ pub struct Host {
     pub keys: Keys,
     /// The sidecar's program.
     pub proxy: PathBuf,
+    /// Where virtual keys come from, with its address, if both address and key are set.
+    pub litellm: Option<(String, Litellm)>,
     /// This controller.
     pub owner: Process,
 }
@@ -61,7 +64,9 @@ impl Host {
         let keys = Keys::open(layout.state())?;
         let store = Store::open(&layout.database())?;
         let engine = Engine::connect(&settings.docker_host).await?;
-        Ok(Self { layout, instance, store, engine, keys, proxy, owner: Process::current()? })
+        let litellm = settings.upstream.as_ref().zip(settings.key.as_ref());
+        let litellm = litellm.and_then(|(url, key)| Some((url.clone(), Litellm::new(url, key.clone()).ok()?)));
+        Ok(Self { layout, instance, store, engine, keys, proxy, litellm, owner: Process::current()? })
     }
 }
 

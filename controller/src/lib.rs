@@ -38,5 +38,6 @@ pub mod sweep;
 pub mod units;
 pub mod upstream;
 pub mod verdict;
+pub mod virtual_key;
 pub mod witness;
 pub mod workspace;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::budget::{Admission, BudgetError};
 use crate::drive::{Reins, drive};
@@ -14,10 +15,11 @@ use crate::output::Captured;
 use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
-use crate::scene::{Asked, Finished, Scene};
+use crate::scene::{Asked, Finished, Scene, chain};
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
+use crate::virtual_key::{self, KeyMode};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -52,6 +54,8 @@ pub struct Done {
     pub written: (Captured, Captured),
     /// Its receipts on their way into the ledger; nobody needs to wait for that to have the answer.
     pub posting: Option<Pending>,
+    /// Its virtual key on its way out of LiteLLM, if it may have one; nobody needs to wait for that either.
+    pub revoking: Option<JoinHandle<Result<(), String>>>,
     /// What somebody should know of it, a line each.
     pub notes: Vec<String>,
 }
@@ -89,6 +93,14 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let mut scene = Scene::new(host, key, asked, output, stop_grace);
     let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
+    // Its sidecar has ended. Should we be killed before it is done, the next run does it.
+    let revoking = (asked.key_mode != KeyMode::Master).then(|| {
+        let (store, litellm, key) = (host.store.clone(), asked.litellm(), key.clone());
+        tokio::spawn(async move {
+            let litellm = litellm.map_err(|error| chain(&error))?;
+            virtual_key::revoke_of(&store, &litellm, &key).await
+        })
+    });
 
     let lost_output = scene.lost_output();
     let Finished { tally, written, timings, reading, notes } = scene.finish();
@@ -119,7 +131,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         audit_file: host.layout.run(key).audit.display().to_string(),
         timings,
     });
-    Ok(Done { report, written, posting, notes })
+    Ok(Done { report, written, posting, revoking, notes })
 }
 
 /// What could not be taken down is told, and fails a run that was fine otherwise.

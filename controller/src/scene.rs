@@ -15,12 +15,14 @@ use crate::engine::Output;
 use crate::host::Host;
 use crate::layout::{RunKey, RunPaths};
 use crate::ledger::{self, Reading, Writer};
+use crate::litellm::{Litellm, LitellmError};
 use crate::output::Captured;
 use crate::plan::Seen;
 use crate::process::Process;
 use crate::receipt::{self, Tally};
 use crate::run::{Event, Failure, Step};
 use crate::secret::Key;
+use crate::virtual_key::KeyMode;
 use crate::witness::{self, Tail};
 use crate::{rundir, workspace};
 
@@ -48,6 +50,7 @@ pub struct Asked {
     pub messages: Option<Vec<u8>>,
     pub upstream: String,
     pub upstream_key: Key,
+    pub key_mode: KeyMode,
     /// Nano-USD.
     pub max_cost: Option<i64>,
     /// Nano-USD to hold of the account's budget, if it has one, where there is no such cap.
@@ -55,6 +58,16 @@ pub struct Asked {
     /// A list of prices, in place of LiteLLM's.
     pub prices: Option<PathBuf>,
     pub sidecar_flags: Vec<String>,
+}
+
+impl Asked {
+    /// The LiteLLM behind the upstream, to be asked with the operator's key.
+    ///
+    /// # Errors
+    /// When the upstream is no address.
+    pub fn litellm(&self) -> Result<Litellm, LitellmError> {
+        Litellm::new(&self.upstream, self.upstream_key.clone())
+    }
 }
 
 /// Where the time of a run went, in milliseconds.

@@ -14,6 +14,7 @@ use crate::agents::{self, Agent};
 use crate::blueprint::Limits;
 use crate::secret::Key;
 use crate::units;
+use crate::virtual_key::KeyMode;
 
 /// One thing that can be set.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +40,7 @@ pub const ITEMS: &[Item] = items![
     "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH";
     "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
     "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
+    "key_mode" "SLUICE_KEY_MODE" = Some("master"), "whose key a sidecar gets: master (that one), per-run (a virtual key), auto";
     "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
     "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
     "proxy" "SLUICE_PROXY" = None, "the sidecar's program; else the sluice-proxy beside sluice, or on PATH";
@@ -129,6 +131,7 @@ pub struct Layers {
 pub struct Settings {
     pub upstream: Option<String>,
     pub key: Option<Key>,
+    pub key_mode: KeyMode,
     pub state_dir: PathBuf,
     pub docker_host: String,
     pub proxy: Option<PathBuf>,
@@ -225,6 +228,12 @@ impl Layers {
         Ok(Settings {
             upstream: text("upstream"),
             key: self.key()?,
+            key_mode: self.required("key_mode", |value| match value {
+                "master" => Ok(KeyMode::Master),
+                "per-run" => Ok(KeyMode::PerRun),
+                "auto" => Ok(KeyMode::Auto),
+                _ => Err(format!("'{value}' is none of master, per-run, auto")),
+            })?,
             state_dir: path("state_dir").expect("it has a default"),
             docker_host: text("docker_host").expect("it has a default"),
             proxy: path("proxy"),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::blueprint::{container_name, identity};
 use crate::drive::{Reins, drive};
@@ -17,11 +18,12 @@ use crate::rundir;
 use crate::scene::{Scene, chain};
 use crate::store::{Open, StoreError};
 use crate::verdict::ErrorCode;
+use crate::virtual_key;
 
 /// One thing that nobody owns any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
-    /// `run`, `container` or `directory`.
+    /// `run`, `container`, `directory` or `key`.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -43,6 +45,9 @@ pub enum Mode {
     /// It does.
     Remove,
 }
+
+/// How long a run waits at its end for the keys of others.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Finds and removes what is left of runs whose controller is gone.
 ///
@@ -80,7 +85,19 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
             found.extend(act(mode, "directory", key.to_string(), removed).await);
         }
     }
+    for key in host.store.keys_orphaned().await.map_err(|error| chain(&error))? {
+        let removed = async { revoke(host, &key).await.map(|()| None) };
+        found.extend(act(mode, "key", key.alias.clone(), removed).await);
+    }
     Ok(found)
+}
+
+/// Deletes a virtual key of a run that is over.
+async fn revoke(host: &Host, key: &virtual_key::Asked) -> Result<(), String> {
+    match &host.litellm {
+        Some((url, litellm)) if *url == key.upstream => virtual_key::revoke(&host.store, litellm, key).await,
+        _ => Err(format!("it is at {}; give that as --upstream, with its key", key.upstream)),
+    }
 }
 
 /// Whether a run is open now, though it was not when we looked first.
@@ -100,6 +117,12 @@ pub async fn heal(host: &Host) {
     }
     // What fails is tried again by the next one, and told by sluice ledger rebuild.
     let _ = catch_up(host).await;
+    for key in host.store.keys_orphaned().await.unwrap_or_default() {
+        // Somebody waits for a run beside this: a LiteLLM that fails or is slow is asked once.
+        if !matches!(timeout(PATIENCE, revoke(host, &key)).await, Ok(Ok(()))) {
+            break;
+        }
+    }
 }
 
 /// Posts the receipts of runs whose controller was killed between their end and their receipts.

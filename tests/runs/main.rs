@@ -15,4 +15,5 @@ mod recovery;
 mod results;
 mod secrets;
 mod settings;
+mod virtual_keys;
 mod workspace;

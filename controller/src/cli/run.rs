@@ -123,6 +123,10 @@ pub(super) struct Flags {
     /// Calls a second, such as 5/s
     #[arg(long, value_name = "N/s", help_heading = "Limits")]
     rate: Option<String>,
+    /// Whose key the sidecar gets: the one of key_file (master), or a virtual key of LiteLLM for this run alone
+    /// (per-run), or that where it can be had (auto) [default: master]
+    #[arg(long, value_name = "MODE", help_heading = "Limits")]
+    key_mode: Option<String>,
     /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
     audit_sync: Option<String>,
@@ -204,7 +208,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
     let mut done = done?;
-    let posting = done.posting.take();
+    let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
     let shown = tokio::task::spawn_blocking(move || {
         if let Some(printer) = printer {
@@ -225,6 +229,14 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         let _ = writeln!(
             std::io::stderr(),
             "sluice: the ledger has not taken this run: {error}; see sluice ledger rebuild"
+        );
+    }
+    if let Some(revoking) = revoking
+        && let Ok(Err(reason)) = revoking.await
+    {
+        let _ = writeln!(
+            std::io::stderr(),
+            "sluice: LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"
         );
     }
     Ok(code)
@@ -249,6 +261,7 @@ impl Flags {
             ("max_cost_usd", &self.max_cost_usd),
             ("prices", &self.prices),
             ("rate", &self.rate),
+            ("key_mode", &self.key_mode),
             ("audit_sync", &self.audit_sync),
         ]
         .into_iter()

@@ -1,19 +1,20 @@
 //! The sidecar's part of a run.
 
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sluice_contract::Usd;
 
 use crate::host::Host;
 use crate::layout::{RunKey, RunPaths};
-use crate::litellm::Litellm;
 use crate::plan;
 use crate::prices;
 use crate::process::Process;
 use crate::run::Step;
+use crate::secret::Key;
 use crate::sidecar::{Order, Sidecar};
 use crate::upstream;
+use crate::virtual_key::{self, Grant, KeyMode};
 
 use super::{Asked, chain, lifetime, ms_since};
 
@@ -68,28 +69,58 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The flags of the run's cap in dollars, with what calls cost.
-    async fn cap(&mut self, asked: &Asked) -> Result<Vec<String>, String> {
-        let mut flags = Vec::new();
-        let mut prices = asked.prices.clone();
+    /// The flags of the run's cap in dollars, with what calls cost, and a note on that.
+    async fn cap(&self, asked: &Asked) -> Result<(Vec<String>, Option<String>), String> {
+        let (mut flags, mut note) = (Vec::new(), None);
+        let mut file = asked.prices.clone();
         if let Some(cap) = asked.max_cost {
             flags.extend(["--max-cost-usd".to_owned(), Usd::from_nanos(cap).to_string()]);
-            if prices.is_none() {
-                let litellm = Litellm::new(&asked.upstream, asked.upstream_key.clone());
-                let litellm = litellm.map_err(|error| chain(&error))?;
-                let file = self.host.layout.prices(&asked.upstream);
-                let current = prices::current(&litellm, &file).await.map_err(|error| chain(&error))?;
-                self.notes.extend(current.note);
-                prices = Some(current.file);
+            if file.is_none() {
+                let litellm = asked.litellm().map_err(|error| chain(&error))?;
+                let kept = self.host.layout.prices(&asked.upstream);
+                let current = prices::current(&litellm, &kept).await.map_err(|error| chain(&error))?;
+                (file, note) = (Some(current.file), current.note);
             }
         }
         // Without a cap a list still tells what to reserve of each call.
-        flags.extend(prices.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
-        Ok(flags)
+        flags.extend(file.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
+        Ok((flags, note))
+    }
+
+    /// The key that the sidecar gets, and a note if it is not the one that was wished for.
+    async fn key(&self, key: &RunKey, asked: &Asked) -> Result<(Key, Option<String>), String> {
+        if asked.key_mode == KeyMode::Master {
+            return Ok((asked.upstream_key.clone(), None));
+        }
+        // Should nobody come to delete it.
+        const MARGIN: Duration = Duration::from_secs(60);
+        let grant = Grant {
+            key,
+            instance: &self.host.instance,
+            account: &asked.account,
+            graph_id: &asked.graph_id,
+            model: asked.model.as_deref(),
+            max_cost: asked.max_cost,
+            lifetime: lifetime(asked) + MARGIN,
+            upstream: &asked.upstream,
+        };
+        let litellm = asked.litellm().map_err(|error| chain(&error))?;
+        match virtual_key::mint(&self.host.store, &litellm, &grant).await {
+            Ok(key) => Ok((key, None)),
+            Err(error) if asked.key_mode == KeyMode::Auto => {
+                let note = format!("the run has the key of key_file, and none of its own: {}", chain(&error));
+                Ok((asked.upstream_key.clone(), Some(note)))
+            }
+            Err(error) => Err(chain(&error)),
+        }
     }
 
     async fn start(&mut self, key: &RunKey, asked: &Asked) -> Result<(), String> {
-        let flags = [self.cap(asked).await?, asked.sidecar_flags.clone()].concat();
+        // Beside the creation of the container, too.
+        let (cap, upstream_key) = tokio::join!(self.cap(asked), self.key(key, asked));
+        let ((cap, of_prices), (upstream_key, of_key)) = (cap?, upstream_key?);
+        self.notes.extend(of_prices.into_iter().chain(of_key));
+        let flags = [cap, asked.sidecar_flags.clone()].concat();
         let order = Order {
             program: &self.host.proxy,
             key,
@@ -103,8 +134,7 @@ impl<'a> Side<'a> {
             flags: &flags,
         };
         let begun = Instant::now();
-        let (sidecar, reached) =
-            tokio::join!(Sidecar::start(&order, &asked.upstream_key), upstream::reach(&asked.upstream));
+        let (sidecar, reached) = tokio::join!(Sidecar::start(&order, &upstream_key), upstream::reach(&asked.upstream));
         let sidecar = sidecar.map_err(|error| chain(&error))?;
         self.ready_ms = Some(ms_since(begun));
         self.sidecar = Some(sidecar);

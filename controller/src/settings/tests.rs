@@ -64,6 +64,8 @@ fn a_wrong_value_names_itself_and_its_source() {
         ("account", "a b", "account: 'a b'"),
         ("max_calls", "x", "max_calls: 'x'"),
         ("max_cost_usd", "-1", "max_cost_usd: '-1'"),
+        ("hold_usd", "-1", "hold_usd: '-1'"),
+        ("key_mode", "some", "key_mode: 'some' is none of"),
         ("audit_sync", "never", "audit_sync: 'never'"),
         ("output_max", "2g", "output_max: '2g'"),
     ];

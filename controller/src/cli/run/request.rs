@@ -79,6 +79,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
             messages,
             upstream: settings.upstream.clone().ok_or_else(|| missing("upstream"))?,
             upstream_key: settings.key.clone().ok_or_else(|| missing("key_file"))?,
+            key_mode: settings.key_mode,
             max_cost: settings.max_cost,
             hold: settings.hold,
             prices: settings.prices.clone(),

@@ -51,3 +51,23 @@ CREATE TRIGGER holds_once BEFORE INSERT ON holds WHEN EXISTS (
 ) BEGIN SELECT RAISE(ABORT, 'there is a hold of this run'); END;
 CREATE TRIGGER hold_ends_once BEFORE INSERT ON hold_ends WHEN EXISTS (SELECT 1 FROM hold_ends WHERE hold = NEW.hold)
 BEGIN SELECT RAISE(ABORT, 'the hold has ended'); END;
+
+-- Keys that LiteLLM was asked to make for runs, by the names under which it deletes them. Written down before it is
+-- asked. The keys themselves stand nowhere.
+CREATE TABLE virtual_keys (
+    alias      TEXT    PRIMARY KEY CHECK (alias <> ''),
+    run_id     TEXT    NOT NULL,
+    attempt    INTEGER NOT NULL,
+    upstream   TEXT    NOT NULL CHECK (upstream <> ''),
+    asked_us   INTEGER NOT NULL,
+    -- When LiteLLM takes it no more, deleted or not.
+    expires_us INTEGER NOT NULL,
+    FOREIGN KEY (run_id, attempt) REFERENCES runs (run_id, attempt)
+) STRICT;
+
+CREATE TABLE virtual_key_ends (
+    alias    TEXT    PRIMARY KEY REFERENCES virtual_keys (alias),
+    -- refused: it was not made; deleted; not_found: there is none; expired: it could not be deleted until then.
+    why      TEXT    NOT NULL CHECK (why IN ('refused', 'deleted', 'not_found', 'expired')),
+    ended_us INTEGER NOT NULL
+) STRICT;

@@ -1,0 +1,199 @@
+//! A key of its own for a run: made by LiteLLM before the run's sidecar starts, deleted when the run is over.
+//!
+//! It can name one model, spend the run's cap, call no route but those of models, and ends by itself a little after
+//! the run must have. The name under which LiteLLM deletes it is in the database before LiteLLM is asked to make it, so
+//! that whoever comes after a kill finds it; the key itself is in the memory of two processes and nowhere else.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sluice_contract::Usd;
+
+use crate::layout::RunKey;
+use crate::litellm::{Litellm, LitellmError};
+use crate::scene::chain;
+use crate::secret::Key;
+use crate::store::{Store, StoreError, now_us};
+
+mod record;
+
+pub use record::Asked;
+
+/// Whose key the sidecar of a run gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyMode {
+    /// The operator's.
+    Master,
+    /// One of its own, or there is no run.
+    PerRun,
+    /// One of its own where LiteLLM makes one, else the operator's, and that is said.
+    Auto,
+}
+
+/// What a key is to be good for.
+#[derive(Debug, Clone, Copy)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct Grant<'a> {
+    pub key: &'a RunKey,
+    /// The controller's name: run ids are unique to it.
+    pub instance: &'a str,
+    pub account: &'a str,
+    pub graph_id: &'a str,
+    pub model: Option<&'a str>,
+    /// Nano-USD.
+    pub max_cost: Option<i64>,
+    /// How long it is good at all.
+    pub lifetime: Duration,
+    /// The LiteLLM that makes it.
+    pub upstream: &'a str,
+}
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum MintError {
+    /// LiteLLM did not make one, or did not say so.
+    #[error("cannot get a virtual key for the run; --key-mode master uses the key of key_file")]
+    Asked(#[from] LitellmError),
+    /// It answered with something else.
+    #[error("LiteLLM's answer to POST /key/generate holds no key; --key-mode master uses the key of key_file")]
+    NoKey,
+    /// It cannot be written down, and nobody would find it.
+    #[error("cannot record a virtual key")]
+    Record(#[from] StoreError),
+}
+
+/// After so long no request of ours is still under way in LiteLLM.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+/// So long after its end a key that cannot be deleted is left to LiteLLM.
+const GIVEN_UP: Duration = Duration::from_secs(3600);
+
+#[derive(Serialize)]
+struct Generate<'a> {
+    key_alias: &'a str,
+    duration: String,
+    models: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_budget: Option<Box<RawValue>>,
+    key_type: &'static str,
+    metadata: Metadata<'a>,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    made_by: &'static str,
+    run_id: &'a str,
+    attempt: u32,
+    account: &'a str,
+    graph_id: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Generated {
+    key: String,
+}
+
+#[derive(Serialize)]
+struct Delete<'a> {
+    key_aliases: [&'a str; 1],
+}
+
+/// Has LiteLLM make a key.
+///
+/// # Errors
+/// [`MintError`]. It may have been made all the same; [`revoke`] deletes it then.
+pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<Key, MintError> {
+    let now = now_us();
+    let alias = format!("sluice-{}-{}", &grant.instance[..8.min(grant.instance.len())], grant.key);
+    let lifetime = i64::try_from(grant.lifetime.as_micros()).unwrap_or(i64::MAX);
+    let asked = Asked {
+        alias: alias.clone(),
+        key: grant.key.clone(),
+        upstream: grant.upstream.to_owned(),
+        asked_us: now,
+        expires_us: now.saturating_add(lifetime),
+    };
+    store.key_asked(asked).await?;
+    match litellm.post("/key/generate", &generate(grant, &alias)).await {
+        Ok(answer) => {
+            let generated: Generated = serde_json::from_slice(&answer).map_err(|_| MintError::NoKey)?;
+            Key::new(generated.key).filter(|key| key.bearer().is_some()).ok_or(MintError::NoKey)
+        }
+        Err(error) => {
+            if was_refused(&error) {
+                store.key_ended(&alias, "refused").await?;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn generate<'a>(grant: &Grant<'a>, alias: &'a str) -> Generate<'a> {
+    let dollars = |nanos| RawValue::from_string(Usd::from_nanos(nanos).to_string()).expect("a decimal is JSON");
+    Generate {
+        key_alias: alias,
+        duration: format!("{}s", grant.lifetime.as_secs().max(1)),
+        models: grant.model.into_iter().collect(),
+        max_budget: grant.max_cost.map(dollars),
+        // Whatever its models are: no route that makes keys, or reads what others spent.
+        key_type: "llm_api",
+        metadata: Metadata {
+            made_by: "sluice",
+            run_id: grant.key.run_id.as_str(),
+            attempt: grant.key.attempt,
+            account: grant.account,
+            graph_id: grant.graph_id,
+        },
+    }
+}
+
+/// Whether no key was made, for certain.
+fn was_refused(error: &LitellmError) -> bool {
+    match error {
+        LitellmError::Address(_)
+        | LitellmError::Key
+        | LitellmError::Unreachable(..)
+        | LitellmError::Denied(..)
+        | LitellmError::NoDatabase(_) => true,
+        LitellmError::Status(_, status) => *status < 500,
+        LitellmError::Broken(..) | LitellmError::Late(..) | LitellmError::TooLong(..) => false,
+    }
+}
+
+/// Has LiteLLM delete the key of a run, if one was asked for and may still be there.
+///
+/// # Errors
+/// In words. It stays written down, for the next one who comes by.
+pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result<(), String> {
+    let asked = store.keys_left().await.map_err(|error| chain(&error))?;
+    for asked in asked.iter().filter(|asked| asked.key == *key) {
+        revoke(store, litellm, asked).await?;
+    }
+    Ok(())
+}
+
+/// Has LiteLLM delete this key.
+///
+/// # Errors
+/// In words.
+pub async fn revoke(store: &Store, litellm: &Litellm, asked: &Asked) -> Result<(), String> {
+    let answer = litellm.post("/key/delete", &Delete { key_aliases: [&asked.alias] }).await;
+    let why = ended(answer.map(drop), asked, now_us())?;
+    store.key_ended(&asked.alias, why).await.map_err(|error| chain(&error))
+}
+
+/// What became of a key, from LiteLLM's answer.
+fn ended(answer: Result<(), LitellmError>, asked: &Asked, now: i64) -> Result<&'static str, String> {
+    let past = |from: i64, by: Duration| now.saturating_sub(from) > i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+    match answer {
+        Ok(()) => Ok("deleted"),
+        Err(LitellmError::Status(_, 404)) if past(asked.asked_us, UNDER_WAY) => Ok("not_found"),
+        // Its making may have been cut off on the way, and come to its end after this.
+        Err(LitellmError::Status(_, 404)) => Err("LiteLLM has no such key, and may still be making it".to_owned()),
+        Err(_) if past(asked.expires_us, GIVEN_UP) => Ok("expired"),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

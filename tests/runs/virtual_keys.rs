@@ -1,0 +1,307 @@
+//! A key of its own for a run: made before its sidecar, deleted after it, whoever is killed in between.
+
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use sluice_testkit::controller::Ran;
+use sluice_testkit::engine::Hold;
+use sluice_testkit::sidecar::CANARY;
+use sluice_testkit::upstream::{Plan, Script};
+use sluice_testkit::{Received, Sluice, Upstream};
+
+const ASK: &str = r#"
+curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
+    --json '{"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "hello"}]}'
+"#;
+const RUN: [&str; 6] = ["--account", "acct-1", "--model", "m", "--key-mode", "per-run"];
+
+/// What every key of the double begins with.
+const VIRTUAL: &str = "sk-virtual-key-";
+
+/// A LiteLLM that makes keys, and takes for calls no other ones.
+#[derive(Debug, Clone, Default)]
+struct KeyShop(Arc<Mutex<Shop>>);
+
+#[derive(Debug, Default)]
+struct Shop {
+    /// What was asked for, of all keys.
+    made: Vec<Value>,
+    /// The aliases of those that are there.
+    live: Vec<String>,
+}
+
+impl KeyShop {
+    fn lock(&self) -> MutexGuard<'_, Shop> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self) -> Plan {
+        self.failing_at("", &Script::close())
+    }
+
+    /// Does this where it is asked for that.
+    fn failing_at(&self, target: &'static str, failure: &Script) -> Plan {
+        let (shop, failure) = (self.clone(), failure.clone());
+        Upstream::with(move |request| if request.target == target { failure.clone() } else { shop.answer(request) })
+    }
+
+    fn answer(&self, request: &Received) -> Script {
+        let bearer =
+            request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        let is_master = bearer == CANARY;
+        let mut shop = self.lock();
+        match request.target.as_str() {
+            "/key/generate" if is_master => {
+                shop.made.push(request.json());
+                let alias = request.json()["key_alias"].as_str().expect("a name").to_owned();
+                let key = format!("{VIRTUAL}{}", shop.made.len());
+                shop.live.push(alias);
+                Script::json(200, json!({"key": key, "token": "hash"}))
+            }
+            "/key/delete" if is_master => {
+                let aliases = request.json()["key_aliases"].clone();
+                let before = shop.live.len();
+                shop.live.retain(|alias| *alias != aliases[0]);
+                if shop.live.len() < before {
+                    Script::json(200, json!({"deleted_keys": aliases}))
+                } else {
+                    Script::json(404, json!({"error": {"message": "No keys found"}}))
+                }
+            }
+            "/v1/chat/completions" => Script::provider("hello"),
+            _ => Script::json(401, json!({"error": {"message": format!("Received API Key = {bearer}")}})),
+        }
+    }
+}
+
+/// The keys that calls came with.
+fn keys_of_calls(upstream: &Upstream) -> Vec<String> {
+    let requests = upstream.requests();
+    let calls = requests.iter().filter(|request| request.target == "/v1/chat/completions");
+    calls.map(|call| call.header("authorization").expect("a key").trim_start_matches("Bearer ").to_owned()).collect()
+}
+
+/// Why the keys of the database are gone, or null.
+async fn ends(sluice: &Sluice) -> String {
+    sluice.sql("SELECT why FROM virtual_keys LEFT JOIN virtual_key_ends USING (alias) ORDER BY asked_us").await
+}
+
+/// Fails where a key of the double stands in a file, or in what was said.
+#[track_caller]
+fn assert_unseen(sluice: &Sluice, ran: &Ran) {
+    let mut places = vec![sluice.state()];
+    let mut seen = vec![ran.stdout.contains(VIRTUAL), ran.stderr.contains(VIRTUAL)];
+    while let Some(place) = places.pop() {
+        if place.is_dir() {
+            places.extend(fs::read_dir(&place).expect("it is ours").map(|entry| entry.expect("it is ours").path()));
+        } else {
+            let bytes = fs::read(&place).expect("it is ours");
+            seen.push(bytes.windows(VIRTUAL.len()).any(|window| window == VIRTUAL.as_bytes()));
+        }
+    }
+    assert!(seen.len() > 5 && !seen.contains(&true), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_run_calls_with_a_key_of_its_own_which_is_deleted_when_it_is_over() {
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = sluice.file(
+        "prices.json",
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#,
+    );
+    let words = ["--run-id", "r1", "--max-cost-usd", "0.25", "--prices", &prices, "--timeout", "60s", "--json"];
+
+    let ran = sluice.run(RUN).args(words).args(["--", "sh", "-ec"]).arg(ASK).finish().await.expect(0);
+
+    assert_eq!(keys_of_calls(&upstream), [format!("{VIRTUAL}1")]);
+    let made = shop.lock().made.clone();
+    let alias = made[0]["key_alias"].as_str().expect("a name").to_owned();
+    assert!(alias.starts_with("sluice-") && alias.ends_with("-r1.0"), "{alias}");
+    let metadata =
+        json!({"made_by": "sluice", "run_id": "r1", "attempt": 0, "account": "acct-1", "graph_id": "sandbox:agent"});
+    assert_eq!(
+        made,
+        [json!({"key_alias": alias, "duration": "240s", "models": ["m"], "max_budget": 0.25, "key_type": "llm_api",
+                "metadata": metadata})]
+    );
+    assert!(shop.lock().live.is_empty());
+    assert_eq!(ends(&sluice).await, r#"[["deleted"]]"#);
+    let order: Vec<_> = upstream.requests().into_iter().map(|request| request.target).collect();
+    assert_eq!(order, ["/key/generate", "/v1/chat/completions", "/key/delete"]);
+    assert_unseen(&sluice, &ran);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn by_default_no_key_is_asked_for() {
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["--model", "m", "--", "sh", "-ec", ASK]).finish().await.expect(0);
+    assert_eq!((keys_of_calls(&upstream), upstream.requests().len()), (vec![CANARY.to_owned()], 1));
+}
+
+/// All ways in which a LiteLLM makes no key: what it does, a word of what is said, whether it is certain.
+fn failures() -> Vec<(Script, &'static str, bool)> {
+    let error = |text: &str| json!({"error": {"message": format!("{text} {CANARY} {VIRTUAL}x")}});
+    vec![
+        (Script::json(500, error("DB not connected. This endpoint needs a database")), "has no database", true),
+        (Script::json(500, error("internal")), "status 500", false),
+        (Script::json(401, error("Received API Key")), "refuses the key", true),
+        (Script::json(403, error("Only proxy admins")), "refuses the key", true),
+        (Script::json(404, error("Not Found")), "status 404", true),
+        (Script::json(200, json!({"key": ""})), "holds no key", false),
+        (Script::json(200, json!({"token": format!("{VIRTUAL}x")})), "holds no key", false),
+        (Script::raw("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"key\": \"sk-virtual-key-x"), "broke off", false),
+        (Script::reset(), "broke off", false),
+    ]
+}
+
+#[tokio::test]
+async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
+    for (failure, word, certain) in failures() {
+        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let sluice = Sluice::to(&upstream);
+
+        let ran = sluice.run(RUN).args(["--json", "--", "sh", "-ec", ASK]).finish().await.expect(125);
+
+        let report = ran.json();
+        assert_eq!(report.error_code.as_deref(), Some("creation_failed"), "{word}");
+        assert!(report.message().contains(word) && report.message().contains("--key-mode master"), "{report:?}");
+        assert_eq!(keys_of_calls(&upstream).len(), 0);
+        assert_unseen(&sluice, &ran);
+        // What may have been made is asked for again by the next one.
+        let expected = if certain { r#"[["refused"]]"# } else { "[[null]]" };
+        assert_eq!(ends(&sluice).await, expected, "{word}");
+        assert_eq!(sluice.leftovers().await.len(), usize::from(!certain), "{word}");
+        assert!(certain || ran.stderr.contains("sluice sweep tries again"), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_and_says_so() {
+    for (failure, word, _) in failures() {
+        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let sluice = Sluice::to(&upstream);
+
+        let words = ["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK];
+        let ran = sluice.run(words).finish().await.expect(0);
+
+        let said: Vec<_> = ran.stderr.lines().filter(|line| line.contains("none of its own")).collect();
+        assert!(said.len() == 1 && said[0].contains(word), "{}", ran.stderr);
+        assert_eq!(keys_of_calls(&upstream), [CANARY]);
+        assert_unseen(&sluice, &ran);
+    }
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let sluice = Sluice::to(&upstream);
+    let ran = sluice.run(["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK]).finish().await.expect(0);
+    assert!(!ran.stderr.contains("none of its own"), "{}", ran.stderr);
+    assert_eq!(keys_of_calls(&upstream), [format!("{VIRTUAL}1")]);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn however_a_run_ends_its_key_is_deleted() {
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (words, code) in [
+        (&["--", "sh", "-c", "exit 3"][..], 3),
+        (&["--timeout", "1s", "--", "sleep", "60"][..], 124),
+        (&["--image", "no-such-image", "--", "true"][..], 125),
+        (&["--proxy", "/bin/false", "--", "true"][..], 125),
+    ] {
+        sluice.run(RUN).args(words).finish().await.expect(code);
+    }
+    let live = sluice.run(RUN).args(["--", "sh", "-c", "echo up; sleep 60"]).spawn();
+    live.prints("up\n").await;
+    live.signal(Signal::SIGTERM);
+    live.finish().await.expect(143);
+    // Nothing can be made of prices, while a key is made.
+    sluice.run(RUN).args(["--max-cost-usd", "1", "--", "true"]).finish().await.expect(125);
+
+    assert_eq!(shop.lock().made.len(), 6);
+    assert!(shop.lock().live.is_empty());
+    assert_eq!(ends(&sluice).await, json!(vec![["deleted"]; 6]).to_string().replace(',', ", "));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn the_key_of_a_killed_controller_is_deleted_by_the_next_one() {
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let sluice = Sluice::to(&upstream);
+    for by_sweep in [true, false] {
+        for hold in [Hold::answer("/containers/create"), Hold::answer("/start"), Hold::answer("DELETE /")] {
+            let live = sluice.run(RUN).args(["--", "true"]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+            hold.held().await;
+            while upstream.received().await.target != "/key/generate" {}
+            assert_eq!(shop.lock().live.len(), 1);
+            live.kill().await.expect(-9);
+
+            if by_sweep {
+                let swept = sluice.command(["sweep"]).finish().await.expect(0);
+                let alias =
+                    shop.lock().made.last().expect("one was made")["key_alias"].as_str().expect("a name").to_owned();
+                assert!(swept.stdout.contains(&format!("{:<10} {alias:<32} removed\n", "key")), "{}", swept.stdout);
+            } else {
+                // Twice: the first one deletes keys beside taking down runs.
+                sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+                sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+            }
+
+            assert!(shop.lock().live.is_empty());
+        }
+    }
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
+    let shop = KeyShop::default();
+    let failing = shop.failing_at("/key/delete", &Script::json(500, json!({"error": CANARY}))).start().await;
+    let sluice = Sluice::to(&failing);
+    let ran = sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
+    assert!(
+        ran.stderr.contains("has not deleted the run's virtual key") && ran.stderr.contains("500"),
+        "{}",
+        ran.stderr
+    );
+    let left = sluice.leftovers().await;
+    assert_eq!((left.len(), left[0].0.as_str()), (1, "key"));
+    let swept = sluice.command(["sweep"]).finish().await.expect(1);
+    assert!(swept.stdout.contains("NOT removed") && swept.stdout.contains("500"), "{}", swept.stdout);
+
+    // At another LiteLLM it is not looked for.
+    let other = KeyShop::default().plan().start().await;
+    let swept = sluice.command(["sweep", "--upstream", other.url()]).finish().await.expect(1);
+    assert!(swept.stdout.contains(failing.url()), "{}", swept.stdout);
+    assert_eq!(other.requests().len(), 0);
+    assert_eq!(shop.lock().live.len(), 1);
+}
+
+#[tokio::test]
+async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_its_name() {
+    let upstream = KeyShop::default().failing_at("/key/generate", &Script::never()).start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(RUN).args(["--", "true"]).spawn();
+    let asked = upstream.received().await;
+    live.kill().await.expect(-9);
+
+    assert_eq!(asked.target, "/key/generate");
+    let alias = asked.json()["key_alias"].clone();
+    assert_eq!(sluice.sql("SELECT alias FROM virtual_keys").await, json!([[alias]]).to_string());
+    // It is not there, and may still come: that is told, and it stays written down.
+    let swept = sluice.command(["sweep"]).finish().await.expect(1);
+    assert!(swept.stdout.contains("may still be making it"), "{}", swept.stdout);
+    assert_eq!(ends(&sluice).await, "[[null]]");
+    sluice.sql("UPDATE virtual_keys SET asked_us = asked_us - 61000000").await;
+    sluice.command(["sweep"]).finish().await.expect(0);
+    assert_eq!(ends(&sluice).await, r#"[["not_found"]]"#);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
