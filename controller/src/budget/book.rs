@@ -1,6 +1,6 @@
 //! Budgets and holds in the database. All that they come to is read from the ledger, in the transaction that asks.
 
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use sluice_contract::{Account, Usd};
 
@@ -81,15 +81,18 @@ impl Store {
             // Of runs that come at once, each sees what those before it hold.
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             store::insert(&change, &entry)?;
-            let cap = match balance(&change, &entry.account, Ended::WriteDown)? {
+            let cap = match standing(&change, &entry.account, Ended::WriteDown)? {
                 None => cap,
-                Some((balance, _)) => {
+                Some(Standing { budget, balance, counted, .. }) => {
                     let hold = balance.admit(cap, default).map_err(|balance| {
                         BudgetError::Short(Box::new(Shortfall { account: entry.account.clone(), asked: cap, balance }))
                     })?;
+                    let spent = i64::try_from(balance.spent).map_err(|_| BudgetError::TooMuch)?;
+                    let (run_id, attempt) = (entry.key.run_id.as_str(), entry.key.attempt);
                     change.execute(
-                        "INSERT INTO holds (run_id, attempt, account, nano_usd, made_us) VALUES (?1, ?2, ?3, ?4, ?5)",
-                        params![entry.key.run_id.as_str(), entry.key.attempt, entry.account, hold, now_us()],
+                        "INSERT INTO holds (run_id, attempt, account, nano_usd, budget, spent, counted, made_us)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                        params![run_id, attempt, entry.account, hold, budget, spent, counted, now_us()],
                     )?;
                     Some(hold)
                 }
@@ -124,10 +127,10 @@ impl Store {
         let account = account.clone();
         self.call(move |connection| {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let Some((balance, _)) = balance(&change, account.as_str(), Ended::Leave)? else {
+            let Some(standing) = standing(&change, account.as_str(), Ended::Leave)? else {
                 return Err(BudgetError::None(account));
             };
-            if balance.granted + i128::from(nano_usd) > i128::from(i64::MAX) {
+            if standing.balance.granted + i128::from(nano_usd) > i128::from(i64::MAX) {
                 return Err(BudgetError::TooMuch);
             }
             add(&change, account.as_str(), "added", nano_usd)?;
@@ -169,7 +172,7 @@ impl Store {
                 .collect::<Result<_, _>>()?;
             let mut budgets = Vec::new();
             for account in accounts {
-                if let Some((balance, held)) = balance(&moment, &account, Ended::Leave)? {
+                if let Some(Standing { balance, held, .. }) = standing(&moment, &account, Ended::Leave)? {
                     budgets.push((account, balance, held));
                 }
             }
@@ -199,17 +202,35 @@ fn opening(connection: &Connection, account: &str) -> Result<Option<(i64, i64)>,
     Ok(last.filter(|(_, _, kind)| kind == "set").map(|(id, entries_to, _)| (id, entries_to)))
 }
 
+/// An account as it stands.
+struct Standing {
+    /// The row with which its budget began.
+    budget: i64,
+    balance: Balance,
+    /// The last entry of the ledger that counts in it.
+    counted: i64,
+    held: Vec<Held>,
+}
+
 /// An account as it stands, if it has a budget.
-fn balance(connection: &Connection, account: &str, ended: Ended) -> Result<Option<(Balance, Vec<Held>)>, BudgetError> {
-    let Some((opening, entries_to)) = opening(connection, account)? else { return Ok(None) };
-    let granted = sum(connection, "SELECT nano_usd FROM budgets WHERE account = ?1 AND id >= ?2", account, opening)?;
-    let spent = sum(
+fn standing(connection: &Connection, account: &str, ended: Ended) -> Result<Option<Standing>, BudgetError> {
+    let Some((budget, entries_to)) = opening(connection, account)? else { return Ok(None) };
+    let granted =
+        sum(connection, "SELECT nano_usd FROM budgets WHERE account = ?1 AND id >= ?2", params![account, budget])?;
+    let (before, from): (i64, i64) = connection
+        .prepare("SELECT spent, counted FROM holds WHERE account = ?1 AND budget = ?2 ORDER BY id DESC LIMIT 1")?
+        .query_row(params![account, budget], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?
+        .unwrap_or((0, entries_to));
+    let counted = connection.query_row("SELECT coalesce(max(id), 0) FROM entries", [], |row| row.get(0))?;
+    // By entry, and not by account: what is new is little, and an account may have a million receipts.
+    let since = sum(
         connection,
-        "SELECT entries.nano_usd FROM receipts JOIN entries ON entries.receipt = receipts.id
-         WHERE receipts.account = ?1 AND entries.id > ?2 AND entries.nano_usd IS NOT NULL",
-        account,
-        entries_to,
+        "SELECT entries.nano_usd FROM entries CROSS JOIN receipts ON receipts.id = entries.receipt
+         WHERE entries.id > ?2 AND receipts.account = ?1 AND entries.nano_usd IS NOT NULL",
+        params![account, from],
     )?;
+    let spent = i128::from(before) + since;
     let mut held = Vec::new();
     let mut sum = 0;
     for (hold, key, nano_usd) in holds(connection, account)? {
@@ -222,13 +243,13 @@ fn balance(connection: &Connection, account: &str, ended: Ended) -> Result<Optio
             end(connection, hold, "settled")?;
         }
     }
-    Ok(Some((Balance { granted, spent, held: sum }, held)))
+    Ok(Some(Standing { budget, balance: Balance { granted, spent, held: sum }, counted, held }))
 }
 
 /// In `i128`: no budget is so large, but a sum must not fail for that.
-fn sum(connection: &Connection, query: &str, account: &str, from: i64) -> Result<i128, BudgetError> {
+fn sum(connection: &Connection, query: &str, of: &[&dyn ToSql]) -> Result<i128, BudgetError> {
     let mut query = connection.prepare(query)?;
-    let rows = query.query_map(params![account, from], |row| row.get::<_, i64>(0))?;
+    let rows = query.query_map(of, |row| row.get::<_, i64>(0))?;
     let mut sum = 0;
     for row in rows {
         sum += i128::from(row?);

@@ -260,6 +260,41 @@ async fn a_budget_that_is_set_anew_forgets_what_was_and_not_what_is_under_way() 
 }
 
 #[tokio::test]
+async fn what_was_spent_is_the_same_from_the_last_hold_on_and_from_the_beginning() {
+    let book = Book::new();
+    book.set(10_000).await;
+    let mut spent = 0;
+    for n in 1..=12 {
+        let run = format!("r{n}");
+        admit(&book.store, &run, Some(300)).await.expect("there is enough");
+        // Of this account, and of another one in between.
+        book.receipt(&run, 1, "NULL");
+        book.entry(&run, 1, "posted", "100");
+        book.receipt(&format!("other{n}"), 1, "NULL");
+        book.entry(&format!("other{n}"), 1, "posted", "7");
+        book.sql(
+            "DROP TRIGGER receipts_stay; UPDATE receipts SET account = 'other' WHERE run_id LIKE 'other%';
+                  CREATE TRIGGER receipts_stay BEFORE UPDATE ON receipts BEGIN SELECT RAISE(ABORT, 'x'); END;",
+        );
+        if n > 1 {
+            // What comes of the one before, late.
+            book.entry(&format!("r{}", n - 1), 1, "settled", "5");
+            spent += 5;
+        }
+        spent += 100;
+        book.over(&run, "complete").await;
+        assert_eq!(book.amounts().await, (10_000, spent, 0));
+        let whole = "SELECT sum(nano_usd) FROM entries JOIN receipts ON receipts.id = receipt WHERE account = 'acct'";
+        assert_eq!(i128::from(book.count(whole)), spent);
+    }
+    book.set(500).await;
+    assert_eq!(book.amounts().await, (500, 0, 0));
+    admit(&book.store, "again", Some(500)).await.expect("there is enough");
+    book.entry("r12", 1, "settled", "3");
+    assert_eq!(book.amounts().await, (500, 3, 500));
+}
+
+#[tokio::test]
 async fn rows_are_only_added() {
     let book = Book::new();
     book.set(100).await;

@@ -20,6 +20,11 @@ CREATE TABLE holds (
     attempt  INTEGER NOT NULL,
     account  TEXT    NOT NULL CHECK (account <> ''),
     nano_usd INTEGER NOT NULL CHECK (nano_usd >= 0),
+    -- The budget that it was held of, what had been spent of that, and the last entry of the ledger that this counts:
+    -- whoever asks later adds up from there.
+    budget   INTEGER NOT NULL REFERENCES budgets (id),
+    spent    INTEGER NOT NULL,
+    counted  INTEGER NOT NULL CHECK (counted >= 0),
     made_us  INTEGER NOT NULL,
     UNIQUE (run_id, attempt),
     FOREIGN KEY (run_id, attempt) REFERENCES runs (run_id, attempt)
