@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::budget::{Admission, BudgetError};
+use crate::budget::{Admission, Admitted, BudgetError};
 use crate::drive::{Reins, drive};
 use crate::engine::Output;
 use crate::host::Host;
@@ -40,6 +40,7 @@ pub struct Request {
 pub struct Once<'a> {
     pub host: &'a Host,
     pub request: Request,
+    pub admitted: Admitted,
     pub output: Output,
     pub stop_grace: Duration,
     pub progress: &'a Progress,
@@ -60,35 +61,32 @@ pub struct Done {
     pub notes: Vec<String>,
 }
 
-/// Why a run did not come to an end that can be told.
-#[derive(Debug, thiserror::Error)]
-pub enum OnceError {
-    /// It was not admitted; nothing of it exists.
-    #[error(transparent)]
-    Budget(#[from] BudgetError),
-    /// Its record cannot be kept.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// Runs it, from its first record to its last.
+/// Writes down that it was asked for, with what it holds of its account's budget.
 ///
 /// # Errors
-/// When its account has too little left, or its record cannot be kept.
-pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, OnceError> {
-    let Once { host, request, output, stop_grace, progress } = once;
-    let Request { key, agent, contract, mut asked } = request;
+/// [`BudgetError::Short`]: then nothing was written down. And when its record cannot be kept.
+pub async fn admit(host: &Host, request: &Request) -> Result<Admitted, BudgetError> {
+    let Request { key, agent, asked, .. } = request;
     let entry = Entry {
         key: key.clone(),
         account: asked.account.clone(),
-        agent,
+        agent: agent.clone(),
         model: asked.model.clone(),
         image: asked.image.clone(),
         owner: host.owner.clone(),
     };
-    let admission = Admission { entry, cap: asked.max_cost, default: asked.hold };
+    host.store.admit(Admission { entry, cap: asked.max_cost, default: asked.hold }).await
+}
+
+/// Runs it, from where it was admitted to its last record.
+///
+/// # Errors
+/// When its record cannot be kept.
+pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
+    let Once { host, request, admitted, output, stop_grace, progress } = once;
+    let Request { key, contract, mut asked, .. } = request;
     // What it holds of a budget is its cap: the sidecar keeps it.
-    asked.max_cost = host.store.admit(admission).await?.cap;
+    asked.max_cost = admitted.cap;
     let (key, asked) = (&key, &asked);
     let mut scene = Scene::new(host, key, asked, output, stop_grace);
     let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
@@ -118,7 +116,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let judgement = with_leftovers(judgement, &run);
     let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
     if let (Err(error), Ok(())) = (host.store.judge(key, 0, code, judgement.exit_code).await, left_of(&run)) {
-        return Err(error.into());
+        return Err(error);
     }
     // Behind all that the answer waits for. Should we be killed before it is done, the next run does it.
     let posting = reading.map(|reading| host.store.ingest(reading));

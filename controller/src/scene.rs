@@ -66,7 +66,9 @@ impl Asked {
     /// # Errors
     /// When the upstream is no address.
     pub fn litellm(&self) -> Result<Litellm, LitellmError> {
-        Litellm::new(&self.upstream, self.upstream_key.clone())
+        // A start that waits cannot be cancelled meanwhile.
+        const WITHIN: Duration = Duration::from_secs(5);
+        Ok(Litellm::new(&self.upstream, self.upstream_key.clone())?.within(WITHIN))
     }
 }
 

@@ -128,7 +128,7 @@ async fn a_run_that_is_not_admitted_leaves_nothing_and_says_what_is_left_and_wha
     assert_eq!(
         refused.value(),
         json!({
-            "ok": false, "error_code": "insufficient_credits", "error_message": format!("insufficient_credits: {told}"),
+            "ok": false, "error_code": "insufficient_credits", "error_message": told,
             "exit_code": 121, "account": "acct-1", "asked_usd": "0.5",
             "budget": {"granted_usd": "0.4", "spent_usd": "0", "held_usd": "0", "left_usd": "0.4"},
         })
@@ -246,6 +246,24 @@ async fn a_killed_controllers_hold_is_let_go_by_the_next_one_but_for_what_was_sp
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(before[2] - stands(&sluice).await[2], 1_000_000_000);
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn what_a_killed_controllers_run_holds_is_let_go_before_the_next_one_is_refused_for_it() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "1"]).await.expect(0);
+    let words = ["--max-cost-usd", "1", "--prices", &prices, "--", "sh", "-c"];
+    let live = sluice.run(RUN).args(words).args(["sleep 600"]).spawn();
+    sluice.started().await;
+    sluice.run(RUN).args(words).args(["true"]).finish().await.expect(121);
+    live.kill().await.expect(-9);
+
+    sluice.run(RUN).args(words).args(["true"]).finish().await.expect(0);
+
+    assert_eq!(stands(&sluice).await, [1_000_000_000, 0, 0, 1_000_000_000]);
+    sluice.assert_nothing_left().await;
 }
 
 #[tokio::test]

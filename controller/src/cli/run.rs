@@ -15,7 +15,7 @@ use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
 use crate::ledger::usd;
-use crate::once::{self, Done, Once, OnceError};
+use crate::once::{self, Done, Once};
 use crate::output::Captured;
 use crate::progress::Progress;
 use crate::scene::chain;
@@ -125,7 +125,7 @@ pub(super) struct Flags {
     rate: Option<String>,
     /// Whose key the sidecar gets: the one of key_file (master), or a virtual key of LiteLLM for this run alone
     /// (per-run), or that where it can be had (auto) [default: master]
-    #[arg(long, value_name = "MODE", help_heading = "Limits")]
+    #[arg(long, value_name = "MODE", help_heading = "The host")]
     key_mode: Option<String>,
     /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
@@ -160,11 +160,12 @@ impl Refused {
     }
 
     fn as_json(&self) -> Value {
-        let code = if self.short.is_some() { ErrorCode::InsufficientCredits } else { ErrorCode::CreationFailed };
         let Failed { code: exit_code, message } = &self.failed;
-        let mut object =
-            json!({ "ok": false, "error_code": code.as_str(), "error_message": message, "exit_code": exit_code });
+        let code = ErrorCode::CreationFailed.as_str();
+        let mut object = json!({ "ok": false, "error_code": code, "error_message": message, "exit_code": exit_code });
         if let Some(short) = &self.short {
+            object["error_code"] = json!(ErrorCode::InsufficientCredits.as_str());
+            object["error_message"] = json!(short.to_string());
             object["account"] = json!(short.account);
             object["asked_usd"] = json!(short.asked.map(|nanos| usd(nanos.into())));
             object["budget"] = json!(short.balance);
@@ -173,10 +174,10 @@ impl Refused {
     }
 }
 
-impl From<OnceError> for Refused {
-    fn from(error: OnceError) -> Self {
+impl From<BudgetError> for Refused {
+    fn from(error: BudgetError) -> Self {
         match error {
-            OnceError::Budget(BudgetError::Short(short)) => {
+            BudgetError::Short(short) => {
                 let code = ErrorCode::InsufficientCredits.as_str();
                 let failed = Failed { code: NO_BUDGET, message: format!("{code}: {short}") };
                 Self { failed, short: Some(short) }
@@ -196,18 +197,27 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
+    let admitted = match once::admit(&host, &request).await {
+        // What runs of killed controllers hold may be what this one needs.
+        Err(BudgetError::Short(_)) => {
+            sweep::heal(&host).await;
+            once::admit(&host, &request).await?
+        }
+        admitted => admitted?,
+    };
     let contract = request.contract;
     let (live, printer) = if contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
     let once = Once {
         host: &host,
         request,
+        admitted,
         output: Output { max: settings.output_max, live },
         stop_grace: settings.stop_grace,
         progress: &progress,
     };
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
-    let mut done = done?;
+    let mut done = done.map_err(|error| before(&error))?;
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
     let shown = tokio::task::spawn_blocking(move || {
