@@ -3,12 +3,13 @@
 //! Only what a sidecar reads of it is kept: the list also names hosts and ids. The file is private to this user, and
 //! outside of all that a sandbox sees.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -127,14 +128,14 @@ fn is_price(text: &RawValue) -> bool {
 
 /// Whole or not at all: sidecars of other runs read it at any time.
 fn keep(file: &Path, list: &str) -> io::Result<()> {
-    let aside = file.with_extension(uuid::Uuid::new_v4().simple().to_string());
-    let write = || {
-        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
-        new.write_all(list.as_bytes())?;
-        new.sync_all()?;
-        fs::rename(&aside, file)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&aside)))
+    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    // Of several that come at once one goes first; what one left that was killed here is written over.
+    let _alone = Flock::lock(File::open(directory)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+    let aside = file.with_extension("new");
+    let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+    new.write_all(list.as_bytes())?;
+    new.sync_all()?;
+    fs::rename(&aside, file)
 }
 
 #[cfg(test)]
@@ -159,6 +160,20 @@ mod tests {
                 r#"{"model_name":"embed","model_info":{"input_cost_per_token":2e-08}}]}"#
             )
         );
+    }
+
+    #[test]
+    fn a_list_takes_the_place_of_another_and_of_what_a_killed_writer_left() {
+        let directory = std::env::temp_dir().join(format!("sluice-prices-{}", std::process::id()));
+        fs::create_dir(&directory).expect("it is not there yet");
+        let file = directory.join("a.json");
+        fs::write(directory.join("a.new"), "half of a lon").expect("it is ours");
+        for list in ["longer", "new"] {
+            keep(&file, list).expect("it is ours");
+            assert_eq!(fs::read_to_string(&file).expect("it is there"), list);
+        }
+        assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 1);
+        fs::remove_dir_all(directory).expect("it is ours");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sluice_contract::{Account, Usd};
 
 use super::{After, Balance, Shortfall, still_held};
 use crate::layout::RunKey;
-use crate::ledger::{self, LedgerError, usd};
+use crate::ledger::{self, Bill, LedgerError, usd};
 use crate::run::Phase;
 use crate::store::{self, Entry, Store, StoreError, now_us};
 
@@ -284,7 +284,7 @@ fn after(connection: &Connection, key: &RunKey) -> Result<(i128, After, String),
         Ok(()) => {
             let mut open = Vec::new();
             for bill in bills.iter().filter(|bill| bill.is_open()) {
-                open.push(reserved(connection, &bill.source_reference)?);
+                open.push(reserved(connection, bill)?);
             }
             let reason = format!("the cost of {} of its calls is not known", open.len());
             Ok((billed, After::Read { open }, reason))
@@ -293,11 +293,12 @@ fn after(connection: &Connection, key: &RunKey) -> Result<(i128, After, String),
 }
 
 /// What was reserved for a call.
-fn reserved(connection: &Connection, reference: &str) -> Result<Option<i64>, BudgetError> {
-    let text: Option<String> =
-        connection.query_row("SELECT reserved_usd FROM receipts WHERE source_reference = ?1", [reference], |row| {
-            row.get(0)
-        })?;
+fn reserved(connection: &Connection, bill: &Bill) -> Result<Option<i64>, BudgetError> {
+    let text: Option<String> = connection.query_row(
+        "SELECT reserved_usd FROM receipts WHERE source_system = ?1 AND source_reference = ?2",
+        [&bill.source_system, &bill.source_reference],
+        |row| row.get(0),
+    )?;
     Ok(text.and_then(|text| Usd::parse(&text).ok()).map(|usd| usd.to_nanos()))
 }
 
