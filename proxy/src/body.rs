@@ -107,10 +107,9 @@ impl From<JsonError> for Refusal {
     }
 }
 
-/// The member at hand.
-#[derive(Debug)]
+/// The member at hand; its name is the last that was seen.
+#[derive(Debug, Clone, Copy)]
 struct Member {
-    name: String,
     rule: Rule,
     start: u64,
 }
@@ -119,7 +118,9 @@ struct Member {
 struct Members<'p> {
     wire: Wire,
     policy: &'p BodyPolicy,
-    seen: Vec<Box<str>>,
+    /// All names so far, and where each ends.
+    names: String,
+    ends: Vec<usize>,
     member: Option<Member>,
     /// The last member was kept, so the next one extends its stretch.
     run_open: bool,
@@ -138,7 +139,8 @@ impl<'p> Members<'p> {
         Self {
             wire,
             policy,
-            seen: Vec::with_capacity(16),
+            names: String::with_capacity(256),
+            ends: Vec::with_capacity(16),
             member: None,
             run_open: false,
             stream_options: None,
@@ -152,27 +154,27 @@ impl<'p> Members<'p> {
     }
 
     fn begin(&mut self, key: Text<'_>, start: u64) -> Result<(), Refusal> {
-        if self.seen.iter().any(|seen| **seen == *key.head) && key.whole {
+        let name = key.as_str();
+        if key.whole && self.seen().any(|seen| seen == name) {
             let twice = Refusal::new(Reason::DuplicateMember, "a member stands twice in the body; send it once");
-            return Err(twice.param(key.head));
+            return Err(twice.param(name));
         }
-        if self.seen.len() == MAX_MEMBERS {
+        if self.ends.len() == MAX_MEMBERS {
             return Err(Refusal::new(Reason::InvalidParam, format!("the body has more than {MAX_MEMBERS} members")));
         }
-        self.seen.push(key.head.into());
-        let rule = match params::rule(self.wire, key.head) {
-            Some(Rule::Never) => return Err(not_allowed(key.head)),
+        self.names.push_str(name);
+        self.ends.push(self.names.len());
+        let rule = match params::rule(self.wire, name) {
+            Some(Rule::Never) => return Err(not_allowed(name)),
             // A clipped name is nobody's.
             _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse | Rule::NotTrue) | None
-                if self.policy.params.iter().any(|allowed| allowed == key.head) =>
-            {
+            Some(Rule::Refuse | Rule::NotTrue) | None if self.policy.params.iter().any(|allowed| allowed == name) => {
                 Rule::Keep
             }
             Some(rule) => rule,
             None => Rule::Strip,
         };
-        self.member = Some(Member { name: key.head.to_owned(), rule, start });
+        self.member = Some(Member { rule, start });
         match rule {
             Rule::Content => self.content.key(1, key),
             Rule::Tools => {
@@ -183,39 +185,50 @@ impl<'p> Members<'p> {
         }
     }
 
+    /// The names so far.
+    fn seen(&self) -> impl Iterator<Item = &str> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(start, end)| &self.names[*start..*end])
+    }
+
+    /// The name of the member at hand.
+    fn name(&self) -> &str {
+        self.seen().last().unwrap_or_default()
+    }
+
     /// A member's value is a scalar, and this is all of it.
     fn scalar_member(&mut self, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
         match (member.rule, value) {
-            (Rule::Refuse, Scalar::Null) => return self.strip(&member),
-            (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(&member.name)),
+            (Rule::Refuse, Scalar::Null) => return self.strip(),
+            (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(self.name())),
             (Rule::Model, Scalar::String(name)) => self.reading.model = Some(self.model(name)?),
-            (Rule::Model, _) => return Err(invalid(&member.name, "name one model, as a string")),
+            (Rule::Model, _) => return Err(invalid(self.name(), "name one model, as a string")),
             (Rule::Stream, Scalar::Bool(stream)) => self.reading.stream = stream,
             (Rule::Stream, Scalar::Null) | (Rule::NotTrue, Scalar::Bool(false) | Scalar::Null) => {}
-            (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(&member.name, "want true or false")),
+            (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
             (Rule::MaxOutput, Scalar::Number(number)) => {
-                let max = number.parse().map_err(|_| invalid(&member.name, "want a whole number of tokens"))?;
+                let max = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
                 self.reading.max_output = Some(self.reading.max_output.map_or(max, |known| max.max(known)));
             }
             (Rule::Choices, Scalar::Number(number)) => {
-                let choices = number.parse().map_err(|_| invalid(&member.name, "want a whole number"))?;
+                let choices = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
                 if choices > MAX_CHOICES {
-                    return Err(not_allowed(&member.name).because(format!("at most {MAX_CHOICES} answers a call")));
+                    return Err(not_allowed(self.name()).because(format!("at most {MAX_CHOICES} answers a call")));
                 }
                 self.reading.choices = self.reading.choices.max(choices);
             }
             (Rule::StreamOptions | Rule::Tools | Rule::MaxOutput | Rule::Choices, Scalar::Null) => {}
-            (Rule::StreamOptions, _) => return Err(invalid(&member.name, "want an object")),
-            (Rule::Tools, _) => return Err(invalid(&member.name, "want an array")),
-            (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(&member.name, "want a number")),
+            (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
+            (Rule::Tools, _) => return Err(invalid(self.name(), "want an array")),
+            (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
             (Rule::Content, value) => self.content.scalar(1, value, member.start, end)?,
-            (Rule::Strip, _) => return self.strip(&member),
+            (Rule::Strip, _) => return self.strip(),
             (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
-        self.keep(&member, end);
+        self.keep(member, end);
         Ok(())
     }
 
@@ -225,21 +238,21 @@ impl<'p> Members<'p> {
             return Ok(());
         };
         if member.rule == Rule::Strip {
-            return self.strip(&member);
+            return self.strip();
         }
-        self.keep(&member, end);
+        self.keep(member, end);
         Ok(())
     }
 
     fn open_member(&mut self, kind: Container) -> Result<(), Refusal> {
         let Some(member) = &self.member else { return Ok(()) };
         match (member.rule, kind) {
-            (Rule::Refuse, _) => Err(not_allowed(&member.name)),
-            (Rule::Model, _) => Err(invalid(&member.name, "name one model, as a string")),
-            (Rule::Stream | Rule::NotTrue, _) => Err(invalid(&member.name, "want true or false")),
-            (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(&member.name, "want a number")),
-            (Rule::StreamOptions, Container::Array) => Err(invalid(&member.name, "want an object")),
-            (Rule::Tools, Container::Object) => Err(invalid(&member.name, "want an array")),
+            (Rule::Refuse, _) => Err(not_allowed(self.name())),
+            (Rule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
+            (Rule::Stream | Rule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
+            (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(self.name(), "want a number")),
+            (Rule::StreamOptions, Container::Array) => Err(invalid(self.name(), "want an object")),
+            (Rule::Tools, Container::Object) => Err(invalid(self.name(), "want an array")),
             (Rule::Content, kind) => {
                 self.content.open(1, kind);
                 Ok(())
@@ -250,9 +263,10 @@ impl<'p> Members<'p> {
 
     fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
         let refused = |message: &str| Err(Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model"));
-        let Some(name) = name.whole() else {
+        if !name.whole {
             return refused("the model's name is too long");
-        };
+        }
+        let name = name.as_str();
         if !self.policy.models.is_empty() {
             return match self.policy.models.iter().find(|allowed| *allowed == name) {
                 Some(allowed) => Ok(allowed.clone()),
@@ -266,13 +280,14 @@ impl<'p> Members<'p> {
         }
     }
 
-    fn strip(&mut self, member: &Member) -> Result<(), Refusal> {
+    fn strip(&mut self) -> Result<(), Refusal> {
         self.run_open = false;
-        self.reading.stripped.push(clip(&member.name, 64).to_owned().into());
+        let name = clip(self.name(), 64).to_owned();
+        self.reading.stripped.push(name.into());
         Ok(())
     }
 
-    fn keep(&mut self, member: &Member, end: u64) {
+    fn keep(&mut self, member: Member, end: u64) {
         if member.rule == Rule::StreamOptions {
             self.run_open = false;
             self.stream_options = Some((member.start, end));
@@ -322,7 +337,7 @@ impl Visit for Members<'_> {
         match self.member.as_ref().map(|member| member.rule) {
             Some(Rule::Content) => self.content.key(depth, key)?,
             Some(Rule::Tools) => self.tools.key(depth, key),
-            Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some("include_usage"),
+            Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage"),
             _ => {}
         }
         Ok(())
@@ -381,6 +396,10 @@ impl Visit for Members<'_> {
             _ => Ok(()),
         }
     }
+}
+
+fn whole(number: &[u8]) -> Option<u64> {
+    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// A list would be several calls and one bill; a URL another host; `:online` a web search.

@@ -5,11 +5,11 @@
 //! So a 20 MB body is looked at where it lies, and an answer is read while it goes by.
 
 mod grammar;
+mod plain;
 mod utf8;
 
-use memchr::memchr2;
-
 use grammar::{is_number, short_escape};
+use plain::{plain, plain_or_escaped};
 use utf8::Utf8;
 
 /// What a visitor sees of one string, decoded; more is counted and not kept.
@@ -33,18 +33,18 @@ pub enum Scalar<'a> {
     /// A string, decoded.
     String(Text<'a>),
     /// A number, as written.
-    Number(&'a str),
+    Number(&'a [u8]),
     /// `true` or `false`.
     Bool(bool),
     /// `null`.
     Null,
 }
 
-/// The beginning of a decoded string.
+/// The beginning of a decoded string. Bytes, since most are compared with some name, or not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Text<'a> {
     /// The first [`TEXT_MAX`] bytes at most.
-    pub head: &'a str,
+    pub head: &'a [u8],
     /// Whether `head` is all of it.
     pub whole: bool,
 }
@@ -52,8 +52,18 @@ pub struct Text<'a> {
 impl<'a> Text<'a> {
     /// The string, if all of it was kept.
     #[must_use]
-    pub fn whole(self) -> Option<&'a str> {
+    pub fn whole(self) -> Option<&'a [u8]> {
         self.whole.then_some(self.head)
+    }
+
+    /// The head as text.
+    #[must_use]
+    pub fn as_str(self) -> &'a str {
+        // It was checked while it was read; only a clipped end can be half a character.
+        match std::str::from_utf8(self.head) {
+            Ok(head) => head,
+            Err(e) => std::str::from_utf8(&self.head[..e.valid_up_to()]).unwrap_or(""),
+        }
     }
 }
 
@@ -109,6 +119,16 @@ enum At {
     Number,
     Literal { word: &'static [u8], seen: usize },
     Done,
+}
+
+impl At {
+    /// Between tokens.
+    fn takes_blanks(self) -> bool {
+        matches!(
+            self,
+            Self::Value | Self::ValueOrEnd | Self::KeyOrEnd | Self::Key | Self::Colon | Self::CommaOrEnd | Self::Done
+        )
+    }
 }
 
 /// The scanner: feed it, then finish it.
@@ -186,22 +206,31 @@ impl Scanner {
     /// [`JsonError::Ended`] if a value is still open.
     pub fn finish<V: Visit>(&mut self, visit: &mut V) -> Result<(), V::Stop> {
         if self.at == At::Number && self.depth == 0 {
-            self.end_number(self.offset, visit)?;
+            self.end_kept_number(self.offset, visit)?;
         }
         if self.at == At::Done { Ok(()) } else { Err(JsonError::Ended(self.offset).into()) }
     }
 
-    /// One structural byte, or one byte of an escape or a literal.
-    fn token<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
+    /// One structural byte, with the blanks before it, or one byte of an escape or a literal.
+    fn token<V: Visit>(&mut self, piece: &[u8], mut i: usize, visit: &mut V) -> Result<usize, V::Stop> {
+        if self.at.takes_blanks() {
+            while matches!(piece[i], b' ' | b'\t' | b'\n' | b'\r') {
+                i += 1;
+                if i == piece.len() {
+                    return Ok(i);
+                }
+            }
+        }
         let b = piece[i];
         let here = self.offset + i as u64;
         let unexpected = || JsonError::Unexpected(here).into();
-        let blank = matches!(b, b' ' | b'\t' | b'\n' | b'\r');
         match self.at {
-            At::Value | At::ValueOrEnd | At::KeyOrEnd | At::Key | At::Colon | At::CommaOrEnd | At::Done if blank => {}
             At::ValueOrEnd if b == b']' => self.pop(Container::Array, here, visit)?,
             At::KeyOrEnd if b == b'}' => self.pop(Container::Object, here, visit)?,
-            At::KeyOrEnd | At::Key if b == b'"' => self.start_string(true, here),
+            At::KeyOrEnd | At::Key if b == b'"' => {
+                self.start_string(true, here);
+                return self.string(piece, i + 1, visit);
+            }
             At::Colon if b == b':' => self.at = At::Value,
             At::CommaOrEnd => match (b, self.in_object()) {
                 (b',', true) => self.at = At::Key,
@@ -213,13 +242,16 @@ impl Scanner {
             At::Value | At::ValueOrEnd => {
                 self.start = here;
                 match b {
+                    b'"' => {
+                        self.start_string(false, here);
+                        return self.string(piece, i + 1, visit);
+                    }
                     b'{' => self.push(Container::Object, here, visit)?,
                     b'[' => self.push(Container::Array, here, visit)?,
-                    b'"' => self.start_string(false, here),
                     b'-' | b'0'..=b'9' => {
                         self.text.clear();
                         self.at = At::Number;
-                        return Ok(i);
+                        return self.number(piece, i, visit);
                     }
                     b't' => self.at = At::Literal { word: b"true", seen: 1 },
                     b'f' => self.at = At::Literal { word: b"false", seen: 1 },
@@ -295,65 +327,74 @@ impl Scanner {
 
     /// Runs to the end of the string, or to the end of the piece.
     fn string<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
-        let (mut run, mut at) = (i, i);
-        let stop = loop {
-            match quote_or_escape(&piece[at..]) {
-                None => break None,
-                Some(n) if piece[at + n] == b'"' => break Some(at + n),
-                // Text is full of escapes: those that lie whole in the piece are taken on the way.
-                Some(n) => match short_escape(&piece[at + n..]) {
-                    Some((decoded, len)) => {
-                        self.keep(&piece[run..at + n]);
-                        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
-                        at += n + len;
-                        run = at;
-                    }
-                    None => break Some(at + n),
-                },
-            }
-        };
-        let end = stop.unwrap_or(piece.len());
-        // An escape is ASCII, so what stands between two of them is UTF-8 exactly if all of it is.
-        if !self.is_text(&piece[i..end], stop.is_some()) {
-            return Err(JsonError::String(self.offset + i as u64).into());
-        }
-        if run == i && stop.is_some_and(|stop| piece[stop] == b'"') && self.text.is_empty() && self.whole {
+        let (len, mut ascii) = plain(&piece[i..]);
+        let mut end = i + len;
+        if piece.get(end) == Some(&b'"') && ascii && self.text.is_empty() && self.whole {
             // The common case: the whole string lies in this piece, without an escape.
-            self.end_string(Some(clip(&piece[i..end])), self.offset + end as u64 + 1, visit)?;
-            return Ok(end + 1);
+            let head = &piece[i..end.min(i + TEXT_MAX)];
+            let text = Text { head, whole: head.len() == len };
+            return self.end_string(text, piece, end + 1, visit);
+        }
+        let mut run = i;
+        let stop = loop {
+            match piece.get(end) {
+                None => break None,
+                Some(b'"') => break Some(b'"'),
+                // Text is full of escapes: those that lie whole in the piece are taken on the way.
+                Some(b'\\') => match short_escape(&piece[end..]) {
+                    Some((decoded, len)) => {
+                        self.keep(&piece[run..end]);
+                        self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
+                        end += len;
+                        run = end;
+                    }
+                    None => break Some(b'\\'),
+                },
+                Some(_) => return Err(JsonError::String(self.offset + end as u64).into()),
+            }
+            let rest = &piece[end..];
+            // What is not kept need not be decoded.
+            let (len, more_ascii) = if self.text.len() < TEXT_MAX { plain(rest) } else { plain_or_escaped(rest) };
+            end += len;
+            ascii &= more_ascii;
+        };
+        // An escape is ASCII, so what stands between two of them is UTF-8 exactly if all of it is.
+        if !(ascii && self.utf8.is_whole() || self.utf8.feed(&piece[i..end], stop.is_some())) {
+            return Err(JsonError::String(self.offset + i as u64).into());
         }
         self.keep(&piece[run..end]);
         match stop {
-            None => return Ok(end),
-            Some(stop) if piece[stop] == b'"' => self.end_string(None, self.offset + end as u64 + 1, visit)?,
-            Some(_) => self.at = At::Escape,
+            None => Ok(end),
+            Some(b'"') => {
+                let text = std::mem::take(&mut self.text);
+                let ended = self.end_string(Text { head: &text, whole: self.whole }, piece, end + 1, visit);
+                self.text = text;
+                ended
+            }
+            Some(_) => {
+                self.at = At::Escape;
+                Ok(end + 1)
+            }
         }
-        Ok(end + 1)
     }
 
-    /// No control character, and UTF-8, which ASCII is without a further look.
-    fn is_text(&mut self, run: &[u8], ends: bool) -> bool {
-        // A fold without a branch, so that the compiler makes it wide.
-        let (control, bits) = run.iter().fold((false, 0), |(control, bits), b| (control | (*b < 0x20), bits | *b));
-        !control && (bits < 0x80 && self.utf8.is_whole() || self.utf8.feed(run, ends))
-    }
-
-    fn end_string<V: Visit>(&mut self, inline: Option<(&[u8], bool)>, end: u64, visit: &mut V) -> Result<(), V::Stop> {
-        let (head, whole) = inline.unwrap_or((&self.text, self.whole));
-        // Both were checked as UTF-8; only a clipped end can be half a character.
-        let head = match std::str::from_utf8(head) {
-            Ok(head) => head,
-            Err(e) => std::str::from_utf8(&head[..e.valid_up_to()]).unwrap_or(""),
-        };
-        let text = Text { head, whole };
-        if self.is_key {
-            visit.key(self.depth, text, self.start)?;
-            self.at = At::Colon;
-        } else {
-            visit.scalar(self.depth, Scalar::String(text), self.start, end)?;
+    /// Behind the closing quote. What mostly comes next is taken on the way.
+    fn end_string<V: Visit>(
+        &mut self,
+        text: Text<'_>,
+        piece: &[u8],
+        i: usize,
+        visit: &mut V,
+    ) -> Result<usize, V::Stop> {
+        if !self.is_key {
+            visit.scalar(self.depth, Scalar::String(text), self.start, self.offset + i as u64)?;
             self.after_value();
+            return Ok(i);
         }
-        Ok(())
+        visit.key(self.depth, text, self.start)?;
+        let colon = piece.get(i) == Some(&b':');
+        self.at = if colon { At::Value } else { At::Colon };
+        Ok(i + usize::from(colon))
     }
 
     fn keep(&mut self, run: &[u8]) {
@@ -409,34 +450,33 @@ impl Scanner {
         if self.text.len() + len > TEXT_MAX {
             return Err(JsonError::Number(self.start).into());
         }
+        if self.text.is_empty() && len < rest.len() {
+            // The common case: it lies whole in this piece.
+            self.end_number(&rest[..len], self.offset + (i + len) as u64, visit)?;
+            return Ok(i + len);
+        }
         self.text.extend_from_slice(&rest[..len]);
         if len < rest.len() {
-            self.end_number(self.offset + (i + len) as u64, visit)?;
+            self.end_kept_number(self.offset + (i + len) as u64, visit)?;
         }
         Ok(i + len)
     }
 
-    fn end_number<V: Visit>(&mut self, end: u64, visit: &mut V) -> Result<(), V::Stop> {
-        if !is_number(&self.text) {
+    fn end_kept_number<V: Visit>(&mut self, end: u64, visit: &mut V) -> Result<(), V::Stop> {
+        let text = std::mem::take(&mut self.text);
+        let ended = self.end_number(&text, end, visit);
+        self.text = text;
+        ended
+    }
+
+    fn end_number<V: Visit>(&mut self, text: &[u8], end: u64, visit: &mut V) -> Result<(), V::Stop> {
+        if !is_number(text) {
             return Err(JsonError::Number(self.start).into());
         }
-        let text = std::str::from_utf8(&self.text).unwrap_or("");
         visit.scalar(self.depth, Scalar::Number(text), self.start, end)?;
         self.after_value();
         Ok(())
     }
-}
-
-/// The next byte that ends a run of plain text. Escapes stand close together or far apart: a short look by
-/// hand costs less than a wide one.
-fn quote_or_escape(text: &[u8]) -> Option<usize> {
-    const NEAR: usize = 16;
-    let near = text.iter().take(NEAR).position(|b| matches!(b, b'"' | b'\\'));
-    near.or_else(|| memchr2(b'"', b'\\', text.get(NEAR..)?).map(|n| n + NEAR))
-}
-
-fn clip(run: &[u8]) -> (&[u8], bool) {
-    (&run[..run.len().min(TEXT_MAX)], run.len() <= TEXT_MAX)
 }
 
 #[cfg(test)]

@@ -244,7 +244,7 @@ fn close(wire: Wire, end: usize, data: Data, scanner: &mut Scanner, facts: &mut 
     }
     seen.terminal |= event.terminal;
     scanner.reset();
-    *facts = Facts::default();
+    facts.reset();
     event
 }
 

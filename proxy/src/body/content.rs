@@ -44,30 +44,30 @@ impl Content {
 
     pub(super) fn key(&mut self, depth: usize, key: Text<'_>) -> Result<(), Refusal> {
         self.classes[depth] = match key.head {
-            "url" | "image_url" | "file_url" | "video_url" | "audio_url" | "document_url" | "uri" | "file_uri"
-            | "fileUri" | "file_id" | "file_data" | "image" | "video" | "audio" => Class::Url,
-            "data" => Class::Data,
+            b"url" | b"image_url" | b"file_url" | b"video_url" | b"audio_url" | b"document_url" | b"uri"
+            | b"file_uri" | b"fileUri" | b"file_id" | b"file_data" | b"image" | b"video" | b"audio" => Class::Url,
+            b"data" => Class::Data,
             _ => Class::Other,
         };
         if self.own.is_none() && self.is_own(depth, key.head) {
             self.own = Some(depth);
         }
         // Responses items and beta blocks can bring tools along; LiteLLM hoists them to the others.
-        if self.own.is_none() && depth > 1 && matches!(key.head, "tools" | "tool" | "server_url" | "connector_id") {
+        if self.own.is_none() && depth > 1 && matches!(key.head, b"tools" | b"tool" | b"server_url" | b"connector_id") {
             let message = format!(
                 "'{}' in the content would run outside the sandbox; send tools at the top of the request",
-                key.head
+                key.as_str()
             );
-            return Err(Refusal::new(Reason::ToolNotAllowed, message).param(key.head));
+            return Err(Refusal::new(Reason::ToolNotAllowed, message).param(key.as_str()));
         }
         Ok(())
     }
 
     /// The arguments of a tool call that the agent itself ran, and citations that it gives back, may
     /// hold URLs; nobody fetches those.
-    fn is_own(&self, depth: usize, key: &str) -> bool {
-        let tool_use_input = key == "input" && depth == 5 && matches!(self.wire, Wire::Messages | Wire::CountTokens);
-        tool_use_input || matches!(key, "annotations" | "citations")
+    fn is_own(&self, depth: usize, key: &[u8]) -> bool {
+        let tool_use_input = key == b"input" && depth == 5 && matches!(self.wire, Wire::Messages | Wire::CountTokens);
+        tool_use_input || matches!(key, b"annotations" | b"citations")
     }
 
     pub(super) fn open(&mut self, depth: usize, kind: Container) {
@@ -90,7 +90,7 @@ impl Content {
         let class = self.classes[depth];
         // Vertex reads a bucket by the operator's credentials when an embedding's input names one.
         let is_bucket =
-            self.wire == Wire::Embeddings && ["gs://", "s3://"].iter().any(|scheme| text.head.starts_with(scheme));
+            self.wire == Wire::Embeddings && [b"gs://", b"s3://"].iter().any(|scheme| text.head.starts_with(*scheme));
         if (is_bucket || class == Class::Url && is_remote(text)) && !own && !self.remote_media {
             return Err(Refusal::new(
                 Reason::RemoteMediaNotAllowed,
@@ -98,9 +98,8 @@ impl Content {
             ));
         }
         // Base64 has no blanks; a plain text under such a key is read as one, and billed as one.
-        let is_inline = !text.head.contains(char::is_whitespace);
-        if class != Class::Other && is_inline {
-            let is_image = IMAGES.iter().any(|magic| text.head.starts_with(magic));
+        if class != Class::Other && !text.as_str().contains(char::is_whitespace) {
+            let is_image = IMAGES.iter().any(|magic| text.head.starts_with(magic.as_bytes()));
             self.media_bytes += end - start;
             let bytes = end - start;
             self.media_tokens += if is_image {
@@ -122,7 +121,7 @@ impl Content {
 /// Anything that some parser may take for a URL of another host. Blanks and control characters anywhere in
 /// it are what URL parsers drop. Base64, file ids and file names have no colon.
 fn is_remote(text: Text<'_>) -> bool {
-    let url: String = text.head.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
+    let url: String = text.as_str().chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
     let inline = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let slashes = url.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
     !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.whole))
@@ -139,14 +138,14 @@ mod tests {
             "http://x", "HTTPS://x", " http://x", "\thttp://x", "gs://b/o", "s3://b", "file:///etc/passwd", "//x/y",
             "ftp://x", "http:/x", "http:x", "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x", &blanks,
         ] {
-            assert!(is_remote(Text { head: url, whole: true }), "{url:?}");
+            assert!(is_remote(Text { head: url.as_bytes(), whole: true }), "{url:?}");
         }
-        assert!(is_remote(Text { head: "   ", whole: false }));
+        assert!(is_remote(Text { head: b"   ", whole: false }));
         for inline in [
             "data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ",
             "files/abc",
         ] {
-            assert!(!is_remote(Text { head: inline, whole: true }), "{inline:?}");
+            assert!(!is_remote(Text { head: inline.as_bytes(), whole: true }), "{inline:?}");
         }
     }
 }

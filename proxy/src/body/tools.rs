@@ -29,10 +29,10 @@ impl Tools {
         if depth != 3 {
             return;
         }
-        self.at_type = key.whole() == Some("type");
-        self.shaped |= matches!(key.whole(), Some("function" | "input_schema" | "name"));
-        if !OWN_MEMBERS.contains(&key.head) {
-            self.foreign.get_or_insert_with(|| key.head.to_owned());
+        self.at_type = key.whole() == Some(b"type");
+        self.shaped |= matches!(key.whole(), Some(b"function" | b"input_schema" | b"name"));
+        if !OWN_MEMBERS.iter().any(|own| own.as_bytes() == key.head) {
+            self.foreign.get_or_insert_with(|| key.as_str().to_owned());
         }
     }
 
@@ -50,12 +50,12 @@ impl Tools {
         match (depth, value) {
             (2, _) => Err(refused("a tool is an object")),
             (3, Scalar::String(kind)) if self.at_type => {
-                let known = matches!(kind.whole(), Some("function" | "custom"));
-                let named = kind.whole().is_some_and(|kind| allowed.iter().any(|allowed| allowed == kind));
+                let known = matches!(kind.whole(), Some(b"function" | b"custom"));
+                let named = kind.whole().is_some_and(|kind| allowed.iter().any(|allowed| allowed.as_bytes() == kind));
                 if !known && !named {
                     return Err(refused(&format!(
                         "tools of type '{}' run outside the sandbox",
-                        crate::refusal::clip(kind.head, 64)
+                        crate::refusal::clip(kind.as_str(), 64)
                     )));
                 }
                 self.allowed = named && (self.allowed || !self.typed);

@@ -2,6 +2,10 @@
 
 /// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
 pub(super) fn is_number(text: &[u8]) -> bool {
+    // Most are whole and small.
+    if matches!(text, [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit)) {
+        return true;
+    }
     let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
     let mut rest = text.strip_prefix(b"-").unwrap_or(text);
     let whole = digits(rest);

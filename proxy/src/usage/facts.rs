@@ -9,10 +9,6 @@ use sluice_contract::record::Usage;
 use super::{Seen, UsageIn};
 use crate::json::{Container, JsonError, Scalar, Text, Visit};
 
-/// What an event that is there for its usage alone has beside it.
-const BESIDE_USAGE: &[&str] =
-    &["id", "object", "created", "model", "system_fingerprint", "service_tier", "provider", "choices", "usage"];
-
 /// A provider's id or model name is shorter.
 const NAME_MAX: usize = 256;
 
@@ -50,9 +46,11 @@ pub(super) struct Facts {
     pub(super) lines: u32,
     /// It carries output for the client.
     pub(super) output: bool,
-    id: Option<String>,
-    model: Option<String>,
-    kind: Option<String>,
+    /// Empty as long as there is none. Most events repeat it, so its memory is used again.
+    id: String,
+    model: String,
+    /// Its type says that nothing follows.
+    ends: bool,
     usage: Usage,
     has_usage: bool,
     cost: Option<Usd>,
@@ -73,10 +71,18 @@ pub(super) struct Facts {
 }
 
 impl Facts {
+    /// Starts over, keeping the memory.
+    pub(super) fn reset(&mut self) {
+        let (mut id, mut model) = (std::mem::take(&mut self.id), std::mem::take(&mut self.model));
+        id.clear();
+        model.clear();
+        *self = Self { id, model, ..Self::default() };
+    }
+
     /// Moves what was found over what was known: later explicit values replace.
     pub(super) fn take_into(&mut self, seen: &mut Seen) {
-        replace(&mut seen.response_id, self.id.take());
-        replace(&mut seen.model, self.model.take());
+        replace_name(&mut seen.response_id, &self.id);
+        replace_name(&mut seen.model, &self.model);
         replace(&mut seen.cost, self.cost.take());
         seen.error |= self.error;
         if self.real_usage() {
@@ -95,10 +101,7 @@ impl Facts {
     }
 
     pub(super) fn ends_stream(&self) -> bool {
-        matches!(
-            self.kind.as_deref(),
-            Some("message_stop" | "response.completed" | "response.incomplete" | "response.failed")
-        )
+        self.ends
     }
 
     pub(super) fn usage_in(&self) -> UsageIn {
@@ -120,14 +123,16 @@ impl Facts {
     }
 
     fn string(&mut self, depth: usize, text: Text<'_>) {
-        let name = || (!text.head.is_empty() && text.head.len() <= NAME_MAX).then(|| text.head.to_owned());
         match self.slot(depth) {
-            Some(Key::Id) if text.whole => replace(&mut self.id, name()),
-            Some(Key::Model) if text.whole => replace(&mut self.model, name()),
+            Some(Key::Id) if text.whole => set_name(&mut self.id, text),
+            Some(Key::Model) if text.whole => set_name(&mut self.model, text),
             Some(Key::Type) if depth == 1 => {
-                self.error |= matches!(text.head, "error" | "response.failed");
-                self.output |= text.head.ends_with("delta") && text.head != "message_delta";
-                self.kind = name();
+                self.error |= matches!(text.head, b"error" | b"response.failed");
+                self.output |= text.head.ends_with(b"delta") && text.head != b"message_delta";
+                self.ends = matches!(
+                    text.head,
+                    b"message_stop" | b"response.completed" | b"response.incomplete" | b"response.failed"
+                );
             }
             Some(Key::Error) => self.error = true,
             _ => {}
@@ -138,7 +143,8 @@ impl Facts {
         }
     }
 
-    fn number(&mut self, text: &str) {
+    fn number(&mut self, digits: &[u8]) {
+        let Ok(text) = std::str::from_utf8(digits) else { return };
         let tokens = text.parse::<u64>().ok().filter(|n| *n < 1 << 53);
         match self.token {
             Token::None => {}
@@ -177,13 +183,13 @@ impl Visit for Facts {
                 self.top = known(key.head);
                 self.inner = Key::Other;
                 self.key_start = start;
-                self.more |= !BESIDE_USAGE.contains(&key.head);
+                self.more |= !is_beside_usage(key.head);
                 if std::mem::take(&mut self.usage_first) {
                     self.usage_at = self.usage_at.map(|(from, _)| (from, start));
                 }
             }
             2 if self.top == Key::Inner => self.inner = known(key.head),
-            _ => self.in_role = matches!(key.head, "role" | "object"),
+            _ => self.in_role = matches!(key.head, b"role" | b"object"),
         }
         Ok(())
     }
@@ -227,36 +233,65 @@ fn replace<T>(known: &mut Option<T>, found: Option<T>) {
     }
 }
 
-fn known(key: &str) -> Key {
+fn replace_name(known: &mut Option<String>, found: &str) {
+    if !found.is_empty() && known.as_deref() != Some(found) {
+        *known = Some(found.to_owned());
+    }
+}
+
+fn set_name(name: &mut String, text: Text<'_>) {
+    if (1..=NAME_MAX).contains(&text.head.len()) {
+        name.clear();
+        name.push_str(text.as_str());
+    }
+}
+
+/// What an event that is there for its usage alone has beside it.
+fn is_beside_usage(key: &[u8]) -> bool {
+    matches!(
+        key,
+        b"id"
+            | b"object"
+            | b"created"
+            | b"model"
+            | b"system_fingerprint"
+            | b"service_tier"
+            | b"provider"
+            | b"choices"
+            | b"usage"
+    )
+}
+
+fn known(key: &[u8]) -> Key {
     match key {
-        "id" => Key::Id,
-        "model" => Key::Model,
-        "type" => Key::Type,
-        "usage" => Key::Usage,
-        "error" => Key::Error,
-        "response" | "message" => Key::Inner,
-        "choices" => Key::Choices,
+        b"id" => Key::Id,
+        b"model" => Key::Model,
+        b"type" => Key::Type,
+        b"usage" => Key::Usage,
+        b"error" => Key::Error,
+        b"response" | b"message" => Key::Inner,
+        b"choices" => Key::Choices,
         _ => Key::Other,
     }
 }
 
-fn usage_token(key: &str) -> Token {
+fn usage_token(key: &[u8]) -> Token {
     match key {
-        "prompt_tokens" | "input_tokens" => Token::Input,
-        "completion_tokens" | "output_tokens" => Token::Output,
-        "total_tokens" => Token::Total,
-        "cache_read_input_tokens" => Token::CachedInput,
-        "cache_creation_input_tokens" => Token::CacheWrite,
-        "cost" => Token::Cost,
+        b"prompt_tokens" | b"input_tokens" => Token::Input,
+        b"completion_tokens" | b"output_tokens" => Token::Output,
+        b"total_tokens" => Token::Total,
+        b"cache_read_input_tokens" => Token::CachedInput,
+        b"cache_creation_input_tokens" => Token::CacheWrite,
+        b"cost" => Token::Cost,
         _ => Token::None,
     }
 }
 
 /// Inside `…_tokens_details`.
-fn detail_token(key: &str) -> Token {
+fn detail_token(key: &[u8]) -> Token {
     match key {
-        "cached_tokens" => Token::CachedInput,
-        "reasoning_tokens" => Token::Reasoning,
+        b"cached_tokens" => Token::CachedInput,
+        b"reasoning_tokens" => Token::Reasoning,
         _ => Token::None,
     }
 }
