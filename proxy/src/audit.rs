@@ -397,7 +397,7 @@ impl Journal {
     fn stamp(&self, state: &State) -> Stamp<'_> {
         let ts = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
         let Chain { seq, prev } = state.chain;
-        Stamp { attempt: self.attempt, prev: prev.to_string(), run_id: self.run_id.as_str(), seq, ts }
+        Stamp { attempt: self.attempt, prev: prev.to_hex(), run_id: self.run_id.as_str(), seq, ts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

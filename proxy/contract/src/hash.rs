@@ -24,6 +24,12 @@ impl Hash {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// As its 64 digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        hex(&self.0)
+    }
+
     /// The hash of these pieces, one behind the other.
     #[must_use]
     pub fn of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
@@ -33,7 +39,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&self.to_hex())
     }
 }
 
@@ -50,7 +56,12 @@ impl FromStr for Hash {
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 /// So many bytes of lower-case hex, and nothing else.

@@ -6,6 +6,7 @@
 pub mod canon;
 pub mod chain;
 pub mod hash;
+pub mod line;
 pub mod money;
 pub mod reader;
 pub mod record;

@@ -10,6 +10,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::line::{Member, write_members};
+
 /// The largest integer that every reader of JSON takes exactly.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
 
@@ -42,6 +44,12 @@ macro_rules! records {
             impl $name<'_> {
                 /// The word in `kind`.
                 pub const KIND: &'static str = $kind;
+            }
+
+            impl Member for $name<'_> {
+                fn write(&self, line: &mut Vec<u8>) {
+                    write_members!(self, line, { $($field),* });
+                }
             }
         )*
     };
@@ -217,12 +225,26 @@ pub struct Limits {
     pub rate_per_s: Option<u64>,
 }
 
+impl Member for Limits {
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, {
+            deadline_s, max_body, max_calls, max_concurrency, max_cost_usd, max_tokens, rate_per_s,
+        });
+    }
+}
+
 /// The process at the other end of the socket, as the kernel names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like the fields of SO_PEERCRED")]
 pub struct Peer {
     pub pid: Option<i32>,
     pub uid: u32,
+}
+
+impl Member for Peer {
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { pid, uid });
+    }
 }
 
 /// Tokens as the provider counted them; what it did not say is null.
@@ -276,6 +298,12 @@ impl Usage {
     }
 }
 
+impl Member for Usage {
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { cache_write, cached_input, input, output, reasoning, total });
+    }
+}
+
 /// Where the time of a call went, in microseconds; null where it never came to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timing {
@@ -295,6 +323,12 @@ pub struct Timing {
     pub ttfb: Option<u64>,
 }
 
+impl Member for Timing {
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { connect, first_token, longest_gap, own, queue, total, ttfb });
+    }
+}
+
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? })*) => {
         $(
@@ -307,6 +341,12 @@ macro_rules! words {
                 #[must_use]
                 pub fn as_str(self) -> &'static str {
                     match self { $(Self::$variant => $word),* }
+                }
+            }
+
+            impl Member for $name {
+                fn write(&self, line: &mut Vec<u8>) {
+                    self.as_str().write(line);
                 }
             }
         )*

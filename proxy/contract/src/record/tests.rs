@@ -1,4 +1,5 @@
 use super::*;
+use proptest::prelude::*;
 use serde_json::Value;
 
 fn text(s: &str) -> Cow<'_, str> {
@@ -24,8 +25,8 @@ fn samples() -> Vec<String> {
         total: 6,
         ttfb: Some(7),
     };
-    let records = [
-        serde_json::to_string(&Open {
+    vec![
+        written(&Open {
             attempt: 0,
             billing_account_id: text("acct-1"),
             boot_id: text("b"),
@@ -44,7 +45,7 @@ fn samples() -> Vec<String> {
             upstream: text("http://127.0.0.1:4000"),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Intent {
+        written(&Intent {
             attempt: 0,
             call: 1,
             call_id: text("c"),
@@ -63,7 +64,7 @@ fn samples() -> Vec<String> {
             ts: text("2026-01-01T00:00:00.000000Z"),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Outcome {
+        written(&Outcome {
             attempt: 0,
             call: 1,
             call_id: text("c"),
@@ -87,7 +88,7 @@ fn samples() -> Vec<String> {
             usage: Some(usage),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Refused {
+        written(&Refused {
             attempt: 0,
             kind: text(Refused::KIND),
             method: text("GET"),
@@ -100,7 +101,7 @@ fn samples() -> Vec<String> {
             ts: text("2026-01-01T00:00:00.000000Z"),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Recovered {
+        written(&Recovered {
             attempt: 0,
             bytes: 7,
             kind: text(Recovered::KIND),
@@ -113,7 +114,7 @@ fn samples() -> Vec<String> {
             ts: text("2026-01-01T00:00:00.000000Z"),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Epoch {
+        written(&Epoch {
             attempt: 0,
             boot_id: text("b"),
             build: text("x"),
@@ -128,7 +129,7 @@ fn samples() -> Vec<String> {
             upstream: text("http://127.0.0.1:4000"),
             v: SCHEMA,
         }),
-        serde_json::to_string(&Close {
+        written(&Close {
             attempt: 0,
             calls: 1,
             cost_usd: text("0.0000054"),
@@ -146,8 +147,41 @@ fn samples() -> Vec<String> {
             usage,
             v: SCHEMA,
         }),
-    ];
-    records.into_iter().map(|line| line.expect("records serialise")).collect()
+        // Nothing is known of it: what is optional is null, but for what is left out.
+        written(&Outcome {
+            attempt: 0,
+            call: 1,
+            call_id: text("c"),
+            cost_source: CostSource::None,
+            cost_usd: None,
+            drained: None,
+            end: End::CutByUpstream,
+            kind: text(Outcome::KIND),
+            litellm_call_id: None,
+            model_served: None,
+            null_reason: Some(NullReason::NotSent),
+            prev: text("0"),
+            resp_bytes: 0,
+            response_id: None,
+            result: CallResult::Unknown,
+            run_id: text("r1"),
+            seq: 7,
+            status: None,
+            timing_us: Timing::default(),
+            ts: text("2026-01-01T00:00:00.000000Z"),
+            usage: None,
+            v: SCHEMA,
+        }),
+    ]
+}
+
+/// A record as we write it, which is how serde_json does.
+fn written(record: &(impl Member + Serialize)) -> String {
+    let mut line = Vec::new();
+    record.write(&mut line);
+    let line = String::from_utf8(line).expect("a record is text");
+    assert_eq!(line, serde_json::to_string(record).expect("a record serialises"));
+    line
 }
 
 fn assert_canonical(value: &Value) {
@@ -190,6 +224,14 @@ fn a_total_is_the_providers_or_the_sum_of_its_classes() {
     let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_escaped_as_serde_json_does(text in "\\PC{0,20}[\"\\\\\u{0}-\u{20}\u{7f}é😀x]{0,12}", names in prop::collection::vec(any::<String>(), 0..3)) {
+        written(&text);
+        written(&names);
+    }
 }
 
 #[test]

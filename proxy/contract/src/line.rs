@@ -1,0 +1,115 @@
+//! How a record becomes its line: canonical JSON, as serde_json would write it.
+//!
+//! Pure. serde_json looks for escapes in every name and value byte by byte, which was a tenth of what a small call costs
+//! (10,000 of 130,000 instructions). Here names are constants, and text is looked at in one wide pass. That both
+//! write the same is tested, for every kind of record and for any text.
+
+use std::borrow::Cow;
+
+/// What can stand in a record.
+pub trait Member {
+    /// Where there is none it is left out, and not null.
+    const LEFT_OUT: bool = false;
+
+    /// There is none, and that is not said.
+    fn is_left_out(&self) -> bool {
+        false
+    }
+
+    /// Adds it as JSON.
+    fn write(&self, line: &mut Vec<u8>);
+
+    /// Adds it behind its name, which ends in a colon.
+    fn write_named(&self, name: &str, line: &mut Vec<u8>) {
+        if self.is_left_out() {
+            return;
+        }
+        if !line.ends_with(b"{") {
+            line.push(b',');
+        }
+        line.extend_from_slice(name.as_bytes());
+        self.write(line);
+    }
+}
+
+/// Members in the order in which they are given; a struct with one more does not compile.
+macro_rules! write_members {
+    ($self:ident, $line:ident, { $($field:ident),* $(,)? }) => {{
+        let Self { $($field),* } = $self;
+        $line.push(b'{');
+        $($crate::line::Member::write_named($field, concat!("\"", stringify!($field), "\":"), $line);)*
+        $line.push(b'}');
+    }};
+}
+pub(crate) use write_members;
+
+macro_rules! integers {
+    ($($ty:ty)*) => {
+        $(impl Member for $ty {
+            fn write(&self, line: &mut Vec<u8>) {
+                serde_json::to_writer(line, self).expect("memory does not fail");
+            }
+        })*
+    };
+}
+integers!(u16 u32 u64 i32);
+
+impl Member for bool {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        line.extend_from_slice(if *self { b"true" } else { b"false" });
+    }
+}
+
+impl Member for str {
+    fn write(&self, line: &mut Vec<u8>) {
+        // A fold without a branch, so that the compiler makes it wide.
+        let plain = self.bytes().fold(true, |plain, b| plain & (b >= 0x20) & (b != b'"') & (b != b'\\'));
+        if plain {
+            line.push(b'"');
+            line.extend_from_slice(self.as_bytes());
+            line.push(b'"');
+        } else {
+            serde_json::to_writer(line, self).expect("memory does not fail");
+        }
+    }
+}
+
+impl Member for String {
+    fn write(&self, line: &mut Vec<u8>) {
+        self.as_str().write(line);
+    }
+}
+
+impl Member for Cow<'_, str> {
+    fn write(&self, line: &mut Vec<u8>) {
+        (**self).write(line);
+    }
+}
+
+impl<T: Member> Member for Option<T> {
+    fn write(&self, line: &mut Vec<u8>) {
+        match self {
+            Some(member) => member.write(line),
+            None => line.extend_from_slice(b"null"),
+        }
+    }
+
+    fn is_left_out(&self) -> bool {
+        T::LEFT_OUT && self.is_none()
+    }
+}
+
+impl<T: Member> Member for Vec<T> {
+    fn write(&self, line: &mut Vec<u8>) {
+        line.push(b'[');
+        for (n, member) in self.iter().enumerate() {
+            if n > 0 {
+                line.push(b',');
+            }
+            member.write(line);
+        }
+        line.push(b']');
+    }
+}
