@@ -16,6 +16,7 @@ use crate::call::{AnswerHead, Call};
 use crate::filter::{Filter, Passed};
 use crate::headers;
 use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
+use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
 use crate::usage::{Observer, Seen};
 
@@ -136,7 +137,7 @@ impl Inner {
         // These go to the audit log, decoded: what was no key in the bytes may be one here.
         let key = self.run.key.expose();
         for name in [&mut seen.response_id, &mut seen.model] {
-            name.take_if(|name| memchr::memmem::find(name.as_bytes(), key).is_some());
+            name.take_if(|name| is_in(key, name.as_bytes()));
         }
         seen
     }

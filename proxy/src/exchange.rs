@@ -86,12 +86,13 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     let price = estimate::price(run.prices.as_ref(), &reading);
     let reservation = run.caps.reserve(estimate::ask(&reading, text.len(), price, route.wire), clock.began())?;
 
-    let call_id = uuid::Uuid::new_v4().to_string();
+    let mut buffer = uuid::Uuid::encode_buffer();
+    let call_id: &str = run.call_ids.next().as_hyphenated().encode_lower(&mut buffer);
     run.injector.stripped(&head.headers, &mut reading.stripped);
-    let entry = intend(run, peer, route, &mut reading, &text, &call_id, &reservation, &mut clock).await?;
+    let entry = intend(run, peer, route, &mut reading, &text, call_id, &reservation, &mut clock).await?;
     let mut call = Call::new(entry, reservation, price, route.wire, clock);
 
-    let request = outbound(run, route, head, &call_id, &mut reading, text);
+    let request = outbound(run, route, head, call_id, &mut reading, text);
     let flight = match run.upstream.send(request).await {
         Ok(flight) => flight,
         Err(broken) => {
@@ -195,7 +196,7 @@ async fn intend(
         req_bytes: text.len(),
         reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
         stream: reading.stream,
-        stripped: reading.stripped.drain(..).collect(),
+        stripped: std::mem::take(&mut reading.stripped),
     })?;
     durable.await?;
     clock.waited(asked);

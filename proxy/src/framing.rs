@@ -132,6 +132,10 @@ impl Framing {
     }
 
     fn header(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
+        // Most lines are told by their first letter.
+        if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
+            return Ok(());
+        }
         let Some(colon) = memchr(b':', line) else {
             return Ok(());
         };

@@ -6,11 +6,13 @@
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
 
 use crate::refusal::clip;
+use crate::scrub::is_in;
 
 /// More names than this are not worth a line in the audit log.
 const STRIPPED_MAX: usize = 48;
@@ -62,6 +64,7 @@ pub enum MetadataError {
 /// Makes the head of every call.
 #[derive(Debug)]
 pub struct Injector {
+    /// With a place for what every call sets: a copy is then filled in, and does not grow.
     fixed: HeaderMap,
     /// The metadata up to the call id, and after it.
     metadata: (String, String),
@@ -131,6 +134,9 @@ impl Injector {
         if let Some(user) = text("trace_user_id")? {
             fixed.insert("langfuse_trace_user_id", user);
         }
+        for name in [&SPEND_LOGS_METADATA, &METADATA, &CALL_ID, &header::CONTENT_TYPE, &header::ACCEPT] {
+            fixed.insert(name, HeaderValue::from_static(""));
+        }
         Ok(Self { fixed, metadata: metadata_around_call_id(identity)?, betas })
     }
 
@@ -138,18 +144,22 @@ impl Injector {
     #[must_use]
     pub fn outbound(&self, client: &HeaderMap, call_id: &str, has_body: bool) -> HeaderMap {
         let mut out = self.fixed.clone();
-        let call = header_value(call_id);
-        let metadata = header_value(&format!("{}{call_id}{}", self.metadata.0, self.metadata.1));
+        let metadata = header_bytes([self.metadata.0.as_str(), call_id, &self.metadata.1].concat());
         out.insert(&SPEND_LOGS_METADATA, metadata.clone());
         out.insert(&METADATA, metadata);
-        out.insert(&CALL_ID, call);
+        out.insert(&CALL_ID, header_value(call_id));
         if has_body {
             out.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        } else {
+            out.remove(header::CONTENT_TYPE);
         }
-        for name in [&header::ACCEPT, &ANTHROPIC_VERSION] {
-            if let Some(value) = client.get(name).filter(|value| is_plain(value)) {
-                out.insert(name, value.clone());
-            }
+        let plain = |name| client.get(name).filter(|value| is_plain(value)).cloned();
+        match plain(&header::ACCEPT) {
+            Some(accept) => drop(out.insert(header::ACCEPT, accept)),
+            None => drop(out.remove(header::ACCEPT)),
+        }
+        if let Some(version) = plain(&ANTHROPIC_VERSION) {
+            out.insert(&ANTHROPIC_VERSION, version);
         }
         if let Some(betas) = self.betas(client) {
             out.insert(&ANTHROPIC_BETA, betas);
@@ -211,7 +221,7 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
     let ours = [&header::CONTENT_TYPE, &header::CONTENT_LENGTH, &header::RETRY_AFTER, &CALL_ID, &RESPONSE_COST];
     for name in ours.into_iter().chain(also) {
         let Some(value) = upstream.get(name) else { continue };
-        if memchr::memmem::find(value.as_bytes(), key).is_none() {
+        if !is_in(key, value.as_bytes()) {
             out.insert(name, value.clone());
         }
     }
@@ -240,7 +250,7 @@ pub fn may_pass(name: &HeaderName) -> bool {
 pub fn call_id<'a>(upstream: &'a HeaderMap, key: &[u8]) -> Option<&'a str> {
     let id = upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)?;
     // It is written to the audit log, and an upstream may echo anything.
-    memchr::memmem::find(id.as_bytes(), key).is_none().then_some(id)
+    (!is_in(key, id.as_bytes())).then_some(id)
 }
 
 /// `x-litellm-response-cost` of an answer.
@@ -283,22 +293,27 @@ fn metadata_around_call_id(identity: &Identity) -> Result<(String, String), Meta
 
 /// Headers of the connection and of every client; removing them says nothing about anybody.
 fn is_transport(name: &HeaderName) -> bool {
-    [
-        &header::HOST,
-        &header::CONNECTION,
-        &header::CONTENT_LENGTH,
-        &header::CONTENT_TYPE,
-        &header::TRANSFER_ENCODING,
-        &header::EXPECT,
-        &header::ACCEPT_ENCODING,
-        &header::USER_AGENT,
-    ]
-    .contains(&name)
-        || name == "keep-alive"
+    matches!(
+        name.as_str(),
+        "host"
+            | "connection"
+            | "content-length"
+            | "content-type"
+            | "transfer-encoding"
+            | "expect"
+            | "accept-encoding"
+            | "user-agent"
+            | "keep-alive"
+    )
 }
 
 fn is_plain(value: &HeaderValue) -> bool {
     value.len() <= 256 && value.as_bytes().iter().all(|b| (0x20..0x7f).contains(b))
+}
+
+/// Without a copy.
+fn header_bytes(text: String) -> HeaderValue {
+    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("checked to be visible ASCII")
 }
 
 fn header_value(text: &str) -> HeaderValue {

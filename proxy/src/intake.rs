@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use crate::body::{BodyPolicy, BodyReader, Edit, Reading};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
+use crate::silence::Silence;
 use crate::upstream::Outgoing;
 
 /// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
@@ -119,12 +121,17 @@ pub async fn collect(
         return Err(too_large());
     }
     let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.room.hold() };
+    let mut silence = Silence::new(bounds.idle);
     loop {
-        let next = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
-        let Ok(next) = tokio::time::timeout(bounds.idle, next).await else {
+        let next = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending => silence.poll_over(cx).map(Err),
+        });
+        let Ok(next) = next.await else {
             return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
         };
         let Some(frame) = next else { break };
+        silence.heard();
         let frame = frame
             .map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
         // Request trailers say nothing that anybody may hear.
@@ -188,6 +195,7 @@ impl Text {
     pub fn edited(self, edit: Edit) -> Outgoing {
         let Self { pieces, held, .. } = self;
         let mut out = Outgoing::holding(held);
+        out.reserve(2 + 2 * edit.keep.len() + pieces.len());
         out.push(Bytes::from(edit.prefix));
         for (from, to) in edit.keep {
             out.push(Bytes::from_static(b","));

@@ -12,6 +12,7 @@ use crate::audit::Journal;
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
 use crate::headers::Injector;
+use crate::ids::CallIds;
 use crate::intake::Bounds;
 use crate::policy::Policy;
 use crate::prices::Prices;
@@ -48,6 +49,7 @@ pub struct Run {
     pub abort: Abort,
     /// Users that may connect; empty is anybody whom the socket's mode lets in.
     pub peer_uids: Vec<u32>,
+    pub call_ids: CallIds,
     pub ending: Ending,
 }
 

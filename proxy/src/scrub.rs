@@ -19,7 +19,7 @@ impl Scrub {
     #[must_use]
     pub fn pass(&mut self, key: &[u8], piece: Bytes) -> Bytes {
         let mut piece = self.rejoin(piece);
-        if memmem::find(&piece, key).is_some() {
+        if is_in(key, &piece) {
             piece = blot(key, &piece);
         }
         let cut = piece.len() - beginning_at_end(key, &piece);
@@ -42,6 +42,17 @@ impl Scrub {
         joined.extend_from_slice(&piece);
         joined.freeze()
     }
+}
+
+/// Whether the key stands in a text. Most are a header's value, for which the table that a wide search makes first
+/// costs more than the search.
+#[must_use]
+pub fn is_in(key: &[u8], text: &[u8]) -> bool {
+    const SHORT: usize = 128;
+    if text.len() > SHORT {
+        return memmem::find(text, key).is_some();
+    }
+    text.len() >= key.len() && memchr_iter(key[0], text).any(|at| text[at..].starts_with(key))
 }
 
 fn blot(key: &[u8], piece: &[u8]) -> Bytes {
@@ -84,6 +95,18 @@ mod tests {
             let pieces: Vec<_> = text.chunks(size).collect();
             assert_eq!(scrubbed(b"sk-secret", &pieces), want, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn a_key_is_found_in_short_texts_and_in_long_ones() {
+        for behind in [0, 1, 100, 200] {
+            for before in [0, 1, 100, 200] {
+                let text = |key: &str| [&"s".repeat(before), key, &"s".repeat(behind)].concat();
+                assert!(is_in(b"sk-secret", text("sk-secret").as_bytes()));
+                assert!(!is_in(b"sk-secret", text("sk-secre").as_bytes()));
+            }
+        }
+        assert!(!is_in(b"sk-secret", b""));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::body::BodyPolicy;
 use crate::caps::{Caps, Used};
 use crate::harden::{self, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
+use crate::ids::CallIds;
 use crate::intake::{Bounds, Room};
 use crate::policy::Policy;
 use crate::relay::Relay;
@@ -148,6 +149,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         relay,
         abort: settings.abort,
         peer_uids: settings.peer_uids.clone(),
+        call_ids: CallIds::default(),
         ending: Ending::default(),
     };
     let hardening = Hardening {

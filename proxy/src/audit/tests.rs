@@ -281,7 +281,7 @@ fn no_record_is_longer_than_its_room() {
     let terms =
         Terms { run_id: "r".repeat(63).parse().expect("a run id"), attempt: u32::MAX, mode: SyncMode::Off, key };
     let journal = Journal::begin(terms, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = uuid::Uuid::max().to_string();
     let (entry, ack) = journal.intent(Planned { call_id: &id, ..planned() }).expect("not poisoned");
     wait(ack).expect("written");
     wait(entry.close(ended)).expect("written");

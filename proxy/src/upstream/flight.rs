@@ -14,9 +14,10 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::{Link, Outgoing, Upstream};
+use crate::silence::Silence;
 
 /// What is ready together goes on as one piece, up to here.
 const GATHER: usize = 64 * 1024;
@@ -203,45 +204,6 @@ impl Flight {
         self.drive(cx);
         if let Some(link) = self.link.take().filter(|link| link.send.is_ready()) {
             self.upstream.keep(link);
-        }
-    }
-}
-
-/// A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires.
-#[derive(Debug)]
-struct Silence {
-    limit: Duration,
-    last: Instant,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl Silence {
-    fn new(limit: Duration) -> Self {
-        Self { limit, last: Instant::now(), timer: None }
-    }
-
-    /// Another limit from now on.
-    fn begin(&mut self, limit: Duration) {
-        self.limit = limit;
-        self.heard();
-        if let Some(timer) = &mut self.timer {
-            timer.as_mut().reset(self.last + limit);
-        }
-    }
-
-    fn heard(&mut self) {
-        self.last = Instant::now();
-    }
-
-    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let ends = self.last + self.limit;
-            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
-            match timer.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) if self.last + self.limit <= Instant::now() => return Poll::Ready(()),
-                Poll::Ready(()) => timer.as_mut().reset(ends),
-            }
         }
     }
 }

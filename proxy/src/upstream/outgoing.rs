@@ -38,6 +38,11 @@ impl Outgoing {
         self.pieces
     }
 
+    /// So many pieces will come.
+    pub fn reserve(&mut self, pieces: usize) {
+        self.pieces.reserve(pieces);
+    }
+
     /// Adds a piece.
     pub fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {
