@@ -131,8 +131,8 @@ impl At {
     }
 }
 
-/// The scanner: feed it, then finish it.
-#[derive(Debug)]
+/// The scanner: feed it, then finish it. A copy goes on where the original stands.
+#[derive(Debug, Clone)]
 pub struct Scanner {
     at: At,
     /// One bit a container, the innermost in bit 0: 1 is an object.

@@ -5,6 +5,7 @@
 //! counts for nothing. Which figure may be trusted where is the caller's to decide, by wire format.
 
 mod facts;
+mod opening;
 
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
@@ -13,6 +14,7 @@ use crate::json::{JsonError, Scanner};
 use crate::policy::Wire;
 use crate::sse::{Piece, Splitter};
 use facts::Facts;
+use opening::Opening;
 
 /// What has been seen of an answer so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -83,6 +85,7 @@ pub struct Events {
     splitter: Splitter,
     scanner: Scanner,
     facts: Facts,
+    opening: Opening,
     data: Data,
     seen: Seen,
 }
@@ -113,6 +116,7 @@ impl Observer {
                 splitter: Splitter::default(),
                 scanner: Scanner::new(),
                 facts: Facts::default(),
+                opening: Opening::default(),
                 data: Data::Nothing,
                 seen: Seen::default(),
             })),
@@ -169,10 +173,18 @@ impl Document {
 
 impl Events {
     fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) {
-        let Self { wire, splitter, scanner, facts, data, seen } = self;
+        let Self { wire, splitter, scanner, facts, opening, data, seen } = self;
         splitter.feed(chunk, |piece| match piece {
             // What stands behind the end is not part of the answer, however the bytes are cut.
             _ if seen.terminal => {}
+            Piece::Data(bytes) if *data == Data::Nothing && facts.lines == 0 && bytes.starts_with(b"{") => {
+                let known = opening.pass(bytes, scanner, facts);
+                *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], facts).is_ok()) {
+                    Data::Json
+                } else {
+                    Data::Foreign
+                };
+            }
             Piece::Data(bytes) => *data = read(*data, bytes, scanner, facts),
             Piece::DataEnd => {
                 facts.lines += 1;

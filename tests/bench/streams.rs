@@ -64,19 +64,17 @@ impl Api {
     }
 }
 
+/// The stamp stands behind the rest, as do the parts of a provider's events that change, and is a number that JSON has,
+/// as long as nobody has set it.
 fn chat_event(left: usize) -> Vec<u8> {
-    const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","t":0000000000000000,"created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
-    match left {
-        1 => DONE.to_vec(),
-        2 => format!(
-            "{OPEN}\"choices\":[],\"usage\":{{\"completion_tokens\":20,\"prompt_tokens\":31,\"total_tokens\":51}}}}\n\n"
-        )
-        .into_bytes(),
-        _ => format!(
-            "{OPEN}\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" token\"}},\"finish_reason\":null}}]}}\n\n"
-        )
-        .into_bytes(),
-    }
+    const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
+    const CLOSE: &str = ",\"t\":1000000000000000}\n\n";
+    let rest = match left {
+        1 => return DONE.to_vec(),
+        2 => r#""choices":[],"usage":{"completion_tokens":20,"prompt_tokens":31,"total_tokens":51}"#,
+        _ => r#""choices":[{"index":0,"delta":{"content":" token"},"finish_reason":null}]"#,
+    };
+    [OPEN, rest, CLOSE].concat().into_bytes()
 }
 
 fn messages_event(index: usize, left: usize) -> Vec<u8> {

@@ -40,7 +40,7 @@ enum Token {
 }
 
 /// Collects them from one document or one event.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
     /// How many data lines the event has had.
     pub(super) lines: u32,

@@ -188,3 +188,37 @@ fn an_event_of_any_size_is_read() {
     }
     assert_eq!((observer.seen().usage, events.len()), (Some(usage(1, 2, None)), 1));
 }
+
+#[test]
+fn events_that_begin_alike_are_each_read_to_their_end() {
+    let begin = r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1763640000,"model":"m","#;
+    let one = |rest: &str| format!("data: {begin}{rest}\n\n");
+    let output = one(r#""choices":[{"index":0,"delta":{"content":"x"}}]}"#);
+    let empty = one(r#""choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#);
+    let usage_alone = one(r#""choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}"#);
+    let broken = one(r#""choices":["#);
+    let failed = one(r#""error":{"message":"x"}}"#);
+    let two_lines = format!("data:\ndata: {begin}\ndata: \"choices\":[]}}\n\n");
+    let other = output.replace("chatcmpl-1", "chatcmpl-2");
+    for (stream, shape) in [
+        (vec![&empty, &output, &output, &output], vec![(false, false), (true, false), (true, false), (true, false)]),
+        (vec![&output, &output, &usage_alone], vec![(true, false), (true, false), (false, true)]),
+        (vec![&output, &usage_alone, &output], vec![(true, false), (false, true), (true, false)]),
+        (vec![&output, &output, &broken, &output], vec![(true, false), (true, false), (false, false), (true, false)]),
+        (
+            vec![&output, &output, &two_lines, &output],
+            vec![(true, false), (true, false), (false, false), (true, false)],
+        ),
+        (vec![&output, &output, &other], vec![(true, false), (true, false), (true, false)]),
+        (vec![&output, &output, &failed], vec![(true, false), (true, false), (false, false)]),
+    ] {
+        let text: String = stream.iter().map(|event| event.as_str()).collect();
+        let (seen, events) = watch(Wire::Chat, true, &text);
+        let told: Vec<_> = events.iter().map(|event| (event.output, event.usage != UsageIn::None)).collect();
+        assert_eq!(told, shape, "{text}");
+        assert_eq!(seen.unreadable, text.contains(&broken));
+        assert_eq!(seen.error, text.contains(&failed));
+        assert_eq!(seen.response_id.as_deref(), Some(if text.contains(&other) { "chatcmpl-2" } else { "chatcmpl-1" }));
+        assert_eq!(seen.usage.is_some(), text.contains(&usage_alone));
+    }
+}

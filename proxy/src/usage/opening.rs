@@ -1,0 +1,51 @@
+//! How the events of a stream begin: all alike, up to their output.
+//!
+//! A scanner that has read the same bytes is in the same state. So what an event has in common with the one before is
+//! scanned once, and where the next one begins with it too, the state is put back. Of an event of a chat stream that is
+//! three quarters (3,500 of 22,000 instructions a piece).
+
+use super::facts::Facts;
+use crate::json::{JsonError, Scanner};
+
+/// More of an event is not compared.
+const MAX: usize = 512;
+/// Less is scanned sooner than it is put back.
+const MIN: usize = 48;
+
+/// What the events begin with, and the state behind it.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// The beginning of the last event that did not begin so.
+    last: Vec<u8>,
+    text: Vec<u8>,
+    scanner: Scanner,
+    facts: Facts,
+}
+
+impl Opening {
+    /// Takes the first bytes of an event's data, as far as they are known; how many that were.
+    ///
+    /// # Errors
+    /// The scanner's.
+    pub(super) fn pass(&mut self, data: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> Result<usize, JsonError> {
+        if !self.text.is_empty() && data.starts_with(&self.text) {
+            scanner.clone_from(&self.scanner);
+            facts.clone_from(&self.facts);
+            return Ok(self.text.len());
+        }
+        let alike = self.last.iter().zip(data).take_while(|(a, b)| a == b).count();
+        self.last.clear();
+        self.last.extend_from_slice(&data[..data.len().min(MAX)]);
+        // Up to a value, most likely: inside of a string there would be more to put back.
+        let len = data[..alike].iter().rposition(|b| *b == b':').map_or(0, |colon| colon + 1);
+        if len < MIN {
+            return Ok(0);
+        }
+        scanner.feed(&data[..len], facts)?;
+        self.text.clear();
+        self.text.extend_from_slice(&data[..len]);
+        self.scanner.clone_from(scanner);
+        self.facts.clone_from(facts);
+        Ok(len)
+    }
+}
