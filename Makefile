@@ -43,7 +43,7 @@ test:
 	@echo '== once more, what the shipped binary does differently: static, stripped, a panic aborts'
 	$(MAKE) --no-print-directory dist
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
-	    calls:: hardening:: lifecycle:: start:: streams:: upstreams::
+	    budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
 	@echo '== kills at random moments; make chaos has more of them'
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
 

@@ -3,6 +3,7 @@
 mod aborts;
 mod audit;
 mod bodies;
+mod budgets;
 mod calls;
 mod caps;
 mod framing;
