@@ -130,10 +130,9 @@ impl Inner {
         Ok(passed.on)
     }
 
-    /// What has been seen of the answer.
-    #[must_use]
-    pub fn seen(&self) -> Seen {
-        let mut seen = self.filter.as_ref().map(|filter| filter.seen().clone()).unwrap_or_default();
+    /// What has been seen of the answer; it moves into the outcome.
+    fn take_seen(&mut self) -> Seen {
+        let mut seen = self.filter.as_mut().map(Filter::take_seen).unwrap_or_default();
         // These go to the audit log, decoded: what was no key in the bytes may be one here.
         let key = self.run.key.expose();
         for name in [&mut seen.response_id, &mut seen.model] {
@@ -144,7 +143,7 @@ impl Inner {
 
     /// The answer came to its own end.
     pub fn complete(&mut self) -> Ack {
-        let seen = self.seen();
+        let seen = self.take_seen();
         let failed = seen.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
         let result = if failed { CallResult::UpstreamError } else { CallResult::Ok };
         self.call.end(seen, result, End::Complete, None)
@@ -152,7 +151,7 @@ impl Inner {
 
     /// The upstream broke off, or stayed silent.
     pub fn broke(&mut self, broken: Broken) -> Ack {
-        let seen = self.seen();
+        let seen = self.take_seen();
         let result = match broken {
             Broken::Timeout => CallResult::Timeout,
             Broken::Closed => CallResult::Unknown,
@@ -163,17 +162,17 @@ impl Inner {
 
     /// The answer is refused: it is complete as far as anybody will look.
     pub fn rejected(&mut self) -> Ack {
-        let seen = self.seen();
+        let seen = self.take_seen();
         self.call.end(seen, CallResult::UpstreamError, End::Complete, None)
     }
 
     fn cut(&mut self) {
-        let seen = self.seen();
+        let seen = self.take_seen();
         drop(self.call.end(seen, CallResult::Deadline, End::CutByLimit, None));
     }
 
     fn aborted(&mut self, drained: bool) {
-        let seen = self.seen();
+        let seen = self.take_seen();
         drop(self.call.end(seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 

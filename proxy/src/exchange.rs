@@ -272,3 +272,20 @@ async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) ->
     }
     Given::refusal(&refusal, Policy::dialect(head.uri.path()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tap::Tap;
+
+    /// What a call of this function holds while it waits.
+    fn future<A, B, C, D, F: Future>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn what_every_open_call_holds_stays_small() {
+        let sizes = (future(exchange), size_of::<Tap>());
+        assert!(sizes.0 <= 3200 && sizes.1 <= 128, "{sizes:?}");
+    }
+}

@@ -80,6 +80,11 @@ impl Filter {
         push(into, self.scrub.finish());
     }
 
+    /// What has been seen of the answer, for the record of a call that is over.
+    pub fn take_seen(&mut self) -> Seen {
+        self.observer.take_seen()
+    }
+
     /// What has been seen of the answer.
     #[must_use]
     pub fn seen(&self) -> &Seen {

@@ -144,6 +144,18 @@ impl Observer {
         }
     }
 
+    /// What has been seen, for the record of a call that is over.
+    pub fn take_seen(&mut self) -> Seen {
+        let seen = match self {
+            Self::Unary(document) => &mut document.seen,
+            Self::Stream(stream) => &mut stream.seen,
+            Self::Blind(seen) => seen,
+        };
+        // What decides how the rest is read stays.
+        let left = Seen { terminal: seen.terminal, unreadable: seen.unreadable, ..Seen::default() };
+        std::mem::replace(seen, left)
+    }
+
     /// What has been seen.
     #[must_use]
     pub fn seen(&self) -> &Seen {

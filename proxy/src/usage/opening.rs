@@ -7,17 +7,17 @@
 use super::facts::Facts;
 use crate::json::{JsonError, Scanner};
 
-/// More of an event is not compared.
-const MAX: usize = 512;
+/// More of an event is not compared: each stream holds as much.
+const MAX: usize = 384;
 /// Less is scanned sooner than it is put back.
 const MIN: usize = 48;
 
 /// What the events begin with, and the state behind it.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    /// The beginning of the last event that did not begin so.
-    last: Vec<u8>,
     text: Vec<u8>,
+    /// The beginning of the last event, as long as there is no such text.
+    last: Vec<u8>,
     scanner: Scanner,
     facts: Facts,
 }
@@ -33,17 +33,18 @@ impl Opening {
             facts.clone_from(&self.facts);
             return Ok(self.text.len());
         }
+        self.text.clear();
         let alike = self.last.iter().zip(data).take_while(|(a, b)| a == b).count();
-        self.last.clear();
-        self.last.extend_from_slice(&data[..data.len().min(MAX)]);
         // Up to a value, most likely: inside of a string there would be more to put back.
         let len = data[..alike].iter().rposition(|b| *b == b':').map_or(0, |colon| colon + 1);
+        self.last.clear();
+        self.last.extend_from_slice(&data[..data.len().min(MAX)]);
         if len < MIN {
             return Ok(0);
         }
         scanner.feed(&data[..len], facts)?;
-        self.text.clear();
-        self.text.extend_from_slice(&data[..len]);
+        self.last.truncate(len);
+        std::mem::swap(&mut self.text, &mut self.last);
         self.scanner.clone_from(scanner);
         self.facts.clone_from(facts);
         Ok(len)
