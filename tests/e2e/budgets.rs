@@ -47,7 +47,7 @@ async fn a_call_is_four_writes() {
 
 #[tokio::test]
 async fn a_burst_of_events_is_one_write_and_its_end_another() {
-    let upstream = Upstream::answering(Script::chat_stream(&["x"; 100]).in_a_burst()).start().await;
+    let upstream = Upstream::answering(Script::chat_stream(["x"; 100]).in_a_burst()).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let mut client = sidecar.connect().await;
     client.post_json(CHAT, stream()).await.expect(200);

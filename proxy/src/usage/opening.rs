@@ -2,7 +2,7 @@
 //!
 //! A scanner that has read the same bytes is in the same state. So what an event has in common with the one before is
 //! scanned once, and where the next one begins with it too, the state is put back. Of an event of a chat stream that is
-//! three quarters (3,500 of 22,000 instructions a piece).
+//! three quarters: a piece costs 18,000 instructions in place of 22,000.
 
 use super::facts::Facts;
 use crate::json::{JsonError, Scanner};
