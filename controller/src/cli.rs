@@ -18,6 +18,7 @@ mod config;
 mod ledger;
 mod preflight;
 mod receipts;
+mod reconcile;
 mod run;
 mod sweep;
 
@@ -27,6 +28,8 @@ const BEFORE_START: u8 = 125;
 const USAGE: u8 = 2;
 /// Any other failure of theirs.
 const FAILED: u8 = 1;
+/// Two sources that are to say the same do not.
+const MISMATCH: u8 = 122;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +38,7 @@ Examples:
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
   sluice receipts --since 24h                         what its calls cost
   sluice budget set acct-1 25                         what an account may spend
+  sluice reconcile                                    whether LiteLLM's bill says the same
   sluice audit verify r20261120-163914-1df9af22       whether its log is complete and authentic
   sluice preflight                                    whether this machine has all that it needs
   sluice config show                                  every setting, and where it comes from";
@@ -56,6 +60,7 @@ enum Command {
     Usage(receipts::UsageFlags),
     Ledger(Box<ledger::Flags>),
     Budget(Box<budget::Flags>),
+    Reconcile(Box<reconcile::Flags>),
     Audit(Box<audit::Flags>),
     Agents(agents::Flags),
     Config(config::Flags),
@@ -142,6 +147,7 @@ pub fn main() -> ExitCode {
             Command::Usage(flags) => receipts::usage(&flags).await,
             Command::Ledger(flags) => ledger::run(&flags).await,
             Command::Budget(flags) => budget::run(&flags).await,
+            Command::Reconcile(flags) => reconcile::run(&flags).await,
             Command::Audit(flags) => audit::run(&flags).await,
             Command::Agents(flags) => agents::run(&flags),
             Command::Config(flags) => config::run(&flags),

@@ -25,6 +25,7 @@ pub mod prices;
 pub mod process;
 pub mod progress;
 pub mod receipt;
+pub mod reconcile;
 pub mod report;
 pub mod run;
 pub mod rundir;

@@ -20,7 +20,7 @@ impl Key {
         (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
     }
 
-    /// The key as LiteLLM's API takes it; nothing if it cannot stand in a header.
+    /// The value of an `authorization` header, which no log of HTTP shows; none of a key that no header can carry.
     #[must_use]
     pub fn bearer(&self) -> Option<HeaderValue> {
         let text = Zeroizing::new(format!("Bearer {}", self.0.as_str()));

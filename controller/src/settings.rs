@@ -41,6 +41,8 @@ pub const ITEMS: &[Item] = items![
     "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
     "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
     "key_mode" "SLUICE_KEY_MODE" = Some("master"), "whose key a sidecar gets: master (that one), per-run (a virtual key), auto";
+    "spend_key_file" "SLUICE_SPEND_KEY_FILE" = None, "a file with a key that may read LiteLLM's spend log; else the upstream's";
+    "reconcile" "SLUICE_RECONCILE" = Some("auto"), "whether runs and sweeps look up open costs in LiteLLM's spend log: auto or off";
     "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
     "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
     "proxy" "SLUICE_PROXY" = None, "the sidecar's program; else the sluice-proxy beside sluice, or on PATH";
@@ -132,6 +134,9 @@ pub struct Settings {
     pub upstream: Option<String>,
     pub key: Option<Key>,
     pub key_mode: KeyMode,
+    pub spend_key: Option<Key>,
+    /// Whether open costs are looked up without having been asked for.
+    pub reconciles: bool,
     pub state_dir: PathBuf,
     pub docker_host: String,
     pub proxy: Option<PathBuf>,
@@ -153,6 +158,14 @@ pub struct Settings {
     /// Other caps and the like, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
     pub agents: Vec<Agent>,
+}
+
+impl Settings {
+    /// The key for the spend log.
+    #[must_use]
+    pub fn spend_key(&self) -> Option<&Key> {
+        self.spend_key.as_ref().or(self.key.as_ref())
+    }
 }
 
 impl Layers {
@@ -198,7 +211,7 @@ impl Layers {
             "key" => "(redacted)".to_owned(),
             "upstream" => redact_user(value),
             // A key that was put where its file's name belongs.
-            "key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
+            "key_file" | "spend_key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
             _ => value.to_owned(),
         };
         Some((shown, source))
@@ -233,6 +246,12 @@ impl Layers {
                 "per-run" => Ok(KeyMode::PerRun),
                 "auto" => Ok(KeyMode::Auto),
                 _ => Err(format!("'{value}' is none of master, per-run, auto")),
+            })?,
+            spend_key: self.key_in("spend_key_file")?,
+            reconciles: self.required("reconcile", |value| match value {
+                "auto" => Ok(true),
+                "off" => Ok(false),
+                _ => Err(format!("'{value}' is neither auto nor off")),
             })?,
             state_dir: path("state_dir").expect("it has a default"),
             docker_host: text("docker_host").expect("it has a default"),
@@ -279,7 +298,11 @@ impl Layers {
                 None => Err(SettingError::Value { name: "key", reason: "it is empty".into(), from: from.clone() }),
             };
         }
-        self.parse("key_file", |value| {
+        self.key_in("key_file")
+    }
+
+    fn key_in(&self, name: &'static str) -> Result<Option<Key>, SettingError> {
+        self.parse(name, |value| {
             if !value.contains('/') {
                 return Err("it is no path; give the path of a file (./FILE), never the key itself".to_owned());
             }

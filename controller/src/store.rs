@@ -20,10 +20,11 @@ use crate::process::Process;
 use crate::run::{Phase, Run};
 
 /// What makes each schema of the one before. A step that was released is never changed.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("store/migrations/1-runs.sql"),
     include_str!("store/migrations/2-witnesses.sql"),
     include_str!("store/migrations/3-ledger.sql"),
+    include_str!("store/migrations/4-reconcile.sql"),
     include_str!("store/migrations/5-budgets.sql"),
 ];
 const SCHEMA: u32 = MIGRATIONS.len() as u32;

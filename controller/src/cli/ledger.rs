@@ -6,14 +6,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::receipts::open;
-use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::{Rebuilt, Shelf};
 use crate::store::Store;
-
-/// The ledger is not what the audit files say.
-const MISMATCH: u8 = 122;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";

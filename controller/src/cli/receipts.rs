@@ -127,20 +127,22 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
 
 impl Flags {
     fn filter(&self) -> Result<Filter, Failed> {
-        let (run_id, attempt) = match &self.run {
-            None => (None, None),
-            Some(run) => match run.parse::<RunKey>() {
-                Ok(key) => (Some(key.run_id.to_string()), Some(key.attempt)),
-                Err(()) => (Some(run.clone()), None),
-            },
-        };
+        let (run_id, attempt) = self.run.as_deref().map(run_or_start).unzip();
         let since_us = self.since.as_deref().map(since).transpose()?;
-        Ok(Filter { run_id, attempt, account: self.account.clone(), since_us })
+        Ok(Filter { run_id, attempt: attempt.flatten(), account: self.account.clone(), since_us, ..Filter::default() })
     }
 }
 
-/// A moment, or how long ago.
-fn since(text: &str) -> Result<i64, Failed> {
+/// A run, or one start of it: RUN or RUN.ATTEMPT.
+pub(super) fn run_or_start(text: &str) -> (String, Option<u32>) {
+    match text.parse::<RunKey>() {
+        Ok(key) => (key.run_id.to_string(), Some(key.attempt)),
+        Err(()) => (text.to_owned(), None),
+    }
+}
+
+/// A moment, or how long ago: microseconds since 1970.
+pub(super) fn since(text: &str) -> Result<i64, Failed> {
     let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
     let ago = || humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
     let moment = humantime::parse_rfc3339_weak(text).or_else(|_| day()).ok().or_else(ago);
@@ -246,11 +248,11 @@ fn csv(bills: &[Bill]) -> String {
     HEAD.to_owned() + &bills.iter().map(line).collect::<String>()
 }
 
-fn dash(value: Option<impl ToString>) -> String {
+pub(super) fn dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// What a sandbox or the upstream named must not speak to a terminal.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -18,6 +18,7 @@ use crate::ledger::usd;
 use crate::once::{self, Done, Once};
 use crate::output::Captured;
 use crate::progress::Progress;
+use crate::reconcile::background;
 use crate::scene::chain;
 use crate::signals;
 use crate::sweep;
@@ -215,6 +216,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         stop_grace: settings.stop_grace,
         progress: &progress,
     };
+    background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
     let mut done = done.map_err(|error| before(&error))?;

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::host::Host;
+use crate::reconcile::background;
 use crate::sweep::{Mode, sweep};
 
 /// Removes containers, sidecars and directories of runs whose controller is gone; only our own.
@@ -27,6 +28,10 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let host = Host::open(&settings).await.map_err(|error| Failed::new(FAILED, &error))?;
     let mode = if flags.dry_run { Mode::DryRun } else { Mode::Remove };
     let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
+    if mode == Mode::Remove {
+        // The next look is not far, and nobody has asked for this one.
+        let _ = background::settle(&settings, &host.store).await;
+    }
     let stuck = found.iter().any(|leftover| leftover.removed == Some(false));
     if flags.json {
         print_json(&json!({ "leftovers": found }));

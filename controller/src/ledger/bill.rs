@@ -124,9 +124,7 @@ impl Bill {
     /// Adds its next entry.
     pub fn take(&mut self, posting: Posting) {
         self.entries.push(posting);
-        let taken_back = |id| self.entries.iter().any(|entry| entry.reverses == Some(id));
-        let live: Vec<_> =
-            self.entries.iter().filter(|entry| entry.reverses.is_none() && !taken_back(entry.id)).collect();
+        let live: Vec<_> = live(&self.entries).collect();
         self.status = live.last().map_or(Status::Reversed, |entry| entry.status);
         let newest = |read: fn(&Posting) -> Option<&String>| live.iter().rev().find_map(|entry| read(entry)).cloned();
         self.result = newest(|entry| entry.result.as_ref());
@@ -148,6 +146,11 @@ impl Bill {
         });
     }
 
+    /// The entries that nothing has taken back.
+    pub fn live(&self) -> impl Iterator<Item = &Posting> {
+        live(&self.entries)
+    }
+
     /// Whether nobody knows yet, or ever will, what it cost.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -156,6 +159,11 @@ impl Bill {
             Status::Posted | Status::Voided | Status::Settled | Status::Reversed => false,
         }
     }
+}
+
+fn live(entries: &[Posting]) -> impl Iterator<Item = &Posting> {
+    let taken_back = |id| entries.iter().any(|entry| entry.reverses == Some(id));
+    entries.iter().filter(move |entry| entry.reverses.is_none() && !taken_back(entry.id))
 }
 
 impl Posting {

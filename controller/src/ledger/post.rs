@@ -68,7 +68,7 @@ fn post(
     now: i64,
     posted: &mut Posted,
 ) -> Result<(), LedgerError> {
-    let known = known(change, "receipts", &receipt.reference, receipt.hash)?;
+    let known = known(change, "receipts", SOURCE, &receipt.reference, receipt.hash)?;
     let id = match known {
         Some(id) => id,
         None => {
@@ -79,21 +79,27 @@ fn post(
     let Some(entry) = entry else {
         return if known.is_none() { tell(change, id, None, now) } else { Ok(()) };
     };
-    if self::known(change, "entries", &entry.reference, entry.hash)?.is_some() {
+    if self::known(change, "entries", SOURCE, &entry.reference, entry.hash)?.is_some() {
         return Ok(());
     }
     may_follow(change, id, entry)?;
     posted.entries += 1;
-    let entry = add_entry(change, id, entry, now)?;
+    let entry = add_entry(change, id, SOURCE, entry, now)?;
     tell(change, id, Some(entry), now)
 }
 
 /// The row of this name; another one under the same name is an error.
-fn known(change: &Transaction<'_>, table: &str, reference: &str, hash: Hash) -> Result<Option<i64>, LedgerError> {
+pub(super) fn known(
+    change: &Transaction<'_>,
+    table: &str,
+    source: &str,
+    reference: &str,
+    hash: Hash,
+) -> Result<Option<i64>, LedgerError> {
     let mut query = change
         .prepare(&format!("SELECT id, payload_hash FROM {table} WHERE source_system = ?1 AND source_reference = ?2"))?;
     let row: Option<(i64, String)> =
-        query.query_row(params![SOURCE, reference], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        query.query_row(params![source, reference], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     match row {
         Some((_, known)) if known != hash.to_string() => {
             Err(LedgerError::Conflict { reference: reference.to_owned(), known, found: hash.to_string() })
@@ -148,7 +154,13 @@ fn add_receipt(change: &Transaction<'_>, receipt: &Receipt, now: i64) -> Result<
     ])?)
 }
 
-fn add_entry(change: &Transaction<'_>, receipt: i64, entry: &Entry, now: i64) -> Result<i64, LedgerError> {
+pub(super) fn add_entry(
+    change: &Transaction<'_>,
+    receipt: i64,
+    source: &str,
+    entry: &Entry,
+    now: i64,
+) -> Result<i64, LedgerError> {
     let tokens = entry.usage.map(Tokens::from).unwrap_or_default();
     let mut insert = change.prepare(
         "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, result, ended, http_status,
@@ -160,7 +172,7 @@ fn add_entry(change: &Transaction<'_>, receipt: i64, entry: &Entry, now: i64) ->
     )?;
     Ok(insert.insert(params![
         receipt,
-        SOURCE,
+        source,
         entry.reference,
         entry.hash.to_string(),
         entry.status.as_str(),
@@ -186,7 +198,7 @@ fn add_entry(change: &Transaction<'_>, receipt: i64, entry: &Entry, now: i64) ->
 }
 
 /// Writes the event of a receipt that stands anew.
-fn tell(change: &Transaction<'_>, receipt: i64, entry: Option<i64>, now: i64) -> Result<(), LedgerError> {
+pub(super) fn tell(change: &Transaction<'_>, receipt: i64, entry: Option<i64>, now: i64) -> Result<(), LedgerError> {
     let bill = query::bill(change, receipt)?;
     let body = serde_json::to_string(&bill).expect("plain data");
     change

@@ -22,6 +22,14 @@ pub struct Filter {
     pub account: Option<String>,
     /// That came, or of which something came, at this time or later: microseconds since 1970.
     pub since_us: Option<i64>,
+    /// Of calls of this time or later.
+    pub from_us: Option<i64>,
+    /// Of calls of this time or earlier.
+    pub to_us: Option<i64>,
+    /// Whose money nobody knows, though they are over.
+    pub open: bool,
+    /// Of these names.
+    pub references: Option<Vec<String>>,
 }
 
 /// What was found, as of one moment.
@@ -114,6 +122,10 @@ const ENTRY: &str = "SELECT receipt, id, status, reverses, result, ended, http_s
                      model_served, cache_write, cached_input, input, output, reasoning, total, cost_usd, nano_usd, \
                      price_source, null_reason, arrived_day, source_system, source_reference, payload_hash FROM entries";
 
+const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN ('pending_cost', 'unknown')) \
+                    AND NOT EXISTS (SELECT 1 FROM entries AS done WHERE done.receipt = receipts.id \
+                                    AND done.status NOT IN ('pending_cost', 'unknown'))";
+
 /// One receipt as it stands.
 pub(super) fn bill(connection: &Connection, id: i64) -> Result<Bill, LedgerError> {
     let mut bill = connection.prepare(&format!("{RECEIPT} WHERE id = ?1"))?.query_row([id], receipt)?.1;
@@ -124,7 +136,7 @@ pub(super) fn bill(connection: &Connection, id: i64) -> Result<Bill, LedgerError
     Ok(bill)
 }
 
-fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerError> {
+pub(super) fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerError> {
     let (clause, values) = filter.clause();
     let values = || params_from_iter(values.iter());
     let mut receipts = connection.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY origin_us, id"))?;
@@ -183,6 +195,20 @@ impl Filter {
             let came = "(receipts.arrived_us >= ? OR EXISTS (SELECT 1 FROM entries AS late \
                          WHERE late.receipt = receipts.id AND late.arrived_us >= ?))";
             add(came, Box::new(since));
+        }
+        if let Some(from) = self.from_us {
+            add("receipts.origin_us >= ?", Box::new(from));
+        }
+        if let Some(to) = self.to_us {
+            add("receipts.origin_us <= ?", Box::new(to));
+        }
+        if let Some(references) = &self.references {
+            let names = serde_json::to_string(references).expect("plain data");
+            add("receipts.source_reference IN (SELECT value FROM json_each(?))", Box::new(names));
+        }
+        if self.open {
+            // By way of the entries that leave it open: those are fewer.
+            clauses.push(OPEN.to_owned());
         }
         (clauses.join(" AND "), values)
     }

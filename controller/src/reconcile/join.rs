@@ -1,0 +1,556 @@
+//! Receipts beside the rows of LiteLLM's spend log: which belong together, and what is wrong.
+//!
+//! Pure: no clock, no I/O. What is to be done about it is part of the answer, and done elsewhere.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+use sluice_contract::record::Usage;
+
+use super::row::Row;
+use crate::layout::RunKey;
+use crate::ledger::{Bill, Settlement, Status, Tokens};
+
+/// A receipt in question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// How it stands.
+    pub bill: Bill,
+    /// The UTC day of the call.
+    pub origin_day: String,
+    /// When we last heard of it, in microseconds since 1970.
+    pub heard_us: i64,
+}
+
+/// Both sides, as of one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The receipts in question.
+    pub known: Vec<Known>,
+    /// Who pays the calls that have receipts which are not in question, by call id.
+    pub elsewhere: HashMap<String, String>,
+    /// Runs whose receipts may not all be there yet.
+    pub under_way: HashSet<RunKey>,
+    /// The rows of the accounts in question.
+    pub rows: Vec<Row>,
+    /// Of rows without a receipt, which are in question.
+    pub reach: Reach,
+    /// Now, in microseconds since 1970.
+    pub now_us: i64,
+}
+
+/// Which rows without a receipt are asked about.
+#[derive(Debug, Clone, Default)]
+pub enum Reach {
+    /// None: only what receipts lack.
+    #[default]
+    None,
+    /// Those that say they are of this run, or of this start of it.
+    Run(String, Option<u32>),
+    /// Those from this moment to that one.
+    Span(i64, i64),
+}
+
+/// How long LiteLLM may take to write a row, in microseconds. Seen: 2 to 15 s.
+pub const GRACE_US: i64 = 30_000_000;
+
+/// Amounts of one call that differ by no more than this do not differ.
+const TOLERANCE: u64 = 1;
+
+/// What a receipt and its row come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Both say the same.
+    Matched,
+    /// The cost was not known here, and the row has it.
+    Settled,
+    /// Nobody saw what became of the call, and the row tells.
+    UnknownSettled,
+    /// As `settled`, on a later day than that of the call: it counts in the day on which it came.
+    Late,
+    /// A cache of LiteLLM's answered, for nothing.
+    CacheHit,
+    /// There was no money in it, and LiteLLM says nothing else.
+    NotBilled,
+    /// It may still come.
+    NotYet,
+    /// The amounts are not the same.
+    AmountDiffers,
+    /// The tokens are not the same.
+    TokensDiffer,
+    /// A receipt without a row.
+    MissingThere,
+    /// A row without a receipt: traffic that by-passed the sidecar.
+    MissingHere,
+    /// A further row with money in it for a call that has one.
+    Duplicate,
+}
+
+impl Class {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 12] = [
+        Self::Matched,
+        Self::Settled,
+        Self::UnknownSettled,
+        Self::Late,
+        Self::CacheHit,
+        Self::NotBilled,
+        Self::NotYet,
+        Self::AmountDiffers,
+        Self::TokensDiffer,
+        Self::MissingThere,
+        Self::MissingHere,
+        Self::Duplicate,
+    ];
+
+    /// The word in output.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Matched => "matched",
+            Self::Settled => "settled",
+            Self::UnknownSettled => "unknown_settled",
+            Self::Late => "late",
+            Self::CacheHit => "cache_hit",
+            Self::NotBilled => "not_billed",
+            Self::NotYet => "not_yet",
+            Self::AmountDiffers => "amount_differs",
+            Self::TokensDiffer => "tokens_differ",
+            Self::MissingThere => "missing_there",
+            Self::MissingHere => "missing_here",
+            Self::Duplicate => "duplicate",
+        }
+    }
+
+    /// Whether somebody has to look at it.
+    #[must_use]
+    pub fn is_mismatch(self) -> bool {
+        match self {
+            Self::AmountDiffers | Self::TokensDiffer | Self::MissingThere | Self::MissingHere | Self::Duplicate => true,
+            Self::Matched
+            | Self::Settled
+            | Self::UnknownSettled
+            | Self::Late
+            | Self::CacheHit
+            | Self::NotBilled
+            | Self::NotYet => false,
+        }
+    }
+}
+
+/// One receipt, one row, or both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is.
+    pub class: Class,
+    /// Why, for people.
+    pub reason: String,
+    /// The account that pays.
+    pub account: String,
+    /// `RUN.ATTEMPT`, as far as somebody says so.
+    pub run: Option<String>,
+    /// The receipt; null where there is none.
+    pub source_reference: Option<String>,
+    /// The sidecar's id of the call.
+    pub call_id: Option<String>,
+    /// The rows; empty where there are none.
+    pub request_ids: Vec<String>,
+    /// What the ledger says.
+    pub ledger: Option<Side>,
+    /// What the spend log says.
+    pub spend_log: Option<Side>,
+    /// Until when it may still come, in microseconds since 1970; none where waiting decides nothing.
+    #[serde(skip)]
+    pub until_us: Option<i64>,
+    /// What is to be done about it.
+    #[serde(skip)]
+    pub remedy: Option<Remedy>,
+}
+
+/// One side's numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// A string, since a reader's number may be a float.
+    #[serde(serialize_with = "as_text")]
+    pub nano_usd: Option<i64>,
+    /// Tokens, with all that a cache had.
+    pub input: Option<u64>,
+    /// Tokens.
+    pub output: Option<u64>,
+}
+
+/// What would put a receipt right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remedy {
+    /// Adds what was not known; nobody needs to be asked.
+    Settle(Settlement),
+    /// Takes back what was posted; only if somebody wants that.
+    Correct(Settlement),
+}
+
+/// Holds one against the other. Each receipt has one finding, and each row is in one.
+#[must_use]
+pub fn join(facts: &Facts) -> Vec<Finding> {
+    let index = Index::of(&facts.known);
+    let mut rows_of: HashMap<usize, Vec<&Row>> = HashMap::new();
+    let mut strangers = Vec::new();
+    for row in &facts.rows {
+        match index.find(row).filter(|at| facts.known[*at].bill.account == row.account) {
+            Some(at) => rows_of.entry(at).or_default().push(row),
+            None => strangers.extend(stranger(row, facts)),
+        }
+    }
+    let mut findings = Vec::new();
+    for (at, known) in facts.known.iter().enumerate() {
+        let mut rows = rows_of.remove(&at).unwrap_or_default();
+        if rows.is_empty() {
+            findings.push(without_row(known, facts.now_us));
+            continue;
+        }
+        rows.sort_by_key(|row| preference(known, row));
+        let (first, rest) = rows.split_first().expect("there is one");
+        let (paid, free): (Vec<&Row>, Vec<&Row>) = rest.iter().copied().partition(|row| row.nanos > 0);
+        findings.push(with_row(known, first, &free));
+        findings.extend(paid.into_iter().map(|row| duplicate(known, first, row)));
+    }
+    findings.extend(strangers);
+    findings
+}
+
+/// Receipts by each name that a row may have for them.
+struct Index<'a> {
+    by_call: HashMap<&'a str, usize>,
+    by_litellm: HashMap<&'a str, usize>,
+    /// None where several have it: a provider's ids are its own affair.
+    by_response: HashMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(known: &'a [Known]) -> Self {
+        let bills = || known.iter().enumerate().map(|(at, known)| (at, &known.bill));
+        let mut by_response = HashMap::new();
+        for (at, bill) in bills() {
+            if let Some(id) = bill.response_id.as_deref() {
+                by_response.entry(id).and_modify(|place| *place = None).or_insert(Some(at));
+            }
+        }
+        Self {
+            by_call: bills().map(|(at, bill)| (bill.call_id.as_str(), at)).collect(),
+            by_litellm: bills().filter_map(|(at, bill)| Some((bill.litellm_call_id.as_deref()?, at))).collect(),
+            by_response,
+        }
+    }
+
+    /// By our own id, if the row has one; else by LiteLLM's; else by that of the answer.
+    fn find(&self, row: &Row) -> Option<usize> {
+        if let Some(id) = row.sluice_call_id.as_deref() {
+            return self.by_call.get(id).copied();
+        }
+        let by_litellm = |id: &String| self.by_call.get(id.as_str()).or_else(|| self.by_litellm.get(id.as_str()));
+        let by_response = || self.by_response.get(row.response_id()).copied().flatten();
+        row.litellm_call_id.as_ref().and_then(by_litellm).copied().or_else(by_response)
+    }
+}
+
+/// Of several rows of one call, the one that its receipt stands by comes first: the one that it was settled by, else the
+/// one that says the same, else one of success before one of failure, else the first.
+fn preference(known: &Known, row: &Row) -> (bool, bool, bool, i64, String) {
+    (
+        !known.bill.entries.iter().any(|entry| entry.payload_hash == row.hash().to_string()),
+        !(same_amount(known.bill.nano_usd, row.nanos) && same_tokens(&known.bill, row)),
+        row.is_failure,
+        row.start_us,
+        row.request_id.clone(),
+    )
+}
+
+fn same_amount(ledger: Option<i64>, row: i64) -> bool {
+    ledger.is_some_and(|nanos| nanos.abs_diff(row) <= TOLERANCE)
+}
+
+/// LiteLLM counts what a cache had as input; the Messages API, which gives no total, does not.
+fn input(usage: &Usage) -> u64 {
+    let cached = usage.cached_input.unwrap_or(0).saturating_add(usage.cache_write.unwrap_or(0));
+    let beside = if usage.total.is_none() { cached } else { 0 };
+    usage.input.unwrap_or(0).saturating_add(beside)
+}
+
+/// Where nobody counted here, nothing differs.
+fn same_tokens(bill: &Bill, row: &Row) -> bool {
+    bill.usage.as_ref().is_none_or(|usage| (input(usage), usage.output.unwrap_or(0)) == (row.input, row.output))
+}
+
+fn with_row(known: &Known, row: &Row, free: &[&Row]) -> Finding {
+    let bill = &known.bill;
+    let (class, reason, remedy) = judge(known, row);
+    let more = match free.len() {
+        0 => String::new(),
+        count => format!("; and {count} more rows of it without money"),
+    };
+    let request_ids = [row].iter().chain(free).map(|row| row.request_id.clone()).collect();
+    Finding { reason: reason + &more, request_ids, spend_log: Some(side_of(row)), remedy, ..finding(class, bill) }
+}
+
+fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
+    let bill = &known.bill;
+    let take_back = |why: &str| Some(Remedy::Correct(settlement(bill, row, Some(why))));
+    let amounts = || format!("{} here, {} there, in nano-USD", amount(bill.nano_usd), row.nanos);
+    let counted = bill.usage.as_ref().map(|usage| (input(usage), usage.output.unwrap_or(0)));
+    let tokens = || {
+        let (input, output) = counted.unwrap_or_default();
+        format!("{input} tokens in and {output} out here, {} and {} there", row.input, row.output)
+    };
+    let tokens_match = same_tokens(bill, row);
+    match bill.status {
+        Status::Pending => {
+            (Class::NotYet, "its run is under way, or its audit file was not read to its end yet".to_owned(), None)
+        }
+        Status::Voided if row.nanos == 0 => {
+            (Class::NotBilled, "no money was possible, and none was spent".to_owned(), None)
+        }
+        Status::Voided => {
+            let why = format!("no money was possible here, and there are {} nano-USD there", row.nanos);
+            (Class::AmountDiffers, why.clone(), take_back(&why))
+        }
+        Status::PendingCost | Status::Unknown => {
+            // Of an answer that was cut, both sides count what they saw of it.
+            let was_cut = bill.status == Status::Unknown || bill.end.as_deref() != Some("complete");
+            if !tokens_match && !was_cut {
+                let why = tokens();
+                return (Class::TokensDiffer, why.clone(), take_back(&why));
+            }
+            let class = if bill.status == Status::Unknown { Class::UnknownSettled } else { Class::Settled };
+            (class, "the spend log has its cost".to_owned(), Some(Remedy::Settle(settlement(bill, row, None))))
+        }
+        // It was called free while there was no row of it.
+        Status::Settled if bill.nano_usd.is_none() && row.nanos > 0 => {
+            let remedy = Some(Remedy::Settle(settlement(bill, row, None)));
+            (Class::Settled, "the spend log has its cost by now".to_owned(), remedy)
+        }
+        Status::Posted | Status::Settled | Status::Reversed => {
+            let by_spend_log = bill.entries.iter().rev().find(|entry| entry.status == Status::Settled);
+            if !same_amount(bill.nano_usd.or(by_spend_log.map(|_| 0)), row.nanos) {
+                let why = amounts();
+                return (Class::AmountDiffers, why.clone(), take_back(&why));
+            }
+            let seen_whole = bill.status == Status::Posted || bill.end.as_deref() == Some("complete");
+            if !tokens_match && seen_whole {
+                let why = tokens();
+                return (Class::TokensDiffer, why.clone(), take_back(&why));
+            }
+            match by_spend_log {
+                None => (Class::Matched, "both say the same".to_owned(), None),
+                Some(entry) => {
+                    let (class, reason) = settled(known, row, &entry.period, tokens_match);
+                    (class, reason, None)
+                }
+            }
+        }
+    }
+}
+
+/// How a receipt that a row has settled stands.
+fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class, String) {
+    let mut reason = "its cost is the spend log's".to_owned();
+    if !tokens_match {
+        let usage = known.bill.usage.unwrap_or_default();
+        let (input, output) = (input(&usage), usage.output.unwrap_or(0));
+        reason += &format!(
+            "; it was cut, and {input} tokens in and {output} out were seen here, {} and {} there",
+            row.input, row.output
+        );
+    }
+    if known.bill.entries.iter().any(|entry| entry.reverses.is_some()) {
+        reason += "; what was posted before was taken back";
+    }
+    if row.is_failure {
+        reason += "; it failed there";
+    }
+    let was_unknown = known.bill.entries.iter().any(|entry| entry.status == Status::Unknown);
+    let is_late = period > known.origin_day.as_str();
+    if is_late {
+        reason += &format!("; the call is of {}, and counts on {period}", known.origin_day);
+    }
+    let class = match (row.is_cache_hit, was_unknown, is_late) {
+        (true, _, _) => Class::CacheHit,
+        (_, true, _) => Class::UnknownSettled,
+        (_, _, true) => Class::Late,
+        _ => Class::Settled,
+    };
+    (class, reason)
+}
+
+fn without_row(known: &Known, now_us: i64) -> Finding {
+    let bill = &known.bill;
+    let (class, reason) = match bill.status {
+        Status::Voided => (Class::NotBilled, "no money was possible"),
+        Status::Pending => (Class::NotYet, "its run is under way, or its audit file was not read to its end yet"),
+        Status::Settled if bill.nano_usd.is_none() => (Class::NotBilled, "LiteLLM writes no row of such a call"),
+        Status::Reversed => (Class::NotBilled, "it was taken back"),
+        _ if !has_row(&bill.method, &bill.path) => (Class::NotBilled, "LiteLLM writes no row of such a call"),
+        _ if known.heard_us + GRACE_US > now_us => (Class::NotYet, "its row may not be written yet"),
+        Status::PendingCost if bill.http_status.is_some_and(|status| status >= 400) => {
+            (Class::NotBilled, "it was answered with an error, of which LiteLLM need not write a row")
+        }
+        Status::Unknown => {
+            (Class::MissingThere, "nobody saw its end here, and LiteLLM has no row of it; it may be under way there")
+        }
+        Status::PendingCost => (Class::MissingThere, "its cost is not known here, and LiteLLM has no row of it"),
+        Status::Posted | Status::Settled => (Class::MissingThere, "it was paid here, and LiteLLM has no row of it"),
+    };
+    let until_us = (class == Class::NotYet && bill.status != Status::Pending).then_some(known.heard_us + GRACE_US);
+    // Whatever comes later can follow this, so it may be called settled now.
+    let remedy = (class == Class::NotBilled && bill.is_open()).then(|| Remedy::Settle(unbilled(bill)));
+    Finding { reason: reason.to_owned(), until_us, remedy, ..finding(class, bill) }
+}
+
+/// Whether LiteLLM writes rows of such calls: not of questions, and not of counting tokens.
+fn has_row(method: &str, path: &str) -> bool {
+    method == "POST" && !path.ends_with("/count_tokens")
+}
+
+fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {
+    Finding {
+        reason: format!(
+            "the receipt stands by row {}; this one has {} nano-USD more, which LiteLLM has charged and the ledger has not",
+            first.request_id, row.nanos
+        ),
+        request_ids: vec![row.request_id.clone()],
+        // The receipt's own amount is that of its other finding.
+        ledger: None,
+        spend_log: Some(side_of(row)),
+        ..finding(Class::Duplicate, &known.bill)
+    }
+}
+
+/// A row without a receipt in question.
+fn stranger(row: &Row, facts: &Facts) -> Option<Finding> {
+    let call_id = row.sluice_call_id.as_ref().or(row.litellm_call_id.as_ref());
+    let payer = call_id.and_then(|id| {
+        let in_question = facts.known.iter().find(|known| known.bill.call_id == *id);
+        in_question.map(|known| &known.bill.account).or_else(|| facts.elsewhere.get(id))
+    });
+    if payer == Some(&row.account) {
+        return None;
+    }
+    let is_asked_for = match &facts.reach {
+        Reach::None => false,
+        Reach::Run(run_id, attempt) => row
+            .run
+            .as_ref()
+            .is_some_and(|run| run.run_id.as_str() == run_id && attempt.is_none_or(|attempt| attempt == run.attempt)),
+        Reach::Span(from, to) => (*from..=*to).contains(&row.start_us),
+    };
+    if !is_asked_for {
+        return None;
+    }
+    let is_under_way = row.run.as_ref().is_some_and(|run| facts.under_way.contains(run));
+    let until = row.end_us + GRACE_US;
+    let (class, reason) = if let Some(payer) = payer {
+        (Class::MissingHere, format!("it names a call that {payer} pays"))
+    } else if is_under_way {
+        (Class::NotYet, "its run is under way, or its controller was killed and nobody has swept".to_owned())
+    } else if row.is_failure && row.nanos == 0 && row.sluice_call_id.is_none() {
+        (Class::NotBilled, "LiteLLM refused it before it knew whose call it was, and spent nothing".to_owned())
+    } else if until > facts.now_us {
+        (Class::NotYet, "its receipt may not be written yet".to_owned())
+    } else if row.sluice_call_id.is_some() {
+        (Class::MissingHere, "it names a call that no audit file has".to_owned())
+    } else {
+        (Class::MissingHere, "it names no call: it came past the sidecar".to_owned())
+    };
+    Some(Finding {
+        class,
+        reason,
+        account: row.account.clone(),
+        run: row.run.as_ref().map(ToString::to_string),
+        source_reference: None,
+        call_id: row.sluice_call_id.clone(),
+        request_ids: vec![row.request_id.clone()],
+        ledger: None,
+        spend_log: Some(side_of(row)),
+        until_us: (class == Class::NotYet && !is_under_way).then_some(until),
+        remedy: None,
+    })
+}
+
+fn finding(class: Class, bill: &Bill) -> Finding {
+    Finding {
+        class,
+        reason: String::new(),
+        account: bill.account.clone(),
+        run: Some(format!("{}.{}", bill.run_id, bill.attempt)),
+        source_reference: Some(bill.source_reference.clone()),
+        call_id: Some(bill.call_id.clone()),
+        request_ids: Vec::new(),
+        ledger: Some(Side {
+            nano_usd: bill.nano_usd,
+            input: bill.usage.as_ref().map(input),
+            output: bill.usage.as_ref().and_then(|usage| usage.output),
+        }),
+        spend_log: None,
+        until_us: None,
+        remedy: None,
+    }
+}
+
+fn side_of(row: &Row) -> Side {
+    Side { nano_usd: Some(row.nanos), input: Some(row.input), output: Some(row.output) }
+}
+
+/// What a row adds to a receipt; with a cause, in place of all that stands.
+fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
+    let live = bill.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != Tokens::default());
+    let takes_back: Vec<_> = if cause.is_some() { live.map(|entry| entry.id).collect() } else { Vec::new() };
+    // Tokens that were counted here stand already.
+    let counts = cause.is_some() || bill.usage.is_none();
+    // A row has settled a receipt once. That it does so again, with another content, is another fact.
+    let times = bill.entries.iter().filter(|entry| entry.status == Status::Settled).count();
+    let again = if times > 0 { format!("#{times}") } else { String::new() };
+    Settlement {
+        receipt: bill.source_reference.clone(),
+        reference: format!("{}#{}{again}", bill.source_reference, row.request_id),
+        hash: row.hash(),
+        cost_usd: Some(row.spend.clone()),
+        nano_usd: Some(row.nanos),
+        usage: if counts { row.usage() } else { None },
+        null_reason: None,
+        litellm_call_id: row.litellm_call_id.clone(),
+        model_served: row.model.clone(),
+        origin_us: row.end_us,
+        takes_back,
+        cause: cause.map(|why| format!("row {} of the spend log: {why}", row.request_id)),
+    }
+}
+
+/// That a call of which there is no row cost nothing.
+fn unbilled(bill: &Bill) -> Settlement {
+    let reference = format!("{}#not_billed", bill.source_reference);
+    Settlement {
+        receipt: bill.source_reference.clone(),
+        hash: sluice_contract::Hash::of(reference.as_bytes()),
+        reference,
+        cost_usd: None,
+        nano_usd: None,
+        usage: None,
+        null_reason: Some("not_billed".to_owned()),
+        litellm_call_id: None,
+        model_served: None,
+        origin_us: 0,
+        takes_back: Vec::new(),
+        cause: None,
+    }
+}
+
+fn amount(nanos: Option<i64>) -> String {
+    nanos.map_or_else(|| "nothing".to_owned(), |nanos| nanos.to_string())
+}
+
+#[allow(clippy::ref_option, reason = "serde's signature")]
+fn as_text<S: serde::Serializer>(amount: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
+    amount.map(|amount| amount.to_string()).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests;

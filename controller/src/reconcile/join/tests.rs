@@ -1,0 +1,481 @@
+use proptest::prelude::*;
+use sluice_contract::Hash;
+
+use super::*;
+use crate::ledger::Posting;
+
+const NOW: i64 = 1_795_203_278_000_000;
+/// Long ago, as LiteLLM's rows go.
+const OLD: i64 = NOW - 10 * GRACE_US;
+
+fn usage(input: u64, output: u64) -> Usage {
+    Usage { input: Some(input), output: Some(output), total: Some(input + output), ..Usage::default() }
+}
+
+fn posting(status: Status) -> Posting {
+    Posting {
+        id: 1,
+        source_system: "sluice-audit".into(),
+        source_reference: "r1/0/c1#outcome".into(),
+        payload_hash: Hash::ZERO.to_string(),
+        status,
+        reverses: None,
+        result: Some("ok".into()),
+        end: Some("complete".into()),
+        http_status: Some(200),
+        litellm_call_id: Some("l1".into()),
+        response_id: Some("resp-1".into()),
+        model_served: None,
+        tokens: usage(10, 5).into(),
+        cost_usd: None,
+        nano_usd: None,
+        price_source: "none".into(),
+        null_reason: None,
+        period: "2026-11-20".into(),
+    }
+}
+
+/// A receipt as it stands with one entry.
+fn known(edit: impl FnOnce(&mut Posting)) -> Known {
+    let mut entry = posting(Status::Posted);
+    (entry.nano_usd, entry.cost_usd) = (Some(5400), Some("0.0000054".into()));
+    edit(&mut entry);
+    let mut bill = Bill {
+        source_reference: "r1/0/c1".into(),
+        run_id: "r1".into(),
+        call_id: "c1".into(),
+        account: "acct-1".into(),
+        method: "POST".into(),
+        path: "/v1/chat/completions".into(),
+        period: "2026-11-20".into(),
+        ..Bill::default()
+    };
+    bill.take(entry);
+    Known { bill, origin_day: "2026-11-20".into(), heard_us: OLD }
+}
+
+fn open(status: Status) -> Known {
+    known(|entry| (entry.status, entry.nano_usd, entry.cost_usd) = (status, None, None))
+}
+
+fn unknown() -> Known {
+    known(|entry| {
+        *entry = Posting {
+            tokens: Tokens::default(),
+            end: None,
+            result: None,
+            http_status: None,
+            ..posting(Status::Unknown)
+        };
+        (entry.litellm_call_id, entry.response_id) = (None, None);
+    })
+}
+
+fn row() -> Row {
+    Row {
+        request_id: "resp-1".into(),
+        sluice_call_id: Some("c1".into()),
+        run: "r1.0".parse().ok(),
+        litellm_call_id: Some("l1".into()),
+        account: "acct-1".into(),
+        spend: "5.4e-06".into(),
+        nanos: 5400,
+        input: 10,
+        output: 5,
+        model: None,
+        is_cache_hit: false,
+        is_failure: false,
+        start_us: OLD,
+        end_us: OLD,
+    }
+}
+
+fn facts(known: Vec<Known>, rows: Vec<Row>) -> Facts {
+    Facts { known, rows, now_us: NOW, reach: Reach::Span(0, NOW), ..Facts::default() }
+}
+
+fn classes(known: Vec<Known>, rows: Vec<Row>) -> Vec<Class> {
+    join(&facts(known, rows)).into_iter().map(|finding| finding.class).collect()
+}
+
+/// What a settlement makes of a receipt.
+fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
+    // As the database does it: what was seen of the call stays.
+    let seen = known.bill.clone();
+    for (number, entry) in settlement.takes_back.iter().enumerate() {
+        let taken = known.bill.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
+        let tokens = taken.tokens;
+        let minus = |number: Option<i64>| number.map(|number| -number);
+        known.bill.take(Posting {
+            id: 100 + i64::try_from(number).expect("few"),
+            status: Status::Reversed,
+            reverses: Some(*entry),
+            nano_usd: minus(taken.nano_usd),
+            tokens: Tokens {
+                input: minus(tokens.input),
+                output: minus(tokens.output),
+                total: minus(tokens.total),
+                ..tokens
+            },
+            ..taken
+        });
+    }
+    known.bill.take(Posting {
+        id: 200,
+        source_system: "litellm-spend".into(),
+        source_reference: settlement.reference.clone(),
+        payload_hash: settlement.hash.to_string(),
+        status: Status::Settled,
+        tokens: settlement.usage.map(Tokens::from).unwrap_or_default(),
+        nano_usd: settlement.nano_usd,
+        cost_usd: settlement.cost_usd.clone(),
+        period: period.to_owned(),
+        end: seen.end,
+        http_status: seen.http_status,
+        litellm_call_id: seen.litellm_call_id,
+        response_id: seen.response_id,
+        ..posting(Status::Settled)
+    });
+    known
+}
+
+fn remedy(finding: &Finding) -> &Settlement {
+    match finding.remedy.as_ref().expect("something can be done") {
+        Remedy::Settle(settlement) | Remedy::Correct(settlement) => settlement,
+    }
+}
+
+#[test]
+fn each_class_has_its_reason() {
+    let with = |edit: fn(&mut Row)| {
+        let mut row = row();
+        edit(&mut row);
+        row
+    };
+    let voided = || open(Status::Voided);
+    let error = || {
+        known(|e| {
+            (e.status, e.nano_usd, e.cost_usd, e.http_status, e.tokens) =
+                (Status::PendingCost, None, None, Some(400), Tokens::default())
+        })
+    };
+    let models = || {
+        let mut known = unknown();
+        (known.bill.method, known.bill.path) = ("GET".into(), "/v1/models".into());
+        known
+    };
+    let young = |mut known: Known| {
+        known.heard_us = NOW - GRACE_US + 1;
+        known
+    };
+    let pending = || {
+        let mut known = known(|_| ());
+        known.bill.entries.clear();
+        (known.bill.status, known.bill.nano_usd, known.bill.usage) = (Status::Pending, None, None);
+        known
+    };
+    let rows: Vec<(&str, Known, Vec<Row>, Class)> = vec![
+        ("the same", known(|_| ()), vec![row()], Class::Matched),
+        ("one nano-USD more", known(|e| e.nano_usd = Some(5401)), vec![row()], Class::Matched),
+        ("two nano-USD more", known(|e| e.nano_usd = Some(5402)), vec![row()], Class::AmountDiffers),
+        ("two nano-USD less", known(|e| e.nano_usd = Some(5398)), vec![row()], Class::AmountDiffers),
+        ("more input there", known(|_| ()), vec![with(|row| row.input = 11)], Class::TokensDiffer),
+        ("less output there", known(|_| ()), vec![with(|row| row.output = 4)], Class::TokensDiffer),
+        ("no cost here", open(Status::PendingCost), vec![row()], Class::Settled),
+        ("no cost here, other tokens", open(Status::PendingCost), vec![with(|row| row.input = 7)], Class::TokensDiffer),
+        (
+            "cut, other tokens",
+            known(|e| {
+                *e = posting(Status::PendingCost);
+                e.end = Some("cut_by_limit".into());
+            }),
+            vec![with(|row| row.output = 1)],
+            Class::Settled,
+        ),
+        (
+            "a failure",
+            error(),
+            vec![with(|row| {
+                row.is_failure = true;
+                (row.nanos, row.input, row.output) = (0, 0, 0);
+                row.spend = "0".into();
+            })],
+            Class::Settled,
+        ),
+        ("a failure without a row", error(), vec![], Class::NotBilled),
+        ("nobody saw its end", unknown(), vec![row()], Class::UnknownSettled),
+        ("nobody saw its end, nor has it a row", unknown(), vec![], Class::MissingThere),
+        ("nobody saw its end just now", young(unknown()), vec![], Class::NotYet),
+        ("no row", known(|_| ()), vec![], Class::MissingThere),
+        ("no row and no cost", open(Status::PendingCost), vec![], Class::MissingThere),
+        ("no row yet", young(known(|_| ())), vec![], Class::NotYet),
+        ("not sent", voided(), vec![], Class::NotBilled),
+        (
+            "not sent, and a row without money",
+            voided(),
+            vec![with(|row| (row.nanos, row.spend) = (0, "0".into()))],
+            Class::NotBilled,
+        ),
+        ("not sent, and a row with money", voided(), vec![row()], Class::AmountDiffers),
+        ("a list of models", models(), vec![], Class::NotBilled),
+        ("under way", pending(), vec![], Class::NotYet),
+        ("under way, with a row", pending(), vec![row()], Class::NotYet),
+        (
+            "by LiteLLM's id",
+            known(|_| ()),
+            vec![with(|row| (row.sluice_call_id, row.request_id) = (None, "x".into()))],
+            Class::Matched,
+        ),
+        (
+            "by our id as LiteLLM's",
+            known(|_| ()),
+            vec![with(|row| (row.sluice_call_id, row.litellm_call_id) = (None, Some("c1".into())))],
+            Class::Matched,
+        ),
+        (
+            "by the answer's id",
+            known(|_| ()),
+            vec![with(|row| (row.sluice_call_id, row.litellm_call_id) = (None, None))],
+            Class::Matched,
+        ),
+    ];
+    for (what, known, rows, class) in rows {
+        let findings = join(&facts(vec![known], rows));
+        assert_eq!(findings.iter().map(|finding| finding.class).collect::<Vec<_>>(), [class], "{what}: {findings:?}");
+        assert!(!findings[0].reason.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn cached_tokens_of_the_messages_api_are_input() {
+    let mut known = known(|_| ());
+    known.bill.usage = Some(Usage {
+        input: Some(10),
+        cached_input: Some(90),
+        cache_write: Some(7),
+        output: Some(5),
+        ..Usage::default()
+    });
+    assert_eq!(classes(vec![known], vec![Row { input: 107, ..row() }]), [Class::Matched]);
+}
+
+#[test]
+fn a_row_without_a_receipt_is_an_alarm_unless_it_may_still_get_one() {
+    let mut facts = facts(vec![], vec![row()]);
+    let class = |facts: &Facts| join(facts).first().map(|finding| finding.class);
+    assert_eq!(class(&facts), Some(Class::MissingHere));
+    facts.rows[0].end_us = NOW - 1;
+    assert_eq!(class(&facts), Some(Class::NotYet));
+    facts.rows[0].end_us = OLD;
+    facts.under_way = ["r1.0".parse().expect("a key")].into();
+    assert_eq!(class(&facts), Some(Class::NotYet));
+    // A call that is known, and is not in question.
+    facts.elsewhere = [("c1".to_owned(), "acct-1".to_owned())].into();
+    assert_eq!(class(&facts), None);
+    // A call of somebody else's: whoever names it is not who made it.
+    facts.elsewhere = [("c1".to_owned(), "acct-2".to_owned())].into();
+    assert_eq!(class(&facts), Some(Class::MissingHere));
+    facts.elsewhere.clear();
+    facts.under_way.clear();
+    facts.reach = Reach::Run("r2".into(), None);
+    assert_eq!(class(&facts), None);
+    facts.reach = Reach::Run("r1".into(), Some(1));
+    assert_eq!(class(&facts), None);
+    facts.reach = Reach::Run("r1".into(), Some(0));
+    assert_eq!(class(&facts), Some(Class::MissingHere));
+    facts.reach = Reach::Span(OLD + 1, NOW);
+    assert_eq!(class(&facts), None);
+    facts.reach = Reach::None;
+    assert_eq!(class(&facts), None);
+    // LiteLLM's own refusal of something that it could not read.
+    facts.reach = Reach::Span(0, NOW);
+    (facts.rows[0].sluice_call_id, facts.rows[0].is_failure, facts.rows[0].nanos) = (None, true, 0);
+    assert_eq!(class(&facts), Some(Class::NotBilled));
+    facts.rows[0].is_failure = false;
+    assert_eq!(class(&facts), Some(Class::MissingHere));
+}
+
+#[test]
+fn a_row_of_another_account_is_not_the_receipt_s() {
+    let row = Row { account: "acct-2".into(), ..row() };
+    let findings = join(&facts(vec![known(|_| ())], vec![row]));
+    let found: Vec<_> = findings.iter().map(|finding| (finding.class, finding.account.as_str())).collect();
+    assert_eq!(found, [(Class::MissingThere, "acct-1"), (Class::MissingHere, "acct-2")]);
+    assert_eq!(findings[1].reason, "it names a call that acct-1 pays");
+}
+
+#[test]
+fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
+    let second = Row { request_id: "again".into(), nanos: 7000, spend: "7e-06".into(), ..row() };
+    let findings = join(&facts(vec![known(|_| ())], vec![second.clone(), row()]));
+    let found: Vec<_> = findings.iter().map(|finding| (finding.class, &finding.request_ids[..])).collect();
+    assert_eq!(found, [(Class::Matched, &["resp-1".to_owned()][..]), (Class::Duplicate, &["again".to_owned()][..])]);
+    let failed = Row { request_id: "failed".into(), nanos: 0, is_failure: true, start_us: 0, ..row() };
+    let findings = join(&facts(vec![open(Status::PendingCost)], vec![failed.clone(), row()]));
+    assert_eq!(findings.len(), 1);
+    assert_eq!(
+        (findings[0].class, &findings[0].request_ids[..]),
+        (Class::Settled, &["resp-1".to_owned(), "failed".to_owned()][..])
+    );
+
+    // What it was settled by, it stands by.
+    let first = remedy(&findings[0]).clone();
+    let known = after(open(Status::PendingCost), &first, "2026-11-20");
+    let earlier = Row { start_us: 1, ..second };
+    let findings = join(&facts(vec![known], vec![earlier, row(), failed]));
+    let found: Vec<_> = findings.iter().map(|finding| finding.class).collect();
+    assert_eq!(found, [Class::Settled, Class::Duplicate]);
+    assert_eq!(findings[1].request_ids, ["again"]);
+}
+
+#[test]
+fn a_settled_receipt_has_the_class_that_it_was_settled_as_and_nothing_more_to_do() {
+    let cached =
+        Row { is_cache_hit: true, nanos: 0, spend: "0".into(), request_id: "resp-1_cache_hit17".into(), ..row() };
+    for (known, row, period, class) in [
+        (open(Status::PendingCost), row(), "2026-11-20", Class::Settled),
+        (open(Status::PendingCost), row(), "2026-11-21", Class::Late),
+        (unknown(), row(), "2026-11-20", Class::UnknownSettled),
+        (unknown(), row(), "2026-11-21", Class::UnknownSettled),
+        (open(Status::PendingCost), cached.clone(), "2026-11-20", Class::CacheHit),
+        (known(|e| e.nano_usd = Some(9999)), row(), "2026-11-20", Class::Settled),
+        (open(Status::PendingCost), Row { input: 99, ..row() }, "2026-11-20", Class::Settled),
+    ] {
+        let before = join(&facts(vec![known.clone()], vec![row.clone()]));
+        let settled = after(known, remedy(&before[0]), period);
+        assert_eq!(settled.bill.nano_usd, Some(row.nanos));
+        assert_eq!(
+            settled.bill.usage.map(|usage| (usage.input, usage.output)),
+            Some((Some(row.input), Some(row.output)))
+        );
+        let again = join(&facts(vec![settled], vec![row]));
+        assert_eq!((again[0].class, &again[0].remedy), (class, &None), "{again:?}");
+    }
+}
+
+#[test]
+fn what_differs_is_corrected_with_a_cause_and_only_on_demand() {
+    let findings = join(&facts(vec![known(|e| e.nano_usd = Some(9000))], vec![row()]));
+    let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
+    let want = Settlement {
+        receipt: "r1/0/c1".into(),
+        reference: "r1/0/c1#resp-1".into(),
+        hash: row().hash(),
+        cost_usd: Some("5.4e-06".into()),
+        nano_usd: Some(5400),
+        usage: Some(usage(10, 5)),
+        null_reason: None,
+        litellm_call_id: Some("l1".into()),
+        model_served: None,
+        origin_us: OLD,
+        takes_back: vec![1],
+        cause: Some("row resp-1 of the spend log: 9000 here, 5400 there, in nano-USD".into()),
+    };
+    assert_eq!(*settlement, want);
+}
+
+#[test]
+fn a_row_that_changes_after_it_has_settled_a_receipt_is_told_and_not_taken() {
+    let before = join(&facts(vec![open(Status::PendingCost)], vec![row()]));
+    let settled = after(open(Status::PendingCost), remedy(&before[0]), "2026-11-20");
+    let changed = Row { nanos: 6000, spend: "6e-06".into(), ..row() };
+    let findings = join(&facts(vec![settled], vec![changed]));
+    let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
+    assert_eq!((findings[0].class, settlement.reference.as_str()), (Class::AmountDiffers, "r1/0/c1#resp-1#1"));
+    assert_eq!(settlement.takes_back, [1, 200]);
+}
+
+#[test]
+fn what_was_called_free_is_settled_by_a_row_that_comes_after_all() {
+    let free = known(|e| {
+        (e.status, e.nano_usd, e.cost_usd, e.http_status, e.tokens) =
+            (Status::PendingCost, None, None, Some(500), Tokens::default())
+    });
+    let before = join(&facts(vec![free.clone()], vec![]));
+    let free = after(free, remedy(&before[0]), "2026-11-20");
+    assert_eq!(classes(vec![free.clone()], vec![]), [Class::NotBilled]);
+    let findings = join(&facts(vec![free.clone()], vec![row()]));
+    assert!(matches!(&findings[0].remedy, Some(Remedy::Settle(_))), "{findings:?}");
+    assert_eq!(after(free, remedy(&findings[0]), "2026-11-20").bill.nano_usd, Some(5400));
+}
+
+fn statuses() -> impl Strategy<Value = Known> {
+    prop_oneof![
+        (0i64..20_000).prop_map(|nanos| known(|e| e.nano_usd = Some(nanos))),
+        Just(open(Status::PendingCost)),
+        Just(unknown()),
+        Just(open(Status::Voided)),
+    ]
+}
+
+fn made_rows() -> impl Strategy<Value = Row> {
+    let named = (0usize..12, any::<bool>(), any::<bool>());
+    (named, 0i64..3, 8u64..11, any::<bool>(), 0usize..6).prop_map(
+        |((call, by_ours, by_litellm), money, input, failed, id)| Row {
+            request_id: format!("row-{id}-{call}"),
+            sluice_call_id: by_ours.then(|| format!("c{call}")),
+            litellm_call_id: by_litellm.then(|| format!("l{call}")),
+            nanos: money * 5400,
+            spend: format!("{}e-09", money * 5400),
+            input,
+            is_failure: failed,
+            ..row()
+        },
+    )
+}
+
+proptest! {
+    /// Whatever both sides hold: each receipt has one finding that is no duplicate, each row is in one finding, and once
+    /// all that may be done is done there is nothing left to do.
+    #[test]
+    fn nothing_is_lost_or_counted_twice_and_a_second_time_changes_nothing(
+        known in prop::collection::vec(statuses(), 0..8),
+        rows in prop::collection::btree_map("[a-f]", made_rows(), 0..10),
+        correct in any::<bool>(),
+    ) {
+        let known: Vec<_> = known.into_iter().enumerate().map(|(at, mut known)| {
+            known.bill.source_reference = format!("r1/0/c{at}");
+            known.bill.call_id = format!("c{at}");
+            known.bill.litellm_call_id = Some(format!("l{at}"));
+            known.bill.response_id = None;
+            for entry in &mut known.bill.entries {
+                entry.litellm_call_id = Some(format!("l{at}"));
+                entry.response_id = None;
+            }
+            known
+        }).collect();
+        let rows: Vec<_> = rows.into_iter().map(|(name, row)| Row { request_id: format!("{}-{name}", row.request_id), ..row }).collect();
+        let facts = facts(known.clone(), rows.clone());
+        let findings = join(&facts);
+
+        let mut told: Vec<_> = findings.iter().flat_map(|finding| finding.request_ids.clone()).collect();
+        told.sort();
+        let mut there: Vec<_> = rows.iter().map(|row| row.request_id.clone()).collect();
+        there.sort();
+        prop_assert_eq!(told, there);
+        let receipts = findings.iter().filter(|finding| finding.ledger.is_some()).count();
+        prop_assert_eq!(receipts, known.len());
+        let money: i64 = findings.iter().filter_map(|finding| finding.spend_log.as_ref()?.nano_usd).sum();
+        prop_assert_eq!(money, rows.iter().map(|row| row.nanos).sum::<i64>());
+
+        let mut settled = known;
+        for finding in &findings {
+            let may = match &finding.remedy {
+                Some(Remedy::Settle(settlement)) => Some(settlement),
+                Some(Remedy::Correct(settlement)) if correct => Some(settlement),
+                _ => None,
+            };
+            if let Some(settlement) = may {
+                let at = settled.iter().position(|known| known.bill.source_reference == settlement.receipt).expect("it is known");
+                settled[at] = after(settled[at].clone(), settlement, "2026-11-20");
+            }
+        }
+        let again = join(&Facts { known: settled, ..facts });
+        for finding in &again {
+            prop_assert!(!matches!(finding.remedy, Some(Remedy::Settle(_))), "{:?}", finding);
+            if correct {
+                prop_assert!(finding.remedy.is_none(), "{:?}", finding);
+            }
+        }
+    }
+}
