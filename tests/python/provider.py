@@ -6,6 +6,7 @@ RECORD gets one JSON line per request: method, path, headers (lower-case names),
 Token counts are fixed and unlike anything that LiteLLM would estimate, so a test sees whose count it reads:
 100 in, 50 out. The answer echoes nothing of the request but `model`. A string of more than 4,096
 characters is written as {"length": N, "sha256": HEX}: an image would make the file slow to read.
+A stream whose request has the word STALL in it stops behind its second event, until its reader has gone.
 """
 
 import hashlib
@@ -215,7 +216,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for name, data in result:
+        for count, (name, data) in enumerate(result):
+            if count == 2 and b"STALL" in raw:
+                # Nothing comes from there any more but the end.
+                self.connection.recv(1)
+                return
             text = data if isinstance(data, str) else json.dumps(data)
             event = (f"event: {name}\n" if name else "") + f"data: {text}\n\n"
             self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())

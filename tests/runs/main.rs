@@ -11,6 +11,7 @@ mod hostile;
 mod isolation;
 mod ledger;
 mod leftovers;
+mod reconcile;
 mod recovery;
 mod results;
 mod secrets;

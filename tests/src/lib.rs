@@ -17,6 +17,7 @@ pub mod engine;
 pub mod litellm;
 pub mod sdk;
 pub mod sidecar;
+pub mod spenddb;
 pub mod upstream;
 pub mod wire;
 

@@ -24,6 +24,8 @@ use tokio::{
     sync::OnceCell,
 };
 
+use crate::spenddb::SpendDb;
+
 /// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
 const START_LIMIT: Duration = Duration::from_secs(90);
 const RECORD_LIMIT: Duration = Duration::from_secs(15);
@@ -36,6 +38,7 @@ pub struct LiteLlm {
     key: String,
     server: Leash,
     provider: Option<Leash>,
+    spend: Option<SpendDb>,
 }
 
 impl LiteLlm {
@@ -58,13 +61,44 @@ impl LiteLlm {
     /// # Panics
     /// As [`LiteLlm::shared`].
     pub async fn with_provider(base: &str) -> Self {
-        match Self::start(base, None).await {
+        match Self::start(base, None, None).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
     }
 
+    /// One of this test process that has a database: it keeps a spend log. Its provider is that of
+    /// [`LiteLlm::shared`]'s kind.
+    ///
+    /// # Panics
+    /// As [`LiteLlm::shared`].
+    pub async fn with_spend_log() -> &'static Self {
+        static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
+        let start = async || {
+            let spend = SpendDb::start().await?;
+            let mut litellm = Self::with_own_provider_and(Some(&spend)).await?;
+            litellm.spend = Some(spend);
+            Ok(litellm)
+        };
+        match SHARED.get_or_init(start).await {
+            Ok(litellm) => litellm,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    /// The database of its spend log.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn spend(&self) -> &SpendDb {
+        self.spend.as_ref().expect("spend() needs LiteLlm::with_spend_log()")
+    }
+
     async fn with_own_provider() -> Result<Self, String> {
+        Self::with_own_provider_and(None).await
+    }
+
+    async fn with_own_provider_and(spend: Option<&SpendDb>) -> Result<Self, String> {
         let (provider, port) = Leash::start_listening(
             |directory| {
                 let mut command = Command::new(python());
@@ -74,10 +108,10 @@ impl LiteLlm {
             "listening on 127.0.0.1:",
         )
         .await?;
-        Self::start(&format!("http://127.0.0.1:{port}"), Some(provider)).await
+        Self::start(&format!("http://127.0.0.1:{port}"), Some(provider), spend).await
     }
 
-    async fn start(provider_url: &str, provider: Option<Leash>) -> Result<Self, String> {
+    async fn start(provider_url: &str, provider: Option<Leash>, spend: Option<&SpendDb>) -> Result<Self, String> {
         let key = random_key();
         let (server, port) = Leash::start_listening(
             |directory| {
@@ -94,7 +128,8 @@ impl LiteLlm {
                     .env("SLUICE_MASTER_KEY", &key)
                     .env("SLUICE_RECORD", directory.join("records.jsonl"))
                     .env("SLUICE_PROVIDER", provider_url)
-                    .env("SLUICE_PROVIDER_OPENAI", format!("{provider_url}/v1"));
+                    .env("SLUICE_PROVIDER_OPENAI", format!("{provider_url}/v1"))
+                    .envs(spend.map(SpendDb::environment).unwrap_or_default());
                 command
             },
             "Uvicorn running on http://127.0.0.1:",
@@ -103,7 +138,7 @@ impl LiteLlm {
         if !poll(START_LIMIT, || is_alive(port)).await {
             return Err(format!("LiteLLM listens on {port} but is not alive; its log:\n{}", server.log()));
         }
-        Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider })
+        Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider, spend: None })
     }
 
     /// `http://127.0.0.1:PORT`: what `--upstream` takes.
@@ -192,28 +227,37 @@ impl Leash {
         command: impl FnOnce(&Path) -> Command,
         marker: &str,
     ) -> Result<(Self, u16), String> {
+        Self::start(&[], command, |log| port_after(log, marker)).await
+    }
+
+    /// Starts what `command` builds, given its directory, and waits until its log says what is looked for.
+    pub(crate) async fn start<T>(
+        options: &[&str],
+        command: impl FnOnce(&Path) -> Command,
+        look: impl Fn(&str) -> Option<T>,
+    ) -> Result<(Self, T), String> {
         // First of all, since it panics when the environment is missing, and nothing may be left behind.
         let interpreter = python();
         let directory = scratch_directory().map_err(|e| format!("cannot make a scratch directory: {e}"))?;
         let command = command(&directory);
-        let mut leash =
-            Self::hold(interpreter, &command, directory).map_err(|e| format!("cannot start {command:?}: {e}"))?;
-        let mut port = None;
+        let mut leash = Self::hold(interpreter, options, &command, directory)
+            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
+        let mut found = None;
         let mut ended = None;
         poll(START_LIMIT, async || {
             ended = leash.holder.try_wait().expect("the holder is our child");
-            port = port_after(&leash.log(), marker);
-            port.is_some() || ended.is_some()
+            found = look(&leash.log());
+            found.is_some() || ended.is_some()
         })
         .await;
-        match (port, ended) {
-            (Some(port), None) => Ok((leash, port)),
+        match (found, ended) {
+            (Some(found), None) => Ok((leash, found)),
             (_, Some(status)) => Err(format!("{command:?} ended with {status}; its log:\n{}", leash.log())),
             (None, None) => Err(format!("{command:?} is not ready after {START_LIMIT:?}; its log:\n{}", leash.log())),
         }
     }
 
-    fn hold(interpreter: PathBuf, command: &Command, directory: PathBuf) -> io::Result<Self> {
+    fn hold(interpreter: PathBuf, options: &[&str], command: &Command, directory: PathBuf) -> io::Result<Self> {
         let file = directory.join("log");
         let output = fs::File::create(&file)?;
         let log = fs::File::open(&file)?;
@@ -223,6 +267,7 @@ impl Leash {
             .arg(python_file("leash.py"))
             .arg("--remove")
             .arg(&directory)
+            .args(options)
             .arg(command.get_program())
             .args(command.get_args())
             .env_clear()
@@ -233,6 +278,11 @@ impl Leash {
             .stdout(output.try_clone()?)
             .stderr(output);
         Ok(Self { holder: holder.spawn()?, directory, log })
+    }
+
+    /// Its own directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// What it printed so far, both outputs.
@@ -270,7 +320,7 @@ pub(crate) fn python_file(name: &str) -> PathBuf {
 }
 
 /// Asks again and again, until `ready` or `limit`; true if ready. By the wall clock, also where tokio's is paused.
-pub(crate) async fn poll(limit: Duration, mut ready: impl AsyncFnMut() -> bool) -> bool {
+pub async fn poll(limit: Duration, mut ready: impl AsyncFnMut() -> bool) -> bool {
     let end = Instant::now() + limit;
     loop {
         if ready().await {

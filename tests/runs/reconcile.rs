@@ -1,0 +1,43 @@
+//! The ledger beside the spend log: a LiteLLM that lies in every way, and the real one.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sluice_testkit::Sluice;
+
+mod truth;
+
+/// What `sluice reconcile --json` prints, and its exit code.
+async fn reconcile(sluice: &Sluice, args: &[&str]) -> (i32, Value) {
+    let ran = sluice.command(["reconcile", "--json"]).args(args).finish().await;
+    assert_eq!(ran.stderr, "", "{}", ran.stdout);
+    (ran.code, ran.value())
+}
+
+/// How many findings there are of each class that has some.
+fn classes(outcome: &Value) -> BTreeMap<String, u64> {
+    let counts = outcome["classes"].as_object().expect("an object").iter();
+    let counts = counts.map(|(class, count)| (class.clone(), count.as_u64().expect("a count")));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+fn counts<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    of.into_iter().map(|(class, count)| (class.to_owned(), count)).collect()
+}
+
+/// The findings that somebody has to look at.
+fn mismatches(outcome: &Value) -> Vec<&Value> {
+    const IN_ORDER: [&str; 6] = ["settled", "unknown_settled", "late", "cache_hit", "not_billed", "not_yet"];
+    let findings = outcome["findings"].as_array().expect("a list").iter();
+    findings.filter(|finding| !IN_ORDER.contains(&finding["class"].as_str().expect("a class"))).collect()
+}
+
+/// That both sides come to the same, and what that is.
+fn agreed(outcome: &Value) -> i128 {
+    assert_eq!(outcome["receipts"]["nano_usd"], outcome["spend_log"]["nano_usd"], "{outcome}");
+    outcome["receipts"]["nano_usd"].as_str().and_then(|nanos| nanos.parse().ok()).expect("an amount")
+}
+
+fn nothing_posted() -> Value {
+    json!({"receipts": 0, "reversed": 0})
+}
