@@ -36,6 +36,7 @@ check: $(DENY)
 test:
 	tests/setup/packages.sh
 	tests/setup/venv.sh
+	tests/setup/spenddb.sh
 	$(MAKE) --no-print-directory image
 	tests/setup/wheels.sh
 	cargo build --workspace --bins --locked

@@ -5,7 +5,39 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sluice_testkit::Sluice;
 
+mod faults;
+mod lies;
 mod truth;
+mod unasked;
+
+/// Calls the model once, in words that `curl` takes.
+const ASK: &str = r#"
+ask() {
+    curl --silent --show-error --output /dev/null --json '{"model": "m", "messages": [{"role": "user", "content": "x"}]}' \
+        "$OPENAI_BASE_URL/chat/completions"
+}
+stream() {
+    curl --silent --show-error --output /dev/null "$ANTHROPIC_BASE_URL/v1/messages" \
+        --json '{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "x"}]}'
+}
+"#;
+
+/// What one answered call costs.
+const NANOS: i128 = 5400;
+
+/// A run of account acct-1 that does this, to its end.
+async fn spend(sluice: &Sluice, script: &str) -> String {
+    let words = ["--quiet", "--account", "acct-1", "--json", "--", "sh", "-c"];
+    sluice.run(words).arg(format!("{ASK}{script}")).finish().await.expect(0).json().run_id
+}
+
+/// Makes all that the ledger has heard a minute older: as if somebody had waited.
+async fn age(sluice: &Sluice) {
+    for table in ["receipts", "entries"] {
+        sluice.sql(&format!("DROP TRIGGER IF EXISTS {table}_stay")).await;
+        sluice.sql(&format!("UPDATE {table} SET arrived_us = arrived_us - 60000000")).await;
+    }
+}
 
 /// What `sluice reconcile --json` prints, and its exit code.
 async fn reconcile(sluice: &Sluice, args: &[&str]) -> (i32, Value) {

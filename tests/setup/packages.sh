@@ -24,6 +24,11 @@ need socat socat
 need curl curl
 need flock util-linux
 need cc gcc libc6-dev
+need node nodejs
+need npm npm
+need setpriv util-linux
+# Its programs are on nobody's PATH.
+ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 need python3 python3 python3-venv
 if command -v python3 >/dev/null 2>&1; then
     # Debian's python3 comes without what `python3 -m venv` needs.
@@ -36,7 +41,15 @@ command -v apt-get >/dev/null 2>&1 || fail "missing:$missing. There is no apt-ge
 [ "$(id -u)" = 0 ] || fail "missing:$missing. Run as root: apt-get install -y --no-install-recommends$missing"
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# The packages would start their services; only the programs are wanted.
+policy=/usr/sbin/policy-rc.d
+if [ -e "$policy" ]; then
+    policy=
+else
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+trap 'rm -f "$log" $policy' EXIT
 trap 'exit 130' INT TERM
 
 say "installing:$missing"

@@ -18,6 +18,7 @@ pub mod litellm;
 pub mod sdk;
 pub mod sidecar;
 pub mod spenddb;
+pub mod spendlog;
 pub mod upstream;
 pub mod wire;
 

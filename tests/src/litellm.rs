@@ -86,6 +86,32 @@ impl LiteLlm {
         }
     }
 
+    /// A key that may do so much: the body of LiteLLM's `POST /key/generate`.
+    ///
+    /// # Panics
+    /// When it gives none: it needs a database for that.
+    pub async fn mint(&self, rights: Value) -> String {
+        let address = self.url.trim_start_matches("http://");
+        let body = rights.to_string();
+        let head = format!(
+            "POST /key/generate HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n",
+            self.key,
+            body.len()
+        );
+        let ask = async {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.write_all((head + &body).as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            io::Result::Ok(answer)
+        };
+        let answer = ask.await.expect("LiteLLM is there");
+        let key = answer.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
+        let key = key.and_then(|object| object["key"].as_str().map(str::to_owned));
+        key.unwrap_or_else(|| panic!("LiteLLM gave no key: {answer}"))
+    }
+
     /// The database of its spend log.
     ///
     /// # Panics

@@ -51,7 +51,7 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
     };
     let now = now_us();
     let open = Question::Open { from_us: now - micros(REACH), heard_us: now - GRACE_US };
-    if !store.has_open(now - micros(REACH)).await? || !store.may_ask(upstream, now, PAUSE).await? {
+    if !store.has_open(now - micros(REACH), now - GRACE_US).await? || !store.may_ask(upstream, now, PAUSE).await? {
         return Ok(Settled::default());
     }
     let spend_log = SpendLog::of(upstream, key, Patience::Once)?;
@@ -76,18 +76,18 @@ fn micros(time: Duration) -> i64 {
 }
 
 impl Store {
-    /// Whether the cost of a call of this time or later is not known, though it is over.
-    async fn has_open(&self, from_us: i64) -> Result<bool, LedgerError> {
+    /// Whether the cost of a call of this time or later is not known, though its end was heard of by that time.
+    async fn has_open(&self, from_us: i64, heard_us: i64) -> Result<bool, LedgerError> {
         self.call(move |connection| {
             Ok(connection
                 .prepare(
                     "SELECT 1 FROM entries JOIN receipts ON receipts.id = entries.receipt
-                     WHERE entries.status IN ('pending_cost', 'unknown') AND receipts.origin_us >= ?1
+                     WHERE entries.status IN ('pending_cost', 'unknown') AND receipts.origin_us >= ?1 AND entries.arrived_us <= ?2
                        AND NOT EXISTS (SELECT 1 FROM entries AS done WHERE done.receipt = receipts.id
                                        AND done.status NOT IN ('pending_cost', 'unknown'))
                      LIMIT 1",
                 )?
-                .exists([from_us])?)
+                .exists([from_us, heard_us])?)
         })
         .await
     }

@@ -1,0 +1,215 @@
+//! A spend log that cannot be read, or hardly.
+
+use std::time::Duration;
+
+use sluice_testkit::Upstream;
+use sluice_testkit::litellm::LiteLlm;
+use sluice_testkit::spendlog::{SpendLog, stranger};
+use sluice_testkit::upstream::Script;
+
+use super::*;
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = spend(&sluice, "ask").await;
+    for faults in [
+        vec![Script::error(500, "boom"), Script::error(503, "starting")],
+        vec![Script::reset(), Script::close()],
+        vec![Script::json(200, json!({"data": [], "total": 0})).cut_after(0)],
+        vec![Script::json(200, json!({"data": [], "total": 3}))],
+    ] {
+        log.next(faults);
+        let (code, outcome) = reconcile(&sluice, &["--run", &run]).await;
+        assert_eq!((code, classes(&outcome)), (0, counts([("matched", 1)])));
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let elsewhere = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = spend(&sluice, "stream").await;
+    let row = log.rows()[0].clone();
+    let with = |name: &str, value: Value| {
+        let mut row = row.clone();
+        row[name] = value;
+        Script::json(200, json!({"data": [row], "total": 1}))
+    };
+    let no_database = json!({"error": {"message": "Prisma Client is not initialized", "code": "401"}});
+    let no_admin =
+        json!({"error": {"message": "Only proxy admin can be used to do this. Key Hash = abcd", "code": "401"}});
+    let deep = "[".repeat(100_000);
+    let location = format!("{}/spend/logs/v2", elsewhere.url());
+    for (script, why) in [
+        (Script::json(401, no_database), "keeps no spend log: it has no database"),
+        (Script::json(404, json!({"detail": "Not Found"})), "keeps no spend log: status 404"),
+        (Script::json_with(307, &[("location", &location)], json!({})), "the key is not sent elsewhere"),
+        (Script::json(401, no_admin), "it takes an admin's key; give one that may by --spend-key-file"),
+        (Script::json(400, json!({"error": {"message": "Invalid\u{7} date"}})), "status 400: Invalid  date"),
+        (Script::body(200, "text/html", "<html>hello</html>"), "no page of a spend log"),
+        (Script::body(200, "application/json", deep.as_bytes()), "no page of a spend log"),
+        (Script::body(200, "application/json", &b"{\"data\":[],\"total\":0,\"total\":0}"[..]), "duplicate field"),
+        (Script::json(200, json!([])), "no page of a spend log"),
+        (Script::json(200, json!({"data": 7, "total": 1})), "no page of a spend log"),
+        (with("spend", json!("5")), "row row-0 of the spend log cannot be read: spend"),
+        (with("spend", json!(-0.5)), "spend is -0.5"),
+        (with("prompt_tokens", json!(1e300)), "row-0"),
+        (with("startTime", json!("now")), "startTime"),
+        (with("request_id", json!(["x"])), "cannot be read"),
+    ] {
+        log.next([script]);
+        let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
+        assert!(ran.stderr.contains(why) && ran.stdout.is_empty(), "{why}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("abcd"), "{}", ran.stderr);
+    }
+    assert_eq!(elsewhere.requests().len(), 0, "the key went to where a redirect led");
+    assert_eq!(sluice.sql("SELECT count(*) FROM entries WHERE source_system = 'litellm-spend'").await, "[[0]]");
+    log.next(vec![Script::json(200, json!({"data": [], "total": 3})); 5]);
+    let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
+    assert!(ran.stderr.contains("says that it has 3 rows of these seconds, and gave 0"), "{}", ran.stderr);
+    log.next(vec![Script::error(500, "boom"); 4]);
+    let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
+    assert!(ran.stderr.contains("status 500: boom"), "{}", ran.stderr);
+    drop(upstream);
+    let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
+    assert!(ran.stderr.contains("nobody answers at the upstream"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn wrong_usage_is_told_before_anybody_is_asked() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let ran = sluice.command(["reconcile"]).finish().await.expect(2);
+    assert!(ran.stderr.contains("--state-dir"), "{}", ran.stderr);
+    spend(&sluice, "ask").await;
+    for (words, why) in [
+        (&["--run", "nobody"][..], "there is no run nobody"),
+        (&["--since", "soon"], "--since soon"),
+        (&["--since", "2999-01-01"], "--since is in the future"),
+        (&["--run", "r", "--account", "a"], "cannot be used with"),
+        (&["--watch", "1ms"], "too short"),
+        (&["--spend-key-file", "sk-1234"], "no path"),
+    ] {
+        let ran = sluice.command(["reconcile"]).args(words).finish().await.expect(2);
+        assert!(ran.stderr.contains(why), "{words:?}: {}", ran.stderr);
+    }
+    let ran = sluice.command(["reconcile"]).without("SLUICE_UPSTREAM").finish().await.expect(2);
+    assert!(ran.stderr.contains("--upstream"), "{}", ran.stderr);
+    let ran = sluice.command(["reconcile"]).without("SLUICE_KEY_FILE").finish().await.expect(2);
+    assert!(ran.stderr.contains("--spend-key-file"), "{}", ran.stderr);
+    assert_eq!(log.asked(), []);
+}
+
+#[tokio::test]
+async fn many_rows_are_read_whole_while_more_of_them_come() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    spend(&sluice, "ask").await;
+    let at = |number: u64| Duration::from_millis(60_000 + number * 1500);
+    let rows = (0..1300).map(|number| stranger(&format!("past-{number}"), "acct-1", at(number)));
+    log.edit(|all| all.extend(rows));
+    log.cap(1000);
+    log.arrive((0..500).map(|number| stranger(&format!("more-{number}"), "acct-1", at(number * 2))).collect());
+
+    let (code, outcome) = reconcile(&sluice, &["--account", "acct-1", "--since", "1h"]).await;
+
+    assert_eq!((code, classes(&outcome)["matched"]), (122, 1));
+    let found = classes(&outcome)["missing_here"];
+    let asked = log.asked();
+    // All that were there, each once; and of those that came meanwhile, none twice.
+    assert!((1300..=1300 + asked.len() as u64).contains(&found), "{found} of {} questions", asked.len());
+    let mut names: Vec<_> = mismatches(&outcome).iter().map(|finding| finding["request_ids"].to_string()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len() as u64, found);
+    assert_eq!(names.iter().filter(|name| name.contains("past")).count(), 1300);
+    assert!(asked.iter().all(|question| question.page == 1), "no page was counted off");
+    assert!(asked.iter().all(|question| question.end_user == "acct-1" && question.page_size <= 1000));
+
+    // More than a page in one second: there is nothing left but to count them off.
+    let mut one = stranger("", "acct-1", Duration::from_secs(90));
+    let second = one["startTime"].as_str().and_then(|time| time.get(..19)).expect("to the second").to_owned();
+    one["startTime"] = json!(second + ".500000+00:00");
+    log.arrive(Vec::new());
+    log.cap(10_000);
+    log.edit(|all| {
+        let burst = (0..1100).map(|number| {
+            let mut row = one.clone();
+            row["request_id"] = json!(format!("burst-{number}"));
+            row
+        });
+        *all = burst.collect();
+    });
+    let words = ["--account", "acct-1", "--since", "1h", "--no-wait"];
+    let (_, outcome) = reconcile(&sluice, &words).await;
+    assert_eq!(classes(&outcome)["missing_here"], 1100);
+    assert_eq!(log.asked().iter().map(|question| question.page).max(), Some(3));
+    // And more than it counts.
+    log.cap(1000);
+    let ran = sluice.command(["reconcile"]).args(words).finish().await.expect(125);
+    assert!(ran.stderr.contains("more rows than it counts, in one second"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = spend(&sluice, "ask").await;
+    let own = sluice.file("spend.key", "sk-reads-the-log\n");
+    std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+
+    reconcile(&sluice, &["--run", &run]).await;
+    reconcile(&sluice, &["--run", &run, "--spend-key-file", &own]).await;
+
+    let keys: Vec<_> = log.asked().iter().map(|question| question.authorization.clone()).collect();
+    assert_eq!(keys, [format!("Bearer {}", sluice.key()), "Bearer sk-reads-the-log".to_owned()]);
+}
+
+#[tokio::test]
+async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = spend(&sluice, "ask").await;
+    log.next([Script::json(400, json!({}))]);
+    let live = sluice.command(["reconcile", "--run", &run, "--watch", "1s", "--json"]).spawn();
+    live.says("status 400").await;
+    live.prints("}\n").await;
+    log.edit(|rows| rows[0]["spend"] = json!(1));
+    live.prints("amount_differs\":1").await;
+    live.signal(nix::sys::signal::Signal::SIGTERM);
+    let ran = live.finish().await.expect(122);
+    let rounds: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("one a line")).collect();
+    assert_eq!((&rounds[0]["ok"], &rounds[rounds.len() - 1]["ok"]), (&json!(true), &json!(false)));
+}
+
+#[tokio::test]
+async fn a_real_litellm_without_a_database_or_with_another_key_says_so() {
+    let litellm = LiteLlm::shared().await;
+    let sluice = Sluice::with(litellm.url(), litellm.key());
+    sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
+    let ran = sluice.command(["reconcile"]).finish().await.expect(125);
+    assert!(ran.stderr.contains("keeps no spend log: it has no database"), "{}", ran.stderr);
+
+    let litellm = LiteLlm::with_spend_log().await;
+    let key = litellm.mint(json!({"models": ["gpt-4o-mini"]})).await;
+    let reader = litellm.mint(json!({"allowed_routes": ["/spend/logs/v2"]})).await;
+    let sluice = Sluice::with(litellm.url(), &key);
+    let account = sluice_testkit::controller::unique_run_id("acct");
+    let words = ["--quiet", "--model", "gpt-4o-mini", "--account", &account, "hello"];
+    sluice.run(words).finish().await.expect(0);
+    let ran = sluice.command(["reconcile"]).finish().await.expect(125);
+    assert!(ran.stderr.contains("it takes an admin's key; give one"), "{}", ran.stderr);
+    let file = sluice.file("reader.key", &reader);
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let (code, outcome) = reconcile(&sluice, &["--spend-key-file", &file]).await;
+    assert_eq!((code, classes(&outcome)), (0, counts([("matched", 1)])));
+}

@@ -1,0 +1,221 @@
+//! LiteLLM's spend log as a test wants it: rows of the calls that a scripted upstream has answered, to be altered at
+//! will, and `GET /spend/logs/v2` over them.
+//!
+//! [`SpendLog::upstream`] is the upstream of a sidecar and the spend log at once, as LiteLLM is.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::upstream::answers::COST;
+use crate::upstream::{Plan, Received, Script};
+use crate::{Upstream, litellm};
+
+/// A spend log that a test can alter; clones are the same one.
+#[derive(Debug, Clone, Default)]
+pub struct SpendLog(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    rows: Vec<Value>,
+    asked: Vec<Question>,
+    /// Answers in place of the truth, for the next questions.
+    next: VecDeque<Script>,
+    /// What comes with each question.
+    arriving: Vec<Value>,
+    hidden: bool,
+    everybody: bool,
+    cap: Option<usize>,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the parameters")]
+pub struct Question {
+    pub start_date: String,
+    pub end_date: String,
+    pub end_user: String,
+    pub page: usize,
+    pub page_size: usize,
+    pub authorization: String,
+}
+
+impl SpendLog {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An upstream that answers every call like a provider behind LiteLLM, and bills it.
+    pub fn upstream(&self) -> Plan {
+        self.upstream_with(Script::provider("hello"))
+    }
+
+    /// The same, with another answer to calls.
+    pub fn upstream_with(&self, script: Script) -> Plan {
+        let log = self.clone();
+        Upstream::with(move |request| {
+            if request.target.starts_with("/spend/logs/v2?") {
+                return log.answer(request);
+            }
+            log.bill(request);
+            script.clone()
+        })
+    }
+
+    /// The rows, in the order of their calls.
+    pub fn rows(&self) -> Vec<Value> {
+        self.lock().rows.clone()
+    }
+
+    /// Alters them.
+    pub fn edit(&self, edit: impl FnOnce(&mut Vec<Value>)) {
+        edit(&mut self.lock().rows);
+    }
+
+    /// Answers the next questions so.
+    pub fn next(&self, scripts: impl IntoIterator<Item = Script>) {
+        self.lock().next.extend(scripts);
+    }
+
+    /// Keeps all rows back, or shows them again: they are written late.
+    pub fn hide(&self, hidden: bool) {
+        self.lock().hidden = hidden;
+    }
+
+    /// Ignores whose rows are asked for.
+    pub fn show_everybody(&self) {
+        self.lock().everybody = true;
+    }
+
+    /// Counts no further than this.
+    pub fn cap(&self, rows: usize) {
+        self.lock().cap = Some(rows);
+    }
+
+    /// Another of these rows is written with each further question.
+    pub fn arrive(&self, rows: Vec<Value>) {
+        self.lock().arriving = rows;
+    }
+
+    /// What was asked so far.
+    pub fn asked(&self) -> Vec<Question> {
+        self.lock().asked.clone()
+    }
+
+    /// Waits until it was asked so often.
+    pub async fn asked_times(&self, times: usize) {
+        let there = litellm::poll(crate::PATIENCE, async || self.lock().asked.len() >= times).await;
+        assert!(there, "asked {} times, not {times}", self.lock().asked.len());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The row of a call, as LiteLLM 1.106 writes it; none of what it does not bill.
+    fn bill(&self, request: &Received) {
+        let target = request.target.as_str();
+        if request.method != "POST" || target.ends_with("count_tokens") {
+            return;
+        }
+        let ours = request.header_json("x-litellm-spend-logs-metadata");
+        let account = request.header("x-litellm-end-user-id").unwrap_or_default();
+        let output = if target.ends_with("embeddings") { 0 } else { 5 };
+        let call_id = request.header("x-litellm-call-id").unwrap_or_default();
+        let mut state = self.lock();
+        let id = format!("row-{}", state.rows.len());
+        state.rows.push(row(&id, account, call_id, &ours, output));
+    }
+
+    fn answer(&self, request: &Received) -> Script {
+        let question = Question::of(request);
+        let mut state = self.lock();
+        state.asked.push(question.clone());
+        let arrived = state.arriving.pop();
+        state.rows.extend(arrived);
+        if let Some(script) = state.next.pop_front() {
+            return script;
+        }
+        let wanted = |row: &&Value| {
+            let time = row["startTime"].as_str().unwrap_or_default().replace('T', " ");
+            let second = time.get(..19).unwrap_or_default();
+            let is_before_end = second < question.end_date.as_str()
+                || (second == question.end_date && time.get(19..26) == Some(".000000"));
+            (state.everybody || row["end_user"] == question.end_user.as_str())
+                && second >= question.start_date.as_str()
+                && is_before_end
+        };
+        let mut rows: Vec<&Value> = if state.hidden { Vec::new() } else { state.rows.iter().filter(wanted).collect() };
+        rows.sort_by_key(|row| std::cmp::Reverse(row["startTime"].as_str().map(str::to_owned)));
+        let total = rows.len().min(state.cap.unwrap_or(10_000));
+        let page: Vec<_> =
+            rows.iter().skip((question.page - 1) * question.page_size).take(question.page_size).collect();
+        Script::json(
+            200,
+            json!({"data": page, "total": total, "page": question.page, "page_size": question.page_size,
+                "total_pages": total.div_ceil(question.page_size), "total_is_capped": total < rows.len()}),
+        )
+    }
+}
+
+impl Question {
+    fn of(request: &Received) -> Self {
+        let (_, query) = request.target.split_once('?').expect("a question has a query");
+        let value = |name: &str| {
+            let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            let mut values = pairs.filter(|(given, _)| *given == name).map(|(_, value)| unescaped(value));
+            values.next().unwrap_or_else(|| panic!("no {name} in {query}"))
+        };
+        Self {
+            start_date: value("start_date"),
+            end_date: value("end_date"),
+            end_user: value("end_user"),
+            page: value("page").parse().expect("a number"),
+            page_size: value("page_size").parse().expect("a number"),
+            authorization: request.header("authorization").unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// A row of a call that has just been.
+pub fn row(id: &str, account: &str, call_id: &str, ours: &Value, output: u64) -> Value {
+    let spend: Value = serde_json::from_str(COST).expect("a number");
+    let now = time(SystemTime::now());
+    json!({
+        "request_id": id, "call_type": "acompletion", "api_key": "litellm_proxy_master_key", "spend": spend,
+        "total_tokens": 10 + output, "prompt_tokens": 10, "completion_tokens": output, "startTime": now, "endTime": now,
+        "completionStartTime": now, "model": "served", "user": "default_user_id", "end_user": account,
+        "metadata": {"spend_logs_metadata": ours, "litellm_call_id": call_id}, "cache_hit": "None", "status": "success",
+        "litellm_call_id": call_id, "session_id": "s", "request_tags": [], "team_id": null,
+    })
+}
+
+/// A row of nobody's call, so long ago.
+pub fn stranger(id: &str, account: &str, ago: Duration) -> Value {
+    let mut row = row(id, account, id, &Value::Null, 5);
+    row["startTime"] = json!(time(SystemTime::now() - ago));
+    row["endTime"] = row["startTime"].clone();
+    row
+}
+
+/// The time, as LiteLLM writes it.
+pub fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_micros(time).to_string().replace('Z', "+00:00")
+}
+
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).expect("two digits");
+        bytes.push(u8::try_from(digit() * 16 + digit()).expect("a byte"));
+    }
+    String::from_utf8(bytes).expect("UTF-8")
+}
