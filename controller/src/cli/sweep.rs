@@ -1,4 +1,4 @@
-//! `sluice sweep`: what is left of runs whose controller was killed.
+//! `sluice sweep`: what is left of runs whose controller was killed, and costs that are still open.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::reconcile::background;
 use crate::sweep::{Mode, sweep};
 
-/// Removes containers, sidecars and directories of runs whose controller is gone; only our own.
+/// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// Says what would be removed, and removes nothing

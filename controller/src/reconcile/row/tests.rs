@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A row as LiteLLM 1.106 writes it, with these members in place of its own.
-fn told(members: serde_json::Value) -> String {
+fn told(members: &serde_json::Value) -> String {
     let mut row = serde_json::json!({
         "request_id": "chatcmpl-1", "call_type": "acompletion", "api_key": "hash", "spend": 0, "total_tokens": 15,
         "prompt_tokens": 10, "completion_tokens": 5, "startTime": "2026-11-20T19:34:38.529+00:00",
@@ -27,7 +27,7 @@ fn only(text: &str) -> Result<Row, Unreadable> {
 
 #[test]
 fn a_row_is_read_as_it_was_written() {
-    let text = told(serde_json::json!({})).replace(r#""spend":0"#, r#""spend":5.4e-06"#);
+    let text = told(&serde_json::json!({})).replace(r#""spend":0"#, r#""spend":5.4e-06"#);
     let row = only(&text).expect("it is one");
     let want = Row {
         request_id: "chatcmpl-1".into(),
@@ -54,12 +54,12 @@ fn a_row_is_read_as_it_was_written() {
 #[test]
 fn rows_of_others_are_counted_and_nothing_of_them_is_believed() {
     let others = [
-        told(serde_json::json!({"end_user": "acct-2"})),
-        told(serde_json::json!({"end_user": null, "request_id": "b", "spend": "free"})),
-        told(serde_json::json!({"end_user": "", "request_id": null})),
-        told(serde_json::json!({"end_user": "ACCT-1", "request_id": "c"})),
+        told(&serde_json::json!({"end_user": "acct-2"})),
+        told(&serde_json::json!({"end_user": null, "request_id": "b", "spend": "free"})),
+        told(&serde_json::json!({"end_user": "", "request_id": null})),
+        told(&serde_json::json!({"end_user": "ACCT-1", "request_id": "c"})),
     ];
-    let ours = told(serde_json::json!({"request_id": "ours"}));
+    let ours = told(&serde_json::json!({"request_id": "ours"}));
     let page = page(&answer(&[others.as_slice(), &[ours]].concat()), "acct-1").expect("it is a page");
     assert_eq!((page.rows.len(), page.foreign, page.distinct, page.total), (1, 4, 5, 5));
     assert_eq!(page.rows[0].request_id, "ours");
@@ -75,7 +75,7 @@ fn what_a_row_may_leave_out_it_may_leave_out() {
     assert_eq!((row.is_cache_hit, row.response_id(), row.sluice_call_id.as_deref()), (true, "x", Some("cid")));
     assert_eq!((row.nanos, row.usage(), row.end_us - row.start_us), (0, None, 1_500_000));
     for metadata in [r#"{}"#, "null", "[]", "7", r#""no JSON""#, r#"{"spend_logs_metadata":[1]}"#] {
-        let text = told(serde_json::json!({})).replace(
+        let text = told(&serde_json::json!({})).replace(
             r#"{"spend_logs_metadata":{"attempt":2,"graph_id":"g","run_id":"r1","sluice_call_id":"cid-1"}}"#,
             metadata,
         );
@@ -99,13 +99,13 @@ fn a_row_of_the_account_that_cannot_be_read_is_named() {
         (serde_json::json!({"request_id": ""}), "request_id"),
         (serde_json::json!({"request_id": null}), "cannot be read"),
     ] {
-        let error = only(&told(members.clone())).expect_err("it is none").to_string();
+        let error = only(&told(&members)).expect_err("it is none").to_string();
         assert!(error.contains(why), "{members}: {error}");
     }
     for text in ["", "[]", "{}", r#"{"data":{},"total":0}"#, r#"{"data":[],"total":-1}"#, r#"{"data":[7],"total":1}"#] {
         assert!(page(text, "acct-1").is_err(), "{text}");
     }
-    let error = only(&told(serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none").to_string();
+    let error = only(&told(&serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none").to_string();
     assert!(!error.contains('\u{1b}'), "{error:?}");
 }
 
@@ -113,7 +113,7 @@ fn a_row_of_the_account_that_cannot_be_read_is_named() {
 fn depth_is_no_danger() {
     let deep = "[".repeat(200_000) + &"]".repeat(200_000);
     let row =
-        only(&told(serde_json::json!({"metadata": 7})).replace(r#""metadata":7"#, &format!(r#""metadata":{deep}"#)));
+        only(&told(&serde_json::json!({"metadata": 7})).replace(r#""metadata":7"#, &format!(r#""metadata":{deep}"#)));
     assert_eq!(row.expect("what is in there says nothing").sluice_call_id, None);
     assert!(page(&deep, "acct-1").is_err());
 }
@@ -122,6 +122,6 @@ proptest! {
     #[test]
     fn no_text_panics(text in ".{0,200}", spend in "[0-9eE.+-]{1,20}") {
         let _ = page(&text, "acct-1");
-        let _ = only(&told(serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
+        let _ = only(&told(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
     }
 }
