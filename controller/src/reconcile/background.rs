@@ -22,6 +22,8 @@ const REACH: Duration = Duration::from_secs(24 * 3600);
 const PAUSE: Duration = Duration::from_secs(60);
 /// After a spend log that could not be read.
 const AFTER_FAULT: Duration = Duration::from_secs(5 * 60);
+/// A run has begun by then, and has needed the machine for it.
+const START: Duration = Duration::from_millis(500);
 /// For one look.
 const LONG: Duration = Duration::from_secs(30);
 /// After one that is not there, or that the key may not read.
@@ -37,7 +39,10 @@ pub fn begin(settings: &Settings, database: PathBuf) {
     std::thread::spawn(move || {
         let Ok(store) = Store::open(&database) else { return };
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        let _ = runtime.block_on(settle(&settings, &store));
+        let _ = runtime.block_on(async {
+            tokio::time::sleep(START).await;
+            settle(&settings, &store).await
+        });
     });
 }
 

@@ -9,6 +9,32 @@ use sluice_testkit::upstream::Script;
 
 use super::*;
 
+#[path = "../../e2e/upstreams/tls.rs"]
+mod tls;
+
+#[tokio::test]
+async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let run = spend(&sluice, "ask").await;
+    let tls = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let words = ["reconcile", "--json", "--run", &run, "--upstream", &tls.url("localhost")];
+
+    let ran = sluice.command(words).env("SSL_CERT_FILE", tls.ca()).finish().await.expect(0);
+    assert_eq!(classes(&ran.value()), counts([("matched", 1)]));
+    let asked = log.asked().len();
+
+    let other = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let ran = sluice.command(words).env("SSL_CERT_FILE", other.ca()).finish().await.expect(125);
+    assert!(ran.stderr.contains("certificate"), "{}", ran.stderr);
+    let elsewhere = tls.url("127.0.0.1");
+    let words = ["reconcile", "--run", &run, "--upstream", &elsewhere];
+    let ran = sluice.command(words).env("SSL_CERT_FILE", tls.ca()).finish().await.expect(125);
+    assert!(ran.stderr.contains("certificate"), "{}", ran.stderr);
+    assert_eq!(log.asked().len(), asked);
+}
+
 #[tokio::test]
 async fn what_may_pass_is_tried_again() {
     let log = SpendLog::new();
