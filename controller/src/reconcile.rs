@@ -16,14 +16,16 @@ use crate::store::{Store, now_us};
 pub mod background;
 pub mod client;
 mod connect;
+pub mod finding;
 pub mod join;
 pub mod row;
 pub mod window;
 
 pub use client::{Patience, SpendLog, SpendLogError};
-pub use join::{Class, Finding};
+pub use finding::{Class, Finding};
 
-use join::{Facts, Known, Reach, Remedy, join};
+use finding::{Remedy, Side};
+use join::{Facts, Known, Reach, join};
 use row::Row;
 use window::{Window, merged};
 
@@ -273,7 +275,7 @@ impl Outcome {
 }
 
 impl Sum {
-    fn add(&mut self, count: u64, side: Option<&join::Side>) {
+    fn add(&mut self, count: u64, side: Option<&Side>) {
         self.count += count;
         self.nano_usd += i128::from(side.and_then(|side| side.nano_usd).unwrap_or(0));
     }

@@ -13,7 +13,7 @@ use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::Shelf;
 use crate::progress::Progress;
-use crate::reconcile::join::Side;
+use crate::reconcile::finding::Side;
 use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
 use crate::settings::{Settings, missing};
 use crate::signals;

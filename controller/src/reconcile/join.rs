@@ -4,9 +4,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Serialize;
 use sluice_contract::record::Usage;
 
+use super::finding::{Class, Finding, Remedy, Side};
 use super::row::Row;
 use crate::layout::RunKey;
 use crate::ledger::{Bill, Settlement, Status, Tokens};
@@ -57,138 +57,6 @@ pub const GRACE_US: i64 = 30_000_000;
 /// Amounts of one call that differ by no more than this do not differ.
 const TOLERANCE: u64 = 1;
 
-/// What a receipt and its row come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Both say the same.
-    Matched,
-    /// The cost was not known here, and the row has it.
-    Settled,
-    /// Nobody saw what became of the call, and the row tells.
-    UnknownSettled,
-    /// As `settled`, on a later day than that of the call: it counts in the day on which it came.
-    Late,
-    /// A cache of LiteLLM's answered, for nothing.
-    CacheHit,
-    /// There was no money in it, and LiteLLM says nothing else.
-    NotBilled,
-    /// It may still come.
-    NotYet,
-    /// The amounts are not the same.
-    AmountDiffers,
-    /// The tokens are not the same.
-    TokensDiffer,
-    /// A receipt without a row.
-    MissingThere,
-    /// A row without a receipt: traffic that by-passed the sidecar.
-    MissingHere,
-    /// A further row with money in it for a call that has one.
-    Duplicate,
-}
-
-impl Class {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 12] = [
-        Self::Matched,
-        Self::Settled,
-        Self::UnknownSettled,
-        Self::Late,
-        Self::CacheHit,
-        Self::NotBilled,
-        Self::NotYet,
-        Self::AmountDiffers,
-        Self::TokensDiffer,
-        Self::MissingThere,
-        Self::MissingHere,
-        Self::Duplicate,
-    ];
-
-    /// The word in output.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Matched => "matched",
-            Self::Settled => "settled",
-            Self::UnknownSettled => "unknown_settled",
-            Self::Late => "late",
-            Self::CacheHit => "cache_hit",
-            Self::NotBilled => "not_billed",
-            Self::NotYet => "not_yet",
-            Self::AmountDiffers => "amount_differs",
-            Self::TokensDiffer => "tokens_differ",
-            Self::MissingThere => "missing_there",
-            Self::MissingHere => "missing_here",
-            Self::Duplicate => "duplicate",
-        }
-    }
-
-    /// Whether somebody has to look at it.
-    #[must_use]
-    pub fn is_mismatch(self) -> bool {
-        match self {
-            Self::AmountDiffers | Self::TokensDiffer | Self::MissingThere | Self::MissingHere | Self::Duplicate => true,
-            Self::Matched
-            | Self::Settled
-            | Self::UnknownSettled
-            | Self::Late
-            | Self::CacheHit
-            | Self::NotBilled
-            | Self::NotYet => false,
-        }
-    }
-}
-
-/// One receipt, one row, or both.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// What it is.
-    pub class: Class,
-    /// Why, for people.
-    pub reason: String,
-    /// The account that pays.
-    pub account: String,
-    /// `RUN.ATTEMPT`, as far as somebody says so.
-    pub run: Option<String>,
-    /// The receipt; null where there is none.
-    pub source_reference: Option<String>,
-    /// The sidecar's id of the call.
-    pub call_id: Option<String>,
-    /// The rows; empty where there are none.
-    pub request_ids: Vec<String>,
-    /// What the ledger says.
-    pub ledger: Option<Side>,
-    /// What the spend log says.
-    pub spend_log: Option<Side>,
-    /// Until when it may still come, in microseconds since 1970; none where waiting decides nothing.
-    #[serde(skip)]
-    pub until_us: Option<i64>,
-    /// What is to be done about it.
-    #[serde(skip)]
-    pub remedy: Option<Remedy>,
-}
-
-/// One side's numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Side {
-    /// A string, since a reader's number may be a float.
-    #[serde(serialize_with = "as_text")]
-    pub nano_usd: Option<i64>,
-    /// Tokens, with all that a cache had.
-    pub input: Option<u64>,
-    /// Tokens.
-    pub output: Option<u64>,
-}
-
-/// What would put a receipt right.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remedy {
-    /// Adds what was not known; nobody needs to be asked.
-    Settle(Settlement),
-    /// Takes back what was posted; only if somebody wants that.
-    Correct(Settlement),
-}
-
 /// Holds one against the other. Each receipt has one finding, and each row is in one.
 #[must_use]
 pub fn join(facts: &Facts) -> Vec<Finding> {
@@ -198,7 +66,7 @@ pub fn join(facts: &Facts) -> Vec<Finding> {
     for row in &facts.rows {
         match index.find(row).filter(|at| facts.known[*at].bill.account == row.account) {
             Some(at) => rows_of.entry(at).or_default().push(row),
-            None => strangers.extend(stranger(row, facts)),
+            None => strangers.extend(stranger(row, facts, &index)),
         }
     }
     let mut findings = Vec::new();
@@ -425,11 +293,11 @@ fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {
 }
 
 /// A row without a receipt in question.
-fn stranger(row: &Row, facts: &Facts) -> Option<Finding> {
+fn stranger(row: &Row, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
     let call_id = row.sluice_call_id.as_ref().or(row.litellm_call_id.as_ref());
     let payer = call_id.and_then(|id| {
-        let in_question = facts.known.iter().find(|known| known.bill.call_id == *id);
-        in_question.map(|known| &known.bill.account).or_else(|| facts.elsewhere.get(id))
+        let in_question = index.by_call.get(id.as_str()).map(|at| &facts.known[*at].bill.account);
+        in_question.or_else(|| facts.elsewhere.get(id))
     });
     if payer == Some(&row.account) {
         return None;
@@ -545,11 +413,6 @@ fn unbilled(bill: &Bill) -> Settlement {
 
 fn amount(nanos: Option<i64>) -> String {
     nanos.map_or_else(|| "nothing".to_owned(), |nanos| nanos.to_string())
-}
-
-#[allow(clippy::ref_option, reason = "serde's signature")]
-fn as_text<S: serde::Serializer>(amount: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
-    amount.map(|amount| amount.to_string()).serialize(serializer)
 }
 
 #[cfg(test)]

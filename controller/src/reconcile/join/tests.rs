@@ -307,7 +307,7 @@ fn a_row_of_another_account_is_not_the_receipt_s() {
 #[test]
 fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
     let second = Row { request_id: "again".into(), nanos: 7000, spend: "7e-06".into(), ..row() };
-    let findings = join(&facts(vec![known(|_| ())], vec![second.clone(), row()]));
+    let findings = join(&facts(vec![known(|_| ())], vec![second, row()]));
     let found: Vec<_> = findings.iter().map(|finding| (finding.class, &finding.request_ids[..])).collect();
     assert_eq!(found, [(Class::Matched, &["resp-1".to_owned()][..]), (Class::Duplicate, &["again".to_owned()][..])]);
     let failed = Row { request_id: "failed".into(), nanos: 0, is_failure: true, start_us: 0, ..row() };
@@ -321,7 +321,7 @@ fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
     // What it was settled by, it stands by.
     let first = remedy(&findings[0]).clone();
     let known = after(open(Status::PendingCost), &first, "2026-11-20");
-    let earlier = Row { start_us: 1, ..second };
+    let earlier = Row { start_us: 1, request_id: "again".into(), ..row() };
     let findings = join(&facts(vec![known], vec![earlier, row(), failed]));
     let found: Vec<_> = findings.iter().map(|finding| finding.class).collect();
     assert_eq!(found, [Class::Settled, Class::Duplicate]);
