@@ -15,6 +15,7 @@ use crate::secret::Key;
 
 mod wire;
 
+pub(crate) use wire::Answer;
 use wire::{Lost, Place};
 
 /// How long an answer may take, from connecting to its last byte.
@@ -66,6 +67,14 @@ pub enum LitellmError {
     Status(String, u16),
 }
 
+impl LitellmError {
+    /// Whether asking again may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unreachable(..) | Self::Broken(..) | Self::Late(..))
+    }
+}
+
 impl Litellm {
     /// Names a LiteLLM; it is not asked yet.
     ///
@@ -104,22 +113,33 @@ impl Litellm {
         self.ask(Method::POST, path, serde_json::to_string(body).expect("plain data")).await
     }
 
+    /// The status and the body of whatever the answer to a `GET` is. Of a failure, nothing may be shown unread.
+    ///
+    /// # Errors
+    /// [`LitellmError`], when there is none.
+    pub(crate) async fn answer(&self, path: &str) -> Result<Answer, LitellmError> {
+        self.exchange(Method::GET, path, String::new()).await
+    }
+
     async fn ask(&self, method: Method, path: &str, body: String) -> Result<Zeroizing<Vec<u8>>, LitellmError> {
-        // Without the query: it may name accounts.
-        let what = format!("{method} {}", path.split('?').next().unwrap_or_default());
+        let what = name(&method, path);
+        match self.exchange(method, path, body).await? {
+            (200..=299, body) => Ok(body),
+            (status @ (401 | 403), _) => Err(LitellmError::Denied(what, status)),
+            (_, body) if says_no_database(&body) => Err(LitellmError::NoDatabase(what)),
+            (status, _) => Err(LitellmError::Status(what, status)),
+        }
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<Answer, LitellmError> {
+        let what = name(&method, path);
         let question = self.question(method, path, body)?;
-        let answered = match timeout(self.within, self.place.ask(question, self.at_most)).await {
-            Ok(answered) => answered,
-            Err(_) => return Err(LitellmError::Late(what, self.within)),
-        };
-        match answered {
-            Ok((200..=299, body)) => Ok(body),
-            Ok((status @ (401 | 403), _)) => Err(LitellmError::Denied(what, status)),
-            Ok((_, body)) if says_no_database(&body) => Err(LitellmError::NoDatabase(what)),
-            Ok((status, _)) => Err(LitellmError::Status(what, status)),
-            Err(Lost::Before(error)) => Err(LitellmError::Unreachable(what, error)),
-            Err(Lost::Underway(error)) => Err(LitellmError::Broken(what, error)),
-            Err(Lost::TooLong) => Err(LitellmError::TooLong(what, self.at_most)),
+        match timeout(self.within, self.place.ask(question, self.at_most)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(Lost::Before(error))) => Err(LitellmError::Unreachable(what, error)),
+            Ok(Err(Lost::Underway(error))) => Err(LitellmError::Broken(what, error)),
+            Ok(Err(Lost::TooLong)) => Err(LitellmError::TooLong(what, self.at_most)),
+            Err(_) => Err(LitellmError::Late(what, self.within)),
         }
     }
 
@@ -136,6 +156,11 @@ impl Litellm {
             .body(body)
             .map_err(|_| LitellmError::Address(path.split('?').next().unwrap_or_default().to_owned()))
     }
+}
+
+/// Without the query: it may name accounts.
+fn name(method: &Method, path: &str) -> String {
+    format!("{method} {}", path.split('?').next().unwrap_or_default())
 }
 
 fn says_no_database(body: &[u8]) -> bool {

@@ -15,7 +15,6 @@ use crate::store::{Store, now_us};
 
 pub mod background;
 pub mod client;
-mod connect;
 pub mod finding;
 pub mod join;
 pub mod row;

@@ -49,7 +49,7 @@ pub async fn reach(url: &str) -> Result<(), UpstreamError> {
 }
 
 /// Host and port of a URL, without the brackets of an IPv6 address.
-pub(crate) fn address(url: &str) -> Option<(&str, u16)> {
+fn address(url: &str) -> Option<(&str, u16)> {
     let (scheme, rest) = url.split_once("://")?;
     let default = match scheme {
         "http" => 80,

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::Uri;
 use hyper::body::{Body, Incoming};
@@ -14,8 +15,11 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use zeroize::Zeroizing;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where LiteLLM is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +91,8 @@ impl Place {
 
     /// Asks, and reads the whole answer if it is not longer than this.
     pub(super) async fn ask(&self, question: Request<String>, most: usize) -> Result<Answer, Lost> {
-        let stream = self.connect().await.map_err(Lost::Before)?;
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("not within {CONNECT_WITHIN:?}")));
+        let stream = timeout(CONNECT_WITHIN, self.connect()).await.unwrap_or_else(late).map_err(Lost::Before)?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| Lost::Before(io::Error::other(error)))?;
         let exchange = async {
@@ -108,7 +113,8 @@ impl Place {
     }
 }
 
-type Answer = (u16, Zeroizing<Vec<u8>>);
+/// A status and a body.
+pub(crate) type Answer = (u16, Zeroizing<Vec<u8>>);
 
 async fn read(body: Incoming, most: usize) -> Result<Zeroizing<Vec<u8>>, Lost> {
     let mut body = body;
@@ -128,8 +134,17 @@ fn broken(error: hyper::Error) -> Lost {
     Lost::Underway(io::Error::other(error))
 }
 
-/// The system's roots, or those of `SSL_CERT_FILE`, as the sidecars have it.
+/// The system's roots, or those of `SSL_CERT_FILE`, as the sidecars have it; read once, since that takes milliseconds.
 fn tls() -> io::Result<TlsConnector> {
+    static READ: Mutex<Option<TlsConnector>> = Mutex::new(None);
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if read.is_none() {
+        *read = Some(with_roots()?);
+    }
+    Ok(read.clone().expect("it was just read"))
+}
+
+fn with_roots() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {

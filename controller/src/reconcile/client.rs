@@ -1,25 +1,16 @@
 //! The client of LiteLLM's `GET /spend/logs/v2`.
 //!
-//! One connection a question, bounded in bytes and in time. What may help is tried again; redirects are not followed,
-//! since the key would go with them.
+//! What may help is tried again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::future::poll_fn;
-use std::io;
-use std::pin::pin;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::HeaderValue;
-use http_body::Body;
-use hyper::client::conn::http1;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::connect::{Connect, ConnectError};
 use super::row::{self, Page, Row, Unreadable};
 use super::window::Window;
+use crate::litellm::{Litellm, LitellmError};
 use crate::secret::Key;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
@@ -37,8 +28,8 @@ const BACK_OFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs
 
 /// The spend log of one LiteLLM.
 pub struct SpendLog {
-    connect: Connect,
-    bearer: HeaderValue,
+    upstream: String,
+    litellm: Litellm,
     patience: Patience,
     asked: u32,
 }
@@ -64,18 +55,15 @@ pub struct Rows {
 /// Why the spend log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SpendLogError {
-    /// The key.
-    #[error("the key has characters that no header can carry")]
-    Key,
-    /// The way there.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// It broke off.
-    #[error("the spend log at {0} broke off")]
-    Broken(String, #[source] io::Error),
-    /// No answer in time.
-    #[error("the spend log at {0} did not answer within {within} s", within = WITHIN.as_secs())]
-    Late(String),
+    /// There is no answer.
+    #[error("cannot read the spend log at {upstream}")]
+    Asking {
+        /// Which upstream.
+        upstream: String,
+        /// Why.
+        #[source]
+        source: LitellmError,
+    },
     /// A LiteLLM without a database, or something else.
     #[error("{upstream} keeps no spend log: {why}; LiteLLM keeps one when it has a database")]
     None {
@@ -105,9 +93,6 @@ pub enum SpendLogError {
         /// What it said.
         why: String,
     },
-    /// Too long an answer.
-    #[error("the answer of the spend log is longer than {} MiB", ANSWER_MAX >> 20)]
-    TooLong,
     /// An answer that is none.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
@@ -135,13 +120,10 @@ impl SpendLogError {
     /// Whether it may pass by itself.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Connect(error) => error.may_pass(),
-            Self::Broken(..) | Self::Late(_) => true,
+            Self::Asking { source, .. } => source.may_pass(),
             Self::Status { status, .. } => *status >= 500 || *status == 429,
-            Self::Key
-            | Self::None { .. }
+            Self::None { .. }
             | Self::Refused { .. }
-            | Self::TooLong
             | Self::Unreadable(_)
             | Self::Unstable { .. }
             | Self::Capped
@@ -160,10 +142,11 @@ impl SpendLog {
     /// That of an upstream.
     ///
     /// # Errors
-    /// [`SpendLogError::Connect`] when the address is none, or TLS has no roots; [`SpendLogError::Key`].
+    /// [`SpendLogError::Asking`] when the address is none.
     pub fn of(upstream: &str, key: &Key, patience: Patience) -> Result<Self, SpendLogError> {
-        let bearer = key.bearer().ok_or(SpendLogError::Key)?;
-        Ok(Self { connect: Connect::to(upstream)?, bearer, patience, asked: 0 })
+        let litellm = Litellm::new(upstream, key.clone()).map_err(|source| asking(upstream, source))?;
+        let litellm = litellm.within(WITHIN).at_most(ANSWER_MAX);
+        Ok(Self { upstream: upstream.to_owned(), litellm, patience, asked: 0 })
     }
 
     /// An account's rows of these windows.
@@ -242,8 +225,7 @@ impl SpendLog {
             if self.asked > QUESTIONS_MAX {
                 return Err(SpendLogError::TooMuch);
             }
-            let asked = timeout(WITHIN, self.ask_once(account, window, page)).await;
-            let error = match asked.unwrap_or_else(|_| Err(SpendLogError::Late(self.connect.shown().to_owned()))) {
+            let error = match self.ask_once(account, window, page).await {
                 Ok(page) => return Ok(page),
                 Err(error) => error,
             };
@@ -263,53 +245,13 @@ impl SpendLog {
             ("page_size", PAGE_ROWS.to_string()),
         ];
         let query: Vec<_> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-        let (status, body) = self.get(&format!("{}/spend/logs/v2?{}", self.connect.prefix(), query.join("&"))).await?;
+        let answer = self.litellm.answer(&format!("/spend/logs/v2?{}", query.join("&"))).await;
+        let (status, body) = answer.map_err(|source| asking(&self.upstream, source))?;
         let text = String::from_utf8_lossy(&body);
-        if status == StatusCode::OK {
+        if status == 200 {
             return Ok(row::page(&text, account)?);
         }
-        Err(refusal(self.connect.shown(), status, &text))
-    }
-
-    async fn get(&self, target: &str) -> Result<(StatusCode, Vec<u8>), SpendLogError> {
-        let upstream = self.connect.shown();
-        let broken = |error: hyper::Error| SpendLogError::Broken(upstream.to_owned(), io::Error::other(error));
-        let stream = self.connect.connect().await?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        let request = Request::get(target)
-            .header("host", self.connect.authority())
-            .header("authorization", self.bearer.clone())
-            .header("accept", "application/json")
-            .header("accept-encoding", "identity")
-            .header("connection", "close")
-            .header("user-agent", concat!("sluice/", env!("CARGO_PKG_VERSION")))
-            .body(String::new())
-            .expect("all of it was made of parts that a head can carry");
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(broken)?;
-            let status = response.status();
-            let mut body = pin!(response.into_body());
-            let mut bytes = Vec::new();
-            while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-                let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
-                if bytes.len() + data.len() > ANSWER_MAX {
-                    return Err(SpendLogError::TooLong);
-                }
-                bytes.extend_from_slice(&data);
-            }
-            Ok((status, bytes))
-        };
-        let mut connection = pin!(connection);
-        let mut answer = pin!(answer);
-        let mut is_open = true;
-        loop {
-            tokio::select! {
-                biased;
-                answer = &mut answer => return answer,
-                // Whatever ended it, the answer says so.
-                _ = &mut connection, if is_open => is_open = false,
-            }
-        }
+        Err(refusal(&self.upstream, status, &text))
     }
 }
 
@@ -320,14 +262,18 @@ impl Rows {
     }
 }
 
+fn asking(upstream: &str, source: LitellmError) -> SpendLogError {
+    SpendLogError::Asking { upstream: upstream.to_owned(), source }
+}
+
 /// What an answer that is no page means.
-fn refusal(upstream: &str, status: StatusCode, text: &str) -> SpendLogError {
+fn refusal(upstream: &str, status: u16, text: &str) -> SpendLogError {
     let why = said(text);
     let has_no_database = why.contains("Prisma Client is not initialized") || text.contains("no_db_connection");
     let upstream = upstream.to_owned();
-    match status.as_u16() {
+    match status {
         _ if has_no_database => SpendLogError::None { upstream, why: "it has no database".to_owned() },
-        404 | 405 => SpendLogError::None { upstream, why: format!("status {} to GET /spend/logs/v2", status.as_u16()) },
+        404 | 405 => SpendLogError::None { upstream, why: format!("status {status} to GET /spend/logs/v2") },
         300..=399 => {
             SpendLogError::None { upstream, why: "it redirects, and the key is not sent elsewhere".to_owned() }
         }
@@ -378,9 +324,7 @@ mod tests {
 
     #[test]
     fn refusals_say_what_to_do_and_nothing_of_the_key() {
-        let error = |status: u16, text: &str| {
-            refusal("http://up", StatusCode::from_u16(status).expect("a status"), text).to_string()
-        };
+        let error = |status: u16, text: &str| refusal("http://up", status, text).to_string();
         let message = |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"x"}}}}"#);
         for (status, text) in [
             (401, message("Prisma Client is not initialized")),
