@@ -386,6 +386,10 @@ up() {
   # all that is known of a run, as JSON
   $sluice run --config $config --model demo --json 'Say hello.'
 
+  # what its calls cost, and what its account may spend from now on
+  $sluice receipts --config $config
+  $sluice budget set default 5 --config $config
+
   # no way out but the model
   $sluice run --config $config --model demo -- sh -c 'curl -sS -m 3 https://example.com; curl -sS localhost:8080/v1/models; echo'
 
