@@ -26,6 +26,7 @@ mod runs;
 mod scale;
 mod startup;
 mod streams;
+mod syscalls;
 mod upstream;
 mod wire;
 
@@ -88,6 +89,8 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         None
     };
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
+    let syscalls =
+        if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
     let mut startups = Vec::new();
     for contender in contenders.iter().filter(|_| options.wants_modes()) {
         startups.push(startup::measure(*contender, &field, options).await?);
@@ -103,7 +106,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
     }
-    report::publish(&machine, &report::Figures { startups, runs, crowds, modes: results }, options)
+    report::publish(&machine, &report::Figures { startups, syscalls, runs, crowds, modes: results }, options)
 }
 
 /// The runtime of every part of the bench: one thread, as lean as the sidecar's.

@@ -151,6 +151,11 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|mode| mode.name)
 }
 
+/// The mode of this name.
+pub(crate) fn named(name: &str) -> Option<Mode> {
+    ALL.into_iter().find(|mode| mode.name == name)
+}
+
 /// The modes that were asked for, in the order of the programme.
 pub(crate) fn chosen(options: &Options) -> impl Iterator<Item = Mode> {
     ALL.into_iter()

@@ -13,11 +13,13 @@ use crate::rounds::{ModeResult, Result, Round};
 use crate::runs::{Rate, Whole};
 use crate::scale::{Crowd, Live};
 use crate::startup::{Startup, median};
+use crate::syscalls::Counted;
 
 /// All that was measured.
 #[derive(Serialize)]
 pub(crate) struct Figures {
     pub(crate) startups: Vec<Startup>,
+    pub(crate) syscalls: Vec<Counted>,
     pub(crate) runs: Option<Whole>,
     pub(crate) crowds: Vec<Crowd>,
     pub(crate) modes: Vec<ModeResult>,
@@ -50,7 +52,7 @@ pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> 
 }
 
 fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<String> {
-    let Figures { startups, runs, crowds, modes } = figures;
+    let Figures { startups, syscalls, runs, crowds, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -74,6 +76,9 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
     }
     summary(out, modes)?;
     syncs(out, modes)?;
+    if !syscalls.is_empty() {
+        system_calls(out, syscalls)?;
+    }
     if !startups.is_empty() {
         starts(out, startups)?;
     }
@@ -105,6 +110,15 @@ fn summary(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
             write!(out, " {} |", cell(cpu, 1))?;
         }
         writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn system_calls(out: &mut String, counted: &[Counted]) -> Outcome<()> {
+    writeln!(out, "\n## System calls per call\n\nCounted by `strace`, which slows all of them down.\n")?;
+    writeln!(out, "| mode | contender | system calls | |\n|---|---|---:|---|")?;
+    for Counted { mode, contender, per_call, mostly } in counted {
+        writeln!(out, "| {mode} | {contender} | {per_call:.1} | {mostly} |")?;
     }
     Ok(())
 }

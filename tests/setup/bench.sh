@@ -1,11 +1,12 @@
 #!/bin/sh
-# Installs the proxies that `make bench` compares with, and taskset. Does nothing where they exist.
+# Installs the proxies that `make bench` compares with, taskset and strace. Does nothing where they exist.
 set -eu
 
 missing=
 command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || missing="$missing nginx-light"
 command -v haproxy >/dev/null 2>&1 || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 command -v taskset >/dev/null 2>&1 || missing="$missing util-linux"
+command -v strace >/dev/null 2>&1 || missing="$missing strace"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then
