@@ -23,6 +23,8 @@ const TOO_MANY: usize = 20;
 pub(crate) struct Seen {
     /// Nanoseconds from the first byte sent to the last received, per call.
     pub(crate) calls_ns: Vec<u64>,
+    /// Nanoseconds from the first byte sent to the first received, per call.
+    pub(crate) firsts_ns: Vec<u64>,
     /// Microseconds from the upstream's stamp to the client, per chunk; paced streams only.
     pub(crate) chunks_us: Vec<u32>,
     pub(crate) wall: Duration,
@@ -45,6 +47,8 @@ pub(crate) struct Load {
 pub(crate) struct Client {
     stream: Option<UnixStream>,
     buffer: Vec<u8>,
+    /// When the answer to the last call began.
+    first: Instant,
 }
 
 impl Load {
@@ -62,7 +66,7 @@ impl Load {
     pub(crate) async fn open(&self) -> Result<Vec<Client>, String> {
         let mut clients = Vec::new();
         for _ in 0..self.connections.count() {
-            let mut client = Client { stream: None, buffer: vec![0; 64 * 1024] };
+            let mut client = Client::new();
             if let Connections::Kept(_) = self.connections {
                 let chat = Self { request: Ask::Chat.request().into(), expected: Ask::Chat.expected(), ..self.clone() };
                 client.call(&chat, &mut Watch::Nothing).await?;
@@ -76,7 +80,7 @@ impl Load {
     pub(crate) async fn once(&self, request: &[u8], answer: &'static [u8]) -> Result<(), String> {
         let load =
             Self { request: request.into(), expected: Expected { length: answer.len(), tail: answer }, ..self.clone() };
-        Client { stream: None, buffer: vec![0; 64 * 1024] }.call(&load, &mut Watch::Nothing).await
+        Client::new().call(&load, &mut Watch::Nothing).await
     }
 
     /// `calls` calls, shared among the connections; each takes the next as soon as it is free.
@@ -90,11 +94,13 @@ impl Load {
         let mut seen = Seen::default();
         for part in workers.join_all().await {
             seen.calls_ns.extend(part.calls_ns);
+            seen.firsts_ns.extend(part.firsts_ns);
             seen.chunks_us.extend(part.chunks_us);
             seen.faults.extend(part.faults);
         }
         seen.wall = started.elapsed();
         seen.calls_ns.sort_unstable();
+        seen.firsts_ns.sort_unstable();
         seen.chunks_us.sort_unstable();
         seen
     }
@@ -108,7 +114,10 @@ impl Load {
         while taken.fetch_add(1, Ordering::Relaxed) < calls && seen.faults.len() < TOO_MANY {
             let started = Instant::now();
             match client.call(&self, &mut watch).await {
-                Ok(()) => seen.calls_ns.push(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+                Ok(()) => {
+                    seen.calls_ns.push(nanos(started.elapsed()));
+                    seen.firsts_ns.push(nanos(client.first.duration_since(started)));
+                }
                 Err(fault) => seen.faults.push(fault),
             }
         }
@@ -120,6 +129,10 @@ impl Load {
 }
 
 impl Client {
+    fn new() -> Self {
+        Self { stream: None, buffer: vec![0; 64 * 1024], first: Instant::now() }
+    }
+
     /// One call, to the last byte of its answer. After a fault the connection is given up.
     async fn call(&mut self, load: &Load, watch: &mut Watch) -> Result<(), String> {
         let done = tokio::time::timeout(PATIENCE, self.exchange(load, watch)).await;
@@ -150,10 +163,14 @@ impl Client {
         };
         stream.write_all(&load.request).await.map_err(|error| format!("cannot send: {error}"))?;
         let mut response = Response::new();
+        let mut has_begun = false;
         loop {
             let read = stream.read(&mut self.buffer).await.map_err(|error| format!("cannot read: {error}"))?;
             if read == 0 {
                 return Err("closed before the end of the answer".to_owned());
+            }
+            if !std::mem::replace(&mut has_begun, true) {
+                self.first = Instant::now();
             }
             let now = match watch {
                 Watch::Nothing => 0,
@@ -167,6 +184,10 @@ impl Client {
         }
         response.finish(load.expected).map_err(|fault| fault.to_string())
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn micros_now() -> u64 {

@@ -225,9 +225,13 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
     let latency = if is_paced(mode) { "a chunk's way" } else { "call" };
     writeln!(
         out,
-        "| contender | CPU µs/call |{per_chunk} range | × nginx | × relay | {latency} p50, µs | p99, µs | calls/s | peak RSS, MB | PSS, MB |"
+        "| contender | CPU µs/call |{per_chunk} range | × nginx | × relay | first byte p50, µs | {latency} p50, µs | p99, µs | calls/s | peak RSS, MB | PSS, MB |"
     )?;
-    writeln!(out, "|---|---:|{}---:|---:|---:|---:|---:|---:|---:|---:|", if streams { "---:|" } else { "" })?;
+    writeln!(
+        out,
+        "|---|---:|{}---:|---:|---:|---:|---:|---:|---:|---:|",
+        if streams { "---:|---:|" } else { "---:|" }
+    )?;
     for result in &mode.results {
         if let Some(error) = &result.first_error {
             let error = error.replace(['\r', '\n', '|'], " ");
@@ -245,9 +249,10 @@ fn table(out: &mut String, mode: &ModeResult) -> Outcome<()> {
             .fold((f64::MAX, 0.0_f64), |(least, most), round| (least.min(cpu(round)), most.max(cpu(round))));
         writeln!(
             out,
-            " {least:.1}–{most:.1} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            " {least:.1}–{most:.1} | {} | {} | {} | {} | {} | {} | {:.1} | {:.1} |",
             cell(ratio(mode, result, Contender::Nginx), 2),
             cell(ratio(mode, result, Contender::Relay), 2),
+            cell(of(result, |round| round.first_p50_us), 0),
             cell(of(result, |round| round.chunk_p50_us.unwrap_or(round.p50_us)), 0),
             cell(of(result, |round| round.chunk_p99_us.unwrap_or(round.p99_us)), 0),
             cell(of(result, |round| round.calls_per_s), 0),

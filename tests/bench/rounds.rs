@@ -20,6 +20,8 @@ pub(crate) struct Round {
     /// Latency of a call, microseconds.
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
+    /// To the first byte of the answer, microseconds.
+    pub(crate) first_p50_us: f64,
     /// From the upstream's stamp to the client, microseconds; paced streams only.
     pub(crate) chunk_p50_us: Option<f64>,
     pub(crate) chunk_p99_us: Option<f64>,
@@ -184,6 +186,7 @@ fn figures(seen: &Seen, cpu_ns: u64) -> Round {
         cpu_us_per_call: cpu_ns as f64 / 1e3 / calls,
         p50_us: call(0.50),
         p99_us: call(0.99),
+        first_p50_us: percentile(&seen.firsts_ns, 0.50).map_or(0.0, |ns| ns as f64 / 1e3),
         chunk_p50_us: chunk(0.50),
         chunk_p99_us: chunk(0.99),
         calls_per_s: calls / seen.wall.as_secs_f64(),
