@@ -109,11 +109,15 @@ async fn is_open(host: &Host, key: &RunKey) -> bool {
     }
 }
 
-/// Takes down the runs whose controller was killed, quietly; what cannot be is left to the next one.
-pub async fn heal(host: &Host) {
+/// Takes down the runs whose controller was killed; what cannot be is left to the next one. Returns what is wrong with
+/// their audit files, for somebody to look at: it is told once.
+pub async fn heal(host: &Host) -> Vec<String> {
     let open = host.store.open_runs().await.unwrap_or_default();
+    let mut faults = Vec::new();
     for orphan in open.iter().filter(|open| open.is_orphaned()) {
-        let _ = take_down(host, orphan).await;
+        if let Ok(Some(fault)) = take_down(host, orphan).await {
+            faults.push(format!("run {} of a killed controller was taken down: {fault}", orphan.entry.key));
+        }
     }
     // What fails is tried again by the next one, and told by sluice ledger rebuild.
     let _ = catch_up(host).await;
@@ -123,6 +127,7 @@ pub async fn heal(host: &Host) {
             break;
         }
     }
+    faults
 }
 
 /// Posts the receipts of runs whose controller was killed between their end and their receipts.
@@ -166,7 +171,7 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
     } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
         host.store.ingest(reading).done().await.map_err(|error| chain(&error))?;
     }
-    left_of(&run).map(|()| fault)
+    left_of(&run).map(|()| fault.filter(|_| !is_probe))
 }
 
 /// What a run says that could not be taken down, if it is not over.

@@ -201,7 +201,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let admitted = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
-            sweep::heal(&host).await;
+            told(sweep::heal(&host).await);
             once::admit(&host, &request).await?
         }
         admitted => admitted?,
@@ -218,7 +218,8 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     };
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
-    let (done, ()) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
+    let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
+    told(faults);
     let mut done = done.map_err(|error| before(&error))?;
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
@@ -295,6 +296,13 @@ fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
         }
     });
     (Some(sender), Some(printer))
+}
+
+/// Of runs whose calls nobody saw the end of: there may be money in that, and nobody else says so.
+fn told(faults: Vec<String>) {
+    for fault in faults {
+        let _ = writeln!(std::io::stderr(), "sluice: {fault}");
+    }
 }
 
 /// The data to stdout, the rest to stderr.

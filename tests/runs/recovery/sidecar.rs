@@ -96,3 +96,19 @@ async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
     let audit = sluice.assert_nothing_left_but_unsealed_audit_files().await;
     assert_eq!((audit.len(), audit[0].kinds()), (1, vec!["open", "intent"]));
 }
+
+#[tokio::test]
+async fn a_log_that_nobody_ended_is_told_by_the_next_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--model", "m", "hello"]).spawn();
+    upstream.received().await;
+    kill_sidecar(&sluice);
+    live.kill().await.expect(-9);
+
+    let next = sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
+
+    assert!(next.stderr.starts_with("sluice: run ") && next.stderr.lines().count() == 1, "{}", next.stderr);
+    assert!(next.stderr.contains("was taken down") && next.stderr.contains("open calls"), "{}", next.stderr);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
