@@ -162,7 +162,7 @@ async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
     let label = sluice.label().await;
     let name = unique_run_id("stray");
     engine::lines(["create", "--name", &name, "--label", &label, "sluice-runtime:latest"]).await;
-    fs::create_dir_all(sluice.state().join("runs/lost.0/work/deep")).expect("the state directory is ours too");
+    fs::create_dir_all(sluice.state().join("runs/lost.0").join("work/deep")).expect("the state directory is ours too");
 
     let found = sluice.leftovers().await;
     sluice.command(["sweep"]).finish().await.expect(0);
