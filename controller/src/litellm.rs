@@ -15,8 +15,7 @@ use crate::secret::Key;
 
 mod wire;
 
-pub(crate) use wire::Answer;
-use wire::{Lost, Place};
+use wire::{Answer, Lost, Place};
 
 /// How long an answer may take, from connecting to its last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
@@ -113,12 +112,14 @@ impl Litellm {
         self.ask(Method::POST, path, serde_json::to_string(body).expect("plain data")).await
     }
 
-    /// The status and the body of whatever the answer to a `GET` is. Of a failure, nothing may be shown unread.
+    /// The status and the text of whatever the answer to a `GET` is, without the key should it be in there: whoever
+    /// reads it may quote what cannot be read.
     ///
     /// # Errors
     /// [`LitellmError`], when there is none.
-    pub(crate) async fn answer(&self, path: &str) -> Result<Answer, LitellmError> {
-        self.exchange(Method::GET, path, String::new()).await
+    pub(crate) async fn answer(&self, path: &str) -> Result<(u16, String), LitellmError> {
+        let (status, body) = self.exchange(Method::GET, path, String::new()).await?;
+        Ok((status, self.key.redact(&String::from_utf8_lossy(&body))))
     }
 
     async fn ask(&self, method: Method, path: &str, body: String) -> Result<Zeroizing<Vec<u8>>, LitellmError> {

@@ -29,6 +29,12 @@ impl Key {
         Some(value)
     }
 
+    /// A text in which it does not stand.
+    #[must_use]
+    pub fn redact(&self, text: &str) -> String {
+        text.replace(self.0.as_str(), "(key)")
+    }
+
     /// Hands the key to a sidecar.
     ///
     /// # Errors
@@ -54,6 +60,7 @@ mod tests {
         let key = Key::new(" sk-secret\n".into()).expect("there is one");
         assert_eq!(key.0.as_str(), "sk-secret");
         assert!(!format!("{key:?}").contains("secret"));
+        assert_eq!(key.redact("Bearer sk-secret, sk-secret"), "Bearer (key), (key)");
         assert!(Key::new(" \n".into()).is_none());
     }
 }

@@ -114,7 +114,7 @@ impl Place {
 }
 
 /// A status and a body.
-pub(crate) type Answer = (u16, Zeroizing<Vec<u8>>);
+pub(super) type Answer = (u16, Zeroizing<Vec<u8>>);
 
 async fn read(body: Incoming, most: usize) -> Result<Zeroizing<Vec<u8>>, Lost> {
     let mut body = body;

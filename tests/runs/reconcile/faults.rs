@@ -76,12 +76,14 @@ async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
         (Script::json(404, json!({"detail": "Not Found"})), "keeps no spend log: status 404"),
         (Script::json_with(307, &[("location", &location)], json!({})), "the key is not sent elsewhere"),
         (Script::json(401, no_admin), "it takes an admin's key; give one that may by --spend-key-file"),
-        (Script::json(400, json!({"error": {"message": "Invalid\u{7} date"}})), "status 400: Invalid  date"),
+        (Script::json(400, json!({"error": {"message": "Invalid\u{7} date"}})), "answered with status 400;"),
         (Script::body(200, "text/html", "<html>hello</html>"), "no page of a spend log"),
         (Script::body(200, "application/json", deep.as_bytes()), "no page of a spend log"),
         (Script::body(200, "application/json", &b"{\"data\":[],\"total\":0,\"total\":0}"[..]), "duplicate field"),
         (Script::json(200, json!([])), "no page of a spend log"),
         (Script::json(200, json!({"data": 7, "total": 1})), "no page of a spend log"),
+        (with("spend", json!(sluice.key())), "spend is \"(key)\""),
+        (with("prompt_tokens", json!(sluice.key())), "invalid type: string \"(key)\""),
         (with("spend", json!("5")), "row row-0 of the spend log cannot be read: spend"),
         (with("spend", json!(-0.5)), "spend is -0.5"),
         (with("prompt_tokens", json!(1e300)), "row-0"),
@@ -91,16 +93,16 @@ async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
         log.next([script]);
         let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
         assert!(ran.stderr.contains(why) && ran.stdout.is_empty(), "{why}: {}", ran.stderr);
-        assert!(!ran.stderr.contains("abcd"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("abcd") && !ran.stderr.contains(sluice.key()), "{}", ran.stderr);
     }
     assert_eq!(elsewhere.requests().len(), 0, "the key went to where a redirect led");
     assert_eq!(sluice.sql("SELECT count(*) FROM entries WHERE source_system = 'litellm-spend'").await, "[[0]]");
     log.next(vec![Script::json(200, json!({"data": [], "total": 3})); 5]);
     let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
     assert!(ran.stderr.contains("says that it has 3 rows of these seconds, and gave 0"), "{}", ran.stderr);
-    log.next(vec![Script::error(500, "boom"); 4]);
+    log.next(vec![Script::error(500, sluice.key()); 4]);
     let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
-    assert!(ran.stderr.contains("status 500: boom"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("answered with status 500;") && !ran.stderr.contains(sluice.key()), "{}", ran.stderr);
     drop(upstream);
     let ran = sluice.command(["reconcile", "--run", &run]).finish().await.expect(125);
     assert!(ran.stderr.contains("cannot connect to LiteLLM"), "{}", ran.stderr);
