@@ -95,9 +95,14 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
 /// Deletes a virtual key of a run that is over.
 async fn revoke(host: &Host, key: &virtual_key::Asked) -> Result<(), String> {
     match &host.litellm {
-        Some((url, litellm)) if *url == key.upstream => virtual_key::revoke(&host.store, litellm, key).await,
-        _ => Err(format!("it is at {}; give that as --upstream, with its key", key.upstream)),
+        Some((_, litellm)) if is_here(host, key) => virtual_key::revoke(&host.store, litellm, key).await,
+        _ => virtual_key::leave(&host.store, key).await,
     }
+}
+
+/// Whether it is at the LiteLLM that is asked.
+fn is_here(host: &Host, key: &virtual_key::Asked) -> bool {
+    host.litellm.as_ref().is_some_and(|(url, _)| *url == key.upstream)
 }
 
 /// Whether a run is open now, though it was not when we looked first.
@@ -123,7 +128,7 @@ pub async fn heal(host: &Host) -> Vec<String> {
     let _ = catch_up(host).await;
     for key in host.store.keys_orphaned().await.unwrap_or_default() {
         // Somebody waits for a run beside this: a LiteLLM that fails or is slow is asked once.
-        if !matches!(timeout(PATIENCE, revoke(host, &key)).await, Ok(Ok(()))) {
+        if !matches!(timeout(PATIENCE, revoke(host, &key)).await, Ok(Ok(()))) && is_here(host, &key) {
             break;
         }
     }

@@ -182,15 +182,29 @@ pub async fn revoke(store: &Store, litellm: &Litellm, asked: &Asked) -> Result<(
     store.key_ended(&asked.alias, why).await.map_err(|error| chain(&error))
 }
 
+/// Leaves a key to a LiteLLM that is asked no longer, once it must have ended by itself.
+///
+/// # Errors
+/// In words.
+pub async fn leave(store: &Store, asked: &Asked) -> Result<(), String> {
+    if !past(now_us(), asked.expires_us, GIVEN_UP) {
+        return Err(format!("it is at {}; give that as --upstream, with its key", asked.upstream));
+    }
+    store.key_ended(&asked.alias, "expired").await.map_err(|error| chain(&error))
+}
+
+fn past(now: i64, from: i64, by: Duration) -> bool {
+    now.saturating_sub(from) > i64::try_from(by.as_micros()).unwrap_or(i64::MAX)
+}
+
 /// What became of a key, from LiteLLM's answer.
 fn ended(answer: Result<(), LitellmError>, asked: &Asked, now: i64) -> Result<&'static str, String> {
-    let past = |from: i64, by: Duration| now.saturating_sub(from) > i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
     match answer {
         Ok(()) => Ok("deleted"),
-        Err(LitellmError::Status(_, 404)) if past(asked.asked_us, UNDER_WAY) => Ok("not_found"),
+        Err(LitellmError::Status(_, 404)) if past(now, asked.asked_us, UNDER_WAY) => Ok("not_found"),
         // Its making may have been cut off on the way, and come to its end after this.
         Err(LitellmError::Status(_, 404)) => Err("LiteLLM has no such key, and may still be making it".to_owned()),
-        Err(_) if past(asked.expires_us, GIVEN_UP) => Ok("expired"),
+        Err(_) if past(now, asked.expires_us, GIVEN_UP) => Ok("expired"),
         Err(error) => Err(chain(&error)),
     }
 }

@@ -142,6 +142,20 @@ async fn a_run_that_is_not_admitted_leaves_nothing_and_says_what_is_left_and_wha
 }
 
 #[tokio::test]
+async fn where_no_database_is_no_budget_is_shown_or_changed_and_nothing_is_made() {
+    let sluice = Sluice::to(&Upstream::provider("hello").start().await);
+    let nowhere = sluice.dir().join("mistyped");
+    let there = ["--state-dir", nowhere.to_str().expect("a test's directory is text")];
+    for words in [&["show"][..], &["add", "acct-1", "1"], &["remove", "acct-1"]] {
+        let told = sluice.command(["budget"]).args(words).args(there).finish().await.expect(2).stderr;
+        assert!(told.contains("there is no database") && told.contains("--state-dir"), "{told}");
+        assert!(!nowhere.exists(), "{words:?}");
+    }
+    sluice.command(["budget", "set", "acct-1", "1"]).args(there).finish().await.expect(0);
+    assert!(sluice.command(["budget", "show"]).args(there).finish().await.expect(0).stdout.contains("acct-1"));
+}
+
+#[tokio::test]
 async fn what_a_budget_says_was_spent_is_what_the_receipts_say() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);

@@ -286,6 +286,35 @@ async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
 }
 
 #[tokio::test]
+async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_deleted() {
+    let failing = KeyShop::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
+    let sluice = Sluice::to(&failing);
+    sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
+    let shop = KeyShop::default();
+    let upstream = shop.plan().start().await;
+    let hold = Hold::answer("/start");
+    let there = ["--upstream", upstream.url(), "--", "true"];
+    let live = sluice.run(RUN).args(there).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
+    hold.held().await;
+    while shop.lock().live.is_empty() {
+        upstream.received().await;
+    }
+    live.kill().await.expect(-9);
+
+    for _ in 0..2 {
+        sluice.run(["-q"]).args(there).finish().await.expect(0);
+    }
+
+    assert!(shop.lock().live.is_empty());
+    assert_eq!(ends(&sluice).await, r#"[[null], ["deleted"]]"#);
+    // It has ended by itself in the end.
+    sluice.sql("UPDATE virtual_keys SET expires_us = expires_us - 7200000000").await;
+    sluice.command(["sweep", "--upstream", upstream.url()]).finish().await.expect(0);
+    assert_eq!(ends(&sluice).await, r#"[["expired"], ["deleted"]]"#);
+    sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
 async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_its_name() {
     let upstream = KeyShop::default().failing_at("/key/generate", &Script::never()).start().await;
     let sluice = Sluice::to(&upstream);

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_contract::Account;
 
+use super::receipts::open;
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::budget::{Balance, BudgetError, Held};
 use crate::layout::Layout;
@@ -91,9 +92,15 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         let code = if matches!(error, BudgetError::None(_) | BudgetError::TooMuch) { USAGE } else { FAILED };
         Failed::new(code, &error)
     };
-    // The first thing that an operator does may be to set a budget.
-    let layout = Layout::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
-    let store = Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?;
+    let store = match &flags.command {
+        // The first thing that an operator does may be to set a budget.
+        Command::Set { .. } => {
+            let layout = Layout::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
+            Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?
+        }
+        // Elsewhere, nobody would have one.
+        Command::Add { .. } | Command::Show { .. } | Command::Remove { .. } => open(&settings.state_dir)?,
+    };
     match &flags.command {
         Command::Set { account, usd, .. } => store.set_budget(account, *usd).await.map_err(failed)?,
         Command::Add { account, usd, .. } => store.add_budget(account, *usd).await.map_err(failed)?,

@@ -205,12 +205,16 @@ fn not_settled(runs: &[Unsettled]) -> String {
     runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, plain(&run.reason))).collect()
 }
 
-/// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream.
+/// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream. One that a spreadsheet would
+/// take for a formula, quoted or not, has an apostrophe before it.
 fn csv(bills: &[Bill]) -> String {
     const HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
                         litellm_call_id,response_id,status,result,http_status,input,output,cached_input,cache_write,\
                         reasoning,total,cost_usd,nano_usd,price_source,null_reason,origin,period\r\n";
-    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let quoted = |text: &str| {
+        let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
+        format!("\"{mark}{}\"", text.replace('"', "\"\""))
+    };
     let maybe = |text: &Option<String>| text.as_deref().map_or_else(String::new, quoted);
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     let line = |bill: &Bill| {
@@ -255,4 +259,31 @@ pub(super) fn dash(value: Option<impl ToString>) -> String {
 /// What a sandbox or the upstream named must not speak to a terminal.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_sandbox_or_of_the_upstream_is_a_formula_or_a_cell_of_its_own() {
+        let rows = [
+            ("gpt-4o-mini", r#","gpt-4o-mini","#),
+            ("=1+1", r#","'=1+1","#),
+            ("+1+1", r#","'+1+1","#),
+            ("-2", r#","'-2","#),
+            ("@SUM(A1)", r#","'@SUM(A1)","#),
+            ("\t=1", ",\"'\t=1\","),
+            ("a\",\"b\r\nc", ",\"a\"\",\"\"b\r\nc\","),
+        ];
+        for (text, cell) in rows {
+            for bill in [
+                Bill { model: Some(text.to_owned()), ..Bill::default() },
+                Bill { model_served: Some(text.to_owned()), ..Bill::default() },
+            ] {
+                let csv = csv(&[bill]);
+                assert!(csv.contains(cell), "{csv}");
+            }
+        }
+    }
 }

@@ -100,11 +100,13 @@ impl Store {
     /// Of several that ask at once, one may.
     async fn may_ask(&self, upstream: &str, now: i64, pause: Duration) -> Result<bool, LedgerError> {
         let (upstream, next) = (upstream.to_owned(), now.saturating_add(micros(pause)));
+        // Nobody waits for longer: the clock was ahead when that was written.
+        let never = now.saturating_add(micros(AFTER_NONE));
         self.call(move |connection| {
             let changed = connection.execute(
                 "INSERT INTO spend_logs (upstream, next_us) VALUES (?1, ?3)
-                 ON CONFLICT (upstream) DO UPDATE SET next_us = ?3, fault = NULL WHERE next_us <= ?2",
-                params![upstream, now, next],
+                 ON CONFLICT (upstream) DO UPDATE SET next_us = ?3, fault = NULL WHERE next_us <= ?2 OR next_us > ?4",
+                params![upstream, now, next, never],
             )?;
             Ok(changed == 1)
         })

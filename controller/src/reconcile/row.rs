@@ -161,6 +161,10 @@ fn row(text: &str, account: &str) -> Result<Row, String> {
     }
     let spend = told.spend.get();
     let amount = Usd::parse(spend).map_err(|error| format!("spend is {}: {error}", shown(spend)))?;
+    // More would be posted as the most that can be counted, for ever.
+    if amount.scaled(9) > i64::MAX.into() {
+        return Err(format!("spend is {}: more than nine billion dollars cannot be counted", shown(spend)));
+    }
     let ours = ours(told.metadata);
     let text = |raw: Option<&RawValue>| raw.map(|raw| raw.get().trim_matches('"').to_ascii_lowercase());
     let name = |name: Option<String>| name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX);

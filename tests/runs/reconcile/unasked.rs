@@ -78,6 +78,23 @@ async fn a_spend_log_that_is_not_there_is_asked_once_a_day_without_a_word() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_ahead_once_does_not_stop_it_for_ever() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    spend(&sluice, "stream").await;
+    age(&sluice).await;
+    log.next([Script::json(404, json!({"detail": "Not Found"}))]);
+    sluice.command(["sweep"]).finish().await.expect(0);
+    assert_eq!(statuses(&sluice).await, ["pending_cost"]);
+
+    sluice.sql("UPDATE spend_logs SET next_us = next_us + 3600 * 24 * 365 * 1000000").await;
+    sluice.command(["sweep"]).finish().await.expect(0);
+
+    assert_eq!(statuses(&sluice).await, ["settled"]);
+}
+
+#[tokio::test]
 async fn a_run_does_not_wait_for_a_spend_log_that_does_not_answer() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;

@@ -110,6 +110,17 @@ fn a_row_of_the_account_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn an_amount_that_cannot_be_counted_is_none() {
+    let with =
+        |spend: &str| only(&told(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
+    assert_eq!(with("9223372036.854775807").map(|row| row.nanos), Ok(i64::MAX));
+    for spend in ["9223372036.854775808", "1e30", "9.3E+9", "1e400"] {
+        let error = with(spend).expect_err("it is none").to_string();
+        assert!(error.contains("row chatcmpl-1") && error.contains(spend), "{error}");
+    }
+}
+
+#[test]
 fn depth_is_no_danger() {
     let deep = "[".repeat(200_000) + &"]".repeat(200_000);
     let row =
