@@ -57,6 +57,7 @@ dist:
 	    install -m 0755 target/$(TARGET)/release/$$program dist/$$program; \
 	    ldd dist/$$program 2>&1 | grep -q 'statically linked\|not a dynamic' || { echo "dist/$$program is not static"; exit 1; }; \
 	done
+	@[ $$(stat -c %s dist/sluice-proxy) -le 6000000 ] || { echo "dist/sluice-proxy is larger than 6 MB: every run starts one"; exit 1; }
 	@ls -l dist/sluice dist/sluice-proxy
 
 image:
