@@ -24,7 +24,7 @@ sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream
                         on another core; free: as the kernel likes
 
 SLUICE_PROXY_BIN names the sidecar's binary, SLUICE_BIN the controller's; else they are looked for
-beside this one, then in target/release. Nothing fails because of a figure; a wrong answer fails the run.
+beside this one, then in target/release. Nothing fails because of a figure; a wrong answer of ours fails the run.
 ";
 
 /// What the user asked for.

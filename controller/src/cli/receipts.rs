@@ -35,7 +35,7 @@ pub(super) struct Flags {
     /// One JSON object
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Comma-separated values, with a head line
+    /// Comma-separated values, with a head line; a text that a spreadsheet would take for a formula has a ' before it
     #[arg(long)]
     csv: bool,
     #[command(flatten)]

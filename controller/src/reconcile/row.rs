@@ -6,6 +6,7 @@
 use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, Usd};
@@ -135,13 +136,13 @@ struct Ours {
 /// # Errors
 /// [`Unreadable`].
 pub fn page(text: &str, account: &str) -> Result<Page, Unreadable> {
-    let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| Unreadable::Page(error.to_string()))?;
+    let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| Unreadable::Page(wrong(&error)))?;
     let mut page =
         Page { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
     let mut names = std::collections::HashSet::new();
     for raw in answer.data {
         let owner: Owner = serde_json::from_str(raw.get())
-            .map_err(|error| Unreadable::Row { id: "without a name".to_owned(), why: error.to_string() })?;
+            .map_err(|error| Unreadable::Row { id: "without a name".to_owned(), why: wrong(&error) })?;
         // A row without a name is different from all others.
         page.distinct += usize::from(owner.request_id.clone().is_none_or(|id| names.insert(id)));
         if owner.end_user.as_deref() != Some(account) {
@@ -155,7 +156,7 @@ pub fn page(text: &str, account: &str) -> Result<Page, Unreadable> {
 }
 
 fn row(text: &str, account: &str) -> Result<Row, String> {
-    let told: Told<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let told: Told<'_> = serde_json::from_str(text).map_err(|error| wrong(&error))?;
     if told.request_id.is_empty() || told.request_id.len() > NAME_MAX {
         return Err("request_id is no name".to_owned());
     }
@@ -206,6 +207,16 @@ fn micros(text: &str) -> Option<i64> {
     let plain = text.trim_end_matches("+00:00").trim_end_matches('Z');
     let time = humantime::parse_rfc3339_weak(plain).ok()?;
     i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok()
+}
+
+/// Why it cannot be read, and where; not in the reader's words, which quote what is there.
+fn wrong(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        Category::Data => "a member is missing, doubled, or not of its kind",
+        Category::Eof => "it breaks off",
+        Category::Syntax | Category::Io => "it is no JSON",
+    };
+    format!("{what}, in line {}, column {}", error.line(), error.column())
 }
 
 /// What somebody else wrote, short enough for a message and with nothing for a terminal.
