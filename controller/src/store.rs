@@ -3,8 +3,8 @@
 //! A commit is on disk before anybody goes on. Several controllers may use the same file: each change names the
 //! generation that it was made from, and a stale one is refused.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -365,12 +365,12 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), Store
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    // For its owner alone, and so are the files that SQLite puts beside it. Why it cannot be made, SQLite says.
-    let _ = File::options().append(true).create(true).mode(0o600).open(path);
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     if mode != "wal" {
+        // For its owner alone, and so will be the files that SQLite puts beside it. By its name: see below.
+        let _ = std::fs::set_permissions(path, Permissions::from_mode(0o600));
         // SQLite does not wait for this one: of several first starts, one goes first. The lock is on the directory,
         // since closing any descriptor of the file would take SQLite's own locks from it.
         let invalid = || rusqlite::Error::InvalidPath(path.to_owned());

@@ -207,7 +207,8 @@ fn cost(head: &AnswerHead, in_stream: Option<Usd>, is_success: bool) -> (Option<
     } else {
         (head.response_cost.as_deref().and_then(|text| Usd::parse(text).ok()), CostSource::Header)
     };
-    match cost {
+    // What no ledger can count is no cost.
+    match cost.filter(Usd::is_countable) {
         None => (None, CostSource::None, Some(NullReason::NoCost)),
         Some(zero) if zero.is_zero() => (None, CostSource::None, Some(NullReason::ZeroCost)),
         Some(cost) => (Some(cost), source, None),
@@ -270,6 +271,7 @@ mod tests {
         assert_eq!(source(&head(false, "0.1"), chunk(), true), CostSource::Header);
         assert_eq!(source(&head(true, "0.1"), chunk(), true), CostSource::Chunk);
         assert_eq!(cost(&head(true, "0.1"), None, true).2, Some(NullReason::NoCost));
+        assert_eq!(cost(&head(false, "1e30"), None, true), (None, CostSource::None, Some(NullReason::NoCost)));
         assert_eq!(cost(&head(false, "0.0"), None, true).2, Some(NullReason::ZeroCost));
         assert_eq!(cost(&head(false, "0"), None, false).2, Some(NullReason::UpstreamError));
     }

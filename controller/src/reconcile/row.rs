@@ -163,7 +163,7 @@ fn row(text: &str, account: &str) -> Result<Row, String> {
     let spend = told.spend.get();
     let amount = Usd::parse(spend).map_err(|error| format!("spend is {}: {error}", shown(spend)))?;
     // More would be posted as the most that can be counted, for ever.
-    if amount.scaled(9) > i64::MAX.into() {
+    if !amount.is_countable() {
         return Err(format!("spend is {}: more than nine billion dollars cannot be counted", shown(spend)));
     }
     let ours = ours(told.metadata);

@@ -63,6 +63,12 @@ impl Usd {
         self.digits.is_empty()
     }
 
+    /// Whether it is no more than whole nano-USD can count, about nine billion dollars.
+    #[must_use]
+    pub fn is_countable(&self) -> bool {
+        self.scaled(9) <= i64::MAX.into()
+    }
+
     /// The amount in nano-USD, half-even. Saturates at [`i64::MAX`], about nine billion dollars.
     #[must_use]
     pub fn to_nanos(&self) -> i64 {
