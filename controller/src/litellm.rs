@@ -23,7 +23,10 @@ pub const WITHIN: Duration = Duration::from_secs(10);
 pub const AT_MOST: usize = 16 << 20;
 
 /// How LiteLLM says that it has no database, in the versions that are known.
-const NO_DATABASE: [&str; 3] = ["DB not connected", "Not connected to DB", "No DB Connected"];
+const NO_DATABASE: [&str; 5] = [
+    "DB not connected", "Not connected to DB", "No DB Connected", "Prisma Client is not initialized",
+    "no_db_connection",
+];
 
 /// A LiteLLM, and the key that it is asked with.
 #[derive(Debug, Clone)]
@@ -127,7 +130,7 @@ impl Litellm {
         match self.exchange(method, path, body).await? {
             (200..=299, body) => Ok(body),
             (status @ (401 | 403), _) => Err(LitellmError::Denied(what, status)),
-            (_, body) if says_no_database(&body) => Err(LitellmError::NoDatabase(what)),
+            (_, body) if says_no_database(&String::from_utf8_lossy(&body)) => Err(LitellmError::NoDatabase(what)),
             (status, _) => Err(LitellmError::Status(what, status)),
         }
     }
@@ -164,8 +167,8 @@ fn name(method: &Method, path: &str) -> String {
     format!("{method} {}", path.split('?').next().unwrap_or_default())
 }
 
-fn says_no_database(body: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(body);
+/// Whether an answer that is no success says that there is no database.
+pub(crate) fn says_no_database(text: &str) -> bool {
     NO_DATABASE.iter().any(|words| text.contains(words))
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
+use sluice_contract::Account;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::layout::{Layout, RunKey};
@@ -28,7 +29,7 @@ pub(super) struct Flags {
     run: Option<String>,
     /// Those that this account pays
     #[arg(long, value_name = "ID")]
-    account: Option<String>,
+    account: Option<Account>,
     /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -129,7 +130,13 @@ impl Flags {
     fn filter(&self) -> Result<Filter, Failed> {
         let (run_id, attempt) = self.run.as_deref().map(run_or_start).unzip();
         let since_us = self.since.as_deref().map(since).transpose()?;
-        Ok(Filter { run_id, attempt: attempt.flatten(), account: self.account.clone(), since_us, ..Filter::default() })
+        Ok(Filter {
+            run_id,
+            attempt: attempt.flatten(),
+            account: self.account.as_ref().map(Account::to_string),
+            since_us,
+            ..Filter::default()
+        })
     }
 }
 

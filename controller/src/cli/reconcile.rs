@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use sluice_contract::Account;
 
 use super::receipts::{dash, open, plain, run_or_start, since};
 use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, print, print_json};
@@ -47,7 +48,7 @@ pub(super) struct Flags {
     run: Option<String>,
     /// What this account spent [default: each account that has receipts]
     #[arg(long, value_name = "ID")]
-    account: Option<String>,
+    account: Option<Account>,
     /// What was spent since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago [default: 24h]; what is open is looked
     /// up however old it is
     #[arg(long, value_name = "TIME")]
@@ -163,7 +164,7 @@ impl Flags {
             let message = "--since is in the future".to_owned();
             return Err(Failed { code: USAGE, message });
         }
-        Ok(Question::Since { account: self.account.clone(), from_us })
+        Ok(Question::Since { account: self.account.as_ref().map(Account::to_string), from_us })
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::row::{self, Page, Row, Unreadable};
 use super::window::Window;
-use crate::litellm::{Litellm, LitellmError};
+use crate::litellm::{Litellm, LitellmError, says_no_database};
 use crate::secret::Key;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
@@ -265,10 +265,9 @@ fn asking(upstream: &str, source: LitellmError) -> SpendLogError {
 
 /// What an answer that is no page means. Its words are looked at and not repeated: they may hold the key.
 fn refusal(upstream: &str, status: u16, text: &str) -> SpendLogError {
-    let has_no_database = text.contains("Prisma Client is not initialized") || text.contains("no_db_connection");
     let upstream = upstream.to_owned();
     match status {
-        _ if has_no_database => SpendLogError::None { upstream, why: "it has no database".to_owned() },
+        _ if says_no_database(text) => SpendLogError::None { upstream, why: "it has no database".to_owned() },
         404 | 405 => SpendLogError::None { upstream, why: format!("status {status} to GET /spend/logs/v2") },
         300..=399 => {
             SpendLogError::None { upstream, why: "it redirects, and the key is not sent elsewhere".to_owned() }

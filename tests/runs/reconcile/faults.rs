@@ -121,6 +121,8 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
     spend(&sluice, "ask").await;
     for (words, why) in [
         (&["--run", "nobody"][..], "there is no run nobody"),
+        // It would find nothing, and call that agreement.
+        (&["--account", ""], "--account"),
         (&["--since", "soon"], "--since soon"),
         (&["--since", "2999-01-01"], "--since is in the future"),
         (&["--run", "r", "--account", "a"], "cannot be used with"),

@@ -80,14 +80,19 @@ async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
     assert_eq!(call.tokens(), Some((Some(10), Some(5), Some(15))), "{}", call.outcome);
 }
 
+/// A run of which nobody is left, in the middle of a call.
+async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
+    let live = sluice.run(["--model", "m", "hello"]).spawn();
+    upstream.received().await;
+    kill_sidecar(sluice);
+    live.kill().await.expect(-9);
+}
+
 #[tokio::test]
 async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let live = sluice.run(["--model", "m", "hello"]).spawn();
-    upstream.received().await;
-    kill_sidecar(&sluice);
-    live.kill().await.expect(-9);
+    killed_with_its_sidecar(&sluice, &upstream).await;
 
     let swept = sluice.command(["sweep", "--json"]).finish().await.expect(0).value();
 
@@ -101,10 +106,7 @@ async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
 async fn a_log_that_nobody_ended_is_told_by_the_next_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let live = sluice.run(["--model", "m", "hello"]).spawn();
-    upstream.received().await;
-    kill_sidecar(&sluice);
-    live.kill().await.expect(-9);
+    killed_with_its_sidecar(&sluice, &upstream).await;
 
     let next = sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
 
