@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use crate::exchange::exchange;
 use crate::refusal::Reason;
 use crate::run::Run;
-use crate::wire::{Line, Wire};
+use crate::wire::{Line, Stream, Wire};
 
 /// Heads larger than this are answered with 431.
 const HEAD_MAX: usize = 64 * 1024;
@@ -92,6 +92,10 @@ async fn accept_until(
 /// One connection, for as long as it lasts.
 async fn connection(run: Arc<Run>, stream: UnixStream, since: Stage, mut stage: watch::Receiver<Stage>) {
     let peer = peer_of(&stream);
+    let stream = match stream.into_std().and_then(Stream::new) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
+    };
     let line = Arc::new(Line::default());
     let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
     let mut conn = pin!(
@@ -146,5 +150,6 @@ pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    Ok(limit.saturating_sub(concurrency + 32).clamp(16, CONNECTIONS_MAX))
+    // A connection whose client does not read what it is sent has a second one.
+    Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, CONNECTIONS_MAX))
 }

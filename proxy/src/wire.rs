@@ -3,20 +3,23 @@
 //! Four things: a head that can be read in two ways, one that does not come to its end, one that hyper refuses
 //! without a word, and a client that has left while its call is open. A half-closed client has not left; it waits for its answer.
 
+mod stream;
+
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use memchr::memmem;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use crate::framing::Framing;
 use crate::refusal::{Dialect, Reason, Refusal};
+
+pub use stream::Stream;
 
 /// A head has so long from its first byte to its last.
 const SLOW_HEAD: Duration = Duration::from_secs(10);
@@ -80,7 +83,7 @@ impl Drop for Busy {
 /// The stream under hyper.
 #[derive(Debug)]
 pub struct Wire {
-    stream: UnixStream,
+    stream: Stream,
     line: Arc<Line>,
     framing: Framing,
     ended: bool,
@@ -92,14 +95,14 @@ pub struct Wire {
 impl Wire {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(stream: UnixStream, line: Arc<Line>) -> Self {
+    pub fn new(stream: Stream, line: Arc<Line>) -> Self {
         Self { stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
     /// The client sends nothing more. That ends the connection, unless it waits for an answer to a whole request.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if !self.is_answering() || !self.framing.is_between() || self.has_hung_up(cx) {
+            if !self.is_answering() || !self.framing.is_between() || self.stream.has_hung_up() {
                 return Poll::Ready(Ok(()));
             }
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(LOOK_AGAIN)));
@@ -113,12 +116,6 @@ impl Wire {
     /// The client still gets bytes of an answer.
     fn is_answering(&self) -> bool {
         self.line.is_busy() || self.unflushed
-    }
-
-    /// Both directions are closed: the kernel says so without a byte being written.
-    fn has_hung_up(&self, cx: &mut Context<'_>) -> bool {
-        let ready = pin!(self.stream.ready(Interest::WRITABLE)).poll(cx);
-        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_write_closed())
     }
 
     /// Ends the connection with an answer of our own; hyper has none for this.
@@ -246,11 +243,13 @@ impl AsyncWrite for Wire {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixStream;
 
     /// A connection of which the client has sent this much, read once.
     async fn sent(bytes: &[u8]) -> (UnixStream, Wire, Arc<Line>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let line = Arc::new(Line::default());
+        let server = server.into_std().and_then(Stream::new).expect("a descriptor");
         let mut wire = Wire::new(server, Arc::clone(&line));
         client.write_all(bytes).await.expect("the other end is open");
         let read = wire.read(&mut [0; 256]).await.expect("it reads what came");

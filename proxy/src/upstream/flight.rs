@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -117,7 +117,7 @@ impl Flight {
         let Some(head) = self.head.as_mut() else {
             return Poll::Ready(Err(Broken::Closed));
         };
-        match head.as_mut().poll(cx) {
+        match head.as_mut().poll(&mut unwoken()) {
             Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
             Poll::Ready(sent) => {
                 self.head = None;
@@ -173,7 +173,7 @@ impl Flight {
             let Some(body) = self.body.as_mut() else {
                 return Poll::Ready(None);
             };
-            match ready!(Pin::new(body).poll_frame(cx)) {
+            match ready!(Pin::new(body).poll_frame(&mut unwoken())) {
                 Some(Ok(frame)) => {
                     // Trailers would be a way around the header policy; they end here.
                     if let Ok(piece) = frame.into_data() {
@@ -182,7 +182,7 @@ impl Flight {
                 }
                 None => {
                     self.body = None;
-                    self.give_back(cx);
+                    self.give_back();
                     return Poll::Ready(None);
                 }
                 Some(Err(_)) => return Poll::Ready(Some(Err(Broken::Cut))),
@@ -199,11 +199,17 @@ impl Flight {
         }
     }
 
-    fn give_back(&mut self, cx: &mut Context<'_>) {
+    fn give_back(&mut self) {
         // One more turn takes hyper from the end of the answer to readiness for another request.
-        self.drive(cx);
+        self.drive(&mut unwoken());
         if let Some(link) = self.link.take().filter(|link| link.send.is_ready()) {
             self.upstream.keep(link);
         }
     }
+}
+
+/// For ends of hyper's channels whose other end has just been driven, and for a connection that nobody waits for: a
+/// wake-up would only poll the same task, or that of a call long over, for nothing.
+fn unwoken() -> Context<'static> {
+    Context::from_waker(Waker::noop())
 }

@@ -1,0 +1,149 @@
+//! The client's socket, watched for what the client sends, and not for room to write.
+//!
+//! tokio watches a `UnixStream` for both, and the kernel tells of room whenever the other end has read: a wake-up, and a
+//! turn of the event loop, for each piece of a stream. Here room is asked for once a write has found none.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::uio::writev;
+use nix::unistd::write;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
+
+/// A connected unix socket. tokio's pipes are its streams that are watched for one direction alone, and take any
+/// descriptor.
+#[derive(Debug)]
+pub struct Stream {
+    socket: pipe::Receiver,
+    /// The same socket, while a write waits for room.
+    room: Option<pipe::Sender>,
+}
+
+impl Stream {
+    /// Takes a non-blocking socket into the event loop.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(socket: UnixStream) -> io::Result<Self> {
+        Ok(Self { socket: pipe::Receiver::from_owned_fd_unchecked(socket.into())?, room: None })
+    }
+
+    /// Writes what goes at once.
+    ///
+    /// # Errors
+    /// The system's; `WouldBlock` if there is no room.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(write(&self.socket, bytes)?)
+    }
+
+    /// Both directions are closed: the kernel says so without a byte being read or written.
+    #[must_use]
+    pub fn has_hung_up(&self) -> bool {
+        let mut asked = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        poll(&mut asked, PollTimeout::ZERO).is_ok()
+            && asked[0].revents().is_some_and(|told| told.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
+    }
+
+    /// Writes what goes at once; else watches for room.
+    fn poll_write_with(
+        &mut self,
+        at_once: impl Fn(&pipe::Receiver) -> nix::Result<usize>,
+        in_time: impl FnOnce(Pin<&mut pipe::Sender>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let room = match &mut self.room {
+            Some(room) => room,
+            none => match at_once(&self.socket) {
+                Err(nix::Error::EAGAIN | nix::Error::EINTR) => {
+                    let again = self.socket.as_fd().try_clone_to_owned()?;
+                    none.insert(pipe::Sender::from_owned_fd_unchecked(again)?)
+                }
+                done => return Poll::Ready(done.map_err(io::Error::from)),
+            },
+        };
+        in_time(Pin::new(room))
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_with(|socket| write(socket, buf), |room| room.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(|socket| writev(socket, bufs), |room| room.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The kernel has everything; room is of interest again when something finds none.
+    fn poll_flush(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.room = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(shutdown(self.socket.as_raw_fd(), Shutdown::Write).map_err(io::Error::from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn pair() -> (UnixStream, Stream) {
+        let (client, server) = UnixStream::pair().expect("a pair of sockets");
+        server.set_nonblocking(true).expect("an open socket");
+        (client, Stream::new(server).expect("a descriptor"))
+    }
+
+    #[tokio::test]
+    async fn a_write_that_finds_no_room_goes_on_when_there_is_some() {
+        let (mut client, mut stream) = pair();
+        let sent: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
+        let reader = tokio::task::spawn_blocking(move || {
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).map(|_| got)
+        });
+
+        stream.write_all(&sent).await.expect("all of it goes");
+        assert!(stream.room.is_some(), "no socket holds four million bytes");
+        stream.flush().await.expect("nothing is left");
+        assert!(stream.room.is_none());
+        stream.shutdown().await.expect("an end");
+
+        assert!(reader.await.expect("it ran").expect("it read") == sent);
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_has_left_is_told_from_one_that_sends_no_more() {
+        let (client, mut stream) = pair();
+        client.shutdown(std::net::Shutdown::Write).expect("half of it closes");
+        assert_eq!(stream.read(&mut [0; 8]).await.expect("an end of input"), 0);
+        assert!(!stream.has_hung_up());
+
+        drop(client);
+
+        assert!(stream.has_hung_up());
+        assert!(stream.write(b"x").await.is_err());
+    }
+}
