@@ -4,11 +4,12 @@
 //! [`TEXT_MAX`] bytes of the string or number at hand, and tells a [`Visit`] what it passes, with offsets.
 //! So a 20 MB body is looked at where it lies, and an answer is read while it goes by.
 
+mod block;
 mod grammar;
 mod plain;
 mod utf8;
 
-use grammar::{is_number, short_escape};
+use grammar::{decoded, is_number, number_run};
 use plain::{plain, plain_or_escaped};
 use utf8::Utf8;
 
@@ -341,7 +342,7 @@ impl Scanner {
                 None => break None,
                 Some(b'"') => break Some(b'"'),
                 // Text is full of escapes: those that lie whole in the piece are taken on the way.
-                Some(b'\\') => match short_escape(&piece[end..]) {
+                Some(b'\\') => match decoded(&piece[end..]) {
                     Some((decoded, len)) => {
                         self.keep(&piece[run..end]);
                         self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
@@ -353,7 +354,6 @@ impl Scanner {
                 Some(_) => return Err(JsonError::String(self.offset + end as u64).into()),
             }
             let rest = &piece[end..];
-            // What is not kept need not be decoded.
             let (len, more_ascii) = if self.text.len() < TEXT_MAX { plain(rest) } else { plain_or_escaped(rest) };
             end += len;
             ascii &= more_ascii;
@@ -443,10 +443,7 @@ impl Scanner {
 
     fn number<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let rest = &piece[i..];
-        let len = rest
-            .iter()
-            .position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
-            .unwrap_or(rest.len());
+        let len = number_run(rest);
         if self.text.len() + len > TEXT_MAX {
             return Err(JsonError::Number(self.start).into());
         }

@@ -1,12 +1,15 @@
 //! The small grammars inside JSON: numbers and escapes.
 
+/// How many bytes a number could have here: what follows it is none of its characters.
+pub(super) fn number_run(text: &[u8]) -> usize {
+    // Most are whole.
+    let whole = digits(text);
+    let more = text[whole..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    more.map_or(text.len(), |more| whole + more)
+}
+
 /// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
 pub(super) fn is_number(text: &[u8]) -> bool {
-    // Most are whole and small.
-    if matches!(text, [b'1'..=b'9', rest @ ..] if rest.iter().all(u8::is_ascii_digit)) {
-        return true;
-    }
-    let digits = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_digit()).count();
     let mut rest = text.strip_prefix(b"-").unwrap_or(text);
     let whole = digits(rest);
     if whole == 0 || (whole > 1 && rest[0] == b'0') {
@@ -34,22 +37,80 @@ pub(super) fn is_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// What an escape at the beginning of `text` stands for, and its length; `None` for one that is cut, wrong,
-/// or half of a surrogate pair: those are read byte by byte.
-pub(super) fn short_escape(text: &[u8]) -> Option<(char, usize)> {
-    let decoded = match text.get(1)? {
-        b'u' => {
-            let digits =
-                text.get(2..6)?.iter().try_fold(0, |code, b| Some(code << 4 | char::from(*b).to_digit(16)?))?;
-            return char::from_u32(digits).map(|decoded| (decoded, 6));
+/// How many decimal digits `text` begins with; eight are looked at together.
+fn digits(text: &[u8]) -> usize {
+    const HIGH: u64 = u64::from_ne_bytes([0xf0; 8]);
+    const THREES: u64 = u64::from_ne_bytes([0x30; 8]);
+    const SIXES: u64 = u64::from_ne_bytes([6; 8]);
+    let mut len = 0;
+    while let Some(word) = text[len..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*word);
+        // A digit is 0x30 to 0x39, and still below 0x40 when six is added.
+        if (word & HIGH) != THREES || (word.wrapping_add(SIXES) & HIGH) != THREES {
+            break;
         }
-        b'n' => '\n',
-        b't' => '\t',
-        b'r' => '\r',
-        b'b' => '\u{8}',
-        b'f' => '\u{c}',
-        b @ (b'"' | b'\\' | b'/') => char::from(*b),
-        _ => return None,
-    };
-    Some((decoded, 2))
+        len += 8;
+    }
+    len + text[len..].iter().take_while(|b| b.is_ascii_digit()).count()
 }
+
+/// What an escape at the beginning of `text` stands for, and its length; `None` for one that is cut or wrong, and for
+/// what is no escape: those are read byte by byte.
+pub(super) fn decoded(text: &[u8]) -> Option<(char, usize)> {
+    let len = escape(text)?;
+    let decoded = match (len, text[1]) {
+        (12, _) => {
+            let (high, low) = (u32::from(unit(&text[2..])?), u32::from(unit(&text[8..])?));
+            char::from_u32(0x10000 + ((high - 0xD800) << 10 | (low - 0xDC00)))?
+        }
+        (6, _) => char::from_u32(u32::from(unit(&text[2..])?))?,
+        (_, b'n') => '\n',
+        (_, b't') => '\t',
+        (_, b'r') => '\r',
+        (_, b'b') => '\u{8}',
+        (_, b'f') => '\u{c}',
+        (_, b) => char::from(b),
+    };
+    Some((decoded, len))
+}
+
+/// The length of the escape, or of the pair of surrogates, at the beginning of `text`.
+#[inline]
+pub(super) fn escape(text: &[u8]) -> Option<usize> {
+    match text {
+        [b'\\', b'n' | b'"' | b'\\' | b't' | b'r' | b'/' | b'b' | b'f', ..] => Some(2),
+        [b'\\', b'u', digits @ ..] => unicode_escape(digits),
+        _ => None,
+    }
+}
+
+/// Behind the `\u`.
+fn unicode_escape(digits: &[u8]) -> Option<usize> {
+    match unit(digits)? {
+        0xD800..0xDC00 => match &digits[4..] {
+            [b'\\', b'u', digits @ ..] => matches!(unit(digits)?, 0xDC00..0xE000).then_some(12),
+            _ => None,
+        },
+        0xDC00..0xE000 => None,
+        _ => Some(6),
+    }
+}
+
+/// Four hexadecimal digits.
+fn unit(digits: &[u8]) -> Option<u16> {
+    let digits = digits.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
+    // A byte that is no digit has a bit that no digit has.
+    let all = digits[0] | digits[1] | digits[2] | digits[3];
+    (all < 16).then(|| digits.iter().fold(0, |unit, digit| unit << 4 | u16::from(*digit)))
+}
+
+const HEX: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};

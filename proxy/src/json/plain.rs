@@ -2,61 +2,78 @@
 
 use memchr::memchr2;
 
+use super::block::{self, BLOCK};
+use super::grammar::escape;
+
 /// One byte of eight, eight times.
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
 /// The highest bit of each.
 const HIGHS: u64 = ONES << 7;
 /// So many bytes without an escape, and more are likely.
 const NEAR: usize = 64;
+/// So many blocks without one, in text that has them.
+const CLEAN: usize = 8;
 /// As much is looked at twice, and still in the nearest cache the second time.
 const WINDOW: usize = 8 * 1024;
 
 /// Where plain text ends: at a quote, a backslash, a control character, or the end of `text`; and whether all
 /// before it is ASCII.
 pub(super) fn plain(text: &[u8]) -> (usize, bool) {
-    skim::<false>(text)
-}
-
-/// The same, and on over escapes of two bytes.
-pub(super) fn plain_or_escaped(text: &[u8]) -> (usize, bool) {
-    skim::<true>(text)
-}
-
-fn skim<const ESCAPES: bool>(text: &[u8]) -> (usize, bool) {
-    let (mut at, mut seen, mut near) = (0, 0, NEAR);
+    let (mut at, mut seen) = (0, 0);
     while let Some(word) = text[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
         let stops = stops(word);
-        if stops == 0 {
-            seen |= word;
-            at += 8;
-            near -= 8;
-            if near == 0 {
-                let (len, ascii) = wide(&text[at..]);
-                return (at + len, ascii && seen & HIGHS == 0);
-            }
+        if stops != 0 {
+            // Exact for the first one, which is all that is asked for.
+            let first = stops & stops.wrapping_neg();
+            seen |= word & (first - 1);
+            return (at + first.trailing_zeros() as usize / 8, seen & HIGHS == 0);
+        }
+        seen |= word;
+        at += 8;
+        if at == NEAR {
+            let (len, ascii) = wide(&text[at..]);
+            return (at + len, ascii && seen & HIGHS == 0);
+        }
+    }
+    let rest = &text[at..];
+    let len = rest.iter().position(|b| matches!(b, b'"' | b'\\' | ..0x20)).unwrap_or(rest.len());
+    (at + len, seen & HIGHS == 0 && rest[..len].is_ascii())
+}
+
+/// The same, and on over escapes: what is not kept need not be decoded. Text that is not ASCII may be a little behind
+/// the end.
+pub(super) fn plain_or_escaped(text: &[u8]) -> (usize, bool) {
+    let (mut at, mut ascii, mut clean) = (0, true, 0);
+    while let Some(block) = text[at..].first_chunk::<BLOCK>() {
+        let (mut stops, is_ascii) = block::stops(block);
+        ascii &= is_ascii;
+        clean = if stops == 0 { clean + 1 } else { 0 };
+        if clean == CLEAN {
+            let (len, is_ascii) = wide(&text[at..]);
+            (at, ascii, clean) = (at + len, ascii && is_ascii, 0);
             continue;
         }
-        // Exact for the first one, which is all that is asked for.
-        let first = stops & stops.wrapping_neg();
-        seen |= word & (first - 1);
-        at += first.trailing_zeros() as usize / 8;
-        match text.get(at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') if ESCAPES && text[at] == b'\\' => {
-                at += 2;
-                near = NEAR;
-            }
-            _ => return (at, seen & HIGHS == 0),
+        // Each stop but an escape is the end, and an escape may reach into the next block.
+        let mut passed = BLOCK;
+        while stops != 0 {
+            let stop = stops.trailing_zeros() as usize;
+            let Some(len) = escape(&text[at + stop..]) else {
+                return (at + stop, ascii);
+            };
+            passed = passed.max(stop + len);
+            stops &= u64::MAX.checked_shl((stop + len) as u32).unwrap_or(0);
+        }
+        at += passed;
+    }
+    loop {
+        let (len, is_ascii) = plain(&text[at..]);
+        (at, ascii) = (at + len, ascii && is_ascii);
+        match escape(&text[at..]) {
+            Some(len) => at += len,
+            None => return (at, ascii),
         }
     }
-    while let Some(b) = text.get(at) {
-        if matches!(b, b'"' | b'\\' | ..0x20) {
-            break;
-        }
-        seen |= u64::from(*b);
-        at += 1;
-    }
-    (at, seen & HIGHS == 0)
 }
 
 /// The highest bit of each byte that is a quote, a backslash or a control character, and perhaps of some behind it.

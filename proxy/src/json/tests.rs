@@ -86,6 +86,19 @@ fn what_python_tolerates_and_json_does_not_is_refused() {
 }
 
 #[test]
+fn a_number_of_any_length_ends_where_its_digits_do() {
+    for len in 1..20 {
+        let digits = &"12345678901234567890"[..len];
+        for (tail, good) in
+            [("", true), (".5", true), ("e-1", true), ("/", false), (":", false), ("a", false), ("e", false)]
+        {
+            assert_eq!(valid(format!("[{digits}{tail}]").as_bytes()), good, "{digits}{tail}");
+            assert_eq!(valid(format!("[{tail}{digits}]").as_bytes()), tail.is_empty(), "{tail}{digits}");
+        }
+    }
+}
+
+#[test]
 fn nesting_has_a_bound() {
     let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     assert!(valid(nested(DEPTH_MAX).as_bytes()));
@@ -109,7 +122,27 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
+/// Parts of strings, good and bad, that end and begin in each other's blocks.
+const PARTS: [&str; 14] = [
+    "x", "plain text of some length, as most is", r"\n", r"\\", r#"\""#, r"\u00fc", r"\uD83d\uDe00", "é", "😀",
+    r"\ud83d", r"\u12g4", r"\x", "\u{1}", r"\u",
+];
+
 proptest! {
+    #[test]
+    fn a_long_string_is_judged_alike_in_one_piece_and_in_many(
+        plain in 0..2 * TEXT_MAX,
+        good in prop::collection::vec(0..9_usize, 0..300),
+        odd in prop::collection::vec(0..PARTS.len(), 0..2),
+        more in prop::collection::vec(0..9_usize, 0..300),
+    ) {
+        let parts = good.iter().chain(&odd).chain(&more).map(|part| PARTS[*part]);
+        let text = format!("[\"{}{}\"]", "y".repeat(plain), parts.collect::<String>());
+        let (whole, single) = (scan([text.as_bytes()]), scan(text.as_bytes().chunks(1)));
+        prop_assert_eq!(whole.is_ok(), serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        prop_assert_eq!(whole.ok(), single.ok());
+    }
+
     #[test]
     fn any_split_tells_the_same(value in any_json(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let text = value.to_string().into_bytes();
