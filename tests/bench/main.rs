@@ -81,6 +81,11 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let upstream = upstream::Child::start()?;
     let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
 
+    // First of all: while thousands of processes are torn down nothing starts as fast.
+    let mut startups = Vec::new();
+    for contender in contenders.iter().filter(|_| options.wants_modes()) {
+        startups.push(startup::measure(*contender, &field, options).await?);
+    }
     // Before anything is pinned: an engine uses the cores that it finds.
     let runs = if options.wants(runs::NAME) {
         eprintln!("{}: a whole run beside docker run", runs::NAME);
@@ -91,10 +96,6 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let syscalls =
         if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
-    let mut startups = Vec::new();
-    for contender in contenders.iter().filter(|_| options.wants_modes()) {
-        startups.push(startup::measure(*contender, &field, options).await?);
-    }
     let cores = measure::Cores::choose(options.placement)?;
     if let Some(cores) = &cores {
         cores.pin_load(&[std::process::id().cast_signed(), upstream.pid()])?;
