@@ -45,6 +45,8 @@ test:
 	$(MAKE) --no-print-directory dist
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
 	    budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
+	@echo '== what a call of it may cost: instructions and allocations'
+	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test cost -- --ignored
 	@echo '== kills at random moments; make chaos has more of them'
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
 
