@@ -45,16 +45,21 @@ test:
 	$(MAKE) --no-print-directory dist
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
 	    budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
+	@echo '== what a call of it may cost: instructions and allocations'
+	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test cost -- --ignored
 	@echo '== kills at random moments; make chaos has more of them'
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
 
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
-# reaches the programs and not the build scripts.
+# reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where
+# callgrind, perf and gdb look for them.
 dist:
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
+	CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
 	mkdir -p dist
 	for program in sluice sluice-proxy; do \
+	    objcopy --only-keep-debug target/$(TARGET)/release/$$program dist/$$program.debug; \
 	    install -m 0755 target/$(TARGET)/release/$$program dist/$$program; \
+	    objcopy --strip-all --add-gnu-debuglink=dist/$$program.debug dist/$$program; \
 	    ldd dist/$$program 2>&1 | grep -q 'statically linked\|not a dynamic' || { echo "dist/$$program is not static"; exit 1; }; \
 	done
 	@[ $$(stat -c %s dist/sluice-proxy) -le 6000000 ] || { echo "dist/sluice-proxy is larger than 6 MB: every run starts one"; exit 1; }

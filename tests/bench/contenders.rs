@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::Outcome;
+use crate::callgrind::{self, Profile};
 use crate::measure;
 use crate::modes::Mode;
 use crate::options::Options;
@@ -25,6 +26,14 @@ pub(crate) enum Contender {
     NginxTemplate,
     Haproxy,
     Relay,
+}
+
+/// What runs a contender's program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Processor {
+    Real,
+    /// Valgrind's: it counts, and leaves a profile of each process behind.
+    Callgrind,
 }
 
 /// Where a contender lives: the bench's directory, and the upstream's port.
@@ -60,6 +69,13 @@ impl Started {
         };
         // A record before the first call, one behind the last, two of each.
         Ok(figure("records=").zip(figure("syncs=")).map(|(records, syncs)| syncs / ((records - 2.0) / 2.0)))
+    }
+
+    /// Ends it. Of one on [`Processor::Callgrind`]: what all its processes have cost.
+    pub(crate) fn profile(self) -> Outcome<Profile> {
+        drop(self.running);
+        let dir = self.errors.parent().ok_or("a contender lives in a directory")?;
+        Profile::sum(dir, self.pids.len())
     }
 }
 
@@ -124,12 +140,21 @@ impl Contender {
 
     /// Starts it and returns as soon as it answers.
     pub(crate) fn start(self, field: &Field<'_>) -> Outcome<Started> {
-        let started = self.launch(field, self.name())?;
+        self.start_on(Processor::Real, field)
+    }
+
+    /// The same on any processor.
+    pub(crate) fn start_on(self, processor: Processor, field: &Field<'_>) -> Outcome<Started> {
+        let started = self.spawn(processor, field, self.name())?;
         Ok(Started { pids: measure::tree(started.pids[0]), ..started })
     }
 
-    /// The same under a name of its own, as far as its first process.
+    /// Starts it under a name of its own, and returns as soon as its first process answers.
     pub(crate) fn launch(self, field: &Field<'_>, name: &str) -> Outcome<Started> {
+        self.spawn(Processor::Real, field, name)
+    }
+
+    fn spawn(self, processor: Processor, field: &Field<'_>, name: &str) -> Outcome<Started> {
         let dir = field.scratch.join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
@@ -137,7 +162,7 @@ impl Contender {
         fs::create_dir(&dir)?;
         let socket = dir.join("llm.sock");
         let errors = dir.join("stderr");
-        let mut command = self.command(field, &dir, &socket)?;
+        let mut command = self.command(processor, field, &dir, &socket)?;
         command.stderr(File::create(&errors)?);
 
         let forked = Instant::now();
@@ -168,7 +193,7 @@ impl Contender {
         Ok(Started { socket, answers, announced, pids, running, errors })
     }
 
-    fn command(self, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
+    fn command(self, processor: Processor, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
         let config = |template: &str| -> Outcome<PathBuf> {
             let text = template
                 .replace("{{dir}}", &dir.to_string_lossy())
@@ -181,7 +206,10 @@ impl Contender {
             fs::write(&path, text)?;
             Ok(path)
         };
-        let mut command = Command::new(self.binary()?);
+        let mut command = match processor {
+            Processor::Real => Command::new(self.binary()?),
+            Processor::Callgrind => callgrind::command(&self.binary()?, dir),
+        };
         command.stdin(Stdio::null()).stdout(Stdio::null());
         match self {
             Self::Sluice => sidecar_flags(&mut command, field, dir, socket, "off")?,

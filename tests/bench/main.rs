@@ -1,7 +1,7 @@
 //! `sluice-bench`: the sidecar beside nginx, HAProxy and a raw relay, on one upstream, in one run.
 //!
-//! The order of a run: options, upstream, start-up figures, then each mode in interleaved rounds,
-//! then the report. The upstream and the relay are this same binary, run as child processes.
+//! The order of a run: options, upstream, start-up figures, whole runs and full hosts, what is counted and not timed,
+//! then each mode in interleaved rounds, then the report. The upstream and the relay are this same binary, run as child processes.
 
 #![allow(
     clippy::print_stdout,
@@ -9,7 +9,9 @@
     reason = "a command-line tool: the table and the progress are its output"
 )]
 
+mod callgrind;
 mod contenders;
+mod instructions;
 mod load;
 mod machine;
 mod measure;
@@ -81,6 +83,11 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let upstream = upstream::Child::start()?;
     let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
 
+    // First of all: while thousands of processes are torn down nothing starts as fast.
+    let mut startups = Vec::new();
+    for contender in contenders.iter().filter(|_| options.wants_modes()) {
+        startups.push(startup::measure(*contender, &field, options).await?);
+    }
     // Before anything is pinned: an engine uses the cores that it finds.
     let runs = if options.wants(runs::NAME) {
         eprintln!("{}: a whole run beside docker run", runs::NAME);
@@ -91,10 +98,8 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let syscalls =
         if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
-    let mut startups = Vec::new();
-    for contender in contenders.iter().filter(|_| options.wants_modes()) {
-        startups.push(startup::measure(*contender, &field, options).await?);
-    }
+    let instructions =
+        if options.wants(instructions::NAME) { instructions::measure(&contenders, &field).await? } else { Vec::new() };
     let cores = measure::Cores::choose(options.placement)?;
     if let Some(cores) = &cores {
         cores.pin_load(&[std::process::id().cast_signed(), upstream.pid()])?;
@@ -106,7 +111,8 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
     }
-    report::publish(&machine, &report::Figures { startups, syscalls, runs, crowds, modes: results }, options)
+    let figures = report::Figures { startups, syscalls, instructions, runs, crowds, modes: results };
+    report::publish(&machine, &figures, options)
 }
 
 /// The runtime of every part of the bench: one thread, as lean as the sidecar's.

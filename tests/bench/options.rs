@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::Outcome;
 use crate::contenders::Contender;
 use crate::measure::Placement;
-use crate::{modes, runs, scale, syscalls};
+use crate::{instructions, modes, runs, scale, syscalls};
 
 /// Printed for `--help`.
 pub(crate) const HELP: &str = "\
@@ -15,7 +15,7 @@ sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream
   --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 messages-100
                         responses-100 paced-64 paced-512 body-20k body-200k body-5m, and
                         runs: sluice run beside docker run; scale: a host full of them;
-                        syscalls: what strace counts
+                        syscalls: what strace counts; instructions: what callgrind counts
   --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy relay
   --rounds N            measured rounds per mode
   --json FILE           write every round's figures
@@ -76,7 +76,9 @@ impl Options {
             }
         }
         let known = |name: &&String| {
-            modes::names().chain([runs::NAME, scale::NAME, syscalls::NAME]).any(|known| known == **name)
+            modes::names()
+                .chain([runs::NAME, scale::NAME, syscalls::NAME, instructions::NAME])
+                .any(|known| known == **name)
         };
         if let Some(unknown) = options.only.iter().find(|name| !known(name)) {
             return Err(format!("unknown mode {unknown}; see --help").into());

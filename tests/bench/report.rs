@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::contenders::Contender;
+use crate::instructions::Cost;
 use crate::machine::Facts;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
@@ -20,6 +21,7 @@ use crate::syscalls::Counted;
 pub(crate) struct Figures {
     pub(crate) startups: Vec<Startup>,
     pub(crate) syscalls: Vec<Counted>,
+    pub(crate) instructions: Vec<Cost>,
     pub(crate) runs: Option<Whole>,
     pub(crate) crowds: Vec<Crowd>,
     pub(crate) modes: Vec<ModeResult>,
@@ -54,7 +56,7 @@ pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> 
 }
 
 fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<String> {
-    let Figures { startups, syscalls, runs, crowds, modes } = figures;
+    let Figures { startups, syscalls, instructions, runs, crowds, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -80,6 +82,9 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
     syncs(out, modes)?;
     if !syscalls.is_empty() {
         system_calls(out, syscalls)?;
+    }
+    if !instructions.is_empty() {
+        costs(out, instructions)?;
     }
     if !startups.is_empty() {
         starts(out, startups)?;
@@ -121,6 +126,23 @@ fn system_calls(out: &mut String, counted: &[Counted]) -> Outcome<()> {
     writeln!(out, "| mode | contender | system calls | |\n|---|---|---:|---|")?;
     for Counted { mode, contender, per_call, mostly } in counted {
         writeln!(out, "| {mode} | {contender} | {per_call:.1} | {mostly} |")?;
+    }
+    Ok(())
+}
+
+fn costs(out: &mut String, costs: &[Cost]) -> Outcome<()> {
+    writeln!(
+        out,
+        "\n## Instructions per call\n\nCounted by callgrind in user space, over one connection, as the difference between two \
+         runs. SHA-256, for the audit chain, stands apart: valgrind's processor does it in software, a real one has instructions \
+         for it. Allocations are calls of `malloc` and its kin.\n"
+    )?;
+    writeln!(
+        out,
+        "| mode | contender | instructions | of SHA-256 in software | allocations |\n|---|---|---:|---:|---:|"
+    )?;
+    for Cost { mode, contender, instructions, sha256, allocations } in costs {
+        writeln!(out, "| {mode} | {contender} | {instructions:.0} | {sha256:.0} | {allocations:.1} |")?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the proxies that `make bench` compares with, taskset and strace. Does nothing where they exist.
+# Installs the proxies that `make bench` compares with, taskset, strace and valgrind. Does nothing where they exist.
 set -eu
 
 missing=
@@ -7,6 +7,7 @@ command -v nginx >/dev/null 2>&1 || [ -x /usr/sbin/nginx ] || missing="$missing 
 command -v haproxy >/dev/null 2>&1 || [ -x /usr/sbin/haproxy ] || missing="$missing haproxy"
 command -v taskset >/dev/null 2>&1 || missing="$missing util-linux"
 command -v strace >/dev/null 2>&1 || missing="$missing strace"
+command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ]; then

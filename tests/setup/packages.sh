@@ -27,6 +27,7 @@ need cc gcc libc6-dev
 need node nodejs
 need npm npm
 need setpriv util-linux
+need valgrind valgrind
 # Its programs are on nobody's PATH.
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 need python3 python3 python3-venv

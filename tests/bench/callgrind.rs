@@ -1,0 +1,104 @@
+//! A program on the processor of valgrind, which counts its instructions, and the profile that it leaves behind.
+//!
+//! Valgrind passes on no system call that it does not know. To a sidecar it is a kernel without Landlock and seccomp: it
+//! says so in its ready line and goes on. The profile goes to a directory that it may write to with them as well.
+
+use std::fs;
+use std::ops::Sub;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Outcome;
+
+/// How the name of a profile begins; the process id follows.
+const PREFIX: &str = "callgrind.";
+/// What a Rust program and a C program allocate by. What `realloc` makes larger counts again, as valgrind counts it.
+const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"];
+/// All of the hashing, of which `sha2` chooses a kind inside.
+const SHA256: &str = "sha2::sha256::compress256";
+
+/// What processes have cost, from their start to their end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Profile {
+    /// In user space, but for those of SHA-256.
+    pub(crate) instructions: u64,
+    /// The others.
+    pub(crate) sha256: u64,
+    /// Calls of functions that allocate.
+    pub(crate) allocations: u64,
+}
+
+/// The program, to be given its arguments; a process that it forks is counted as well.
+pub(crate) fn command(program: &Path, dir: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}/{PREFIX}%p", dir.display()));
+    command.args(["--compress-strings=no", "--compress-pos=no"]).arg(program);
+    command
+}
+
+impl Profile {
+    /// Of all processes that have left one in this directory, which must be so many.
+    pub(crate) fn sum(dir: &Path, processes: usize) -> Outcome<Self> {
+        let (mut sum, mut found) = (Self::default(), 0);
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+                let one = Self::parse(&fs::read_to_string(entry.path())?).ok_or("a profile without totals")?;
+                sum.instructions += one.instructions;
+                sum.sha256 += one.sha256;
+                sum.allocations += one.allocations;
+                found += 1;
+            }
+        }
+        if found != processes {
+            return Err(format!("{found} profiles of {processes} processes").into());
+        }
+        // No program starts without.
+        if sum.allocations == 0 {
+            return Err(
+                "no function has a name: `make dist` leaves a .debug beside the program, which belongs there".into()
+            );
+        }
+        Ok(sum)
+    }
+
+    /// Of each call that was seen there are three lines: `cfn=NAME`, `calls=COUNT POSITION`, `POSITION INSTRUCTIONS`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut profile = Self::default();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(name) = line.strip_prefix("cfn=") {
+                let calls = number(lines.next()?.strip_prefix("calls=")?, 0)?;
+                let instructions = number(lines.next()?, 1)?;
+                if ALLOCATORS.contains(&name) {
+                    profile.allocations += calls;
+                }
+                if name == SHA256 {
+                    profile.sha256 += instructions;
+                }
+            } else if let Some(totals) = line.strip_prefix("totals:") {
+                profile.instructions = number(totals, 0)?;
+            }
+        }
+        profile.instructions = profile.instructions.checked_sub(profile.sha256)?;
+        Some(profile)
+    }
+}
+
+impl Sub for Profile {
+    type Output = Self;
+
+    /// What a longer run has beyond a shorter one.
+    fn sub(self, shorter: Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_sub(shorter.instructions),
+            sha256: self.sha256.saturating_sub(shorter.sha256),
+            allocations: self.allocations.saturating_sub(shorter.allocations),
+        }
+    }
+}
+
+/// The word at this place of a line.
+fn number(line: &str, place: usize) -> Option<u64> {
+    line.split_ascii_whitespace().nth(place)?.parse().ok()
+}

@@ -1,0 +1,66 @@
+//! Instructions and allocations of a call, as callgrind counts them.
+//!
+//! Two runs that differ in the number of their calls: what the longer one has beyond the shorter one are those calls.
+//! Start, end and the first calls drop out, and neither the clock nor what else the machine does has a share in it.
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::callgrind::Profile;
+use crate::contenders::{Contender, Field, Processor};
+use crate::load::Load;
+use crate::modes::{self, Connections, Mode};
+
+/// The name in `--only`.
+pub(crate) const NAME: &str = "instructions";
+
+/// What is asked, over one connection: so no call shares a turn of the loop with another.
+const MODES: [&str; 5] = ["chat-1", "burst-100", "messages-100", "body-20k", "body-200k"];
+/// Of the shorter run. By then no buffer and no table grows any more.
+const FEW: usize = 50;
+const MANY: usize = 150;
+
+/// Of one contender in one mode, per call.
+#[derive(Debug, Serialize)]
+pub(crate) struct Cost {
+    pub(crate) mode: &'static str,
+    pub(crate) contender: &'static str,
+    /// In user space, of all its processes, but for those of SHA-256.
+    pub(crate) instructions: f64,
+    /// Those that hash for the audit chain. Valgrind's processor does it in software, and so has many more than a real one.
+    pub(crate) sha256: f64,
+    pub(crate) allocations: f64,
+}
+
+/// One contender after the other, each many times slower than it is.
+pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outcome<Vec<Cost>> {
+    let mut costs = Vec::new();
+    for mode in MODES.iter().filter_map(|name| modes::named(name)) {
+        let mode = Mode { connections: Connections::Kept(1), ..mode };
+        for contender in contenders {
+            eprintln!("{NAME}: {}, {}", mode.name, contender.name());
+            let few = profile(*contender, &mode, FEW, field).await?;
+            let beyond = profile(*contender, &mode, MANY, field).await? - few;
+            let per_call = |count: u64| count as f64 / (MANY - FEW) as f64;
+            costs.push(Cost {
+                mode: mode.name,
+                contender: contender.name(),
+                instructions: per_call(beyond.instructions),
+                sha256: per_call(beyond.sha256),
+                allocations: per_call(beyond.allocations),
+            });
+        }
+    }
+    Ok(costs)
+}
+
+async fn profile(contender: Contender, mode: &Mode, calls: usize, field: &Field<'_>) -> Outcome<Profile> {
+    let started = contender.start_on(Processor::Callgrind, field)?;
+    let load = Load::new(mode, &started.socket);
+    let clients = load.open().await?;
+    let round = load.round(clients, calls).await;
+    if let Some(fault) = round.faults.first() {
+        return Err(format!("{} under callgrind: {fault}", contender.name()).into());
+    }
+    started.profile()
+}

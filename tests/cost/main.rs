@@ -1,0 +1,80 @@
+//! What a call of the shipped program may cost: instructions and allocations, counted as `make bench` counts them.
+//!
+//! A plain `cargo test` ignores them, since it has no optimised program: `make test` builds the one that is shipped, and
+//! names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a busy machine too.
+
+use std::borrow::Cow;
+use std::process::Command;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+use sluice_testkit::TempDir;
+
+/// What was counted for a call, in modes of the bench. Who makes a call cheaper lowers it here.
+/// To count: `make bench BENCH='--only instructions --contenders sluice'`.
+const COUNTED: [Cost; 3] = [
+    Cost { mode: Cow::Borrowed("chat-1"), instructions: 119_500.0, sha256: 63_300.0, allocations: 77.0 },
+    Cost { mode: Cow::Borrowed("burst-100"), instructions: 519_500.0, sha256: 63_300.0, allocations: 277.0 },
+    Cost { mode: Cow::Borrowed("body-20k"), instructions: 304_000.0, sha256: 63_300.0, allocations: 84.0 },
+];
+/// How many times the counted instructions it may be. On one machine they differ by less than 1 %, however busy it is; on
+/// another one the C library may copy by other instructions.
+const MARGIN: f64 = 1.10;
+/// How many allocations more. They do not differ, unless bytes arrive in other pieces.
+const MORE: f64 = 1.0;
+
+/// Of a call, as the bench writes it.
+#[derive(Debug, Deserialize)]
+struct Cost {
+    mode: Cow<'static, str>,
+    /// But for those of SHA-256.
+    instructions: f64,
+    /// Instructions of SHA-256 in software, since valgrind has no hardware for it.
+    sha256: f64,
+    allocations: f64,
+}
+
+/// All tests hold one count: it takes seconds.
+static COSTS: LazyLock<Vec<Cost>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct Figures {
+        instructions: Vec<Cost>,
+    }
+    let program = std::env::var_os("SLUICE_PROXY_BIN").expect("SLUICE_PROXY_BIN names what `make dist` has made");
+    let dir = TempDir::new();
+    let figures = dir.join("figures.json");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sluice-bench"));
+    bench.env("SLUICE_PROXY_BIN", program).args(["--only", "instructions", "--contenders", "sluice", "--json"]);
+    let output = bench.arg(&figures).output().expect("cargo has built the bench");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures = std::fs::read(&figures).expect("a bench that succeeds has written its figures");
+    serde_json::from_slice::<Figures>(&figures).expect("the bench writes what it counts").instructions
+});
+
+/// The budget of a figure is what `most` makes of what was counted.
+#[track_caller]
+fn hold(figure: fn(&Cost) -> f64, most: fn(f64) -> f64) {
+    for counted in &COUNTED {
+        let now = COSTS.iter().find(|cost| cost.mode == counted.mode).expect("the bench counts this mode");
+        assert!(figure(now) > 0.0, "nothing was counted: has a function another name? {now:?}");
+        assert!(figure(now) <= most(figure(counted)), "over the budget: {now:?}; it was {counted:?}");
+    }
+}
+
+#[test]
+#[ignore = "of the optimised program: make test"]
+fn a_call_takes_hardly_more_instructions_than_were_counted() {
+    hold(|cost| cost.instructions, |counted| counted * MARGIN);
+}
+
+#[test]
+#[ignore = "of the optimised program: make test"]
+fn a_call_hashes_hardly_more_than_was_counted() {
+    hold(|cost| cost.sha256, |counted| counted * MARGIN);
+}
+
+#[test]
+#[ignore = "of the optimised program: make test"]
+fn a_call_allocates_no_more_often_than_was_counted() {
+    hold(|cost| cost.allocations, |counted| counted + MORE);
+}
