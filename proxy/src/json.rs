@@ -132,8 +132,8 @@ impl At {
     }
 }
 
-/// The scanner: feed it, then finish it. A copy goes on where the original stands.
-#[derive(Debug, Clone)]
+/// The scanner: feed it, then finish it.
+#[derive(Debug)]
 pub struct Scanner {
     at: At,
     /// One bit a container, the innermost in bit 0: 1 is an object.
@@ -174,8 +174,14 @@ impl Scanner {
 
     /// Starts over, keeping the memory.
     pub fn reset(&mut self) {
-        let text = std::mem::take(&mut self.text);
-        *self = Self { text, ..Self::new() };
+        self.become_like(&Self::new());
+    }
+
+    /// Goes on where another one stands, keeping the memory.
+    pub fn become_like(&mut self, other: &Self) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clone_from(&other.text);
+        *self = Self { text, ..*other };
     }
 
     /// The text could end here.

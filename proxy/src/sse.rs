@@ -67,6 +67,8 @@ impl Splitter {
                     }
                     self.at = At::LineStart;
                 }
+                // The name may be cut; mostly it is not.
+                (At::LineStart, b'd') if chunk[i..].starts_with(b"data: ") => (self.at, i) = (At::Data, i + 6),
                 (At::LineStart, b'd') => (self.at, i) = (At::Name(1), i + 1),
                 (At::Name(4), b':') => (self.at, i) = (At::Blank, i + 1),
                 (At::Name(n), b) if n < 4 && b == b"data"[n] => (self.at, i) = (At::Name(n + 1), i + 1),

@@ -1,5 +1,6 @@
 //! The body of an answer: pieces go on at once, and the end once its outcome is durable.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,6 +16,8 @@ use crate::upstream::Broken;
 
 /// What an upstream sends behind the end of an answer is taken in steps of this size.
 const ENOUGH: usize = 64 * 1024;
+/// Pieces up to here are given as one: copying them costs less than a chunk of its own.
+const SMALL: usize = 1024;
 
 /// The answer cannot be given whole; the connection to the client breaks off here.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,8 @@ pub struct Tap {
     left: Option<u64>,
     /// A piece that may be the last one: it waits for the next, or for the outcome.
     held_back: Option<Bytes>,
+    /// May go, one behind the other.
+    ready: VecDeque<Bytes>,
     is_stream: bool,
 }
 
@@ -63,7 +68,8 @@ impl Tap {
     #[must_use]
     pub fn new(carried: Carried, content_length: Option<u64>) -> Self {
         let is_stream = carried.call.head.as_ref().is_some_and(|head| head.is_stream);
-        Self { carried, state: State::Passing, left: content_length, held_back: None, is_stream }
+        let ready = VecDeque::new();
+        Self { carried, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
     }
 
     /// The next piece, and what it may still have to wait for.
@@ -145,20 +151,18 @@ impl Tap {
     }
 }
 
-impl Body for Tap {
-    type Data = Bytes;
-    type Error = AnswerCut;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
-        let tap: &mut Self = &mut self;
-        let mut out = Vec::new();
+impl Tap {
+    /// All that may go by now, as far as one turn takes it; an error instead where the answer breaks off.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AnswerCut>> {
+        let mut gone = 0;
         loop {
-            let more = match &mut tap.state {
-                State::Passing => tap.poll_passing(cx),
-                State::Closing { .. } => tap.poll_closing(cx),
-                State::Tail => tap.poll_tail(cx),
-                State::Cutting { flushed } if !out.is_empty() || !*flushed => {
-                    if out.is_empty() {
+            let nothing = self.ready.is_empty();
+            let more = match &mut self.state {
+                State::Passing => self.poll_passing(cx),
+                State::Closing { .. } => self.poll_closing(cx),
+                State::Tail => self.poll_tail(cx),
+                State::Cutting { flushed } if !nothing || !*flushed => {
+                    if nothing {
                         *flushed = true;
                         // hyper drops what it has not written when a body fails: let it write first.
                         cx.waker().wake_by_ref();
@@ -166,31 +170,54 @@ impl Body for Tap {
                     Poll::Pending
                 }
                 State::Cutting { .. } => {
-                    tap.state = State::Done;
-                    return Poll::Ready(Some(Err(AnswerCut)));
+                    self.state = State::Done;
+                    return Poll::Ready(Err(AnswerCut));
                 }
-                State::Done if out.is_empty() => return Poll::Ready(None),
-                State::Done => Poll::Pending,
+                State::Done => return Poll::Ready(Ok(())),
             };
             match more {
-                Poll::Ready(more) => out.extend(more),
-                Poll::Pending if out.is_empty() => return Poll::Pending,
-                Poll::Pending => return Poll::Ready(Some(Ok(Frame::data(join(out))))),
+                Poll::Ready(more) => {
+                    gone += more.iter().map(Bytes::len).sum::<usize>();
+                    self.queue(more);
+                }
+                Poll::Pending if nothing => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(Ok(())),
             }
             // While passing, what was gathered goes at once; only the end may still join it.
-            let enough = match tap.state {
-                State::Passing => !out.is_empty(),
-                State::Tail => out.iter().map(Bytes::len).sum::<usize>() >= ENOUGH,
+            let enough = match self.state {
+                State::Passing => !self.ready.is_empty(),
+                State::Tail => gone >= ENOUGH,
                 State::Closing { .. } | State::Cutting { .. } | State::Done => false,
             };
             if enough {
-                return Poll::Ready(Some(Ok(Frame::data(join(out)))));
+                return Poll::Ready(Ok(()));
             }
         }
     }
 
+    fn queue(&mut self, pieces: Vec<Bytes>) {
+        for piece in pieces {
+            match self.ready.back_mut() {
+                Some(last) if last.len() + piece.len() <= SMALL => *last = join(vec![mem::take(last), piece]),
+                _ => self.ready.push_back(piece),
+            }
+        }
+    }
+}
+
+impl Body for Tap {
+    type Data = Bytes;
+    type Error = AnswerCut;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+        if self.ready.is_empty() {
+            ready!(self.poll_ready(cx))?;
+        }
+        Poll::Ready(self.ready.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, State::Done)
+        self.ready.is_empty() && matches!(self.state, State::Done)
     }
 }
 

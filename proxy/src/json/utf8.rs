@@ -1,7 +1,7 @@
 //! Whether bytes that come in pieces are UTF-8.
 
 /// UTF-8 in pieces: holds the up to three bytes of a character that a piece cut.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Utf8 {
     cut: [u8; 4],
     len: usize,

@@ -40,7 +40,7 @@ enum Token {
 }
 
 /// Collects them from one document or one event.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Facts {
     /// How many data lines the event has had.
     pub(super) lines: u32,
@@ -73,10 +73,15 @@ pub(super) struct Facts {
 impl Facts {
     /// Starts over, keeping the memory.
     pub(super) fn reset(&mut self) {
+        self.become_like(&Self::default());
+    }
+
+    /// Becomes a copy, keeping the memory.
+    pub(super) fn become_like(&mut self, other: &Self) {
         let (mut id, mut model) = (std::mem::take(&mut self.id), std::mem::take(&mut self.model));
-        id.clear();
-        model.clear();
-        *self = Self { id, model, ..Self::default() };
+        id.clone_from(&other.id);
+        model.clone_from(&other.model);
+        *self = Self { id, model, cost: other.cost.clone(), ..*other };
     }
 
     /// Moves what was found over what was known: later explicit values replace.

@@ -29,8 +29,8 @@ impl Opening {
     /// The scanner's.
     pub(super) fn pass(&mut self, data: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> Result<usize, JsonError> {
         if !self.text.is_empty() && data.starts_with(&self.text) {
-            scanner.clone_from(&self.scanner);
-            facts.clone_from(&self.facts);
+            scanner.become_like(&self.scanner);
+            facts.become_like(&self.facts);
             return Ok(self.text.len());
         }
         self.text.clear();
@@ -45,8 +45,8 @@ impl Opening {
         scanner.feed(&data[..len], facts)?;
         self.last.truncate(len);
         std::mem::swap(&mut self.text, &mut self.last);
-        self.scanner.clone_from(scanner);
-        self.facts.clone_from(facts);
+        self.scanner.become_like(scanner);
+        self.facts.become_like(facts);
         Ok(len)
     }
 }
