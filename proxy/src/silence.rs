@@ -25,9 +25,6 @@ impl Silence {
     pub fn begin(&mut self, limit: Duration) {
         self.limit = limit;
         self.heard();
-        if let Some(timer) = &mut self.timer {
-            timer.as_mut().reset(self.last + limit);
-        }
     }
 
     /// Something was heard.
@@ -40,6 +37,10 @@ impl Silence {
         loop {
             let ends = self.last + self.limit;
             let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
+            // A timer that fires too early is moved then.
+            if timer.deadline() > ends {
+                timer.as_mut().reset(ends);
+            }
             match timer.as_mut().poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(()) if self.last + self.limit <= Instant::now() => return Poll::Ready(()),

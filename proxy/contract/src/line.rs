@@ -19,15 +19,14 @@ pub trait Member {
     /// Adds it as JSON.
     fn write(&self, line: &mut Vec<u8>);
 
-    /// Adds it behind its name, which ends in a colon.
-    fn write_named(&self, name: &str, line: &mut Vec<u8>) {
+    /// Adds it behind its name, as which stands `,"name":`; the first one of an object has no comma.
+    #[inline]
+    fn write_named(&self, name: &'static str, line: &mut Vec<u8>) {
         if self.is_left_out() {
             return;
         }
-        if !line.ends_with(b"{") {
-            line.push(b',');
-        }
-        line.extend_from_slice(name.as_bytes());
+        let comma = usize::from(line.ends_with(b"{"));
+        line.extend_from_slice(&name.as_bytes()[comma..]);
         self.write(line);
     }
 }
@@ -37,7 +36,7 @@ macro_rules! write_members {
     ($self:ident, $line:ident, { $($field:ident),* $(,)? }) => {{
         let Self { $($field),* } = $self;
         $line.push(b'{');
-        $($crate::line::Member::write_named($field, concat!("\"", stringify!($field), "\":"), $line);)*
+        $($crate::line::Member::write_named($field, concat!(",\"", stringify!($field), "\":"), $line);)*
         $line.push(b'}');
     }};
 }
@@ -67,6 +66,7 @@ impl Member for str {
         // A fold without a branch, so that the compiler makes it wide.
         let plain = self.bytes().fold(true, |plain, b| plain & (b >= 0x20) & (b != b'"') & (b != b'\\'));
         if plain {
+            line.reserve(self.len() + 2);
             line.push(b'"');
             line.extend_from_slice(self.as_bytes());
             line.push(b'"');

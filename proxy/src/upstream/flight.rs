@@ -173,15 +173,18 @@ impl Flight {
             let Some(body) = self.body.as_mut() else {
                 return Poll::Ready(None);
             };
-            match ready!(Pin::new(body).poll_frame(&mut unwoken())) {
+            match ready!(Pin::new(&mut *body).poll_frame(&mut unwoken())) {
                 Some(Ok(frame)) => {
+                    // The last byte of a length that was told is its end.
+                    if body.is_end_stream() {
+                        self.give_back();
+                    }
                     // Trailers would be a way around the header policy; they end here.
                     if let Ok(piece) = frame.into_data() {
                         return Poll::Ready(Some(Ok(piece)));
                     }
                 }
                 None => {
-                    self.body = None;
                     self.give_back();
                     return Poll::Ready(None);
                 }
@@ -200,6 +203,7 @@ impl Flight {
     }
 
     fn give_back(&mut self) {
+        self.body = None;
         // One more turn takes hyper from the end of the answer to readiness for another request.
         self.drive(&mut unwoken());
         if let Some(link) = self.link.take().filter(|link| link.send.is_ready()) {
