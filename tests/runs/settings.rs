@@ -124,6 +124,7 @@ async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
         ("--max-calls", "-1", "number"),
         ("--max-tokens", "x", "number"),
         ("--max-cost-usd", "much", "0.25"),
+        ("--max-cost-usd", "1e-12", "nano-dollar"),
         ("--audit-sync", "sometimes", "call"),
         ("--account", "", "account"),
         ("--run-id", "No Capitals", "--run-id"),
