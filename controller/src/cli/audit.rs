@@ -86,6 +86,13 @@ enum Command {
     RotateKey,
 }
 
+impl Flags {
+    /// Whether it prints a file's own lines.
+    pub(super) fn is_tail(&self) -> bool {
+        matches!(self.command, Command::Tail { .. })
+    }
+}
+
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let state = settings.state_dir.as_path();

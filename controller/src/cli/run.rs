@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{BEFORE_START, Common, Failed, print, print_json};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json};
 use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
@@ -163,7 +163,7 @@ impl Refused {
     fn as_json(&self) -> Value {
         let Failed { code: exit_code, message } = &self.failed;
         let code = ErrorCode::CreationFailed.as_str();
-        let mut object = json!({ "ok": false, "error_code": code, "error_message": message, "exit_code": exit_code });
+        let mut object = failure(code, *exit_code, message);
         if let Some(short) = &self.short {
             object["error_code"] = json!(ErrorCode::InsufficientCredits.as_str());
             object["error_message"] = json!(short.to_string());

@@ -215,13 +215,14 @@ async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
     log.next([Script::json(400, json!({}))]);
     let live = sluice.command(["reconcile", "--run", &run, "--watch", "1s", "--json"]).spawn();
     live.says("status 400").await;
-    live.prints("}\n").await;
+    live.prints("\"ok\":true").await;
     log.edit(|rows| rows[0]["spend"] = json!(1));
     live.prints("amount_differs\":1").await;
     live.signal(nix::sys::signal::Signal::SIGTERM);
     let ran = live.finish().await.expect(122);
     let rounds: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("one a line")).collect();
-    assert_eq!((&rounds[0]["ok"], &rounds[rounds.len() - 1]["ok"]), (&json!(true), &json!(false)));
+    assert_eq!((&rounds[0]["ok"], &rounds[0]["error_code"]), (&json!(false), &json!("failed")));
+    assert_eq!((&rounds[1]["ok"], &rounds[rounds.len() - 1]["ok"]), (&json!(true), &json!(false)));
 }
 
 #[tokio::test]
