@@ -154,7 +154,8 @@ fn was_refused(error: &LitellmError) -> bool {
         | LitellmError::Key
         | LitellmError::Unreachable(..)
         | LitellmError::Denied(..)
-        | LitellmError::NoDatabase(_) => true,
+        | LitellmError::NoDatabase(_)
+        | LitellmError::NotMaster(_) => true,
         LitellmError::Status(_, status) => *status < 500,
         LitellmError::Broken(..) | LitellmError::Late(..) | LitellmError::TooLong(..) => false,
     }

@@ -231,7 +231,12 @@ async fn a_real_litellm_without_a_database_or_with_another_key_says_so() {
     let sluice = Sluice::with(litellm.url(), litellm.key());
     sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
-    assert!(ran.stderr.contains("keeps no spend log: it has no database"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
+    // What needs no database was refused for the key.
+    let stranger = Sluice::with(litellm.url(), "sk-stranger-0123456789");
+    let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
+    let ran = stranger.run(words).finish().await.expect(125);
+    assert!(ran.stderr.contains("it takes its master key alone, and this is another"), "{}", ran.stderr);
 
     let litellm = LiteLlm::with_spend_log().await;
     let key = litellm.mint(json!({"models": ["gpt-4o-mini"]})).await;
