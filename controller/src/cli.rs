@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
+use crate::plain::short;
 use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
 use crate::verdict::ErrorCode;
@@ -185,8 +186,13 @@ fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
 }
 
 fn fail(failed: &Failed) -> ExitCode {
-    let _ = writeln!(io::stderr(), "sluice: {}", failed.message);
+    say(&failed.message);
     ExitCode::from(failed.code)
+}
+
+/// A message to whoever ran us. What others have said may be in it.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "sluice: {}", short(message));
 }
 
 /// Wrong usage, or a wish for help. A code of 2 could be an agent's own, so `run` has another.

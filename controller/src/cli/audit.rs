@@ -13,6 +13,7 @@ use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, v
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
 use crate::layout::{Layout, RunKey};
+use crate::plain::plain;
 use crate::run::Phase;
 use crate::store::Store;
 
@@ -241,7 +242,7 @@ fn unreadable(error: &dyn std::error::Error) -> Failed {
 
 /// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
-    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).chain(['\n']).collect()
+    plain(text.trim_end()) + "\n"
 }
 
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {

@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use crate::plain::short;
 use crate::preflight::{Status, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key; says what to do about what is wrong.
@@ -32,7 +33,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         print_json(&json!({ "ok": ok, "checks": checks }));
     } else {
         for check in &checks {
-            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, check.detail));
+            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, short(&check.detail)));
         }
     }
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

@@ -11,6 +11,7 @@ use sluice_contract::Account;
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::layout::{Layout, RunKey};
 use crate::ledger::{self, Bill, Filter, Group, Selection, Total, Unsettled};
+use crate::plain::plain;
 use crate::store::Store;
 
 const EXAMPLES: &str = "\
@@ -261,11 +262,6 @@ fn csv(bills: &[Bill]) -> String {
 
 pub(super) fn dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-/// What a sandbox or the upstream named must not speak to a terminal.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use sluice_contract::Account;
 
-use super::receipts::{dash, open, plain, run_or_start, since};
+use super::receipts::{dash, open, run_or_start, since};
 use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::Shelf;
+use crate::plain::plain;
 use crate::progress::Progress;
 use crate::reconcile::finding::Side;
 use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};

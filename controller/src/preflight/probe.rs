@@ -12,6 +12,7 @@ use super::Check;
 use super::checks::{fail, pass, warn};
 use crate::keys::Keys;
 use crate::layout::{Layout, RunKey, RunPaths};
+use crate::plain::short;
 use crate::process::Process;
 use crate::rundir;
 use crate::scene::chain;
@@ -110,9 +111,9 @@ fn version_check(answer: &str) -> Option<Check> {
     let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
     let mut parts = version.split('.');
     Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
-        warn("litellm", format!("{version} has holes that a sidecar cannot close; use 1.106 or newer"))
+        warn("litellm", format!("{} has holes that a sidecar cannot close; use 1.106 or newer", short(version)))
     } else {
-        pass("litellm", version.to_owned())
+        pass("litellm", short(version))
     })
 }
 
