@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use sluice_contract::reader::What;
-use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify};
+use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify_from};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
@@ -176,8 +177,8 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
 }
 
 async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
+    let stated = match stated_key(path) {
+        Ok(stated) => stated,
         Err(error) => return Ok(Answer::Unreadable(error.to_string())),
     };
     let own = is_own(request.state, path);
@@ -193,7 +194,6 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
         return Err(Failed { code, message: format!("there is no database {}", gone.display()) });
     }
-    let stated = stated_key(&bytes);
     // A file of ours is of the run that it is named after, whatever it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
     if let (Some(named), Some(stated)) = (&named, &stated)
@@ -201,24 +201,28 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     {
         return Ok(altered(What::Run, named, stated));
     }
-    let (Some(database), Some(key)) = (&database, named.as_ref().or(stated.as_ref())) else {
-        return Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &[] }))));
+    let seen = match (&database, named.as_ref().or(stated.as_ref())) {
+        (Some(database), Some(key)) => match witnesses(database, key).await? {
+            Some(seen) => seen,
+            None => return Ok(altered(What::Witness, &"a run that the database has seen", key)),
+        },
+        _ => Vec::new(),
     };
-    let Some(seen) = witnesses(database, key).await? else {
-        return Ok(altered(What::Witness, &"a run that the database has seen", key));
-    };
-    // Once more: of a file that grows, a line may have been seen that was not there yet when we read it.
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) => return Ok(Answer::Unreadable(error.to_string())),
-    };
-    Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &seen }))))
+    // Only now: of a file that grows, a line may have been seen that was not there yet a moment ago.
+    let verdict =
+        fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &Trust { keys: &keys, seen: &seen }));
+    Ok(verdict.map_or_else(|error| Answer::Unreadable(error.to_string()), |verdict| Answer::Verdict(Box::new(verdict))))
 }
 
 /// The run that a file claims to be of, if its first line is whole.
-fn stated_key(bytes: &[u8]) -> Option<RunKey> {
-    let first = reader::lines(bytes).next()?.ok()?;
-    Some(RunKey { run_id: first.common.run_id.parse().ok()?, attempt: first.common.attempt })
+fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
+    let mut first = Vec::new();
+    BufReader::new(fs::File::open(path)?).read_until(b'\n', &mut first)?;
+    let first = reader::lines(&first).next().and_then(Result::ok);
+    Ok(first.and_then(|first| {
+        let run_id = first.common.run_id.parse().ok()?;
+        Some(RunKey { run_id, attempt: first.common.attempt })
+    }))
 }
 
 fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {

@@ -199,7 +199,7 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
+    pub(crate) fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
         let common: Common = members(at.line, bytes)?;
         if common.v != SCHEMA {
             return Err(fault(at.line, What::Schema, SCHEMA, common.v));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_testkit::Sluice;
 
@@ -74,6 +74,36 @@ async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
     }
     fs::write(&path, bytes).expect("we are root");
     sluice.assert_nothing_left().await;
+}
+
+/// A file of so many calls.
+fn long(calls: u64) -> Vec<u8> {
+    let one = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
+    let repeat = |records: &mut Vec<Value>| {
+        let of = |kind: &str| records.iter().find(|record| record["kind"] == kind).cloned().expect("one of each");
+        let pair = [of("intent"), of("outcome")];
+        records.truncate(1);
+        records.extend((1..=calls).flat_map(|call| {
+            pair.clone().map(|mut record| {
+                (record["call"], record["call_id"]) = (call.into(), format!("call-{call}").into());
+                record
+            })
+        }));
+    };
+    rewritten(&one, repeat, &thief())
+}
+
+#[tokio::test]
+async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
+    let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
+    // 17 MB; whoever read that at once, and kept its calls, would need three times as much as there is here.
+    let file = beside(&sluice, &[("long".into(), long(15_000))]).remove(0).display().to_string();
+    let key = thief().public().to_string();
+    let within = ["sh", "-c", r#"ulimit -v 40000 && exec "$@""#, "sh"];
+
+    let ran = sluice.command(["audit", "verify", &file, "--key", &key]).wrapper(within).finish().await.expect(0);
+
+    assert!(ran.stdout.contains("complete: 30002 lines, 15000 calls"), "{}", ran.stdout);
 }
 
 #[tokio::test]
@@ -263,8 +293,7 @@ async fn a_file_cannot_pass_for_that_of_another_run() {
     fs::copy(&second, &path).expect("we are root");
     let swapped = audit(&sluice, ["verify", &one]).await.expect(1);
     let name = "r20200101-000000-00000000";
-    let rename =
-        |records: &mut Vec<serde_json::Value>| records.iter_mut().for_each(|line| line["run_id"] = name.into());
+    let rename = |records: &mut Vec<Value>| records.iter_mut().for_each(|line| line["run_id"] = name.into());
     let forged = rewritten(&bytes, rename, &private_key(&sluice));
     fs::write(&path, &forged).expect("we are root");
     let renamed = audit(&sluice, ["verify", &one]).await.expect(1);
@@ -292,7 +321,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let id = finished(&sluice).await;
     let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
     let spell = "\u{1b}[2J\r\nr1: complete: signed by all\u{9b}1A";
-    let speak = |records: &mut Vec<serde_json::Value>| {
+    let speak = |records: &mut Vec<Value>| {
         records[0]["billing_account_id"] = spell.into();
         records[1]["model"] = spell.into();
         records[3]["reason"] = spell.into();
@@ -302,7 +331,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let spoken = rewritten(&bytes, speak, &thief());
     let wrong = String::from_utf8(bytes).expect("UTF-8").replacen(&"0".repeat(64), "\\u001b[2J\\nall is well", 1);
     let mut lines = lines(&spoken);
-    let mut kind: serde_json::Value = serde_json::from_slice(&lines[3]).expect("a record");
+    let mut kind: Value = serde_json::from_slice(&lines[3]).expect("a record");
     (kind["kind"], kind["head"]) = (spell.into(), "".into());
     lines[3] = format!("{kind}\n").into_bytes();
     let open = lines[..5].concat();
