@@ -41,7 +41,7 @@ async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
     let head = Hash::of(lines(&fs::read(&path).expect("the file is there")).last().expect("it has lines")).to_string();
     let detail = json!({
         "lines": 7, "head": head, "closed": true, "open_calls": [], "torn_bytes": 0, "recovered": 0, "epochs": 0,
-        "signature": "valid", "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
+        "signature": "valid", "vouched_by": ["signature", "witness"], "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
     });
     assert_eq!(value, json!({"files": [{"file": path, "verdict": "complete", "exit_code": 0, "detail": detail}]}));
     let key = public_key(&sluice).await;
@@ -139,10 +139,11 @@ async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
         ),
         ("to nothing", Vec::new(), "0 lines, 0 calls, $0, not signed, no close".into()),
     ];
+    let unproven = "; NOT PROVEN that nobody rewrote it whole: give --against";
     for (name, bytes, said) in cases {
         let copy = beside(&sluice, &[(name.to_owned(), bytes)]).remove(0);
         let ran = audit(&sluice, ["verify", &copy.display().to_string(), "--key", &key]).await.expect(3);
-        assert_eq!(ran.stdout, format!("{}: incomplete: {said}\n", copy.display()), "{name}");
+        assert_eq!(ran.stdout, format!("{}: incomplete: {said}{unproven}\n", copy.display()), "{name}");
         assert_eq!(theirs(&[copy], &["--key", &key]), [(3, 0)], "{name}");
     }
 }
@@ -213,8 +214,10 @@ async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_ot
     let of_two = sluice.file("two.pub", &format!("{wrong}\n{key}\n"));
     let of_another = sluice.file("another.pub", &wrong);
 
+    let unproven =
+        format!("signature of {key_id} not checked; NOT PROVEN that nobody rewrote it whole: give --key, or --against");
     for (keys, code, said) in [
-        (&[][..], 0, format!("signature of {key_id} not checked")),
+        (&[][..], 0, unproven),
         (&["--key", &key], 0, format!("signed by {key_id}")),
         (&["--key", &of_one], 0, format!("signed by {key_id}")),
         (&["--key", &of_two], 0, format!("signed by {key_id}")),
@@ -224,6 +227,15 @@ async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_ot
     ] {
         let ran = audit(&sluice, ["verify", &copy].iter().chain(keys)).await.expect(code);
         assert!(ran.stdout.ends_with(&format!("{said}\n")), "{keys:?}: {}", ran.stdout);
+    }
+    let database = sluice.state().join("sluice.db").display().to_string();
+    for (words, vouched) in [
+        (&["--json"][..], json!([])),
+        (&["--json", "--against", &database], json!(["witness"])),
+        (&["--json", "--key", &key], json!(["signature"])),
+    ] {
+        let ran = audit(&sluice, ["verify", &copy].iter().chain(words)).await.expect(0);
+        assert_eq!(ran.value()["files"][0]["detail"]["vouched_by"], vouched, "{words:?}");
     }
     // One of ours as well, when keys are given.
     let ran = audit(&sluice, ["verify", &id, "--key", &wrong]).await.expect(1);
