@@ -31,7 +31,8 @@ pub(super) struct Flags {
     /// Those that this account pays
     #[arg(long, value_name = "ID")]
     account: Option<Account>,
-    /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago
+    /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago; each
+    /// whole, also what of it came before. What a day comes to says sluice usage --by day
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// One JSON object
