@@ -23,10 +23,8 @@ use crate::store::{Entry, Store};
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Asks for the upstream's models, and for what it is.
-pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path) -> Vec<Check> {
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
-    match recorded(settings, layout, proxy, &key).await {
+pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
+    match recorded(settings, layout, proxy, key).await {
         Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
         Err(reason) => vec![fail("upstream key", reason)],
     }

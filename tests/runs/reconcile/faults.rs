@@ -207,6 +207,29 @@ async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
 }
 
 #[tokio::test]
+async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let own = sluice.file("spend.key", "sk-reads-the-log\n");
+    std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let check = async || {
+        let preflight = sluice.command(["preflight", "--json"]).env("SLUICE_SPEND_KEY_FILE", &own);
+        let said = preflight.finish().await.expect(0).value();
+        said["checks"].as_array().and_then(|checks| checks.last().cloned()).expect("a list")
+    };
+
+    let good = check().await;
+    log.next([Script::json(401, json!({"error": {"message": "Only proxy admin can be used"}}))]);
+    let bad = check().await;
+
+    assert_eq!((&good["name"], &good["status"]), (&json!("spend log"), &json!("pass")));
+    assert_eq!((&bad["name"], &bad["status"]), (&json!("spend log"), &json!("warn")));
+    assert!(bad["detail"].as_str().is_some_and(|text| text.contains("--spend-key-file")), "{bad}");
+    assert!(log.asked().iter().all(|question| question.authorization == "Bearer sk-reads-the-log"));
+}
+
+#[tokio::test]
 async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
