@@ -1,15 +1,19 @@
 //! The command line: one file a command.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
+use serde_json::{Value, json};
 
+use crate::plain::short;
 use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
+use crate::verdict::ErrorCode;
 
 mod agents;
 mod audit;
@@ -26,6 +30,8 @@ mod sweep;
 const BEFORE_START: u8 = 125;
 /// Wrong usage of the other commands.
 const USAGE: u8 = 2;
+/// The same, as the `error_code` of an object.
+const WRONG_USAGE: &str = "usage";
 /// Any other failure of theirs.
 const FAILED: u8 = 1;
 /// Two sources that are to say the same do not.
@@ -125,14 +131,25 @@ impl Failed {
     fn new(code: u8, error: &dyn std::error::Error) -> Self {
         Self { code, message: chain(error) }
     }
+
+    fn as_json(&self) -> Value {
+        failure(if self.code == USAGE { WRONG_USAGE } else { "failed" }, self.code, &self.message)
+    }
 }
 
 /// Reads the command line and does what it says.
 #[must_use]
 pub fn main() -> ExitCode {
+    let as_json = asks_for_json(std::env::args_os());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, as_json),
+    };
+    // Of a run there is more to say, which it does by itself; and what `tail` prints are the lines of a file.
+    let says_so_itself = match &cli.command {
+        Command::Run(_) => true,
+        Command::Audit(flags) => flags.is_tail(),
+        _ => false,
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -155,25 +172,54 @@ pub fn main() -> ExitCode {
     });
     // What still hangs on a dead connection need not be waited for.
     runtime.shutdown_background();
-    match done {
-        Ok(code) => code,
-        Err(failed) => fail(&failed),
-    }
+    done.unwrap_or_else(|failed| {
+        if as_json && !says_so_itself {
+            print_json(&failed.as_json());
+        }
+        fail(&failed)
+    })
+}
+
+/// Whether somebody will read one object. Also of a command line that cannot be read: no flag has this for a value.
+fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
+    args.take_while(|arg| arg != "--").any(|arg| arg == "--json")
 }
 
 fn fail(failed: &Failed) -> ExitCode {
-    let _ = writeln!(io::stderr(), "sluice: {}", failed.message);
+    say(&failed.message);
     ExitCode::from(failed.code)
 }
 
+/// A message to whoever ran us. What others have said may be in it.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "sluice: {}", short(message));
+}
+
 /// Wrong usage, or a wish for help. A code of 2 could be an agent's own, so `run` has another.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, as_json: bool) -> ExitCode {
     let _ = error.print();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-        _ if std::env::args_os().nth(1).is_some_and(|arg| arg == "run") => ExitCode::from(BEFORE_START),
-        _ => ExitCode::from(USAGE),
+    let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run");
+    let (code, word) = match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
+        _ if is_run => (BEFORE_START, ErrorCode::CreationFailed.as_str()),
+        _ => (USAGE, WRONG_USAGE),
+    };
+    if as_json {
+        print_json(&failure(word, code, &first_sentence(&error.to_string())));
     }
+    ExitCode::from(code)
+}
+
+/// What clap says before it comes to usage and help, on one line.
+fn first_sentence(text: &str) -> String {
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<_> = first.trim_start_matches("error: ").split_whitespace().collect();
+    words.join(" ")
+}
+
+/// What whoever reads one object gets when there is nothing to tell but that it failed.
+fn failure(word: &str, code: u8, message: &str) -> Value {
+    json!({ "ok": false, "error_code": word, "error_message": message, "exit_code": code })
 }
 
 /// Prints data; a reader that has gone away is no failure.

@@ -4,6 +4,8 @@
 
 use serde::Deserialize;
 
+use crate::plain::{plain, short};
+
 /// The answer of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
@@ -52,6 +54,8 @@ pub fn parse(stdout: &str) -> Result<Envelope, String> {
         return Err("the agent printed nothing on stdout, and one JSON object was expected".to_owned());
     }
     let raw: Raw = serde_json::from_str(stdout).map_err(|error| {
+        // It quotes what is there.
+        let error = short(&error.to_string());
         format!("stdout is not one JSON object {{\"payloads\":[{{\"text\":…}}],\"meta\":{{…}}}}: {error}")
     })?;
     let error =
@@ -63,7 +67,7 @@ pub fn parse(stdout: &str) -> Result<Envelope, String> {
 /// An agent's words among ours: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
     const MAX: usize = 500;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX).collect()
+    plain(text).chars().take(MAX).collect()
 }
 
 #[cfg(test)]
@@ -85,6 +89,14 @@ mod tests {
         let said = r#"{"payloads":[],"meta":{"error":{"code":"x\u001b[2J","message":"a\nrun  ok\r"}}}"#;
         let error = parse(said).expect("an envelope").error.expect("an error");
         assert_eq!(error, AgentError { code: "x [2J".into(), message: "a run  ok ".into() });
+    }
+
+    #[test]
+    fn what_is_no_envelope_is_not_quoted_at_length() {
+        let said = format!(r#"{{"payloads":"\u001b[2J{}"}}"#, "x".repeat(100_000));
+        let why = parse(&said).expect_err("a text is no list");
+        assert!(why.contains("invalid type: string") && why.len() < 2000, "{why:.2000}");
+        assert!(!why.contains('\u{1b}'), "{why:.2000?}");
     }
 
     #[test]

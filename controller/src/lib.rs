@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod litellm;
 pub mod once;
 pub mod output;
+pub mod plain;
 pub mod plan;
 pub mod preflight;
 pub mod prices;

@@ -23,10 +23,10 @@ pub const WITHIN: Duration = Duration::from_secs(10);
 pub const AT_MOST: usize = 16 << 20;
 
 /// How LiteLLM says that it has no database, in the versions that are known.
-const NO_DATABASE: [&str; 5] = [
-    "DB not connected", "Not connected to DB", "No DB Connected", "Prisma Client is not initialized",
-    "no_db_connection",
-];
+const NO_DATABASE: [&str; 4] =
+    ["DB not connected", "Not connected to DB", "No DB Connected", "Prisma Client is not initialized"];
+/// How it says that it does not know the key, and has no database to look it up in.
+const NOT_MASTER: &str = "No connected db.";
 
 /// A LiteLLM, and the key that it is asked with.
 #[derive(Debug, Clone)]
@@ -64,6 +64,9 @@ pub enum LitellmError {
     /// It has no database, which the question needs.
     #[error("LiteLLM has no database, which {0} needs")]
     NoDatabase(String),
+    /// It has none, and the key is another than its own.
+    #[error("LiteLLM refuses the key for {0}: without a database it takes its master key alone, and this is another")]
+    NotMaster(String),
     /// Any other answer that is no success.
     #[error("LiteLLM answered {0} with status {1}")]
     Status(String, u16),
@@ -130,8 +133,11 @@ impl Litellm {
         match self.exchange(method, path, body).await? {
             (200..=299, body) => Ok(body),
             (status @ (401 | 403), _) => Err(LitellmError::Denied(what, status)),
-            (_, body) if says_no_database(&String::from_utf8_lossy(&body)) => Err(LitellmError::NoDatabase(what)),
-            (status, _) => Err(LitellmError::Status(what, status)),
+            (status, body) => Err(match lack(&String::from_utf8_lossy(&body)) {
+                Some(Lack::Database) => LitellmError::NoDatabase(what),
+                Some(Lack::MasterKey) => LitellmError::NotMaster(what),
+                None => LitellmError::Status(what, status),
+            }),
         }
     }
 
@@ -167,9 +173,22 @@ fn name(method: &Method, path: &str) -> String {
     format!("{method} {}", path.split('?').next().unwrap_or_default())
 }
 
-/// Whether an answer that is no success says that there is no database.
-pub(crate) fn says_no_database(text: &str) -> bool {
-    NO_DATABASE.iter().any(|words| text.contains(words))
+/// What a LiteLLM without a database says is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// The question needs one.
+    Database,
+    /// Only its own key is good.
+    MasterKey,
+}
+
+/// What an answer that is no success says is missing, if that is a database. One that is only out of reach is not:
+/// its LiteLLM has the same `type` for that, `no_db_connection`, and status 503.
+pub(crate) fn lack(text: &str) -> Option<Lack> {
+    if text.contains(NOT_MASTER) {
+        return Some(Lack::MasterKey);
+    }
+    NO_DATABASE.iter().any(|words| text.contains(words)).then_some(Lack::Database)
 }
 
 /// An address as it may be shown.

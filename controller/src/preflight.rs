@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::engine::Facts;
 
 mod checks;
+mod litellm;
 mod probe;
 
 pub use checks::preflight;

@@ -17,6 +17,7 @@ use crate::layout::{RunKey, RunPaths};
 use crate::ledger::{self, Reading, Writer};
 use crate::litellm::{Litellm, LitellmError};
 use crate::output::Captured;
+use crate::plain::short;
 use crate::plan::Seen;
 use crate::process::Process;
 use crate::receipt::{self, Tally};
@@ -356,7 +357,7 @@ fn event(step: Step, done: Result<(), String>) -> Event {
     }
 }
 
-/// An error with all its causes, on one line.
+/// An error with all its causes, on one line; some of their words are those of others.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -367,7 +368,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         cause = inner.source();
     }
-    text
+    short(&text)
 }
 
 fn ms_since(start: Instant) -> f64 {

@@ -56,15 +56,22 @@ pub fn cpus(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no number of processors; write 1, 0.5, at least 0.01"))
 }
 
-/// Dollars, in nano-USD: 0.25, 12, 1e-6.
+/// Dollars, in nano-USD: 0.25, 12, 1e-6. What is too little to count is no amount: taken as 0 it would mean something
+/// else.
 ///
 /// # Errors
 /// What is expected.
 pub fn nano_usd(text: &str) -> Result<i64, String> {
-    let amount = sluice_contract::Usd::parse(text).map(|usd| usd.to_nanos()).ok();
-    amount
-        .filter(|nanos| *nanos < i64::MAX)
-        .ok_or_else(|| format!("'{text}' is no amount of dollars; write 0.25, at most nine billion"))
+    let amount = sluice_contract::Usd::parse(text)
+        .ok()
+        .filter(|usd| usd.to_nanos() < i64::MAX)
+        .ok_or_else(|| format!("'{text}' is no amount of dollars; write 0.25, at most nine billion"))?;
+    match amount.to_nanos() {
+        0 if !amount.is_zero() => {
+            Err(format!("'{text}' is less than a nano-dollar, which is the least that is counted; write 1e-9, or 0"))
+        }
+        nanos => Ok(nanos),
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +95,20 @@ mod tests {
         assert_eq!(time("500ms"), Ok(Duration::from_millis(500)));
         for bad in ["", "soon", "-1s", "99999d"] {
             time(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn dollars_are_counted_in_nanos_and_never_taken_as_nothing() {
+        let rows = [("0", 0), ("0.00", 0), ("1e-9", 1), ("1.4e-9", 1), ("6e-10", 1), ("0.25", 250_000_000)];
+        for (text, nanos) in rows {
+            assert_eq!(nano_usd(text), Ok(nanos), "{text}");
+        }
+        for little in ["1e-12", "0.0000000005", "0.0000000000000000001"] {
+            assert!(nano_usd(little).is_err_and(|why| why.contains(little) && why.contains("nano-dollar")), "{little}");
+        }
+        for bad in ["", "-1", "x", "1e30"] {
+            assert!(nano_usd(bad).is_err_and(|why| why.contains("no amount of dollars")), "{bad}");
         }
     }
 

@@ -104,7 +104,7 @@ struct Delete<'a> {
 /// [`MintError`]. It may have been made all the same; [`revoke`] deletes it then.
 pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<Key, MintError> {
     let now = now_us();
-    let alias = format!("sluice-{}-{}", &grant.instance[..8.min(grant.instance.len())], grant.key);
+    let alias = alias(grant);
     let lifetime = i64::try_from(grant.lifetime.as_micros()).unwrap_or(i64::MAX);
     let asked = Asked {
         alias: alias.clone(),
@@ -115,10 +115,7 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
     };
     store.key_asked(asked).await?;
     match litellm.post("/key/generate", &generate(grant, &alias)).await {
-        Ok(answer) => {
-            let generated: Generated = serde_json::from_slice(&answer).map_err(|_| MintError::NoKey)?;
-            Key::new(generated.key).filter(|key| key.bearer().is_some()).ok_or(MintError::NoKey)
-        }
+        Ok(answer) => key_in(&answer),
         Err(error) => {
             if was_refused(&error) {
                 store.key_ended(&alias, "refused").await?;
@@ -126,6 +123,29 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
             Err(error.into())
         }
     }
+}
+
+/// Has LiteLLM make a key and delete it again, as it would for a run. Nothing is written down: one that stays behind
+/// ends with its lifetime.
+///
+/// # Errors
+/// In words.
+pub async fn try_out(litellm: &Litellm, grant: &Grant<'_>) -> Result<(), String> {
+    let alias = alias(grant);
+    let answer = litellm.post("/key/generate", &generate(grant, &alias)).await;
+    let made = answer.map_err(MintError::from).and_then(|answer| key_in(&answer));
+    let deleted = litellm.post("/key/delete", &Delete { key_aliases: [&alias] }).await;
+    made.map_err(|error| chain(&error))?;
+    deleted.map(drop).map_err(|error| format!("LiteLLM has made one, and does not delete it: {}", chain(&error)))
+}
+
+fn alias(grant: &Grant<'_>) -> String {
+    format!("sluice-{}-{}", &grant.instance[..8.min(grant.instance.len())], grant.key)
+}
+
+fn key_in(answer: &[u8]) -> Result<Key, MintError> {
+    let generated: Generated = serde_json::from_slice(answer).map_err(|_| MintError::NoKey)?;
+    Key::new(generated.key).filter(|key| key.bearer().is_some()).ok_or(MintError::NoKey)
 }
 
 fn generate<'a>(grant: &Grant<'a>, alias: &'a str) -> Generate<'a> {
@@ -154,7 +174,8 @@ fn was_refused(error: &LitellmError) -> bool {
         | LitellmError::Key
         | LitellmError::Unreachable(..)
         | LitellmError::Denied(..)
-        | LitellmError::NoDatabase(_) => true,
+        | LitellmError::NoDatabase(_)
+        | LitellmError::NotMaster(_) => true,
         LitellmError::Status(_, status) => *status < 500,
         LitellmError::Broken(..) | LitellmError::Late(..) | LitellmError::TooLong(..) => false,
     }

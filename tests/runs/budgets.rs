@@ -156,6 +156,22 @@ async fn where_no_database_is_no_budget_is_shown_or_changed_and_nothing_is_made(
 }
 
 #[tokio::test]
+async fn an_amount_too_small_to_count_is_refused_and_not_taken_for_nothing() {
+    let sluice = Sluice::to(&Upstream::provider("hello").start().await);
+    budget(&sluice, &["set", "acct-1", "1"]).await.expect(0);
+    for words in [["set", "acct-1", "1e-12"], ["add", "acct-1", "0.0000000001"]] {
+        let told = budget(&sluice, &words).await.expect(2).stderr;
+        assert!(told.contains(words[2]) && told.contains("less than a nano-dollar"), "{told}");
+    }
+    assert_eq!(stands(&sluice).await, [1_000_000_000, 0, 0, 1_000_000_000]);
+    let held = sluice.run(["--", "true"]).env("SLUICE_HOLD_USD", "1e-12").finish().await.expect(125).stderr;
+    assert!(held.contains("hold_usd") && held.contains("less than a nano-dollar"), "{held}");
+    // Nothing is an amount.
+    budget(&sluice, &["set", "acct-1", "0"]).await.expect(0);
+    assert_eq!(stands(&sluice).await, [0; 4]);
+}
+
+#[tokio::test]
 async fn what_a_budget_says_was_spent_is_what_the_receipts_say() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);

@@ -136,6 +136,25 @@ async fn an_old_litellm_is_told() {
 }
 
 #[tokio::test]
+async fn what_an_upstream_calls_itself_fills_no_screen_and_orders_no_terminal_about() {
+    let upstream = Upstream::with(|request| match request.target.as_str() {
+        "/openapi.json" => {
+            let version = format!("0.1\u{1b}[2J{}", "x".repeat(100_000));
+            Script::json(200, json!({"info": {"title": "LiteLLM", "version": version}}))
+        }
+        _ => Script::json(200, json!({"data": []})),
+    });
+    let upstream = upstream.start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let text = sluice.command(["preflight"]).finish().await.expect(0).stdout;
+    let ran = sluice.command(["preflight", "--json"]).finish().await.expect(0);
+
+    assert!(text.contains("0.1 [2Jxxx") && !text.contains('\u{1b}'), "{text:.2000?}");
+    assert!(detail(&ran, "litellm").len() < 2000, "{} bytes", ran.stdout.len());
+}
+
+#[tokio::test]
 async fn a_preflight_and_a_sweep_at_once_do_not_disturb_each_other() {
     let upstream = Upstream::json(200, json!({"data": []})).hold_head().start().await;
     let sluice = Sluice::to(&upstream);

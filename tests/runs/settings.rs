@@ -124,6 +124,7 @@ async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
         ("--max-calls", "-1", "number"),
         ("--max-tokens", "x", "number"),
         ("--max-cost-usd", "much", "0.25"),
+        ("--max-cost-usd", "1e-12", "nano-dollar"),
         ("--audit-sync", "sometimes", "call"),
         ("--account", "", "account"),
         ("--run-id", "No Capitals", "--run-id"),
@@ -237,9 +238,46 @@ async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
-    let ran = sluice.run(["--json", "--timeout", "soon", "--", "true"]).finish().await.expect(125);
+    for (words, begins) in [
+        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is no time"),
+        // A command line that nobody can read.
+        (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
+        (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),
+    ] {
+        let ran = sluice.run(["--json"]).args(words).finish().await.expect(125);
+        let told = ran.value()["error_message"].as_str().expect("words").to_owned();
+        assert!(told.starts_with(begins) && ran.stderr.contains(&told), "{told}: {}", ran.stderr);
+        let object = json!({"ok": false, "error_code": "creation_failed", "error_message": told, "exit_code": 125});
+        assert_eq!(ran.value(), object);
+    }
+    // Behind -- it is the program's.
+    assert_eq!(sluice.run(["--timeout", "soon", "--", "true", "--json"]).finish().await.expect(125).stdout, "");
+}
 
-    let said = ran.stderr.trim().strip_prefix("sluice: ").expect("stderr says it too");
-    let told = json!({"ok": false, "error_code": "creation_failed", "error_message": said, "exit_code": 125});
-    assert_eq!(ran.value(), told);
+#[tokio::test]
+async fn every_command_with_json_gives_one_object_of_its_failure_too() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for (words, code, word, begins) in [
+        (&["receipts", "--json", "--no-such-flag"][..], 2, "usage", "unexpected argument"),
+        (&["budget", "show", "--json", "a", "b"], 2, "usage", "unexpected argument 'b' found"),
+        (&["audit", "verify", "--json"], 2, "usage", "the following required arguments were not provided: <FILE|RUN>"),
+        (&["receipts", "--json", "--since", "soon"], 2, "usage", "--since soon"),
+        (&["usage", "--json"], 2, "usage", "there is no database"),
+        (&["reconcile", "--json"], 2, "usage", "there is no database"),
+        (&["sweep", "--json", "--docker-host", "unix:///nope.sock"], 1, "failed", "no Docker Engine answers"),
+    ] {
+        let ran = sluice.command(words).finish().await.expect(code);
+        let told = ran.value()["error_message"].as_str().expect("words").to_owned();
+        assert!(told.starts_with(begins), "{words:?}: {told}");
+        let object = json!({"ok": false, "error_code": word, "error_message": told, "exit_code": code});
+        assert_eq!(ran.value(), object);
+        assert!(!ran.stderr.is_empty(), "{words:?}");
+    }
+    // One object all the same, where there is something to show.
+    let ran = sluice.command(["config", "show", "--json"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(2);
+    assert_eq!(ran.value()["timeout"]["value"], "soon");
+    // And what follows a file has its lines and no others.
+    let ran = sluice.command(["audit", "tail", "--json", "/nope"]).finish().await.expect(4);
+    assert_eq!(ran.stdout, "");
 }

@@ -70,6 +70,7 @@ impl KeyShop {
                     Script::json(404, json!({"error": {"message": "No keys found"}}))
                 }
             }
+            "/v1/models" if is_master => Script::json(200, json!({"data": []})),
             "/v1/chat/completions" => Script::provider("hello"),
             _ => Script::json(401, json!({"error": {"message": format!("Received API Key = {bearer}")}})),
         }
@@ -333,4 +334,30 @@ async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_it
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(ends(&sluice).await, r#"[["not_found"]]"#);
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
+}
+
+#[tokio::test]
+async fn preflight_tries_what_runs_will_ask_for() {
+    let shop = KeyShop::default();
+    let refuses = Script::json(403, json!({"error": {"message": "Only proxy admins"}}));
+    let good = shop.plan().start().await;
+    let bad = shop.failing_at("/key/generate", &refuses).start().await;
+    for (upstream, mode, code, status) in [
+        (&good, "master", 0, None),
+        (&good, "per-run", 0, Some("pass")),
+        (&good, "auto", 0, Some("pass")),
+        (&bad, "per-run", 1, Some("fail")),
+        (&bad, "auto", 0, Some("warn")),
+    ] {
+        let sluice = Sluice::to(upstream);
+        let ran = sluice.command(["preflight", "--json"]).env("SLUICE_KEY_MODE", mode).finish().await.expect(code);
+        let said = ran.value();
+        let check = said["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "virtual key");
+        assert_eq!(check.map(|check| check["status"].as_str().expect("a word")), status, "{mode}: {said}");
+        let detail = check.map_or_else(String::new, |check| check["detail"].to_string());
+        assert!(status != Some("fail") || detail.contains("--key-mode master"), "{detail}");
+        assert!(shop.lock().live.is_empty(), "{mode}: a key stayed behind");
+        assert_unseen(&sluice, &ran);
+        sluice.assert_nothing_left().await;
+    }
 }

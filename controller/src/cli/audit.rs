@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use sluice_contract::reader::What;
-use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify};
+use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify_from};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
 use crate::layout::{Layout, RunKey};
+use crate::plain::plain;
 use crate::run::Phase;
 use crate::store::Store;
 
@@ -28,6 +30,7 @@ Examples:
 
 const EXIT_CODES: &str = "\
 Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable.
+Without --key, and without what was seen of the file, authentic is no more than that it fits itself.
 Of tail: 0 closed; 3 no sidecar writes it any more; 1 a bad line; 4 unreadable.";
 
 /// Verifies and shows audit files.
@@ -82,8 +85,16 @@ enum Command {
     },
     /// Prints the public keys that have signed here
     Keys,
-    /// Signs with a new key from now on; old files stay verifiable
+    /// Signs with a new key from now on; old files stay verifiable, and so the old key stays trusted: of what a thief
+    /// signs with it, the witness tells
     RotateKey,
+}
+
+impl Flags {
+    /// Whether it prints a file's own lines.
+    pub(super) fn is_tail(&self) -> bool {
+        matches!(self.command, Command::Tail { .. })
+    }
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
@@ -127,15 +138,32 @@ struct Request<'a> {
 
 /// What came of one file.
 enum Answer {
-    Verdict(Box<Verdict>),
+    /// With those who saw its lines when they were written.
+    Verdict(Box<Verdict>, Vec<Witness>),
     Unreadable(String),
 }
 
 impl Answer {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Verdict(verdict) => verdict.exit_code(),
+            Self::Verdict(verdict, _) => verdict.exit_code(),
             Self::Unreadable(_) => verdict::EXIT_UNREADABLE,
+        }
+    }
+
+    /// One line for a person. That a file fits itself proves nothing of who wrote it.
+    fn text(&self) -> String {
+        match self {
+            Self::Unreadable(reason) => format!("unreadable: {reason}"),
+            Self::Verdict(verdict, seen) => match verdict.report() {
+                Some(report) if vouched_by(report, seen).is_empty() => {
+                    // Where there is no signature, no key helps.
+                    let fix =
+                        if report.seal == verdict::Seal::None { "give --against" } else { "give --key, or --against" };
+                    format!("{verdict}; NOT PROVEN that nobody rewrote it whole: {fix}")
+                }
+                _ => verdict.to_string(),
+            },
         }
     }
 }
@@ -150,10 +178,7 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
         if as_json {
             objects.push(object(&path, &answer));
         } else {
-            print(&one_line(&match &answer {
-                Answer::Verdict(verdict) => format!("{}: {verdict}", path.display()),
-                Answer::Unreadable(reason) => format!("{}: unreadable: {reason}", path.display()),
-            }));
+            print(&one_line(&format!("{}: {}", path.display(), answer.text())));
         }
     }
     if as_json {
@@ -168,8 +193,8 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
 }
 
 async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
+    let stated = match stated_key(path) {
+        Ok(stated) => stated,
         Err(error) => return Ok(Answer::Unreadable(error.to_string())),
     };
     let own = is_own(request.state, path);
@@ -185,7 +210,6 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
         return Err(Failed { code, message: format!("there is no database {}", gone.display()) });
     }
-    let stated = stated_key(&bytes);
     // A file of ours is of the run that it is named after, whatever it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
     if let (Some(named), Some(stated)) = (&named, &stated)
@@ -193,29 +217,36 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     {
         return Ok(altered(What::Run, named, stated));
     }
-    let (Some(database), Some(key)) = (&database, named.as_ref().or(stated.as_ref())) else {
-        return Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &[] }))));
+    let seen = match (&database, named.as_ref().or(stated.as_ref())) {
+        (Some(database), Some(key)) => match witnesses(database, key).await? {
+            Some(seen) => seen,
+            None => return Ok(altered(What::Witness, &"a run that the database has seen", key)),
+        },
+        _ => Vec::new(),
     };
-    let Some(seen) = witnesses(database, key).await? else {
-        return Ok(altered(What::Witness, &"a run that the database has seen", key));
-    };
-    // Once more: of a file that grows, a line may have been seen that was not there yet when we read it.
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) => return Ok(Answer::Unreadable(error.to_string())),
-    };
-    Ok(Answer::Verdict(Box::new(verify(&bytes, &Trust { keys: &keys, seen: &seen }))))
+    // Only now: of a file that grows, a line may have been seen that was not there yet a moment ago.
+    let trust = Trust { keys: &keys, seen: &seen };
+    let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
+    Ok(match verdict {
+        Ok(verdict) => Answer::Verdict(Box::new(verdict), seen),
+        Err(error) => Answer::Unreadable(error.to_string()),
+    })
 }
 
 /// The run that a file claims to be of, if its first line is whole.
-fn stated_key(bytes: &[u8]) -> Option<RunKey> {
-    let first = reader::lines(bytes).next()?.ok()?;
-    Some(RunKey { run_id: first.common.run_id.parse().ok()?, attempt: first.common.attempt })
+fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
+    let mut first = Vec::new();
+    BufReader::new(fs::File::open(path)?).read_until(b'\n', &mut first)?;
+    let first = reader::lines(&first).next().and_then(Result::ok);
+    Ok(first.and_then(|first| {
+        let run_id = first.common.run_id.parse().ok()?;
+        Some(RunKey { run_id, attempt: first.common.attempt })
+    }))
 }
 
 fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {
     let fault = Fault { line: 1, what, expected: expected.to_string(), found: found.to_string() };
-    Answer::Verdict(Box::new(Verdict::Tampered(fault)))
+    Answer::Verdict(Box::new(Verdict::Tampered(fault)), Vec::new())
 }
 
 /// What a database has seen of a run; none if it knows nothing of it, though it should.
@@ -234,15 +265,15 @@ fn unreadable(error: &dyn std::error::Error) -> Failed {
 
 /// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
-    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).chain(['\n']).collect()
+    plain(text.trim_end()) + "\n"
 }
 
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {
     let (word, detail) = match answer {
         Answer::Unreadable(reason) => ("unreadable", json!({ "reason": reason })),
-        Answer::Verdict(verdict) => match verdict.as_ref() {
-            Verdict::Complete(report) => ("complete", report_object(report)),
-            Verdict::Incomplete(report) => ("incomplete", report_object(report)),
+        Answer::Verdict(verdict, seen) => match verdict.as_ref() {
+            Verdict::Complete(report) => ("complete", report_object(report, seen)),
+            Verdict::Incomplete(report) => ("incomplete", report_object(report, seen)),
             Verdict::Tampered(fault) => (
                 "tampered",
                 json!({
@@ -257,7 +288,14 @@ fn object(path: &Path, answer: &Answer) -> serde_json::Value {
     json!({ "file": path, "verdict": word, "exit_code": answer.exit_code(), "detail": detail })
 }
 
-fn report_object(report: &verdict::Report) -> serde_json::Value {
+/// What shows that a file which fits itself was not rewritten whole.
+fn vouched_by(report: &verdict::Report, seen: &[Witness]) -> Vec<&'static str> {
+    let signature = matches!(report.seal, verdict::Seal::Valid(_)).then_some("signature");
+    let witness = (!seen.is_empty()).then_some("witness");
+    signature.into_iter().chain(witness).collect()
+}
+
+fn report_object(report: &verdict::Report, seen: &[Witness]) -> serde_json::Value {
     let (seal, key_id) = match &report.seal {
         verdict::Seal::None => ("none", None),
         verdict::Seal::Unchecked(id) => ("unchecked", Some(id)),
@@ -272,6 +310,7 @@ fn report_object(report: &verdict::Report) -> serde_json::Value {
         "recovered": report.recovered,
         "epochs": report.epochs,
         "signature": seal,
+        "vouched_by": vouched_by(report, seen),
         "key_id": key_id,
         "calls": report.totals.calls,
         "refused": report.totals.refused,

@@ -11,6 +11,7 @@ use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::budget::{Balance, BudgetError, Held};
 use crate::layout::Layout;
 use crate::ledger::usd;
+use crate::plain::plain;
 use crate::store::Store;
 use crate::units;
 
@@ -146,8 +147,8 @@ fn table(budgets: &[Shown]) -> String {
             usd(balance.left())
         );
         for hold in holds {
-            let reason: String = hold.reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            text += &format!("  {} holds ${} of ${}: {reason}\n", hold.run, hold.held_usd, hold.hold_usd);
+            text +=
+                &format!("  {} holds ${} of ${}: {}\n", hold.run, hold.held_usd, hold.hold_usd, plain(&hold.reason));
         }
     }
     text

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Failed, USAGE, print, print_json};
+use super::{Common, Failed, USAGE, fail, print, print_json};
 use crate::settings::ITEMS;
 
 /// Tells what is set.
@@ -48,7 +48,9 @@ pub(super) fn run(flags: &Flags) -> Result<ExitCode, Failed> {
             });
         }
     }
-    // A value that means nothing is shown all the same, and then named.
-    layers.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    Ok(ExitCode::SUCCESS)
+    // A value that means nothing is shown all the same, and then named; what was printed is an object already.
+    Ok(match layers.settings() {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => fail(&Failed::new(USAGE, &error)),
+    })
 }

@@ -10,6 +10,7 @@ use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::{Rebuilt, Shelf};
+use crate::plain::plain;
 use crate::store::Store;
 
 const EXIT_CODES: &str = "\
@@ -91,7 +92,7 @@ fn text(rebuilt: &Rebuilt) -> String {
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
-        text += &format!("{name}: {}: {}\n", difference.found.as_str(), difference.detail);
+        text += &format!("{name}: {}: {}\n", difference.found.as_str(), plain(&difference.detail));
     }
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");

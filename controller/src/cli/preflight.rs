@@ -7,9 +7,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use crate::plain::short;
 use crate::preflight::{Status, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key; says what to do about what is wrong.
+///
+/// Where the settings count on them, also that LiteLLM makes virtual keys (key_mode), and that its spend log can be read
+/// (spend_key_file).
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// One JSON object
@@ -32,7 +36,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         print_json(&json!({ "ok": ok, "checks": checks }));
     } else {
         for check in &checks {
-            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, check.detail));
+            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, short(&check.detail)));
         }
     }
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

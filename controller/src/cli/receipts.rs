@@ -11,6 +11,7 @@ use sluice_contract::Account;
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::layout::{Layout, RunKey};
 use crate::ledger::{self, Bill, Filter, Group, Selection, Total, Unsettled};
+use crate::plain::plain;
 use crate::store::Store;
 
 const EXAMPLES: &str = "\
@@ -30,7 +31,8 @@ pub(super) struct Flags {
     /// Those that this account pays
     #[arg(long, value_name = "ID")]
     account: Option<Account>,
-    /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago
+    /// Those that came, or of which something came, since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago; each
+    /// whole, also what of it came before. What a day comes to says sluice usage --by day
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     /// One JSON object
@@ -261,11 +263,6 @@ fn csv(bills: &[Bill]) -> String {
 
 pub(super) fn dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-/// What a sandbox or the upstream named must not speak to a terminal.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! `sluice reconcile`: the ledger beside LiteLLM's own bill.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,11 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use sluice_contract::Account;
 
-use super::receipts::{dash, open, plain, run_or_start, since};
-use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, print, print_json};
+use super::receipts::{dash, open, run_or_start, since};
+use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::Shelf;
+use crate::plain::plain;
 use crate::progress::Progress;
 use crate::reconcile::finding::Side;
 use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
@@ -127,8 +127,10 @@ async fn watch(flags: &Flags, settings: &Settings, store: &Store, every: Duratio
                     verdict(&outcome)
                 }
                 Err(failed) => {
-                    let _ = writeln!(std::io::stderr(), "sluice: {}", failed.message);
-                    ExitCode::from(failed.code)
+                    if flags.json {
+                        print(&format!("{}\n", failed.as_json()));
+                    }
+                    fail(&failed)
                 }
             }
         };

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{BEFORE_START, Common, Failed, print, print_json};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
 use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
@@ -163,7 +163,7 @@ impl Refused {
     fn as_json(&self) -> Value {
         let Failed { code: exit_code, message } = &self.failed;
         let code = ErrorCode::CreationFailed.as_str();
-        let mut object = json!({ "ok": false, "error_code": code, "error_message": message, "exit_code": exit_code });
+        let mut object = failure(code, *exit_code, message);
         if let Some(short) = &self.short {
             object["error_code"] = json!(ErrorCode::InsufficientCredits.as_str());
             object["error_message"] = json!(short.to_string());
@@ -201,7 +201,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let admitted = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
-            told(sweep::heal(&host).await);
+            told(&sweep::heal(&host).await);
             once::admit(&host, &request).await?
         }
         admitted => admitted?,
@@ -219,7 +219,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
-    told(faults);
+    told(&faults);
     let mut done = done.map_err(|error| before(&error))?;
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
@@ -239,18 +239,12 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         && let Err(error) = posting.done().await
     {
         let error = chain(&error);
-        let _ = writeln!(
-            std::io::stderr(),
-            "sluice: the ledger has not taken this run: {error}; see sluice ledger rebuild"
-        );
+        say(&format!("the ledger has not taken this run: {error}; see sluice ledger rebuild"));
     }
     if let Some(revoking) = revoking
         && let Ok(Err(reason)) = revoking.await
     {
-        let _ = writeln!(
-            std::io::stderr(),
-            "sluice: LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"
-        );
+        say(&format!("LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"));
     }
     Ok(code)
 }
@@ -299,10 +293,8 @@ fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
 }
 
 /// Of runs whose calls nobody saw the end of: there may be money in that, and nobody else says so.
-fn told(faults: Vec<String>) {
-    for fault in faults {
-        let _ = writeln!(std::io::stderr(), "sluice: {fault}");
-    }
+fn told(faults: &[String]) {
+    faults.iter().for_each(|fault| say(fault));
 }
 
 /// The data to stdout, the rest to stderr.
@@ -320,12 +312,10 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
         let _ = stderr.write_all(report.stderr.as_bytes());
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
-        let _ = writeln!(stderr, "sluice: {code}: {message}");
+        say(&format!("{code}: {message}"));
     }
     if !flags.quiet {
-        for note in &done.notes {
-            let _ = writeln!(stderr, "sluice: {note}");
-        }
+        done.notes.iter().for_each(|note| say(note));
         let _ = write!(stderr, "{}", report.receipt());
     }
 }
@@ -335,7 +325,7 @@ fn tails((out, err): &(Captured, Captured)) {
     let mut stderr = std::io::stderr();
     for (name, captured) in [("stdout", out), ("stderr", err)] {
         if captured.left_out() > 0 {
-            let _ = writeln!(stderr, "sluice: {} bytes of {name} left out here", captured.left_out());
+            say(&format!("{} bytes of {name} left out here", captured.left_out()));
         }
     }
     let _ = std::io::stdout().write_all(&out.tail);

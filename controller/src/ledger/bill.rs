@@ -46,6 +46,7 @@ pub struct Bill {
     pub nano_usd: Option<i64>,
     /// Where that comes from; null while there is none.
     pub price_source: Option<String>,
+    /// Why tokens or dollars are null, where they are.
     pub null_reason: Option<String>,
     /// UTC.
     pub origin: String,
@@ -134,7 +135,6 @@ impl Bill {
         self.response_id = newest(|entry| entry.response_id.as_ref());
         self.model_served = newest(|entry| entry.model_served.as_ref());
         self.cost_usd = newest(|entry| entry.cost_usd.as_ref());
-        self.null_reason = newest(|entry| entry.null_reason.as_ref());
         let priced = live.iter().rev().find(|entry| entry.nano_usd.is_some());
         self.price_source = priced.map(|entry| entry.price_source.clone());
         let amounts = || live.iter().filter_map(|entry| entry.nano_usd);
@@ -144,6 +144,9 @@ impl Bill {
             sum.add(&more);
             sum
         });
+        // Of what was null and came later there is nothing to explain any more.
+        let is_known = self.nano_usd.is_some() && self.usage.is_some();
+        self.null_reason = if is_known { None } else { newest(|entry| entry.null_reason.as_ref()) };
     }
 
     /// The entries that nothing has taken back.

@@ -7,7 +7,7 @@ use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
     CallResult, Close, CostSource, End, Intent, Limits, NullReason, Open, Outcome, Peer, SCHEMA, Timing, Usage,
 };
-use sluice_contract::{Story, Trust, Usd};
+use sluice_contract::{Hash, Story, Trust, Usd};
 
 use super::*;
 use crate::layout::Layout;

@@ -1,7 +1,7 @@
 //! The questions, in the order in which one answer needs another.
 
 use super::probe::probe;
-use super::{Check, Status, unfit};
+use super::{Check, Status, litellm, unfit};
 use crate::engine::Engine;
 use crate::host;
 use crate::layout::{Layout, RunKey};
@@ -36,7 +36,11 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         (Ok(layout), Ok(proxy), Some(_))
             if works(&checks[..3]) && checks.last().is_some_and(|c| c.status == Status::Pass) =>
         {
-            checks.extend(probe(settings, &layout, &proxy).await);
+            let id = uuid::Uuid::new_v4().simple().to_string();
+            let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
+            checks.extend(probe(settings, &layout, &proxy, &key).await);
+            checks.extend(litellm::virtual_key(settings, &layout, &key).await);
+            checks.extend(litellm::spend_log(settings).await);
         }
         _ => checks.push(Check {
             name: "upstream key",

@@ -12,6 +12,7 @@ use super::Check;
 use super::checks::{fail, pass, warn};
 use crate::keys::Keys;
 use crate::layout::{Layout, RunKey, RunPaths};
+use crate::plain::short;
 use crate::process::Process;
 use crate::rundir;
 use crate::scene::chain;
@@ -22,10 +23,8 @@ use crate::store::{Entry, Store};
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// Asks for the upstream's models, and for what it is.
-pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path) -> Vec<Check> {
-    let id = uuid::Uuid::new_v4().simple().to_string();
-    let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
-    match recorded(settings, layout, proxy, &key).await {
+pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
+    match recorded(settings, layout, proxy, key).await {
         Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
         Err(reason) => vec![fail("upstream key", reason)],
     }
@@ -110,9 +109,9 @@ fn version_check(answer: &str) -> Option<Check> {
     let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
     let mut parts = version.split('.');
     Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
-        warn("litellm", format!("{version} has holes that a sidecar cannot close; use 1.106 or newer"))
+        warn("litellm", format!("{} has holes that a sidecar cannot close; use 1.106 or newer", short(version)))
     } else {
-        pass("litellm", version.to_owned())
+        pass("litellm", short(version))
     })
 }
 

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::row::{self, Page, Row, Unreadable};
 use super::window::Window;
-use crate::litellm::{Litellm, LitellmError, says_no_database};
+use crate::litellm::{Lack, Litellm, LitellmError, lack};
 use crate::secret::Key;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
@@ -266,8 +266,14 @@ fn asking(upstream: &str, source: LitellmError) -> SpendLogError {
 /// What an answer that is no page means. Its words are looked at and not repeated: they may hold the key.
 fn refusal(upstream: &str, status: u16, text: &str) -> SpendLogError {
     let upstream = upstream.to_owned();
+    if let Some(lack) = lack(text) {
+        let why = match lack {
+            Lack::Database => "it has no database",
+            Lack::MasterKey => "it has no database, and does not take the key",
+        };
+        return SpendLogError::None { upstream, why: why.to_owned() };
+    }
     match status {
-        _ if says_no_database(text) => SpendLogError::None { upstream, why: "it has no database".to_owned() },
         404 | 405 => SpendLogError::None { upstream, why: format!("status {status} to GET /spend/logs/v2") },
         300..=399 => {
             SpendLogError::None { upstream, why: "it redirects, and the key is not sent elsewhere".to_owned() }
@@ -322,6 +328,10 @@ mod tests {
         }
         let leaky = error(401, &message("Received API Key = sk-...abcd, Key Hash =2ab06cfa"));
         assert!(leaky.contains("--spend-key-file") && !leaky.contains("abcd") && !leaky.contains("2ab0"), "{leaky}");
+        // A database that is only out of reach comes back.
+        let down =
+            refusal("http://up", 503, r#"{"error":{"message":"Service Unavailable","type":"no_db_connection"}}"#);
+        assert!(down.may_pass() && down.to_string().contains("status 503;"), "{down}");
         assert!(error(401, &message("Only proxy admin can be used")).contains("takes an admin's key"));
         let echo = error(500, &message("boom for Bearer sk-operator"));
         assert!(echo.contains("status 500;") && !echo.contains("sk-operator"), "{echo}");

@@ -12,6 +12,7 @@ use sluice_contract::record::Usage;
 use sluice_contract::{Hash, Usd};
 
 use crate::layout::RunKey;
+use crate::plain::plain;
 
 /// What one answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -221,7 +222,7 @@ fn wrong(error: &serde_json::Error) -> String {
 
 /// What somebody else wrote, short enough for a message and with nothing for a terminal.
 fn shown(text: &str) -> String {
-    text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    plain(&text.chars().take(80).collect::<String>())
 }
 
 impl Row {

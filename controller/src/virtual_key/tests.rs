@@ -62,6 +62,7 @@ fn a_key_that_may_have_been_made_is_not_forgotten() {
     let status = |status| LitellmError::Status(String::new(), status);
     for (error, refused) in [
         (LitellmError::NoDatabase(String::new()), true),
+        (LitellmError::NotMaster(String::new()), true),
         (LitellmError::Denied(String::new(), 403), true),
         (LitellmError::Unreachable(String::new(), std::io::Error::other("x")), true),
         (status(404), true),

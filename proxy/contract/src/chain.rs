@@ -4,6 +4,7 @@
 //! can follow a file while it grows.
 
 use crate::canon::{self, NotCanonical};
+use crate::course::Course;
 use crate::hash::{Hash, unhex};
 use crate::line::Member;
 use crate::reader::{Fault, Line, Record, What, fault};
@@ -73,20 +74,53 @@ pub fn head_of(line: &[u8]) -> Result<Hash, NotCanonical> {
     Ok(Hash::of_all(pieces))
 }
 
-/// A file as far as it has been read, each line held against those before it.
-#[derive(Debug, Clone)]
-pub struct Walk {
-    story: Story,
-    head: Hash,
+/// What is kept of a file on the way through it: all that it says ([`Story`]), or only what the next line has to fit
+/// ([`Course`]).
+pub trait Kept: Default {
+    /// Takes the next line.
+    ///
+    /// # Errors
+    /// The [`Fault`] of a line that cannot stand here.
+    fn take(&mut self, line: Line<'_>) -> Result<(), Fault>;
+
+    /// How many lines were taken.
+    fn lines(&self) -> u64;
 }
 
-impl Default for Walk {
-    fn default() -> Self {
-        Self { story: Story::default(), head: Hash::ZERO }
+impl Kept for Story {
+    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+        Self::take(self, line)
+    }
+
+    fn lines(&self) -> u64 {
+        Self::lines(self)
     }
 }
 
-impl Walk {
+impl Kept for Course {
+    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+        Self::take(self, &line)
+    }
+
+    fn lines(&self) -> u64 {
+        Self::lines(self)
+    }
+}
+
+/// A file as far as it has been read, each line held against those before it.
+#[derive(Debug, Clone)]
+pub struct Walk<K> {
+    kept: K,
+    head: Hash,
+}
+
+impl<K: Kept> Default for Walk<K> {
+    fn default() -> Self {
+        Self { kept: K::default(), head: Hash::ZERO }
+    }
+}
+
+impl<K: Kept> Walk<K> {
     /// Takes the next line.
     ///
     /// # Errors
@@ -102,7 +136,7 @@ impl Walk {
         if line.common.prev.parse::<Hash>().is_err() {
             return Err(fault(number, What::Members, "a hash in prev", &line.common.prev));
         }
-        if line.common.seq == self.story.lines() && line.common.prev != self.head.to_string() {
+        if line.common.seq == self.kept.lines() && line.common.prev != self.head.to_string() {
             return Err(fault(number, What::Prev, self.head, &line.common.prev));
         }
         match &line.record {
@@ -113,21 +147,21 @@ impl Walk {
             }
             _ => {}
         }
-        self.story.take(line)?;
+        self.kept.take(line)?;
         self.head = Hash::of(bytes);
         Ok(())
     }
 
-    /// What the file says so far.
+    /// What was kept so far.
     #[must_use]
-    pub fn story(&self) -> &Story {
-        &self.story
+    pub fn kept(&self) -> &K {
+        &self.kept
     }
 
     /// The same, for good.
     #[must_use]
-    pub fn into_story(self) -> Story {
-        self.story
+    pub fn into_kept(self) -> K {
+        self.kept
     }
 
     /// The hash of the last line that was taken.
@@ -139,7 +173,7 @@ impl Walk {
     /// Where a writer would go on.
     #[must_use]
     pub fn end(&self) -> Chain {
-        Chain { seq: self.story.lines(), prev: self.head }
+        Chain { seq: self.kept.lines(), prev: self.head }
     }
 }
 

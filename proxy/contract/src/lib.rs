@@ -1,10 +1,11 @@
 //! What the Sluice sidecar promises to others.
 //!
 //! Pure vocabulary, shared by the sidecar that writes audit files and by everybody who reads them:
-//! run ids, money, audit records, and how to read them. No clock, no I/O, no async.
+//! run ids, money, audit records, and how to read them. No clock, no async, and no I/O but from a reader that is given.
 
 pub mod canon;
 pub mod chain;
+pub mod course;
 pub mod hash;
 pub mod line;
 pub mod money;
@@ -17,10 +18,11 @@ pub mod story;
 pub mod verdict;
 
 pub use chain::{Chain, Walk};
+pub use course::{Course, Totals};
 pub use hash::Hash;
 pub use money::Usd;
 pub use reader::{Fault, Record};
 pub use run_id::{Account, RunId};
 pub use seal::{PrivateKey, PublicKey};
-pub use story::{Call, Story, Totals};
-pub use verdict::{Trust, Verdict, Witness, verify};
+pub use story::{Call, Story};
+pub use verdict::{Trust, Verdict, Witness, verify, verify_from};

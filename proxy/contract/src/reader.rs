@@ -199,7 +199,7 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
+    pub(crate) fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
         let common: Common = members(at.line, bytes)?;
         if common.v != SCHEMA {
             return Err(fault(at.line, What::Schema, SCHEMA, common.v));
@@ -229,5 +229,14 @@ fn members<T: DeserializeOwned>(line: u64, bytes: &[u8]) -> Result<T, Fault> {
 }
 
 pub(crate) fn fault(line: u64, what: What, expected: impl fmt::Display, found: impl fmt::Display) -> Fault {
-    Fault { line, what, expected: expected.to_string(), found: found.to_string() }
+    Fault { line, what, expected: cut(expected.to_string()), found: cut(found.to_string()) }
+}
+
+/// What stands in an altered line is as long as whoever altered it wants.
+fn cut(text: String) -> String {
+    const MAX: usize = 400;
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{} [...]", &text[..end]),
+        None => text,
+    }
 }

@@ -63,12 +63,12 @@ pub enum Unusable {
 /// # Errors
 /// [`Unusable`]; then nothing may be written.
 pub fn plan(bytes: &[u8], aside: &[u8], owner: &Owner<'_>) -> Result<Plan, Unusable> {
-    let mut walk = Walk::default();
+    let mut walk = Walk::<Story>::default();
     let mut lines = lines(bytes);
     for line in &mut lines {
         line.and_then(|line| walk.take(line)).map_err(Unusable::Damaged)?;
     }
-    let (story, tail) = (walk.story(), lines.tail());
+    let (story, tail) = (walk.kept(), lines.tail());
     match story.open() {
         Some(open) => is_of(open, owner)?,
         None => begins_as_open(tail, owner)?,
@@ -82,7 +82,7 @@ pub fn plan(bytes: &[u8], aside: &[u8], owner: &Owner<'_>) -> Result<Plan, Unusa
         torn: torn.len() as u64,
         sha256: Hash::of(torn),
         chain: walk.end(),
-        story: walk.into_story(),
+        story: walk.into_kept(),
     })
 }
 

@@ -1,17 +1,19 @@
 //! What an auditor may say of a file: complete, incomplete, or altered, and where.
 //!
-//! Pure. `docs/verify_audit.py` says the same by other means.
+//! Pure but for the reader that it may be given. `docs/verify_audit.py` says the same by other means.
 
+use std::cmp::Reverse;
 use std::fmt;
+use std::io::{self, BufRead};
 
 use serde::Deserialize;
 
 use crate::chain::{Walk, head_of};
+use crate::course::{Course, Totals};
 use crate::hash::Hash;
-use crate::reader::{Fault, What, fault, lines};
+use crate::reader::{Cursor, Fault, Line, What, fault};
 use crate::record::Close;
 use crate::seal::PublicKey;
-use crate::story::Totals;
 
 /// Exit code of a verifier that was called wrongly.
 pub const EXIT_USAGE: u8 = 2;
@@ -107,63 +109,103 @@ impl Verdict {
 /// Holds a whole file against its own rules and against what is known from elsewhere.
 #[must_use]
 pub fn verify(bytes: &[u8], trust: &Trust<'_>) -> Verdict {
-    match walk(bytes, trust) {
+    verify_from(bytes, trust).expect("memory does not fail")
+}
+
+/// The same of a file that is read line by line, however long it is.
+///
+/// # Errors
+/// Those of the reader.
+pub fn verify_from(file: impl BufRead, trust: &Trust<'_>) -> io::Result<Verdict> {
+    Ok(match walk(file, trust)? {
         Ok(report) => {
             let whole = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
             if whole { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
         }
         Err(fault) => Verdict::Tampered(fault),
+    })
+}
+
+fn walk(mut file: impl BufRead, trust: &Trust<'_>) -> io::Result<Result<Report, Fault>> {
+    let mut checked = Checked::of(trust);
+    let (mut at, mut text) = (Cursor::default(), Vec::new());
+    loop {
+        text.clear();
+        file.read_until(b'\n', &mut text)?;
+        if !text.ends_with(b"\n") {
+            return Ok(checked.end(text.len() as u64));
+        }
+        if let Err(fault) = checked.take(at, &text) {
+            let mut next = Vec::new();
+            file.read_until(b'\n', &mut next)?;
+            return Ok(Err(blame(fault, &text, &next)));
+        }
+        at = Cursor { line: at.line + 1, offset: at.offset + text.len() as u64 };
     }
 }
 
-fn walk(bytes: &[u8], trust: &Trust<'_>) -> Result<Report, Fault> {
-    let (mut walk, mut seal) = (Walk::default(), Seal::None);
-    let mut seen = trust.seen.to_vec();
-    seen.sort_by_key(|seen| seen.seq);
-    let mut seen = seen.into_iter().peekable();
-    let mut lines = lines(bytes);
-    while let Some(line) = lines.next() {
-        let line = line?;
-        let (number, seq, text) = (line.number, line.common.seq, line.bytes);
-        walk.take(line).map_err(|fault| blame(fault, text, lines.tail()))?;
-        let head = walk.head();
-        while let Some(seen) = seen.next_if(|seen| seen.seq == seq) {
+/// A file up to a line that was not altered.
+struct Checked<'a> {
+    walk: Walk<Course>,
+    seal: Seal,
+    keys: &'a [PublicKey],
+    /// Lines that are still to come, the next one last.
+    seen: Vec<Witness>,
+}
+
+impl<'a> Checked<'a> {
+    fn of(trust: &Trust<'a>) -> Self {
+        let mut seen = trust.seen.to_vec();
+        seen.sort_by_key(|seen| Reverse(seen.seq));
+        Self { walk: Walk::default(), seal: Seal::None, keys: trust.keys, seen }
+    }
+
+    fn take(&mut self, at: Cursor, text: &[u8]) -> Result<(), Fault> {
+        let line = Line::parse(at, text)?;
+        let (number, seq) = (line.number, line.common.seq);
+        self.walk.take(line)?;
+        let head = self.walk.head();
+        while let Some(seen) = self.seen.pop_if(|seen| seen.seq == seq) {
             if seen.head != head {
                 return Err(fault(number, What::Witness, seen.head, head));
             }
         }
-        if let Some(close) = walk.story().close() {
-            seal = sealed(number, close, trust.keys)?;
+        if let Some(close) = self.walk.kept().close() {
+            self.seal = sealed(number, close, self.keys)?;
         }
+        Ok(())
     }
-    let story = walk.story();
-    if let Some(gone) = seen.next() {
-        let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
-        return Err(fault(story.lines() + 1, What::Witness, expected, "the end of the file"));
+
+    fn end(mut self, torn: u64) -> Result<Report, Fault> {
+        let course = self.walk.kept();
+        if let Some(gone) = self.seen.pop() {
+            let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
+            return Err(fault(course.lines() + 1, What::Witness, expected, "the end of the file"));
+        }
+        Ok(Report {
+            lines: course.lines(),
+            head: self.walk.head(),
+            closed: course.close().is_some(),
+            open_calls: course.open_ids().map(str::to_owned).collect(),
+            torn,
+            recovered: course.recovered(),
+            epochs: course.epochs(),
+            seal: self.seal,
+            totals: *course.totals(),
+        })
     }
-    Ok(Report {
-        lines: story.lines(),
-        head: walk.head(),
-        closed: story.close().is_some(),
-        open_calls: story.open_ids().map(str::to_owned).collect(),
-        torn: lines.tail().len() as u64,
-        recovered: story.recovered().len() as u64,
-        epochs: story.epochs().len() as u64,
-        seal,
-        totals: *story.totals(),
-    })
 }
 
 /// Two lines disagree, and one was altered: the later one, if what follows does not vouch for it either.
-fn blame(fault: Fault, line: &[u8], rest: &[u8]) -> Fault {
-    if fault.what != What::Prev || fault.line == 1 || is_vouched(line, rest) == Some(false) {
+fn blame(fault: Fault, line: &[u8], next: &[u8]) -> Fault {
+    if fault.what != What::Prev || fault.line == 1 || is_vouched(line, next) == Some(false) {
         return fault;
     }
     Fault { line: fault.line - 1, what: What::Hash, expected: fault.found, found: fault.expected }
 }
 
 /// Whether the next line states this one's hash, or this one its own; `None` if there is nothing to ask.
-fn is_vouched(line: &[u8], rest: &[u8]) -> Option<bool> {
+fn is_vouched(line: &[u8], next: &[u8]) -> Option<bool> {
     #[derive(Deserialize)]
     struct Prev {
         prev: String,
@@ -173,8 +215,7 @@ fn is_vouched(line: &[u8], rest: &[u8]) -> Option<bool> {
     {
         return Some(head_of(line).is_ok_and(|head| close.head == head.to_string()));
     }
-    let end = rest.iter().position(|byte| *byte == b'\n')?;
-    let next: Prev = serde_json::from_slice(&rest[..end]).ok()?;
+    let next: Prev = serde_json::from_slice(next.strip_suffix(b"\n")?).ok()?;
     Some(next.prev == Hash::of(line).to_string())
 }
 

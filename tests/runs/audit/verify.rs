@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_contract::Hash;
 use sluice_testkit::Sluice;
 
@@ -41,7 +41,7 @@ async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
     let head = Hash::of(lines(&fs::read(&path).expect("the file is there")).last().expect("it has lines")).to_string();
     let detail = json!({
         "lines": 7, "head": head, "closed": true, "open_calls": [], "torn_bytes": 0, "recovered": 0, "epochs": 0,
-        "signature": "valid", "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
+        "signature": "valid", "vouched_by": ["signature", "witness"], "key_id": key_id, "calls": 2, "refused": 1, "unknown": 0, "cost_usd": "0.0000108",
     });
     assert_eq!(value, json!({"files": [{"file": path, "verdict": "complete", "exit_code": 0, "detail": detail}]}));
     let key = public_key(&sluice).await;
@@ -74,6 +74,36 @@ async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
     }
     fs::write(&path, bytes).expect("we are root");
     sluice.assert_nothing_left().await;
+}
+
+/// A file of so many calls.
+fn long(calls: u64) -> Vec<u8> {
+    let one = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
+    let repeat = |records: &mut Vec<Value>| {
+        let of = |kind: &str| records.iter().find(|record| record["kind"] == kind).cloned().expect("one of each");
+        let pair = [of("intent"), of("outcome")];
+        records.truncate(1);
+        records.extend((1..=calls).flat_map(|call| {
+            pair.clone().map(|mut record| {
+                (record["call"], record["call_id"]) = (call.into(), format!("call-{call}").into());
+                record
+            })
+        }));
+    };
+    rewritten(&one, repeat, &thief())
+}
+
+#[tokio::test]
+async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
+    let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
+    // 17 MB; whoever read that at once, and kept its calls, would need three times as much as there is here.
+    let file = beside(&sluice, &[("long".into(), long(15_000))]).remove(0).display().to_string();
+    let key = thief().public().to_string();
+    let within = ["sh", "-c", r#"ulimit -v 40000 && exec "$@""#, "sh"];
+
+    let ran = sluice.command(["audit", "verify", &file, "--key", &key]).wrapper(within).finish().await.expect(0);
+
+    assert!(ran.stdout.contains("complete: 30002 lines, 15000 calls"), "{}", ran.stdout);
 }
 
 #[tokio::test]
@@ -109,10 +139,11 @@ async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
         ),
         ("to nothing", Vec::new(), "0 lines, 0 calls, $0, not signed, no close".into()),
     ];
+    let unproven = "; NOT PROVEN that nobody rewrote it whole: give --against";
     for (name, bytes, said) in cases {
         let copy = beside(&sluice, &[(name.to_owned(), bytes)]).remove(0);
         let ran = audit(&sluice, ["verify", &copy.display().to_string(), "--key", &key]).await.expect(3);
-        assert_eq!(ran.stdout, format!("{}: incomplete: {said}\n", copy.display()), "{name}");
+        assert_eq!(ran.stdout, format!("{}: incomplete: {said}{unproven}\n", copy.display()), "{name}");
         assert_eq!(theirs(&[copy], &["--key", &key]), [(3, 0)], "{name}");
     }
 }
@@ -183,8 +214,10 @@ async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_ot
     let of_two = sluice.file("two.pub", &format!("{wrong}\n{key}\n"));
     let of_another = sluice.file("another.pub", &wrong);
 
+    let unproven =
+        format!("signature of {key_id} not checked; NOT PROVEN that nobody rewrote it whole: give --key, or --against");
     for (keys, code, said) in [
-        (&[][..], 0, format!("signature of {key_id} not checked")),
+        (&[][..], 0, unproven),
         (&["--key", &key], 0, format!("signed by {key_id}")),
         (&["--key", &of_one], 0, format!("signed by {key_id}")),
         (&["--key", &of_two], 0, format!("signed by {key_id}")),
@@ -194,6 +227,15 @@ async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_ot
     ] {
         let ran = audit(&sluice, ["verify", &copy].iter().chain(keys)).await.expect(code);
         assert!(ran.stdout.ends_with(&format!("{said}\n")), "{keys:?}: {}", ran.stdout);
+    }
+    let database = sluice.state().join("sluice.db").display().to_string();
+    for (words, vouched) in [
+        (&["--json"][..], json!([])),
+        (&["--json", "--against", &database], json!(["witness"])),
+        (&["--json", "--key", &key], json!(["signature"])),
+    ] {
+        let ran = audit(&sluice, ["verify", &copy].iter().chain(words)).await.expect(0);
+        assert_eq!(ran.value()["files"][0]["detail"]["vouched_by"], vouched, "{words:?}");
     }
     // One of ours as well, when keys are given.
     let ran = audit(&sluice, ["verify", &id, "--key", &wrong]).await.expect(1);
@@ -263,8 +305,7 @@ async fn a_file_cannot_pass_for_that_of_another_run() {
     fs::copy(&second, &path).expect("we are root");
     let swapped = audit(&sluice, ["verify", &one]).await.expect(1);
     let name = "r20200101-000000-00000000";
-    let rename =
-        |records: &mut Vec<serde_json::Value>| records.iter_mut().for_each(|line| line["run_id"] = name.into());
+    let rename = |records: &mut Vec<Value>| records.iter_mut().for_each(|line| line["run_id"] = name.into());
     let forged = rewritten(&bytes, rename, &private_key(&sluice));
     fs::write(&path, &forged).expect("we are root");
     let renamed = audit(&sluice, ["verify", &one]).await.expect(1);
@@ -292,7 +333,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let id = finished(&sluice).await;
     let bytes = fs::read(sluice.audit_path(&id)).expect("the file is there");
     let spell = "\u{1b}[2J\r\nr1: complete: signed by all\u{9b}1A";
-    let speak = |records: &mut Vec<serde_json::Value>| {
+    let speak = |records: &mut Vec<Value>| {
         records[0]["billing_account_id"] = spell.into();
         records[1]["model"] = spell.into();
         records[3]["reason"] = spell.into();
@@ -302,7 +343,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let spoken = rewritten(&bytes, speak, &thief());
     let wrong = String::from_utf8(bytes).expect("UTF-8").replacen(&"0".repeat(64), "\\u001b[2J\\nall is well", 1);
     let mut lines = lines(&spoken);
-    let mut kind: serde_json::Value = serde_json::from_slice(&lines[3]).expect("a record");
+    let mut kind: Value = serde_json::from_slice(&lines[3]).expect("a record");
     (kind["kind"], kind["head"]) = (spell.into(), "".into());
     lines[3] = format!("{kind}\n").into_bytes();
     let open = lines[..5].concat();

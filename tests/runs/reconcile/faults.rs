@@ -207,6 +207,29 @@ async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
 }
 
 #[tokio::test]
+async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
+    let log = SpendLog::new();
+    let upstream = log.upstream().start().await;
+    let sluice = Sluice::to(&upstream);
+    let own = sluice.file("spend.key", "sk-reads-the-log\n");
+    std::fs::set_permissions(&own, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let check = async || {
+        let preflight = sluice.command(["preflight", "--json"]).env("SLUICE_SPEND_KEY_FILE", &own);
+        let said = preflight.finish().await.expect(0).value();
+        said["checks"].as_array().and_then(|checks| checks.last().cloned()).expect("a list")
+    };
+
+    let good = check().await;
+    log.next([Script::json(401, json!({"error": {"message": "Only proxy admin can be used"}}))]);
+    let bad = check().await;
+
+    assert_eq!((&good["name"], &good["status"]), (&json!("spend log"), &json!("pass")));
+    assert_eq!((&bad["name"], &bad["status"]), (&json!("spend log"), &json!("warn")));
+    assert!(bad["detail"].as_str().is_some_and(|text| text.contains("--spend-key-file")), "{bad}");
+    assert!(log.asked().iter().all(|question| question.authorization == "Bearer sk-reads-the-log"));
+}
+
+#[tokio::test]
 async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
@@ -215,13 +238,14 @@ async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
     log.next([Script::json(400, json!({}))]);
     let live = sluice.command(["reconcile", "--run", &run, "--watch", "1s", "--json"]).spawn();
     live.says("status 400").await;
-    live.prints("}\n").await;
+    live.prints("\"ok\":true").await;
     log.edit(|rows| rows[0]["spend"] = json!(1));
     live.prints("amount_differs\":1").await;
     live.signal(nix::sys::signal::Signal::SIGTERM);
     let ran = live.finish().await.expect(122);
     let rounds: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).expect("one a line")).collect();
-    assert_eq!((&rounds[0]["ok"], &rounds[rounds.len() - 1]["ok"]), (&json!(true), &json!(false)));
+    assert_eq!((&rounds[0]["ok"], &rounds[0]["error_code"]), (&json!(false), &json!("failed")));
+    assert_eq!((&rounds[1]["ok"], &rounds[rounds.len() - 1]["ok"]), (&json!(true), &json!(false)));
 }
 
 #[tokio::test]
@@ -230,7 +254,12 @@ async fn a_real_litellm_without_a_database_or_with_another_key_says_so() {
     let sluice = Sluice::with(litellm.url(), litellm.key());
     sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
-    assert!(ran.stderr.contains("keeps no spend log: it has no database"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
+    // What needs no database was refused for the key.
+    let stranger = Sluice::with(litellm.url(), "sk-stranger-0123456789");
+    let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
+    let ran = stranger.run(words).finish().await.expect(125);
+    assert!(ran.stderr.contains("it takes its master key alone, and this is another"), "{}", ran.stderr);
 
     let litellm = LiteLlm::with_spend_log().await;
     let key = litellm.mint(json!({"models": ["gpt-4o-mini"]})).await;

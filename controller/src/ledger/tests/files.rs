@@ -72,7 +72,7 @@ async fn a_file_that_is_gone_is_named() {
     assert_eq!(books.found().await, [(Found::NoFile, None)]);
     // Also if nothing of it was ever posted, and only a line of it was seen.
     let unposted = key("r0.0");
-    let seen = sluice_contract::Witness { seq: 0, head: sluice_contract::Hash::of(b"a line") };
+    let seen = sluice_contract::Witness { seq: 0, head: Hash::of(b"a line") };
     books.store.witness(&unposted, seen).await.expect("it is ours");
     assert_eq!(books.found().await, [(Found::NoFile, None), (Found::NoFile, None)]);
 }

@@ -114,3 +114,34 @@ async fn money_that_turns_up_later_is_added_and_settles_the_run() {
     books.put(&run, &file(&run, &[unpriced(NullReason::NoCost)]));
     assert_eq!(books.found().await, []);
 }
+
+#[tokio::test]
+async fn what_was_null_is_explained_until_it_is_known() {
+    let books = Books::new();
+    let run = key("r1.0");
+    let cut = Made { usage: None, ..unpriced(NullReason::Cut) };
+    let calls = [unpriced(NullReason::NoCost), cut, unpriced(NullReason::NotBilled)];
+    books.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
+    let settlement = |call: u64| Settlement {
+        receipt: format!("r1/0/call-{call}"),
+        reference: format!("r1/0/call-{call}#row"),
+        hash: Hash::of(&[1]),
+        cost_usd: Some("1".into()),
+        nano_usd: Some(1_000_000_000),
+        usage: None,
+        null_reason: None,
+        litellm_call_id: None,
+        model_served: None,
+        origin_us: 0,
+        takes_back: Vec::new(),
+        cause: None,
+    };
+
+    books.store.settle(vec![settlement(1), settlement(2)]).await.expect("both are open");
+
+    let bills = books.all().await.bills;
+    let reasons: Vec<_> = bills.iter().map(|bill| bill.null_reason.as_deref()).collect();
+    // Of the second, nobody has counted the tokens yet.
+    assert_eq!(reasons, [None, Some("cut"), Some("not_billed")]);
+    assert_eq!(statuses(&books.all().await), ["settled", "settled", "voided"]);
+}

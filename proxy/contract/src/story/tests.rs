@@ -1,4 +1,5 @@
 use super::*;
+use crate::reader::What;
 
 const FILE: &str = r#"{"attempt":0,"billing_account_id":"acct-1","boot_id":"b","build":"x","graph_id":"g","kind":"open","limits":{"deadline_s":null,"max_body":1,"max_calls":null,"max_concurrency":1,"max_cost_usd":null,"max_tokens":null,"rate_per_s":null},"pid":1,"policy":"sha256:0","prev":"0","proxy_version":"0.1.0","run_id":"r1","seq":0,"sync":"call","ts":"2026-01-01T00:00:00.000000Z","upstream":"http://127.0.0.1:4000","v":1}
 {"attempt":0,"call":1,"call_id":"c1","kind":"intent","method":"POST","model":"m","path":"/v1/messages","peer":{"pid":2,"uid":1001},"prev":"0","req_bytes":10,"reserved_usd":null,"run_id":"r1","seq":1,"stream":true,"stripped":[],"ts":"2026-01-01T00:00:00.000000Z","v":1}

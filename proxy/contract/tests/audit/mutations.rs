@@ -206,3 +206,14 @@ fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
     let bytes = [&late.bytes[..], &outcome].concat();
     assert_eq!(fault(&bytes).map(|fault| (fault.line, fault.what)), Some((5, What::Call)));
 }
+
+#[test]
+fn what_stands_in_an_altered_line_is_not_quoted_at_length() {
+    let file = signed();
+    let text = String::from_utf8(file.bytes).expect("JSON");
+    let long = text.replacen(r#""run_id":""#, &format!(r#""run_id":"{}"#, "é".repeat(100_000)), 2);
+
+    let fault = fault(long.as_bytes()).expect("it was altered");
+
+    assert!(fault.to_string().len() < 2000, "{} bytes", fault.to_string().len());
+}

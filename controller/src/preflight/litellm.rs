@@ -1,0 +1,64 @@
+//! What only some settings ask of LiteLLM: a key for each run, and a spend log that can be read.
+
+use std::time::Duration;
+
+use super::Check;
+use super::checks::{fail, pass, warn};
+use super::probe::GRAPH;
+use crate::layout::{Layout, RunKey};
+use crate::litellm::Litellm;
+use crate::reconcile::window::Window;
+use crate::reconcile::{Patience, SpendLog};
+use crate::scene::chain;
+use crate::settings::Settings;
+use crate::store::now_us;
+use crate::virtual_key::{Grant, KeyMode, try_out};
+
+/// Should it stay behind, it ends by itself.
+const LIFETIME: Duration = Duration::from_secs(60);
+
+/// Has a virtual key made and deleted, where runs would have one.
+pub(super) async fn virtual_key(settings: &Settings, layout: &Layout, key: &RunKey) -> Option<Check> {
+    let name = "virtual key";
+    let otherwise = match settings.key_mode {
+        KeyMode::Master => return None,
+        KeyMode::PerRun => fail,
+        KeyMode::Auto => warn,
+    };
+    Some(match made(settings, layout, key).await {
+        Ok(()) => pass(name, "LiteLLM makes them, and deletes them".to_owned()),
+        Err(why) => otherwise(name, why),
+    })
+}
+
+async fn made(settings: &Settings, layout: &Layout, key: &RunKey) -> Result<(), String> {
+    let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else { return Ok(()) };
+    let litellm = Litellm::new(upstream, secret.clone()).map_err(|error| chain(&error))?;
+    let instance = layout.instance().map_err(|error| error.to_string())?;
+    let grant = Grant {
+        key,
+        instance: &instance,
+        account: settings.account.as_str(),
+        graph_id: GRAPH,
+        model: settings.model.as_deref(),
+        max_cost: None,
+        lifetime: LIFETIME,
+        upstream,
+    };
+    try_out(&litellm, &grant).await
+}
+
+/// Reads the spend log, where there is a key for it alone: then somebody counts on that.
+pub(super) async fn spend_log(settings: &Settings) -> Option<Check> {
+    let name = "spend log";
+    let (upstream, key) = (settings.upstream.as_ref()?, settings.spend_key.as_ref()?);
+    let read = async {
+        let mut log = SpendLog::of(upstream, key, Patience::Once)?;
+        log.rows(settings.account.as_str(), &[Window::around(now_us())]).await
+    };
+    Some(match read.await {
+        Ok(_) => pass(name, "LiteLLM has one, and the key of spend_key_file reads it".to_owned()),
+        // Runs work without.
+        Err(error) => warn(name, format!("open costs stay open: {}", chain(&error))),
+    })
+}
