@@ -15,7 +15,7 @@ use crate::modes::{self, Connections, Mode};
 pub(crate) const NAME: &str = "instructions";
 
 /// What is asked, over one connection: so no call shares a turn of the loop with another.
-const MODES: [&str; 5] = ["chat-1", "burst-100", "messages-100", "body-20k", "body-200k"];
+const MODES: [&str; 6] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k"];
 /// Of the shorter run. By then no buffer and no table grows any more.
 const FEW: usize = 50;
 const MANY: usize = 150;
