@@ -1,7 +1,7 @@
 # The one door. Each target sets up what it needs; a second run is quick.
 #   make demo     from nothing to an agent's answer         make demo-clean   undoes it
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
-#   make dist     the static release binaries                  make bench    side by side with nginx and HAProxy
+#   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
 #   make image    the runtime image of agents
 #   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
