@@ -1,7 +1,7 @@
 # The one door. Each target sets up what it needs; a second run is quick.
 #   make demo     from nothing to an agent's answer         make demo-clean   undoes it
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
-#   make dist     the static release binaries                  make bench    side by side with nginx and HAProxy
+#   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
 #   make image    the runtime image of agents
 #   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
@@ -29,7 +29,7 @@ demo-clean:
 
 check: $(DENY)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features sluice-testkit/cost --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	$(DENY) --log-level error check bans licenses sources
 	tests/setup/readme.sh --check
@@ -48,7 +48,7 @@ test:
 	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
 	    budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
 	@echo '== what a call of it may cost: instructions and allocations'
-	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test cost -- --ignored
+	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --features cost --test cost
 	@echo '== kills at random moments; make chaos has more of them'
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
 

@@ -25,6 +25,7 @@ pub(crate) enum Contender {
     Nginx,
     NginxTemplate,
     Haproxy,
+    Hyper,
     Relay,
 }
 
@@ -84,8 +85,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
     /// In the order of the tables.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Sluice, Self::SluiceSync, Self::Nginx, Self::NginxTemplate, Self::Haproxy, Self::Relay];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Sluice, Self::SluiceSync, Self::Nginx, Self::NginxTemplate, Self::Haproxy, Self::Hyper, Self::Relay];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -94,6 +95,7 @@ impl Contender {
             Self::Nginx => "nginx",
             Self::NginxTemplate => "nginx-template",
             Self::Haproxy => "haproxy",
+            Self::Hyper => "hyper",
             Self::Relay => "relay",
         }
     }
@@ -106,6 +108,9 @@ impl Contender {
             Self::Nginx => "nginx tuned: 64 kept upstream connections, no spooling, access log (`nginx-tuned.conf`)",
             Self::NginxTemplate => "nginx as a run template has it: 4 kept connections (`nginx-template.conf`)",
             Self::Haproxy => "HAProxy tuned: 1 thread, `http-reuse always`, access log (`haproxy.cfg`)",
+            Self::Hyper => {
+                "hyper alone: a reverse proxy of hyper's two machines, without policy and log: the floor of the library"
+            }
             Self::Relay => {
                 "raw byte relay: no HTTP, no header, no log: the floor, except where each call is a new connection (it keeps none to the upstream)"
             }
@@ -123,9 +128,9 @@ impl Contender {
         }
     }
 
-    /// Every contender but the relay puts the key in place of the client's.
+    /// Whether it puts the key in place of the client's, as all do but the floors.
     pub(crate) fn signs(self) -> bool {
-        self != Self::Relay
+        !matches!(self, Self::Hyper | Self::Relay)
     }
 
     /// The program file.
@@ -134,7 +139,7 @@ impl Contender {
             Self::Sluice | Self::SluiceSync => programs::sidecar(),
             Self::Nginx | Self::NginxTemplate => programs::installed("nginx"),
             Self::Haproxy => programs::installed("haproxy"),
-            Self::Relay => Ok(std::env::current_exe()?),
+            Self::Hyper | Self::Relay => Ok(std::env::current_exe()?),
         }
     }
 
@@ -225,6 +230,9 @@ impl Contender {
             Self::Haproxy => {
                 command.arg("-db").arg("-f").arg(config(include_str!("haproxy.cfg"))?);
                 command.stdout(File::create(dir.join("access.log"))?);
+            }
+            Self::Hyper => {
+                command.arg("__hyper").arg(socket).arg(field.port.to_string());
             }
             Self::Relay => {
                 command.arg("__relay").arg(socket).arg(field.port.to_string());

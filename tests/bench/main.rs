@@ -1,7 +1,8 @@
-//! `sluice-bench`: the sidecar beside nginx, HAProxy and a raw relay, on one upstream, in one run.
+//! `sluice-bench`: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on one upstream, in one run.
 //!
 //! The order of a run: options, upstream, start-up figures, whole runs and full hosts, what is counted and not timed,
-//! then each mode in interleaved rounds, then the report. The upstream and the relay are this same binary, run as child processes.
+//! then each mode in interleaved rounds, then the report. The upstream, hyper alone and the relay are this same binary, run as child
+//! processes.
 
 #![allow(
     clippy::print_stdout,
@@ -11,6 +12,7 @@
 
 mod callgrind;
 mod contenders;
+mod hyper;
 mod instructions;
 mod load;
 mod machine;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["__upstream"] => upstream::serve(),
+        ["__hyper", socket, port] => hyper::serve(socket, port),
         ["__relay", socket, port] => relay::serve(socket, port),
         _ => bench(&words),
     };

@@ -9,14 +9,14 @@ use crate::{instructions, modes, runs, scale, syscalls};
 
 /// Printed for `--help`.
 pub(crate) const HELP: &str = "\
-sluice-bench: the sidecar beside nginx, HAProxy and a raw relay, on one upstream, in one run
+sluice-bench: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on one upstream, in one run
 
   --quick               fewer rounds and calls, under a minute; figures are rougher
   --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 messages-100
                         responses-100 paced-64 paced-512 body-20k body-200k body-5m, and
                         runs: sluice run beside docker run; scale: a host full of them;
                         syscalls: what strace counts; instructions: what callgrind counts
-  --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy relay
+  --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy hyper relay
   --rounds N            measured rounds per mode
   --json FILE           write every round's figures
   --results FILE        write the Markdown report here; a full run writes tests/bench/RESULTS.md

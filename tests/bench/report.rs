@@ -72,7 +72,7 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
         "- medians of {} interleaved rounds; × is the median of the ratios of CPU per call within each round; \
          CPU is the time on a core of all threads of the contender's processes (schedstat)\n\
          - sizes in 10⁶ bytes; peak RSS is that of the mode, summed over processes; every answer was checked \
-         (status, length, end), and that the upstream saw our key and account, but for the relay\n",
+         (status, length, end), and that the upstream saw our key and account, but for hyper and the relay\n",
         options.rounds
     )?;
     for startup in startups {

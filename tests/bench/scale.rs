@@ -23,13 +23,15 @@ pub(crate) const NAME: &str = "scale";
 const WATCHED: Duration = Duration::from_secs(5);
 
 /// Who comes in which numbers. What a host of 24 GB cannot hold is left out.
-const CROWDS: [(Contender, usize, Doing); 8] = [
+const CROWDS: [(Contender, usize, Doing); 10] = [
     (Contender::Sluice, 300, Doing::Streams),
     (Contender::Nginx, 300, Doing::Streams),
     (Contender::Haproxy, 300, Doing::Streams),
+    (Contender::Hyper, 300, Doing::Streams),
     (Contender::Relay, 300, Doing::Streams),
     (Contender::Sluice, 1000, Doing::Nothing),
     (Contender::Nginx, 1000, Doing::Nothing),
+    (Contender::Hyper, 1000, Doing::Nothing),
     (Contender::Relay, 1000, Doing::Nothing),
     (Contender::Sluice, 3000, Doing::Nothing),
 ];

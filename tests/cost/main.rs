@@ -1,7 +1,7 @@
 //! What a call of the shipped program may cost: instructions and allocations, counted as `make bench` counts them.
 //!
-//! A plain `cargo test` ignores them, since it has no optimised program: `make test` builds the one that is shipped, and
-//! names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a busy machine too.
+//! They are of the feature `cost`: a plain `cargo test` has no optimised program. `make test` builds the one that is shipped,
+//! and names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a busy machine too.
 
 use std::borrow::Cow;
 use std::process::Command;
@@ -62,19 +62,16 @@ fn hold(figure: fn(&Cost) -> f64, most: fn(f64) -> f64) {
 }
 
 #[test]
-#[ignore = "of the optimised program: make test"]
 fn a_call_takes_hardly_more_instructions_than_were_counted() {
     hold(|cost| cost.instructions, |counted| counted * MARGIN);
 }
 
 #[test]
-#[ignore = "of the optimised program: make test"]
 fn a_call_hashes_hardly_more_than_was_counted() {
     hold(|cost| cost.sha256, |counted| counted * MARGIN);
 }
 
 #[test]
-#[ignore = "of the optimised program: make test"]
 fn a_call_allocates_no_more_often_than_was_counted() {
     hold(|cost| cost.allocations, |counted| counted + MORE);
 }

@@ -1,0 +1,188 @@
+//! The floor of the library: a reverse proxy of nothing but hyper's two HTTP/1 machines.
+//!
+//! From a unix socket to kept TCP connections, and no task between them: as in the sidecar, who owns an answer drives the
+//! connection that it comes from. It changes what a proxy must, and has no policy, no key, no log and no time limit.
+
+use std::error::Error;
+use std::pin::{Pin, pin};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
+
+use ::hyper::body::{Body, Frame, Incoming};
+use ::hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use ::hyper::{Request, Response, client::conn::http1 as client, server::conn::http1 as server, service::service_fn};
+use bytes::{Bytes, BytesMut};
+use hyper_util::rt::TokioIo;
+use nix::sys::{prctl, signal::Signal};
+use tokio::net::{TcpStream, UnixListener};
+
+use crate::{Outcome, single_threaded};
+
+/// What is ready of an answer goes on as one piece, up to here.
+const GATHER: usize = 64 * 1024;
+/// Of one connection alone, beside what `Connection` names.
+const HOP_BY_HOP: [HeaderName; 4] = [header::TE, header::TRAILER, header::TRANSFER_ENCODING, header::UPGRADE];
+
+/// One connection to the upstream, and both ends of hyper's handle on it.
+struct Link {
+    send: client::SendRequest<Incoming>,
+    conn: client::Connection<TokioIo<TcpStream>, Incoming>,
+}
+
+struct Upstream {
+    port: u16,
+    host: HeaderValue,
+    #[allow(clippy::vec_box, reason = "a link has a kilobyte, and moves twice a call")]
+    idle: Mutex<Vec<Box<Link>>>,
+}
+
+/// The hidden subcommand: serves until it is killed, or its parent is.
+pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let host = format!("127.0.0.1:{port}").try_into()?;
+    let upstream = Arc::new(Upstream { port: port.parse()?, host, idle: Mutex::default() });
+    single_threaded()?.block_on(async move {
+        let listener = UnixListener::bind(socket)?;
+        loop {
+            let (client, _) = listener.accept().await?;
+            let upstream = Arc::clone(&upstream);
+            tokio::spawn(async move {
+                let service = service_fn(|request| upstream.pass(request));
+                // A peer that goes away ends its own connection and nothing more.
+                let _gone = server::Builder::new().serve_connection(TokioIo::new(client), service).await;
+            });
+        }
+    })
+}
+
+impl Upstream {
+    /// One call, to the head of its answer.
+    async fn pass(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Answer>, Box<dyn Error + Send + Sync>> {
+        end_to_end(request.headers_mut());
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        let kept = self.idle.lock().ok().and_then(|mut idle| idle.pop());
+        let mut link = if let Some(link) = kept {
+            link
+        } else {
+            let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+            stream.set_nodelay(true)?;
+            let (send, conn) = client::handshake(TokioIo::new(stream)).await?;
+            Box::new(Link { send, conn })
+        };
+        let mut sent = pin!(link.send.send_request(request));
+        let mut answer = Answer { upstream: Arc::clone(self), link: Some(link), body: None };
+        let mut head = std::future::poll_fn(|cx| {
+            answer.drive(cx);
+            sent.as_mut().poll(&mut unwoken())
+        })
+        .await?;
+        end_to_end(head.headers_mut());
+        Ok(head.map(|body| {
+            answer.body = Some(body);
+            answer.keep_at_end();
+            answer
+        }))
+    }
+}
+
+/// An answer that is read as its client asks for it.
+struct Answer {
+    upstream: Arc<Upstream>,
+    /// `None` once it is closed, or kept.
+    link: Option<Box<Link>>,
+    /// `None` before it begins, and at its end.
+    body: Option<Incoming>,
+}
+
+impl Answer {
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        // An error shows in the head or the body as well.
+        if self.link.as_mut().is_some_and(|link| Pin::new(&mut link.conn).poll(cx).is_ready()) {
+            self.link = None;
+        }
+    }
+
+    /// At its end, which nobody asks for if there is no body or its length is known.
+    fn keep_at_end(&mut self) {
+        if self.body.as_ref().is_some_and(|body| !body.is_end_stream()) {
+            return;
+        }
+        self.body = None;
+        if let Some(link) = self.link.take().filter(|link| link.send.is_ready())
+            && let Ok(mut idle) = self.upstream.idle.lock()
+        {
+            idle.push(link);
+        }
+    }
+
+    /// What the connection has brought.
+    fn take(&mut self) -> Poll<Option<::hyper::Result<Bytes>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(&mut unwoken())).transpose()?;
+        if frame.is_none() {
+            self.body = None;
+        }
+        self.keep_at_end();
+        // Trailers end here: hyper passes over an empty piece.
+        Poll::Ready(frame.map(|frame| Ok(frame.into_data().unwrap_or_default())))
+    }
+
+    /// What comes next. To take it wakes whoever drove the turn that brought it, so whoever waits drives another one.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<::hyper::Result<Bytes>>> {
+        self.drive(&mut unwoken());
+        let taken = self.take();
+        if taken.is_pending() {
+            self.drive(cx);
+            return self.take();
+        }
+        taken
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = ::hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<::hyper::Result<Frame<Bytes>>>> {
+        let first = match self.take() {
+            Poll::Pending => ready!(self.poll_piece(cx)),
+            Poll::Ready(taken) => taken,
+        };
+        let Some(first) = first.transpose()? else { return Poll::Ready(None) };
+        let mut joined = BytesMut::new();
+        while first.len().max(joined.len()) < GATHER
+            && let Poll::Ready(Some(next)) = self.poll_piece(cx)
+        {
+            if joined.is_empty() {
+                joined.reserve(GATHER / 4);
+                joined.extend_from_slice(&first);
+            }
+            joined.extend_from_slice(&next?);
+        }
+        Poll::Ready(Some(Ok(Frame::data(if joined.is_empty() { first } else { joined.freeze() }))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_none()
+    }
+}
+
+/// What belongs to one connection alone does not cross.
+fn end_to_end(headers: &mut HeaderMap) {
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    let Some(named) = headers.remove(header::CONNECTION) else { return };
+    for name in named.to_str().unwrap_or_default().split(',') {
+        headers.remove(name.trim());
+    }
+}
+
+/// For ends of hyper's channels whose other end has just been driven.
+fn unwoken() -> Context<'static> {
+    Context::from_waker(Waker::noop())
+}
