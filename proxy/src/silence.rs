@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// How long nothing has been heard.
+/// How long nothing has been heard, since somebody had to wait: what is there at once asks no clock.
 #[derive(Debug)]
 pub struct Silence {
     limit: Duration,
-    last: Instant,
+    since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Silence {
-    /// From now on.
+    /// So long at most.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
-        Self { limit, last: Instant::now(), timer: None }
+        Self { limit, since: None, timer: None }
     }
 
     /// Another limit from now on.
@@ -29,23 +29,23 @@ impl Silence {
 
     /// Something was heard.
     pub fn heard(&mut self) {
-        self.last = Instant::now();
+        self.since = None;
     }
 
     /// Ready once it has lasted too long.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let ends = self.last + self.limit;
-            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
-            // A timer that fires too early is moved then.
-            if timer.deadline() > ends {
-                timer.as_mut().reset(ends);
-            }
-            match timer.as_mut().poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(()) if self.last + self.limit <= Instant::now() => return Poll::Ready(()),
-                Poll::Ready(()) => timer.as_mut().reset(ends),
-            }
+        let ends = *self.since.get_or_insert_with(Instant::now) + self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
+        // A timer that fires too early is moved then.
+        if timer.deadline() > ends {
+            timer.as_mut().reset(ends);
         }
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= ends {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(ends);
+        }
+        Poll::Pending
     }
 }
