@@ -15,10 +15,13 @@ use crate::modes::{self, Connections, Mode};
 pub(crate) const NAME: &str = "instructions";
 
 /// What is asked, over one connection: so no call shares a turn of the loop with another.
-const MODES: [&str; 6] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k"];
+const MODES: [&str; 7] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k", "body-5m"];
 /// Of the shorter run. By then no buffer and no table grows any more.
 const FEW: usize = 50;
 const MANY: usize = 150;
+/// A body of megabytes is as many calls in one.
+const FEW_LARGE: usize = 5;
+const MANY_LARGE: usize = 15;
 
 /// Of one contender in one mode, per call.
 #[derive(Debug, Serialize)]
@@ -37,11 +40,12 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
     let mut costs = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
         let mode = Mode { connections: Connections::Kept(1), ..mode };
+        let (few, many) = if mode.calls < MANY { (FEW_LARGE, MANY_LARGE) } else { (FEW, MANY) };
         for contender in contenders {
             eprintln!("{NAME}: {}, {}", mode.name, contender.name());
-            let few = profile(*contender, &mode, FEW, field).await?;
-            let beyond = profile(*contender, &mode, MANY, field).await? - few;
-            let per_call = |count: u64| count as f64 / (MANY - FEW) as f64;
+            let beyond =
+                profile(*contender, &mode, many, field).await? - profile(*contender, &mode, few, field).await?;
+            let per_call = |count: u64| count as f64 / (many - few) as f64;
             costs.push(Cost {
                 mode: mode.name,
                 contender: contender.name(),
