@@ -54,7 +54,7 @@ test:
 
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where
-# callgrind, perf and gdb look for them. The profile tells the compiler which ways are taken: a fifth fewer instructions.
+# callgrind, perf and gdb look for them. The profile tells the compiler which ways are taken: an eighth fewer instructions.
 dist:
 	CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C profile-use=$(CURDIR)/$(PROFILE)' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
 	mkdir -p dist

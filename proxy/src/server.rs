@@ -150,6 +150,6 @@ pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // A connection whose client does not read what it is sent has a second one.
+    // A connection whose client does not read what it is sent has a second descriptor.
     Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, CONNECTIONS_MAX))
 }

@@ -1,4 +1,4 @@
-//! A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires.
+//! A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires, or would fire too late.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -36,7 +36,7 @@ impl Silence {
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let ends = *self.since.get_or_insert_with(Instant::now) + self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
-        // A timer that fires too early is moved then.
+        // One that fires too early is moved then.
         if timer.deadline() > ends {
             timer.as_mut().reset(ends);
         }

@@ -154,7 +154,7 @@ impl Tap {
 impl Tap {
     /// All that may go by now, as far as one turn takes it; an error instead where the answer breaks off.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AnswerCut>> {
-        let mut gone = 0;
+        let mut taken = 0;
         loop {
             let nothing = self.ready.is_empty();
             let more = match &mut self.state {
@@ -177,7 +177,7 @@ impl Tap {
             };
             match more {
                 Poll::Ready(more) => {
-                    gone += more.iter().map(Bytes::len).sum::<usize>();
+                    taken += more.iter().map(Bytes::len).sum::<usize>();
                     self.queue(more);
                 }
                 Poll::Pending if nothing => return Poll::Pending,
@@ -186,7 +186,7 @@ impl Tap {
             // While passing, what was gathered goes at once; only the end may still join it.
             let enough = match self.state {
                 State::Passing => !self.ready.is_empty(),
-                State::Tail => gone >= ENOUGH,
+                State::Tail => taken >= ENOUGH,
                 State::Closing { .. } | State::Cutting { .. } | State::Done => false,
             };
             if enough {

@@ -116,6 +116,26 @@ mod tests {
         (client, Stream::new(server).expect("a descriptor"))
     }
 
+    /// What the kernel is to tell the event loop of a descriptor.
+    fn watched(fd: &impl AsRawFd) -> u32 {
+        let loops = std::fs::read_dir("/proc/self/fdinfo").expect("the kernel tells").flatten();
+        // Other tests open and close descriptors meanwhile.
+        let lines: String = loops.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
+        let fd = fd.as_raw_fd().to_string();
+        let told = lines.lines().filter_map(|line| line.strip_prefix("tfd:")).find_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            (words.next() == Some(&fd)).then(|| words.nth(1).map(str::to_owned)).flatten()
+        });
+        u32::from_str_radix(&told.expect("some event loop watches it"), 16).expect("a mask")
+    }
+
+    #[tokio::test]
+    async fn only_what_the_client_sends_wakes_us() {
+        const IN_AND_OUT: u32 = (nix::libc::EPOLLIN | nix::libc::EPOLLOUT) as u32;
+        let (_client, stream) = pair();
+        assert_eq!(watched(&stream.socket) & IN_AND_OUT, nix::libc::EPOLLIN as u32);
+    }
+
     #[tokio::test]
     async fn a_write_that_finds_no_room_goes_on_when_there_is_some() {
         let (mut client, mut stream) = pair();
