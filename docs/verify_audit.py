@@ -15,7 +15,8 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
     "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_tokens:i? limits.rate_per_s:i? "
     "pid:i policy:s proxy_version:s sync:s upstream:s",
-    "intent": "call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i reserved_usd:s? "
+    "intent": "bound:i? call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i "
+    "reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
     "outcome": "call:i call_id:s cost_source:=header|chunk|none cost_usd:m? drained:b? "
     "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model_served:s? "

@@ -18,7 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use sluice_contract::chain::{close_line, line};
-use sluice_contract::record::{CallResult, Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA, Stamp};
+use sluice_contract::record::{
+    CallResult, Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
+};
 use sluice_contract::recovery::Plan;
 use sluice_contract::{Chain, PrivateKey, RunId, Totals, Usd};
 
@@ -246,6 +248,7 @@ impl Journal {
         let stamp = self.stamp(&state);
         let line = line(&Intent {
             attempt: stamp.attempt,
+            bound: planned.bound.map(Tokens),
             call,
             call_id: planned.call_id.into(),
             kind: Intent::KIND.into(),
@@ -255,6 +258,8 @@ impl Journal {
             peer: planned.peer,
             prev: stamp.prev.into(),
             req_bytes: planned.req_bytes,
+            reserved_strict: planned.reserved_strict,
+            reserved_tokens: planned.reserved_tokens.map(Tokens),
             reserved_usd: planned.reserved_usd.map(Into::into),
             run_id: stamp.run_id.into(),
             seq: stamp.seq,

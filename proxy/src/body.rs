@@ -4,7 +4,10 @@
 //! the next steps need, and an [`Edit`] that says which stretches of the original bytes go upstream.
 
 mod content;
+pub mod media;
 pub mod params;
+mod schema;
+pub mod shape;
 mod tools;
 
 use std::borrow::Cow;
@@ -13,8 +16,9 @@ use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal, clip};
 use content::Content;
+use media::MediaFound;
 use params::Rule;
-use tools::Tools;
+use shape::{Inside, Place};
 
 /// Answers per call, `n` and `best_of`: each is billed.
 const MAX_CHOICES: u64 = 8;
@@ -46,27 +50,101 @@ pub struct Reading {
     pub stream: bool,
     /// We asked for the usage in the stream, the client did not: it must not see it.
     pub hide_usage: bool,
-    /// The client's bound on output tokens.
+    /// The client's bound on output tokens; 0 is none.
     pub max_output: Option<u64>,
+    /// Where the members stand that say so.
+    pub bounds: Vec<BoundAt>,
+    /// One of them is called `max_completion_tokens`.
+    pub completion_tokens: bool,
     /// How many answers, at least 1.
     pub choices: u64,
-    /// Bytes of media in the content, which are not text to be counted.
-    pub media_bytes: u64,
-    /// What those media may come to, in tokens.
-    pub media_tokens: u64,
+    /// Images, documents and audio in the content.
+    pub media: MediaFound,
+    /// What makes tokens dearer, or adds some that are not in the body.
+    pub extras: Extras,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<Cow<'static, str>>,
     /// What goes upstream.
     pub edit: Edit,
 }
 
-/// `prefix`, then the stretches of the original text, each after a comma, then `}`.
+/// What a body asks for beside its text, as far as it costs tokens or raises their price.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extras {
+    /// Tools, or a schema for the answer: providers add instructions of their own.
+    pub instructions: bool,
+    /// Tools that a provider knows by their type, and describes to the model in words of its own.
+    pub typed_tools: u64,
+    /// Bytes by which schemas grow where the gateway writes their references out.
+    pub unfolded_bytes: u64,
+    /// Bytes of arguments of tools, which the gateway writes anew for a model with another API.
+    pub rewritten_bytes: u64,
+    /// Bytes of a predicted answer: what of it does not come true is billed as output.
+    pub prediction_bytes: u64,
+    /// Parts of the prompt are to be cached for longer than usual.
+    pub long_cache: bool,
+    /// The answer may be spoken.
+    pub audio_output: bool,
+    /// A tier of service is named that is not the usual one.
+    pub service_tier: bool,
+}
+
+/// A member that bounds the output, and its neighbours, so that it can be taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundAt {
+    /// Offsets from and to.
+    pub range: (u64, u64),
+    /// Where the member before it ends, if that one is kept.
+    pub after: Option<u64>,
+    /// Where the member behind it begins, if there is one.
+    pub before: Option<u64>,
+}
+
+/// `prefix`, then the ranges of the original text, each after a comma, then `}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edit {
     /// `{` and our own members.
     pub prefix: String,
     /// Offsets from and to, of whole members.
     pub keep: Vec<(u64, u64)>,
+    /// Ranges inside of those that do not go upstream, in their order.
+    pub cut: Vec<(u64, u64)>,
+}
+
+impl Edit {
+    /// The ranges that go upstream, in their order, without what is cut out of them. The flag says whether a range begins
+    /// with a member of its own, and so follows a comma.
+    pub fn ranges(&self) -> impl Iterator<Item = (bool, u64, u64)> {
+        self.keep.iter().flat_map(move |&(from, to)| {
+            let first = self.cut.partition_point(|cut| cut.1 <= from);
+            let inner = self.cut[first..].iter().take_while(move |cut| cut.0 < to);
+            let ends = inner.clone().map(|cut| cut.0).chain([to]);
+            let starts = [from].into_iter().chain(inner.map(|cut| cut.1));
+            starts.zip(ends).enumerate().map(|(i, (from, to))| (i == 0, from, to))
+        })
+    }
+}
+
+impl Reading {
+    /// Puts this bound in the place of the client's, under the name that the client or the route has for it.
+    pub fn bound_output(&mut self, wire: Wire, bound: u64) {
+        let name = match wire {
+            Wire::Chat if self.completion_tokens => "max_completion_tokens",
+            Wire::Responses => "max_output_tokens",
+            _ => "max_tokens",
+        };
+        for at in std::mem::take(&mut self.bounds) {
+            let Some(i) = self.edit.keep.iter().position(|(from, to)| *from <= at.range.0 && at.range.1 <= *to) else {
+                continue;
+            };
+            let (from, to) = self.edit.keep[i];
+            let before = at.after.filter(|after| from < *after).map(|after| (from, after));
+            let behind = at.before.filter(|before| *before < to).map(|before| (before, to));
+            self.edit.keep.splice(i..=i, before.into_iter().chain(behind));
+        }
+        self.edit.prefix.push_str(&format!(",\"{name}\":{bound}"));
+        self.max_output = Some(bound);
+    }
 }
 
 /// Reads one body.
@@ -130,7 +208,11 @@ struct Members<'p> {
     /// Texts in a `prompt` of several.
     prompts: u64,
     content: Content,
-    tools: Tools,
+    /// What may stand inside the member at hand.
+    inside: Inside,
+    /// The depth of the mark for a prompt cache at hand.
+    cache: Option<usize>,
+    in_ttl: bool,
     reading: Reading,
 }
 
@@ -148,7 +230,9 @@ impl<'p> Members<'p> {
             in_include_usage: false,
             prompts: 0,
             content: Content::new(wire, policy.remote_media),
-            tools: Tools::default(),
+            inside: Inside::default(),
+            cache: None,
+            in_ttl: false,
             reading: Reading { choices: 1, ..Reading::default() },
         }
     }
@@ -164,6 +248,9 @@ impl<'p> Members<'p> {
         }
         self.names.push_str(name);
         self.ends.push(self.names.len());
+        if let Some(last) = self.reading.bounds.last_mut() {
+            last.before.get_or_insert(start);
+        }
         let rule = match params::rule(self.wire, name) {
             Some(Rule::Never) => return Err(not_allowed(name)),
             // A clipped name is nobody's.
@@ -175,13 +262,32 @@ impl<'p> Members<'p> {
             None => Rule::Strip,
         };
         self.member = Some(Member { rule, start });
+        self.note(rule, name);
         match rule {
-            Rule::Content => self.content.key(1, key),
-            Rule::Tools => {
-                self.tools = Tools::default();
+            Rule::Content => {
+                let at = Place { wire: self.wire, depth: 1, member: name };
+                self.content.key(at, key, start, &mut self.inside)
+            }
+            Rule::Inside(shape) => {
+                self.inside.begin(shape);
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// What the member's name alone says of the price.
+    fn note(&mut self, rule: Rule, name: &str) {
+        let extras = &mut self.reading.extras;
+        self.cache = (name == "cache_control").then_some(1);
+        match name {
+            _ if matches!(rule, Rule::Strip) => {}
+            "tools" | "functions" | "response_format" | "text" | "output_format" | "output_config" => {
+                extras.instructions = true;
+            }
+            "audio" | "modalities" => extras.audio_output = true,
+            "service_tier" => extras.service_tier = true,
+            _ => {}
         }
     }
 
@@ -193,7 +299,7 @@ impl<'p> Members<'p> {
 
     /// The name of the member at hand.
     fn name(&self) -> &str {
-        self.seen().last().unwrap_or_default()
+        last(&self.names, &self.ends)
     }
 
     /// A member's value is a scalar, and this is all of it.
@@ -211,7 +317,7 @@ impl<'p> Members<'p> {
             (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
             (Rule::MaxOutput, Scalar::Number(number)) => {
                 let max = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
-                self.reading.max_output = Some(self.reading.max_output.map_or(max, |known| max.max(known)));
+                self.bound(max, member.start, end);
             }
             (Rule::Choices, Scalar::Number(number)) => {
                 let choices = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
@@ -220,11 +326,19 @@ impl<'p> Members<'p> {
                 }
                 self.reading.choices = self.reading.choices.max(choices);
             }
-            (Rule::StreamOptions | Rule::Tools | Rule::MaxOutput | Rule::Choices, Scalar::Null) => {}
+            // LiteLLM and the provider take null for absence.
+            (Rule::MaxOutput, Scalar::Null) => return self.strip(),
+            (Rule::StreamOptions | Rule::Choices, Scalar::Null) => {}
             (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
-            (Rule::Tools, _) => return Err(invalid(self.name(), "want an array")),
+            (Rule::Inside(_), value) => {
+                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                self.inside.scalar(at, value, end)?;
+            }
             (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
-            (Rule::Content, value) => self.content.scalar(1, value, member.start, end)?,
+            (Rule::Content, value) => {
+                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                self.content.scalar(at, value, member.start, end, &mut self.inside)?;
+            }
             (Rule::Strip, _) => return self.strip(),
             (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
@@ -237,14 +351,38 @@ impl<'p> Members<'p> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
-        if member.rule == Rule::Strip {
+        if matches!(member.rule, Rule::Strip) {
             return self.strip();
+        }
+        if self.name() == "prediction" {
+            self.reading.extras.prediction_bytes = end - member.start;
         }
         self.keep(member, end);
         Ok(())
     }
 
-    fn open_member(&mut self, kind: Container) -> Result<(), Refusal> {
+    /// How long a prompt cache is to keep. Anthropic bills an hour at twice the price; Gemini takes any time, and bills for
+    /// storing that long, in no row of LiteLLM's.
+    fn ttl(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
+        match value {
+            _ if !self.in_ttl => {}
+            Scalar::String(Text { head: b"5m", .. }) | Scalar::Null => {}
+            Scalar::String(Text { head: b"1h", .. }) => self.reading.extras.long_cache = true,
+            _ => return Err(invalid("cache_control.ttl", "want 5m or 1h")),
+        }
+        Ok(())
+    }
+
+    /// The client's bound on the output; of several the largest, and a 0 among them is no bound.
+    fn bound(&mut self, max: u64, start: u64, end: u64) {
+        let known = if self.reading.bounds.is_empty() { Some(max) } else { self.reading.max_output };
+        self.reading.max_output = known.filter(|known| *known > 0 && max > 0).map(|known| known.max(max));
+        let after = self.reading.edit.keep.last().filter(|_| self.run_open).map(|last| last.1);
+        self.reading.completion_tokens |= self.name() == "max_completion_tokens";
+        self.reading.bounds.push(BoundAt { range: (start, end), after, before: None });
+    }
+
+    fn open_member(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
         let Some(member) = &self.member else { return Ok(()) };
         match (member.rule, kind) {
             (Rule::Refuse, _) => Err(not_allowed(self.name())),
@@ -252,12 +390,15 @@ impl<'p> Members<'p> {
             (Rule::Stream | Rule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
             (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(self.name(), "want a number")),
             (Rule::StreamOptions, Container::Array) => Err(invalid(self.name(), "want an object")),
-            (Rule::Tools, Container::Object) => Err(invalid(self.name(), "want an array")),
-            (Rule::Content, kind) => {
-                self.content.open(1, kind);
-                Ok(())
+            (Rule::Inside(_), kind) => {
+                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                self.inside.open(at, kind, start)
             }
-            (Rule::StreamOptions | Rule::Tools | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
+            (Rule::Content, kind) => {
+                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                self.content.open(at, kind, start, &mut self.inside)
+            }
+            (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
         }
     }
 
@@ -288,7 +429,7 @@ impl<'p> Members<'p> {
     }
 
     fn keep(&mut self, member: Member, end: u64) {
-        if member.rule == Rule::StreamOptions {
+        if matches!(member.rule, Rule::StreamOptions) {
             self.run_open = false;
             self.stream_options = Some((member.start, end));
             return;
@@ -321,8 +462,12 @@ impl<'p> Members<'p> {
             self.reading.edit.keep.extend(self.stream_options);
         }
         self.reading.edit.prefix = prefix;
-        self.reading.media_bytes = self.content.media_bytes;
-        self.reading.media_tokens = self.content.media_tokens;
+        self.reading.media = self.content.media();
+        self.reading.extras.rewritten_bytes = self.content.rewritten;
+        self.reading.edit.cut = self.inside.cuts;
+        self.reading.stripped.append(&mut self.inside.names);
+        self.reading.extras.typed_tools = self.inside.typed_tools;
+        self.reading.extras.unfolded_bytes = self.inside.unfolded;
         Ok(self.reading)
     }
 }
@@ -331,30 +476,39 @@ impl Visit for Members<'_> {
     type Stop = Refusal;
 
     fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+        self.in_ttl = false;
         if depth == 1 {
             return self.begin(key, start);
         }
-        match self.member.as_ref().map(|member| member.rule) {
-            Some(Rule::Content) => self.content.key(depth, key)?,
-            Some(Rule::Tools) => self.tools.key(depth, key),
+        match key.head {
+            b"cache_control" => self.cache = Some(depth),
+            b"ttl" if self.cache.is_some_and(|cache| depth == cache + 1) => self.in_ttl = !self.content.is_in_own(),
+            _ if self.cache.is_some_and(|cache| depth <= cache) => self.cache = None,
+            _ => {}
+        }
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        match self.member.map(|member| member.rule) {
+            Some(Rule::Content) => self.content.key(at, key, start, &mut self.inside)?,
+            Some(Rule::Inside(_)) => self.inside.key(at, key, start)?,
             Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage"),
             _ => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, depth: usize, kind: Container, _start: u64) -> Result<(), Refusal> {
+    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), Refusal> {
         match depth {
             0 if kind == Container::Array => {
                 return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object, not an array"));
             }
             0 => return Ok(()),
-            1 => return self.open_member(kind),
+            1 => return self.open_member(kind, start),
             _ => {}
         }
-        match self.member.as_ref().map(|member| member.rule) {
-            Some(Rule::Content) => self.content.open(depth, kind),
-            Some(Rule::Tools) => self.tools.open(depth, kind)?,
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        match self.member.map(|member| member.rule) {
+            Some(Rule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
+            Some(Rule::Inside(_)) => self.inside.open(at, kind, start)?,
             // Parsers keep the last of two: whatever this one is, it is not `true`.
             Some(Rule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
             Some(Rule::Prompts) if depth == 2 => self.prompts += 1,
@@ -363,10 +517,11 @@ impl Visit for Members<'_> {
         Ok(())
     }
 
-    fn close(&mut self, depth: usize, _kind: Container, end: u64) -> Result<(), Refusal> {
-        match self.member.as_ref().map(|member| member.rule) {
-            Some(Rule::Content) => self.content.close(depth),
-            Some(Rule::Tools) => self.tools.close(depth)?,
+    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), Refusal> {
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        match self.member.map(|member| member.rule) {
+            Some(Rule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
+            Some(Rule::Inside(_)) => self.inside.close(at, end, &self.policy.tools)?,
             _ => {}
         }
         if depth == 1 { self.container_member(end) } else { Ok(()) }
@@ -380,9 +535,11 @@ impl Visit for Members<'_> {
             1 => return self.scalar_member(value, end),
             _ => {}
         }
-        match self.member.as_ref().map(|member| member.rule) {
-            Some(Rule::Content) => self.content.scalar(depth, value, start, end),
-            Some(Rule::Tools) => self.tools.scalar(depth, value, &self.policy.tools),
+        self.ttl(value)?;
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        match self.member.map(|member| member.rule) {
+            Some(Rule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
+            Some(Rule::Inside(_)) => self.inside.scalar(at, value, end),
             Some(Rule::Prompts) => {
                 self.prompts += u64::from(depth == 2 && matches!(value, Scalar::String(_)));
                 Ok(())
@@ -396,6 +553,13 @@ impl Visit for Members<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The last of some names that stand behind each other.
+fn last<'n>(names: &'n str, ends: &[usize]) -> &'n str {
+    let end = ends.last().copied().unwrap_or_default();
+    let start = ends.len().checked_sub(2).map_or(0, |before| ends[before]);
+    &names[start..end]
 }
 
 fn whole(number: &[u8]) -> Option<u64> {

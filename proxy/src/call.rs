@@ -2,22 +2,24 @@
 //!
 //! It ends once. Dropped before it was sent, its entry and its reservation say just that.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_contract::Usd;
-use sluice_contract::record::{CallResult, CostSource, End, NullReason, Timing};
+use sluice_contract::could_be_billed;
+use sluice_contract::record::{CallResult, CostSource, End, NullReason, Timing, Usage};
 
 use crate::audit::{Ack, Ended, Entry};
 use crate::caps::{Reservation, Spent};
 use crate::policy::Wire;
-use crate::prices::Price;
+use crate::prices::{Price, Terms};
 use crate::usage::Seen;
 
 /// Bookkeeping of one call.
 #[derive(Debug)]
 pub struct Call {
     open: Option<(Entry, Reservation)>,
-    price: Option<Price>,
+    price: Option<(Arc<Price>, Terms)>,
     /// The shape of what goes through.
     pub wire: Wire,
     /// Its times so far.
@@ -121,7 +123,13 @@ impl Clock {
 impl Call {
     /// An intent was written for it.
     #[must_use]
-    pub fn new(entry: Entry, reservation: Reservation, price: Option<Price>, wire: Wire, clock: Clock) -> Self {
+    pub fn new(
+        entry: Entry,
+        reservation: Reservation,
+        price: Option<(Arc<Price>, Terms)>,
+        wire: Wire,
+        clock: Clock,
+    ) -> Self {
         Self { open: Some((entry, reservation)), price, wire, clock, head: None, resp_bytes: 0, sent: false }
     }
 
@@ -143,7 +151,8 @@ impl Call {
         };
         let mut ended = self.ended(seen, result, end, drained);
         if self.sent {
-            reservation.settle(self.spent(&ended));
+            let spent = self.spent(&ended, &reservation);
+            reservation.settle(spent);
         } else {
             drop(reservation);
             ended.null_reason = Some(NullReason::NotSent);
@@ -181,17 +190,34 @@ impl Call {
         }
     }
 
-    /// For the caps: the provider's cost, else what its usage costs at our prices.
-    fn spent(&self, ended: &Ended) -> Spent {
-        if ended.null_reason == Some(NullReason::NotBilled) || ended.status.is_some_and(|status| status >= 400) {
+    /// For the caps: the provider's cost, else what its usage costs at our prices. Of an answer that was not seen to its
+    /// end, the usage may be that of its beginning: it is charged as reserved, and for the bytes that came.
+    fn spent(&self, ended: &Ended, reservation: &Reservation) -> Spent {
+        let is_answer = ended.status.is_some() && ended.result != CallResult::Unknown;
+        let is_free = is_answer && !could_be_billed(ended.status);
+        if is_free || ended.null_reason == Some(NullReason::NotBilled) {
             return Spent { tokens: Some(0), nanos: Some(0) };
         }
-        let priced = || ended.usage.as_ref().zip(self.price).map(|(usage, price)| price.of_usage(usage));
-        Spent {
-            tokens: ended.usage.as_ref().map(sluice_contract::record::Usage::all),
-            nanos: ended.cost.as_ref().map(Usd::to_nanos).or_else(priced),
+        let cost = ended.cost.as_ref().map(Usd::to_nanos);
+        match ended.usage.as_ref().filter(|_| was_seen_whole(ended)) {
+            Some(usage) => {
+                let priced = || self.price.as_ref().map(|(price, terms)| price.of_usage(usage, terms));
+                Spent { tokens: Some(Usage::all(usage)), nanos: cost.or_else(priced) }
+            }
+            None => {
+                let least = reservation.at_least(self.resp_bytes / BYTES_PER_TOKEN);
+                Spent { tokens: least.tokens, nanos: cost.or(least.nanos) }
+            }
         }
     }
+}
+
+/// Bytes of an answer to a token, at most: a stream has far more.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Whether the end of the answer was seen, where its usage is complete.
+fn was_seen_whole(ended: &Ended) -> bool {
+    ended.end == End::Complete || ended.drained == Some(true)
 }
 
 /// What the call cost, by the one source that may be trusted with it, or why that is not known.

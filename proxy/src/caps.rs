@@ -6,9 +6,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sluice_contract::record::{NullReason, Usage};
-use sluice_contract::{Story, Usd};
+use sluice_contract::record::{CallResult, End, NullReason, Usage};
+use sluice_contract::{Story, Usd, could_be_billed};
 
+use crate::prices::{FEMTOS_PER_NANO, nanos};
 use crate::refusal::{Reason, Refusal};
 
 /// So many calls that were never sent do not count; further ones do.
@@ -29,16 +30,88 @@ pub struct CapLimits {
     pub rate: Option<u64>,
 }
 
+/// An answer is never held to fewer tokens than this: it would end before it says anything.
+pub const OUTPUT_FLOOR: u64 = 1024;
+
 /// What a call may use at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ask {
-    /// Tokens.
+    /// Tokens beside those of the answer.
     pub tokens: u64,
-    /// Nano-USD, when there are prices.
-    pub nanos: i64,
-    /// The client named a bound. Without one the amounts are a guess, and take no more than what is left:
-    /// a guess must not refuse a call that would have fitted.
-    pub declared: bool,
+    /// Femto-USD beside those of the answer, when there are prices.
+    pub femtos: u128,
+    /// The answer, if its length can be bounded.
+    pub output: Option<Output>,
+    /// It is an upper bound. A guess takes no more than what is left: it must not refuse a call that would have fitted.
+    pub strict: bool,
+}
+
+/// The answer of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Output {
+    /// Tokens of one answer, as the client or the model bounds them. Where that does not fit, fewer are granted.
+    pub wanted: u64,
+    /// Answers.
+    pub choices: u64,
+    /// Femto-USD of a token.
+    pub femtos: u128,
+}
+
+impl Ask {
+    /// Tokens and femto-USD with answers of so many tokens each.
+    fn with(&self, each: u64) -> (u128, u128) {
+        let output = self.output.unwrap_or_default();
+        let tokens = u128::from(each) * u128::from(output.choices);
+        (u128::from(self.tokens) + tokens, self.femtos.saturating_add(tokens.saturating_mul(output.femtos)))
+    }
+
+    fn wanted(&self) -> u64 {
+        self.output.map_or(0, |output| output.wanted)
+    }
+}
+
+/// What is left of a run's caps; `None` is unlimited.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    tokens: Option<u128>,
+    femtos: Option<u128>,
+}
+
+impl Left {
+    fn holds(&self, (tokens, femtos): (u128, u128)) -> bool {
+        self.tokens.is_none_or(|left| tokens <= left) && self.femtos.is_none_or(|left| femtos <= left)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tokens == Some(0) || self.femtos == Some(0)
+    }
+
+    /// The longest answer that fits, up to the one wanted.
+    fn longest(&self, ask: &Ask) -> Option<u64> {
+        let output = ask.output?;
+        let (tokens, femtos) = ask.with(0);
+        let by = |left: Option<u128>, used: u128, each: u128| match (left, each) {
+            (None, _) => Some(u128::MAX),
+            (Some(left), 0) => (used <= left).then_some(u128::MAX),
+            (Some(left), each) => left.checked_sub(used).map(|left| left / each),
+        };
+        let choices = u128::from(output.choices);
+        let longest = by(self.tokens, tokens, choices)?.min(by(self.femtos, femtos, choices * output.femtos)?);
+        Some(u64::try_from(longest).unwrap_or(u64::MAX).min(output.wanted))
+    }
+
+    /// How long an answer may be: as wanted, or half of what fits, so that another call can be made beside this one.
+    fn grant(&self, ask: &Ask) -> Option<u64> {
+        // What is only guessed of the prompt must not refuse the call.
+        let beside = Ask { tokens: 0, femtos: 0, ..*ask };
+        let longest = self.longest(ask).or_else(|| self.longest(&beside).filter(|_| !ask.strict))?;
+        let wanted = ask.wanted();
+        if longest >= wanted {
+            return Some(wanted);
+        }
+        let granted = (longest / 2).max(OUTPUT_FLOOR).min(wanted);
+        (granted <= longest).then_some(granted)
+    }
 }
 
 /// What a call used, as far as it is known.
@@ -62,7 +135,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// As the audit log has it. A call whose cost is not known is charged as it was reserved.
+    /// Reads it from the audit log. A call whose cost or usage is not known is charged as it was reserved.
     #[must_use]
     pub fn of(story: &Story) -> Self {
         let mut used = Self::default();
@@ -73,15 +146,19 @@ impl Used {
             if why_null == Some(NullReason::NotSent) {
                 used.unsent += 1;
             }
-            let failed = outcome.is_some_and(|outcome| outcome.status.is_some_and(|status| status >= 400));
-            if failed || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
+            let status = outcome.map(|outcome| outcome.status);
+            let is_unknown = outcome.is_none_or(|outcome| outcome.result == CallResult::Unknown);
+            let is_free = !is_unknown && status.is_some_and(|status| status.is_some() && !could_be_billed(status));
+            if is_free || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
                 continue;
             }
             let cost = outcome.and_then(|outcome| outcome.cost_usd.as_deref());
             let cost = cost.or(call.intent.reserved_usd.as_deref()).and_then(|text| Usd::parse(text).ok());
             used.nanos = used.nanos.saturating_add(cost.map_or(0, |cost| cost.to_nanos()));
-            let usage = outcome.and_then(|outcome| outcome.usage.as_ref());
-            used.tokens = used.tokens.saturating_add(usage.map_or(0, Usage::all));
+            let is_whole = outcome.is_some_and(|it| it.end == End::Complete || it.drained == Some(true));
+            let usage = outcome.and_then(|outcome| outcome.usage.as_ref()).map_or(0, Usage::all);
+            let reserved = call.intent.reserved_tokens.filter(|_| !is_whole || usage == 0).map_or(0, |tokens| tokens.0);
+            used.tokens = used.tokens.saturating_add(usage.max(reserved));
         }
         used
     }
@@ -112,7 +189,15 @@ pub struct Reservation {
     caps: Arc<Caps>,
     tokens: u64,
     nanos: i64,
+    /// The most tokens that each answer may have.
+    output: Option<u64>,
+    is_lowered: bool,
+    is_strict: bool,
     settled: bool,
+    /// Nano-USD of a million tokens of the answer.
+    output_price: i64,
+    /// Tokens and nano-USD beside the answer.
+    prompt: (u64, i64),
 }
 
 impl Caps {
@@ -146,28 +231,71 @@ impl Caps {
         if limits.calls.is_some_and(|max| state.calls >= max) {
             return Err(over(&format!("the run's {} calls are used", state.calls)));
         }
-        let tokens = take(limits.tokens.map(u128::from), state.tokens.into(), ask.tokens.into(), ask.declared)
-            .ok_or_else(|| {
-                over(&format!(
-                    "{} of the run's tokens are used or reserved by open calls; this one may need {}",
-                    state.tokens, ask.tokens
-                ))
-            })?;
-        let cap = limits.nanos.map(|nanos| nanos.max(0) as u128);
-        let nanos = take(cap, state.nanos.max(0) as u128, ask.nanos.max(0) as u128, ask.declared).ok_or_else(|| {
-            over(&format!(
-                "${} of the run's money is used or reserved by open calls; this one may need ${}",
-                Usd::from_nanos(state.nanos),
-                Usd::from_nanos(ask.nanos)
-            ))
-        })?;
-        let (tokens, nanos) = (u64::try_from(tokens).unwrap_or(u64::MAX), i64::try_from(nanos).unwrap_or(i64::MAX));
+        let left = self.left(&state);
+        let output = match ask.output {
+            _ if left.is_empty() => return Err(self.over(&state, &ask)),
+            Some(_) => Some(left.grant(&ask).ok_or_else(|| self.over(&state, &ask))?),
+            None if ask.strict && !left.holds(ask.with(0)) => return Err(self.over(&state, &ask)),
+            None => None,
+        };
+        let (tokens, femtos) = ask.with(output.unwrap_or(0));
+        let tokens = u64::try_from(tokens.min(left.tokens.unwrap_or(u128::MAX))).unwrap_or(u64::MAX);
+        let nanos = nanos(femtos.min(left.femtos.unwrap_or(u128::MAX)));
         state.empty_at = empty_at;
         state.calls += 1;
         state.open += 1;
         state.tokens = state.tokens.saturating_add(tokens);
         state.nanos = state.nanos.saturating_add(nanos);
-        Ok(Reservation { caps: Arc::clone(self), tokens, nanos, settled: false })
+        let price = ask.output.map_or(0, |output| output.femtos);
+        Ok(Reservation {
+            caps: Arc::clone(self),
+            tokens,
+            nanos,
+            output,
+            is_lowered: output.is_some_and(|output| output < ask.wanted()),
+            is_strict: ask.strict,
+            settled: false,
+            output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
+            prompt: (ask.tokens, crate::prices::nanos(ask.femtos)),
+        })
+    }
+
+    /// Whether a call fits as its client wants it.
+    #[must_use]
+    pub fn fits(&self, ask: &Ask) -> bool {
+        let left = self.left(&self.lock());
+        left.holds(ask.with(ask.wanted())) && !left.is_empty()
+    }
+
+    /// Whether tokens or dollars are limited.
+    #[must_use]
+    pub fn are_limited(&self) -> bool {
+        self.limits.tokens.is_some() || self.limits.nanos.is_some()
+    }
+
+    fn left(&self, state: &State) -> Left {
+        let nanos = self.limits.nanos.map(|cap| u128::try_from(cap.saturating_sub(state.nanos)).unwrap_or(0));
+        Left {
+            tokens: self.limits.tokens.map(|cap| u128::from(cap.saturating_sub(state.tokens))),
+            femtos: nanos.map(|left| left * FEMTOS_PER_NANO),
+        }
+    }
+
+    /// Says which cap is in the way, what it is, what is left of it, and what the call needs.
+    fn over(&self, state: &State, ask: &Ask) -> Refusal {
+        let left = self.left(state);
+        let least = ask.with(ask.wanted().min(OUTPUT_FLOOR));
+        if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
+            let left = cap.saturating_sub(state.tokens);
+            return over(&format!("of the run's {cap} tokens {left} are left, and this call needs up to {}", least.0));
+        }
+        let cap = self.limits.nanos.unwrap_or(0);
+        over(&format!(
+            "of the run's ${} ${} are left, and this call needs up to ${}",
+            Usd::from_nanos(cap),
+            Usd::from_nanos(cap.saturating_sub(state.nanos).max(0)),
+            Usd::from_nanos(nanos(least.1))
+        ))
     }
 
     /// A leaky bucket: when it is empty again after this call.
@@ -196,19 +324,11 @@ impl Caps {
     }
 }
 
-/// What to reserve of a cap, or `None` when it is too little.
-fn take(cap: Option<u128>, used: u128, ask: u128, declared: bool) -> Option<u128> {
-    let Some(cap) = cap else { return Some(ask) };
-    let left = cap.saturating_sub(used);
-    match (left, declared) {
-        (0, _) => None,
-        (left, true) => (ask <= left).then_some(ask),
-        (left, false) => Some(ask.min(left)),
-    }
-}
-
 fn over(what: &str) -> Refusal {
-    Refusal::new(Reason::BudgetExceeded, format!("{what}; the operator can raise the run's caps"))
+    Refusal::new(
+        Reason::BudgetExceeded,
+        format!("{what}; open calls count as reserved; the operator can raise the caps"),
+    )
 }
 
 impl Reservation {
@@ -216,6 +336,41 @@ impl Reservation {
     #[must_use]
     pub fn nanos(&self) -> i64 {
         self.nanos
+    }
+
+    /// Tokens that were reserved.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
+    /// The most tokens that each answer may have.
+    #[must_use]
+    pub fn output(&self) -> Option<u64> {
+        self.output
+    }
+
+    /// Fewer tokens are granted than were wanted.
+    #[must_use]
+    pub fn is_lowered(&self) -> bool {
+        self.is_lowered
+    }
+
+    /// What was reserved is an upper bound.
+    #[must_use]
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
+    }
+
+    /// What a call is charged of which only the length of its answer is known: at least what was reserved.
+    #[must_use]
+    pub fn at_least(&self, output: u64) -> Spent {
+        let price = i128::from(self.output_price) * i128::from(output) / 1_000_000;
+        let nanos = self.prompt.1.saturating_add(i64::try_from(price).unwrap_or(i64::MAX));
+        Spent {
+            tokens: Some(self.prompt.0.saturating_add(output).max(self.tokens)),
+            nanos: Some(nanos.max(self.nanos)),
+        }
     }
 
     /// The call is over: what it used replaces what was reserved; what is not known is charged as reserved.
@@ -265,7 +420,7 @@ mod tests {
     #[test]
     fn of_a_burst_exactly_as_many_pass_as_the_cap_says() {
         let now = Instant::now();
-        let ask = Ask { tokens: 10, nanos: 100, declared: true };
+        let ask = Ask { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
         for limits in [
             CapLimits { calls: Some(7), ..CapLimits::default() },
             CapLimits { tokens: Some(79), ..CapLimits::default() },
@@ -282,13 +437,62 @@ mod tests {
     #[test]
     fn a_guess_takes_no_more_than_what_is_left() {
         let caps = caps(CapLimits { tokens: Some(1000), ..CapLimits::default() });
-        let guess = Ask { tokens: 4096, nanos: 0, declared: false };
+        let guess = Ask { tokens: 4096, ..Ask::default() };
         let first = caps.reserve(guess, Instant::now()).expect("a guess may take all");
         assert_eq!(reason(&caps.reserve(guess, Instant::now())), Some(Reason::BudgetExceeded));
         first.settle(Spent { tokens: Some(15), nanos: None });
         let second = caps.reserve(guess, Instant::now()).expect("985 are left");
         second.settle(Spent { tokens: Some(985), nanos: None });
         assert_eq!(reason(&caps.reserve(guess, Instant::now())), Some(Reason::BudgetExceeded));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_is_made_shorter() {
+        let cap = |tokens| caps(CapLimits { tokens: Some(tokens), ..CapLimits::default() });
+        let output = |wanted| Some(Output { wanted, choices: 2, femtos: 0 });
+        let ask = |wanted| Ask { tokens: 100, femtos: 0, output: output(wanted), strict: true };
+        let granted = |caps: &Arc<Caps>, wanted| caps.reserve(ask(wanted), Instant::now());
+        let whole = granted(&cap(8100), 4000).expect("it fits");
+        assert_eq!((whole.output(), whole.is_lowered(), whole.tokens()), (Some(4000), false, 8100));
+        let halved = granted(&cap(16_100), 64_000).expect("half of what fits");
+        assert_eq!((halved.output(), halved.is_lowered(), halved.tokens()), (Some(4000), true, 8100));
+        let shared = cap(20_100);
+        let open: Vec<_> = std::iter::from_fn(|| granted(&shared, 64_000).ok()).take(9).collect();
+        assert_eq!(open.iter().map(|it| it.output().unwrap_or(0)).collect::<Vec<_>>(), [5000, 2475, 1212, 1024]);
+        assert_eq!(reason(&granted(&cap(2000), 64_000)), Some(Reason::BudgetExceeded), "below the floor");
+        assert!(granted(&cap(2000), 950).is_ok(), "so short an answer was wanted");
+        let guess = Ask { strict: false, tokens: 1_000_000, ..ask(64_000) };
+        let guessed = cap(50_000).reserve(guess, Instant::now()).expect("a guess refuses nothing");
+        assert_eq!((guessed.output(), guessed.tokens()), (Some(12_500), 50_000));
+    }
+
+    #[test]
+    fn dollars_are_granted_without_rounding_in_the_clients_favour() {
+        let caps = caps(CapLimits { nanos: Some(10), ..CapLimits::default() });
+        // 1.5 nano-dollars a token.
+        let output = Some(Output { wanted: 5000, choices: 1, femtos: 1_500_000 });
+        let ask = Ask { tokens: 0, femtos: 1, output, strict: true };
+        assert_eq!(
+            caps.reserve(ask, Instant::now()).map_err(|refusal| refusal.reason).err(),
+            Some(Reason::BudgetExceeded)
+        );
+        let short = Ask { output: output.map(|output| Output { wanted: 6, ..output }), ..ask };
+        let reserved = caps.reserve(short, Instant::now()).expect("nine and a bit");
+        assert_eq!((reserved.nanos(), reserved.output()), (10, Some(6)));
+    }
+
+    #[test]
+    fn a_refusal_names_the_cap_and_what_is_left() {
+        let tokens = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
+        let ask = Ask { tokens: 150, femtos: 2_000 * FEMTOS_PER_NANO, strict: true, output: None };
+        let said = tokens.reserve(ask, Instant::now()).expect_err("too many").message;
+        assert!(said.starts_with("of the run's 100 tokens 100 are left, and this call needs up to 150"), "{said}");
+        let dollars = caps(CapLimits { nanos: Some(1000), ..CapLimits::default() });
+        let said = dollars.reserve(ask, Instant::now()).expect_err("too much").message;
+        assert!(
+            said.starts_with("of the run's $0.000001 $0.000001 are left, and this call needs up to $0.000002"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -302,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_call_without_usage_is_charged_its_reservation() {
-        let ask = Ask { tokens: 60, nanos: 0, declared: true };
+        let ask = Ask { tokens: 60, strict: true, ..Ask::default() };
         let charged = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
         charged.reserve(ask, Instant::now()).expect("fits").settle(Spent::default());
         assert_eq!(reason(&charged.reserve(ask, Instant::now())), Some(Reason::BudgetExceeded));
@@ -340,14 +544,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order, what is used and reserved stays within a cap of declared calls, and nothing is lost.
+        /// Whatever the order, what is used and reserved stays within a cap of strict calls, and nothing is lost.
         #[test]
-        fn declared_calls_never_pass_the_cap(steps in prop::collection::vec((1u64..50, 0u64..3), 1..60)) {
+        fn strict_calls_never_pass_the_cap(steps in prop::collection::vec((1u64..50, 0u64..3), 1..60)) {
             let caps = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
             let (mut open, mut settled) = (Vec::new(), 0u64);
             for (tokens, what) in steps {
                 if what == 0 {
-                    if let Ok(reservation) = caps.reserve(Ask { tokens, nanos: 0, declared: true }, Instant::now()) {
+                    if let Ok(reservation) = caps.reserve(Ask { tokens, strict: true, ..Ask::default() }, Instant::now()) {
                         open.push((reservation, tokens));
                     }
                 } else if let Some((reservation, tokens)) = open.pop() {

@@ -145,7 +145,11 @@ impl Inner {
     pub fn complete(&mut self) -> Ack {
         let seen = self.take_seen();
         let failed = seen.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
-        let result = if failed { CallResult::UpstreamError } else { CallResult::Ok };
+        let result = match failed {
+            _ if seen.gateway_fault => CallResult::Unknown,
+            true => CallResult::UpstreamError,
+            false => CallResult::Ok,
+        };
         self.call.end(seen, result, End::Complete, None)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -19,15 +19,20 @@ use crate::body::Reading;
 use crate::call::{Call, Clock};
 use crate::caps::Reservation;
 use crate::carried::Carried;
+use crate::estimate::Estimate;
 use crate::intake::{self, Text};
 use crate::policy::{Admitted, Policy, Route, Wire};
+use crate::prices::{Price, Terms};
 use crate::refusal::{Reason, Refusal};
 use crate::run::Run;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{estimate, filter, headers, models, screen};
+use crate::{filter, headers, models, screen};
+
+/// The bound that the sidecar wrote in the place of the client's.
+static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
 
 /// Why there is no answer of the upstream's.
 enum Denied {
@@ -83,13 +88,12 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     admit_head(run, head)?;
     let (mut reading, text) = read(run, route, body).await?;
     clock.waited(clock.began());
-    let price = estimate::price(run.prices.as_ref(), &reading);
-    let reservation = run.caps.reserve(estimate::ask(&reading, text.len(), price, route.wire), clock.began())?;
+    let (reservation, bound, price) = reserve(run, route, &mut reading, &text, &clock)?;
 
     let mut buffer = uuid::Uuid::encode_buffer();
     let call_id: &str = run.call_ids.next().as_hyphenated().encode_lower(&mut buffer);
     run.injector.stripped(&head.headers, &mut reading.stripped);
-    let entry = intend(run, peer, route, &mut reading, &text, call_id, &reservation, &mut clock).await?;
+    let entry = intend(run, peer, route, &mut reading, &text, call_id, &reservation, bound, &mut clock).await?;
     let mut call = Call::new(entry, reservation, price, route.wire, clock);
 
     let request = outbound(run, route, head, call_id, &mut reading, text);
@@ -115,6 +119,9 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         return Err(Denied::Failed(refusal));
     }
     let mut screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
+    if let Some(bound) = bound {
+        screened.insert(&MAX_TOKENS, HeaderValue::from(bound));
+    }
     if route.wire == Wire::Models && upstream.status.is_success() && !run.body.models.is_empty() {
         return Box::pin(filtered_models(run, carried, upstream.status, screened)).await;
     }
@@ -132,6 +139,36 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         screened.remove(header::CONTENT_LENGTH);
     }
     Ok(Given::tapped(upstream.status, screened, Tap::new(carried, length)))
+}
+
+/// A share of the caps, the bound that was written for it, and the price that it rests on.
+type Reserved = (Reservation, Option<u64>, Option<(Arc<Price>, Terms)>);
+
+/// Takes a share of the caps. Known words are looked at only where a token for each byte does not fit.
+fn reserve(run: &Run, route: &Route, reading: &mut Reading, text: &Text, clock: &Clock) -> Result<Reserved, Refusal> {
+    let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
+    let by_bytes = estimate.by_bytes();
+    let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
+    let reservation = run.caps.reserve(ask, clock.began())?;
+    let bound = bound(run, &estimate, &reservation, route, reading);
+    Ok((reservation, bound, estimate.price.map(|price| (price, estimate.terms))))
+}
+
+/// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
+fn bound(
+    run: &Run,
+    estimate: &Estimate,
+    reservation: &Reservation,
+    route: &Route,
+    reading: &mut Reading,
+) -> Option<u64> {
+    let granted = reservation.output().filter(|_| run.caps.are_limited())?;
+    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
+    if is_bounded && !reservation.is_lowered() {
+        return None;
+    }
+    reading.bound_output(route.wire, granted);
+    Some(granted)
 }
 
 fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
@@ -184,16 +221,21 @@ async fn intend(
     text: &Text,
     call_id: &str,
     reservation: &Reservation,
+    bound: Option<u64>,
     clock: &mut Clock,
 ) -> Result<Entry, Poisoned> {
     let asked = Instant::now();
+    let limited = run.caps.are_limited();
     let (entry, durable) = run.journal.intent(Planned {
+        bound,
         call_id,
         method: route.method.as_str(),
         model: reading.model.as_deref(),
         path: route.path,
         peer,
         req_bytes: text.len(),
+        reserved_strict: limited.then_some(reservation.is_strict()),
+        reserved_tokens: limited.then_some(reservation.tokens()),
         reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
         stream: reading.stream,
         stripped: std::mem::take(&mut reading.stripped),
@@ -286,6 +328,6 @@ mod tests {
     #[test]
     fn what_every_open_call_holds_stays_small() {
         let sizes = (future(exchange), size_of::<Tap>());
-        assert!(sizes.0 <= 3200 && sizes.1 <= 160, "{sizes:?}");
+        assert!(sizes.0 <= 3500 && sizes.1 <= 160, "{sizes:?}");
     }
 }

@@ -78,6 +78,7 @@ static SPEND_LOGS_METADATA: HeaderName = HeaderName::from_static("x-litellm-spen
 static CALL_ID: HeaderName = HeaderName::from_static("x-litellm-call-id");
 static TRACE_ID: HeaderName = HeaderName::from_static("x-litellm-trace-id");
 static SESSION_ID: HeaderName = HeaderName::from_static("x-litellm-session-id");
+static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries");
 static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-cost");
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
@@ -115,6 +116,9 @@ impl Injector {
         fixed.insert(header::USER_AGENT, HeaderValue::from_static(concat!("sluice-proxy/", env!("CARGO_PKG_VERSION"))));
         // A compressed answer could not be read for its usage, nor searched for the key.
         fixed.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        // Each of LiteLLM's own retries may be billed, and none of them is told: one call is one attempt. The header wins
+        // over the body, and no provider gets it.
+        fixed.insert(&NUM_RETRIES, HeaderValue::from_static("0"));
         // LiteLLM bills by the customer id before the end-user id; ours must stand in both.
         fixed.insert(&CUSTOMER_ID, account.clone());
         fixed.insert(&END_USER_ID, account);

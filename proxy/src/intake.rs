@@ -182,6 +182,11 @@ impl Text {
         self.len == 0
     }
 
+    /// Its pieces, in their order.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().map(|piece| &piece[..])
+    }
+
     /// As it came.
     #[must_use]
     pub fn whole(self) -> Outgoing {
@@ -192,13 +197,15 @@ impl Text {
 
     /// As the policy wants it: slices of what came, behind and between our own bytes.
     #[must_use]
-    pub fn edited(self, edit: Edit) -> Outgoing {
+    pub fn edited(self, mut edit: Edit) -> Outgoing {
         let Self { pieces, held, .. } = self;
         let mut out = Outgoing::holding(held);
-        out.reserve(2 + 2 * edit.keep.len() + pieces.len());
-        out.push(Bytes::from(edit.prefix));
-        for (from, to) in edit.keep {
-            out.push(Bytes::from_static(b","));
+        out.reserve(2 + 2 * (edit.keep.len() + edit.cut.len()) + pieces.len());
+        out.push(Bytes::from(std::mem::take(&mut edit.prefix)));
+        for (is_member, from, to) in edit.ranges() {
+            if is_member {
+                out.push(Bytes::from_static(b","));
+            }
             slice(&pieces, from, to, &mut out);
         }
         out.push(Bytes::from_static(b"}"));
@@ -253,7 +260,7 @@ mod tests {
 
     #[test]
     fn an_edit_is_made_of_slices_whatever_the_pieces() {
-        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)] };
+        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], cut: Vec::new() };
         for pieces in
             [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]]
         {

@@ -29,6 +29,8 @@ pub struct Seen {
     pub cost: Option<Usd>,
     /// An error stood in the answer, whatever its status.
     pub error: bool,
+    /// The gateway failed on its own, perhaps after a provider had answered.
+    pub gateway_fault: bool,
     /// The event that ends a stream has passed.
     pub terminal: bool,
     /// The answer was not what its content type says.

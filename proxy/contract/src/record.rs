@@ -33,6 +33,19 @@ pub struct Stamp<'a> {
     pub ts: String,
 }
 
+/// A number of tokens that stands in a line only where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tokens(pub u64);
+
+impl Member for Tokens {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.min(INTEGER_MAX).write(line);
+    }
+}
+
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident<$life:lifetime> = $kind:literal { $($(#[$fdoc:meta])* $field:ident : $ty:ty),* $(,)? })*) => {
         $(
@@ -83,6 +96,9 @@ records! {
     /// A call is about to go upstream.
     Intent<'a> = "intent" {
         attempt: u32,
+        /// Output tokens to which the sidecar held each answer, where it wrote or lowered the call's own bound.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bound: Option<Tokens>,
         call: u64,
         call_id: Cow<'a, str>,
         kind: Cow<'a, str>,
@@ -92,6 +108,12 @@ records! {
         peer: Peer,
         prev: Cow<'a, str>,
         req_bytes: u64,
+        /// Whether what was reserved is an upper bound of what the call can use; absent without caps.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reserved_strict: Option<bool>,
+        /// Tokens reserved; absent without caps.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reserved_tokens: Option<Tokens>,
         reserved_usd: Option<Cow<'a, str>>,
         run_id: Cow<'a, str>,
         seq: u64,

@@ -12,12 +12,15 @@ use super::{Ack, Journal};
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct Planned<'a> {
+    pub bound: Option<u64>,
     pub call_id: &'a str,
     pub method: &'a str,
     pub model: Option<&'a str>,
     pub path: &'a str,
     pub peer: Peer,
     pub req_bytes: u64,
+    pub reserved_strict: Option<bool>,
+    pub reserved_tokens: Option<u64>,
     pub reserved_usd: Option<String>,
     pub stream: bool,
     pub stripped: Vec<Cow<'a, str>>,

@@ -4,13 +4,18 @@
 //! complete: a member that is not named here is dropped. Those that would redirect, re-key, re-price,
 //! amplify or hide a call are refused by name instead, so that their sender learns why.
 
+use super::schema::Reader;
+use super::shape::{Members, Shape};
+use super::tools;
 use crate::policy::Wire;
 
 /// What happens to one member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Rule {
-    /// Goes on as it is.
+    /// Goes on as it is: the operator has opened it.
     Keep,
+    /// Goes on with what this shape knows; the rest of it is taken out.
+    Inside(&'static Shape),
     /// Goes on; remote media in it are refused.
     Content,
     /// Must name an allowed model.
@@ -19,14 +24,12 @@ pub enum Rule {
     Stream,
     /// Ours on streams that would otherwise hide their usage.
     StreamOptions,
-    /// A bound on output tokens; goes on, and is reserved.
+    /// The route's own bound on output tokens; goes on, and is reserved.
     MaxOutput,
     /// How many answers; bounded, and reserved.
     Choices,
     /// One text, or several of which each is answered and billed.
     Prompts,
-    /// Only tools that the agent itself runs.
-    Tools,
     /// Goes on unless it is `true`.
     NotTrue,
     /// Removed, and named in the audit line.
@@ -76,27 +79,137 @@ const REFUSE: &[&str] = &[
 
 const REFUSE_PREFIX: &[&str] = &["mock_"];
 
-const CHAT: &[&str] = &[
-    "audio", "frequency_penalty", "function_call", "logit_bias", "logprobs", "modalities", "parallel_tool_calls",
-    "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning", "reasoning_effort",
-    "response_format", "seed", "service_tier", "stop", "temperature", "thinking", "tool_choice", "top_k",
-    "top_logprobs", "top_p", "verbosity",
+/// Members of more than one route that set how a model samples: numbers and words that go to the provider,
+/// which takes them or refuses them.
+const SAMPLING: Members = &[
+    ("frequency_penalty", Shape::Scalar),
+    ("presence_penalty", Shape::Scalar),
+    ("seed", Shape::Scalar),
+    ("temperature", Shape::Scalar),
+    ("top_p", Shape::Scalar),
+    // A number for each token id.
+    ("logit_bias", Shape::Map),
+    ("logprobs", Shape::Scalar),
+    // Texts at which the answer ends.
+    ("stop", Shape::List(&Shape::Scalar)),
 ];
-const COMPLETIONS: &[&str] = &[
-    "echo", "frequency_penalty", "logit_bias", "logprobs", "presence_penalty", "seed", "stop", "suffix", "temperature",
-    "top_p",
+
+const CHAT: Members = &[
+    // The voice of a spoken answer; its price is reserved.
+    ("audio", Shape::Object(&[("format", Shape::Scalar), ("voice", Shape::Object(&[("id", Shape::Scalar)]))])),
+    ("function_call", Shape::Choice(tools::NAMED)),
+    ("modalities", Shape::List(&Shape::Scalar)),
+    ("parallel_tool_calls", Shape::Scalar),
+    // Text that the answer is likely to repeat; what it does not repeat is billed as output, and reserved.
+    ("prediction", Shape::Object(&[("type", Shape::Scalar), ("content", Shape::List(&Shape::Object(TEXT_PART)))])),
+    ("prompt_cache_key", Shape::Scalar),
+    ("prompt_cache_retention", Shape::Scalar),
+    ("reasoning", Shape::Object(REASONING)),
+    ("reasoning_effort", Shape::Object(REASONING)),
+    // LiteLLM validates the answer by other members of it, and fetches what its schema refers to.
+    ("response_format", Shape::Object(RESPONSE_FORMAT)),
+    // A dearer tier is reserved at its price.
+    ("service_tier", Shape::Scalar),
+    ("thinking", Shape::Object(THINKING)),
+    ("tool_choice", Shape::Choice(tools::CHOICE)),
+    ("top_k", Shape::Scalar),
+    ("top_logprobs", Shape::Scalar),
+    ("verbosity", Shape::Scalar),
 ];
-const EMBEDDINGS: &[&str] = &["dimensions", "encoding_format", "input_type"];
-const RESPONSES: &[&str] = &[
-    "include", "max_tool_calls", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "reasoning",
-    "service_tier", "temperature", "text", "tool_choice", "top_logprobs", "top_p", "truncation", "stream_options",
+
+const COMPLETIONS: Members = &[("echo", Shape::Scalar), ("suffix", Shape::Scalar)];
+
+const EMBEDDINGS: Members =
+    &[("dimensions", Shape::Scalar), ("encoding_format", Shape::Scalar), ("input_type", Shape::Scalar)];
+
+const RESPONSES: Members = &[
+    // Words for what the answer shows of itself.
+    ("include", Shape::List(&Shape::Scalar)),
+    ("max_tool_calls", Shape::Scalar),
+    ("parallel_tool_calls", Shape::Scalar),
+    ("prompt_cache_key", Shape::Scalar),
+    ("prompt_cache_retention", Shape::Scalar),
+    ("reasoning", Shape::Object(REASONING)),
+    ("service_tier", Shape::Scalar),
+    ("stream_options", Shape::Object(STREAM_OPTIONS)),
+    ("temperature", Shape::Scalar),
+    // As `response_format`.
+    ("text", Shape::Object(&[("format", Shape::Object(FORMAT)), ("verbosity", Shape::Scalar)])),
+    ("tool_choice", Shape::Choice(tools::CHOICE)),
+    ("top_logprobs", Shape::Scalar),
+    ("top_p", Shape::Scalar),
+    ("truncation", Shape::Scalar),
 ];
-const MESSAGES: &[&str] = &[
-    "cache_control", "context_management", "output_config", "output_format", "service_tier", "stop_sequences",
-    "temperature", "thinking", "tool_choice", "top_k", "top_p",
+
+const MESSAGES: Members = &[
+    ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
+    // What Anthropic clears from a long conversation.
+    ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
+    // As `response_format`, and how much the model may think.
+    ("output_config", Shape::Object(OUTPUT_CONFIG)),
+    ("output_format", Shape::Object(FORMAT)),
+    ("service_tier", Shape::Scalar),
+    ("stop_sequences", Shape::List(&Shape::Scalar)),
+    ("temperature", Shape::Scalar),
+    ("thinking", Shape::Object(THINKING)),
+    ("tool_choice", Shape::Choice(tools::CHOICE)),
+    ("top_k", Shape::Scalar),
+    ("top_p", Shape::Scalar),
 ];
-const COUNT_TOKENS: &[&str] =
-    &["cache_control", "context_management", "output_config", "output_format", "thinking", "tool_choice"];
+
+const TEXT_PART: Members = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
+
+const REASONING: Members = &[
+    ("effort", Shape::Scalar),
+    ("summary", Shape::Scalar),
+    ("generate_summary", Shape::Scalar),
+    ("context", Shape::Scalar),
+    ("mode", Shape::Scalar),
+    ("enabled", Shape::Scalar),
+    ("exclude", Shape::Scalar),
+];
+
+const THINKING: Members = &[("type", Shape::Scalar), ("budget_tokens", Shape::Scalar), ("display", Shape::Scalar)];
+
+const RESPONSE_FORMAT: Members = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
+
+const JSON_SCHEMA: Members = &[
+    ("name", Shape::Scalar),
+    ("description", Shape::Scalar),
+    ("schema", Shape::Schema(Reader::Answer)),
+    ("strict", Shape::Scalar),
+];
+
+const FORMAT: Members = &[
+    ("type", Shape::Scalar),
+    ("name", Shape::Scalar),
+    ("description", Shape::Scalar),
+    ("schema", Shape::Schema(Reader::Answer)),
+    ("strict", Shape::Scalar),
+];
+
+const STREAM_OPTIONS: Members = &[("include_obfuscation", Shape::Scalar), ("include_usage", Shape::Scalar)];
+
+const OUTPUT_CONFIG: Members = &[
+    ("effort", Shape::Scalar),
+    ("format", Shape::Object(FORMAT)),
+    ("task_budget", Shape::Object(&[("type", Shape::Scalar), ("total", Shape::Scalar), ("remaining", Shape::Scalar)])),
+];
+
+const AMOUNT: Members = &[("type", Shape::Scalar), ("value", Shape::Scalar)];
+
+const EDIT: Members = &[
+    // The others make the gateway or the provider write a summary, in a call of its own.
+    ("type", Shape::OneOf(&["clear_tool_uses_20250919", "clear_thinking_20251015"])),
+    ("trigger", Shape::Object(AMOUNT)),
+    ("keep", Shape::Object(AMOUNT)),
+    ("clear_at_least", Shape::Object(AMOUNT)),
+    ("clear_tool_inputs", Shape::List(&Shape::Scalar)),
+    ("exclude_tools", Shape::List(&Shape::Scalar)),
+];
+
+/// Names by which some route bounds its output. LiteLLM drops those that are not the route's own.
+const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
 /// The rule for a member of this route's bodies; `None` for one that nobody knows.
 #[must_use]
@@ -108,7 +221,7 @@ pub fn rule(wire: Wire, name: &str) -> Option<Rule> {
 #[must_use]
 pub fn may_be_allowed(name: &str) -> bool {
     let structural = matches!(name, "model" | "stream" | "stream_options");
-    !structural && !STRIP.contains(&name) && denied(name) != Some(Rule::Never)
+    !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(Rule::Never))
 }
 
 /// The members of the public API.
@@ -120,18 +233,25 @@ fn public(wire: Wire, name: &str) -> Option<Rule> {
     let common = match name {
         "model" => Some(Rule::Model),
         "stream" => Some(Rule::Stream),
-        "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "max_tokens_to_sample" => Some(Rule::MaxOutput),
-        "n" | "best_of" => Some(Rule::Choices),
         // LiteLLM takes `functions` for tools.
-        "tools" | "functions" => Some(Rule::Tools),
+        "tools" | "functions" => Some(Rule::Inside(&tools::TOOLS)),
         "store" | "background" => Some(Rule::NotTrue),
         _ => None,
     };
     if common.is_some() {
         return common;
     }
-    let keep = |list: &[&str]| list.contains(&name).then_some(Rule::Keep);
+    let inside = |lists: &[Members]| {
+        let found = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == name);
+        found.map(|(_, shape)| Rule::Inside(shape))
+    };
     match (wire, name) {
+        (Wire::Chat, "max_tokens" | "max_completion_tokens")
+        | (Wire::Completions | Wire::Messages | Wire::CountTokens, "max_tokens")
+        | (Wire::Responses, "max_output_tokens") => Some(Rule::MaxOutput),
+        (Wire::Chat | Wire::Completions | Wire::Other, "n") | (Wire::Completions | Wire::Other, "best_of") => {
+            Some(Rule::Choices)
+        }
         (Wire::Chat, "messages")
         | (Wire::Messages | Wire::CountTokens, "messages" | "system")
         | (Wire::Responses, "input" | "instructions")
@@ -139,12 +259,11 @@ fn public(wire: Wire, name: &str) -> Option<Rule> {
         (Wire::Completions, "prompt") => Some(Rule::Prompts),
         (Wire::Responses, "prompt") => Some(Rule::Refuse),
         (Wire::Chat | Wire::Completions, "stream_options") => Some(Rule::StreamOptions),
-        (Wire::Chat, _) => keep(CHAT),
-        (Wire::Completions, _) => keep(COMPLETIONS),
-        (Wire::Embeddings, _) => keep(EMBEDDINGS),
-        (Wire::Responses, _) => keep(RESPONSES),
-        (Wire::Messages, _) => keep(MESSAGES),
-        (Wire::CountTokens, _) => keep(COUNT_TOKENS),
+        (Wire::Chat, _) => inside(&[SAMPLING, CHAT]),
+        (Wire::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
+        (Wire::Embeddings, _) => inside(&[EMBEDDINGS]),
+        (Wire::Responses, _) => inside(&[RESPONSES]),
+        (Wire::Messages | Wire::CountTokens, _) => inside(&[MESSAGES]),
         // The operator opened a route whose members only the operator knows: what is not denied passes.
         (Wire::Other | Wire::Models, _) => denied(name).is_none().then_some(Rule::Content),
     }
@@ -178,12 +297,12 @@ mod tests {
             "no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name",
             "x_endpoint", "litellm_params",
         ] {
-            assert_eq!(rule(Wire::Chat, name), Some(Rule::Never), "{name}");
+            assert!(matches!(rule(Wire::Chat, name), Some(Rule::Never)), "{name}");
             assert!(!may_be_allowed(name), "{name}");
         }
         for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"]
         {
-            assert_eq!(rule(Wire::Chat, name), Some(Rule::Refuse), "{name}");
+            assert!(matches!(rule(Wire::Chat, name), Some(Rule::Refuse)), "{name}");
             assert!(may_be_allowed(name), "{name}");
         }
     }
@@ -200,7 +319,7 @@ mod tests {
             Wire::Other,
         ] {
             for name in STRIP {
-                assert_eq!(rule(wire, name), Some(Rule::Strip), "{wire:?} {name}");
+                assert!(matches!(rule(wire, name), Some(Rule::Strip)), "{wire:?} {name}");
                 assert!(!may_be_allowed(name));
             }
         }
@@ -208,9 +327,9 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_has_no_rule() {
-        assert_eq!(rule(Wire::Chat, "totally_unknown"), None);
-        assert_eq!(rule(Wire::Chat, "system"), None);
-        assert_eq!(rule(Wire::Other, "totally_unknown"), Some(Rule::Content));
-        assert_eq!(rule(Wire::Other, "api_base"), Some(Rule::Never));
+        assert!(rule(Wire::Chat, "totally_unknown").is_none());
+        assert!(rule(Wire::Chat, "system").is_none());
+        assert!(matches!(rule(Wire::Other, "totally_unknown"), Some(Rule::Content)));
+        assert!(matches!(rule(Wire::Other, "api_base"), Some(Rule::Never)));
     }
 }

@@ -9,9 +9,11 @@ fn read_with(wire: Wire, policy: &BodyPolicy, body: &[u8]) -> Result<(Reading, S
     reader.feed(body)?;
     let reading = reader.finish()?;
     let mut sent = reading.edit.prefix.clone();
-    for (from, to) in &reading.edit.keep {
-        sent.push(',');
-        sent.push_str(std::str::from_utf8(&body[*from as usize..*to as usize]).expect("UTF-8"));
+    for (is_member, from, to) in reading.edit.ranges() {
+        if is_member {
+            sent.push(',');
+        }
+        sent.push_str(std::str::from_utf8(&body[from as usize..to as usize]).expect("UTF-8"));
     }
     sent.push('}');
     let parsed: serde_json::Value = serde_json::from_str(&sent).expect("what goes upstream is JSON");
@@ -173,6 +175,13 @@ fn only_tools_of_the_agent_pass() {
         r#"[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"type":{"type":"mcp"}}}}}]"#,
         r#"[{"name":"f","input_schema":{"type":"object"}}]"#,
         r#"[{"type":"custom","name":"f","input_schema":{}}]"#,
+        r#"[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f","parameters":{}}]}]"#,
+        r#"[{"type":"tool_search","execution":"client"},{"type":"local_shell"},{"type":"apply_patch"}]"#,
+        r#"[{"type":"shell","environment":{"type":"local"}}]"#,
+        r#"[{"type":"bash_20250124","name":"bash"},{"type":"text_editor_20250728","name":"e","max_characters":9}]"#,
+        r#"[{"type":"computer_20250124","name":"computer","display_width_px":1,"display_height_px":1}]"#,
+        r#"[{"type":"computer_use_preview","environment":"browser","display_width":1,"display_height":1}]"#,
+        r#"[{"type":"function","function":{"name":"f","parameters":{"$schema":"http://x/","$id":"http://x"}}}]"#,
         "[]",
         "null",
     ] {
@@ -186,12 +195,25 @@ fn only_tools_of_the_agent_pass() {
         r#"[{"type":"mcp","type":"function"}]"#,
         r#"[{"\u0074ype":"mcp"}]"#,
         r#"[{"googleSearch":{}}]"#,
-        r#"[{"type":"function","function":{},"server_url":"x"}]"#,
         r#"[{"type":["function"]}]"#,
         r#"[{"type":null}]"#,
         r#"[{}]"#,
         r#"["mcp"]"#,
         r#"[[]]"#,
+        r#"[{"type":"namespace","name":"n","tools":[{"type":"mcp","server_url":"http://evil"}]}]"#,
+        r#"[{"type":"namespace","name":"n","tools":[{"type":"namespace","tools":[{"googleSearch":{}}]}]}]"#,
+        r#"[{"type":"tool_search"}]"#,
+        r#"[{"type":"tool_search","execution":"server"}]"#,
+        r#"[{"type":"tool_search","execution":"client","execution":"server"}]"#,
+        r#"[{"type":"shell"}]"#,
+        r#"[{"type":"shell","execution":"client"}]"#,
+        r#"[{"type":"shell","environment":{"type":"container_auto"}}]"#,
+        r#"[{"type":"shell","environment":{"type":"local"},"environment":{}}]"#,
+        r#"[{"type":"shell","environment":"local"}]"#,
+        r#"[{"type":"function","function":{"name":"litellm_web_search"}}]"#,
+        r#"[{"type":"function","name":"LiteLLM-code execution"}]"#,
+        r#"[{"type":"custom","custom":{"name":"litellm_content_retrieve"}}]"#,
+        r#"[{"type":"namespace","name":"n","tools":[{"type":"function","name":" litellm_web_search"}]}]"#,
     ] {
         assert_eq!(tools(bad), Some(Reason::ToolNotAllowed), "{bad}");
     }
@@ -204,9 +226,38 @@ fn only_tools_of_the_agent_pass() {
     let hoisted =
         r#"{"model":"m","input":[{"type":"additional_tools","tools":[{"type":"mcp","server_url":"litellm_proxy"}]}]}"#;
     assert_eq!(reason(Wire::Responses, hoisted), Some(Reason::ToolNotAllowed));
+    for (item, want) in [
+        (r#"{"type":"additional_tools","tools":[{"type":"function","name":"f","parameters":{}}]}"#, None),
+        (r#"{"type":"additional_tools","tools":[{"type":"namespace","name":"n","tools":[]}]}"#, None),
+        (r#"{"type":"tool_search_output","tools":[{"type":"web_search"}]}"#, Some(Reason::ToolNotAllowed)),
+        (r#"{"type":"additional_tools","tools":{"type":"mcp"}}"#, Some(Reason::InvalidParam)),
+        (r#"{"type":"x","tools":[{"type":"function","name":"litellm_web_search"}]}"#, Some(Reason::ToolNotAllowed)),
+    ] {
+        assert_eq!(
+            reason(Wire::Responses, &format!(r#"{{"model":"m","input":[{item},{{"role":"user"}}]}}"#)),
+            want,
+            "{item}"
+        );
+    }
+    for choice in [
+        r#""litellm_web_search""#,
+        r#"{"type":"function","function":{"name":"litellm_web_search"}}"#,
+        r#"{"type":"tool","name":"litellm_web_search"}"#,
+        r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"litellm_web_search"}]}"#,
+    ] {
+        let body = format!(r#"{{"model":"m","tool_choice":{choice}}}"#);
+        assert_eq!(reason(Wire::Chat, &body), Some(Reason::ToolNotAllowed), "{choice}");
+    }
     let with = BodyPolicy { tools: vec!["web_search_20250305".to_owned()], ..policy() };
     let search = br#"{"model":"m","tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}]}"#;
-    assert!(read_with(Wire::Messages, &with, search).is_ok());
+    let (_, sent) = read_with(Wire::Messages, &with, search).expect("it was opened");
+    assert_eq!(
+        sent,
+        r#"{"user":"acct-1","model":"m","tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}]}"#
+    );
+    let namespace = BodyPolicy { tools: vec!["namespace".to_owned()], ..policy() };
+    let nested = br#"{"model":"m","tools":[{"type":"namespace","tools":[{"type":"mcp","server_url":"http://evil"}]}]}"#;
+    assert!(read_with(Wire::Responses, &namespace, nested).is_err(), "what is nested is not opened with it");
     let mixed = br#"{"model":"m","tools":[{"type":"web_search_20250305","type":"function","googleSearch":1}]}"#;
     assert!(read_with(Wire::Messages, &with, mixed).is_err());
 }
@@ -221,6 +272,8 @@ fn media_must_come_with_the_call() {
         r#"{"type":"image_url","image_url":{"url":"data:,x","url":"http://x"}}"#,
         r#"{"type":"image_url","image_url":["http://x"]}"#,
         r#"{"type":"file","file":{"file_id":"https://x/a.pdf"}}"#,
+        r#"{"type":"file","file":{"file_id":"file-abc"}}"#,
+        r#"{"type":"input_file","file_id":"bGl0ZWxsbV9wcm94eTphcHBsaWNhdGlvbi9wZGY"}"#,
         r#"{"type":"image","source":{"type":"url","url":"https://x"}}"#,
         r#"{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}"#,
     ] {
@@ -232,7 +285,6 @@ fn media_must_come_with_the_call() {
     for good in [
         r#"{"type":"text","text":"see http://x"}"#,
         r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
-        r#"{"type":"file","file":{"file_id":"file-abc"}}"#,
     ] {
         assert_eq!(reason(Wire::Chat, &part(good)), None, "{good}");
     }
@@ -262,9 +314,38 @@ fn media_must_come_with_the_call() {
 
 #[test]
 fn bounds_are_read_for_the_reservation() {
-    let (reading, _) =
+    let (mut reading, _) =
         read(Wire::Chat, r#"{"model":"m","max_tokens":5,"max_completion_tokens":7,"n":3}"#).expect("allowed");
     assert_eq!((reading.max_output, reading.choices), (Some(7), 3));
+    reading.bound_output(Wire::Chat, 4);
+    assert_eq!((reading.max_output, &reading.edit.keep[..]), (Some(4), &[(1, 12), (54, 59)][..]));
+    assert!(reading.edit.prefix.ends_with(r#","max_completion_tokens":4"#));
+    let other = |wire, name: &str| {
+        let (reading, sent) = read(wire, &format!(r#"{{"model":"m","{name}":1,"stream":false}}"#)).expect("allowed");
+        (reading.max_output, reading.stripped == [name], sent.contains(name))
+    };
+    for (wire, own) in [
+        (Wire::Chat, &["max_tokens", "max_completion_tokens"][..]),
+        (Wire::Completions, &["max_tokens"]),
+        (Wire::Messages, &["max_tokens"]),
+        (Wire::Responses, &["max_output_tokens"]),
+        (Wire::Embeddings, &[]),
+    ] {
+        for name in ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"] {
+            let want = if own.contains(&name) { (Some(1), false, true) } else { (None, true, false) };
+            assert_eq!(other(wire, name), want, "{wire:?} {name}");
+        }
+    }
+    for none in [
+        r#""max_tokens":0"#,
+        r#""max_tokens":0,"max_completion_tokens":5"#,
+        r#""max_tokens":5,"max_completion_tokens":0"#,
+    ] {
+        let (mut reading, _) = read(Wire::Chat, &format!(r#"{{"model":"m",{none}}}"#)).expect("allowed");
+        assert_eq!(reading.max_output, None, "{none}");
+        reading.bound_output(Wire::Chat, 9);
+        assert_eq!(reading.edit.keep, [(1, 12)], "{none}: ours stands in its place");
+    }
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n":9}"#), Some(Reason::ParamNotAllowed));
     let (reading, _) = read(Wire::Completions, r#"{"model":"m","prompt":["a",[1,2]],"n":2}"#).expect("allowed");
     assert_eq!(reading.choices, 4);
@@ -297,7 +378,8 @@ fn any_split_reads_the_same() {
         }
         assert_eq!(reader.finish().expect("allowed"), whole);
     }
-    assert_eq!((whole.media_tokens, whole.media_bytes), (2048, 28));
+    let image = whole.media.media.first().expect("an image");
+    assert_eq!((image.verified, image.range.1 - image.range.0), (true, 28));
 }
 
 #[test]
@@ -312,4 +394,194 @@ fn an_operator_may_open_a_member_but_never_identity() {
         read(Wire::Other, r#"{"model":"m","Metadata":1,"USER":"V","safety-identifier":"V"}"#).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
     assert!(!params::may_be_allowed("user") && !params::may_be_allowed("api_base") && !params::may_be_allowed("model"));
+}
+
+#[test]
+fn what_is_not_known_inside_a_member_is_taken_out_and_named() {
+    for (value, left, gone) in [
+        (r#"{"type":"enabled"}"#, r#"{"type":"enabled"}"#, vec![]),
+        (r#"{"type":"enabled", "new":{"a":[1,{"b":2}]} }"#, r#"{"type":"enabled" }"#, vec!["thinking.new"]),
+        (r#"{ "new":1 , "type":"enabled"}"#, r#"{"type":"enabled"}"#, vec!["thinking.new"]),
+        (
+            r#"{"a":1,"b":[],"type":"enabled","c":{}}"#,
+            r#"{"type":"enabled"}"#,
+            vec!["thinking.a", "thinking.b", "thinking.c"],
+        ),
+        (r#"{"new":1}"#, "{}", vec!["thinking.new"]),
+        (
+            r#"{"type":"x","new":1,"budget_tokens":2,"more":3}"#,
+            r#"{"type":"x","budget_tokens":2}"#,
+            vec!["thinking.new", "thinking.more"],
+        ),
+        (r#"{"\u0074ype":"x","typ\u0065":"y"}"#, r#"{"\u0074ype":"x","typ\u0065":"y"}"#, vec![]),
+    ] {
+        let (reading, sent) =
+            read(Wire::Chat, &format!(r#"{{"model":"m","thinking":{value},"top_k":1}}"#)).expect("allowed");
+        assert_eq!(sent, format!(r#"{{"user":"acct-1","model":"m","thinking":{left},"top_k":1}}"#), "{value}");
+        assert_eq!(reading.stripped, gone, "{value}");
+    }
+    let many: Vec<_> = (0..129).map(|i| format!(r#""n{i}":{i}"#)).collect();
+    let many = format!(r#"{{"model":"m","thinking":{{{}}}}}"#, many.join(","));
+    assert_eq!(reason(Wire::Chat, &many), Some(Reason::InvalidParam));
+    for (name, value) in
+        [("stop", "{}"), ("temperature", "[1]"), ("logit_bias", "[]"), ("seed", "{}"), ("response_format", "[]")]
+    {
+        assert_eq!(
+            reason(Wire::Chat, &format!(r#"{{"model":"m","{name}":{value}}}"#)),
+            Some(Reason::InvalidParam),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn nothing_in_a_schema_makes_the_gateway_act() {
+    let chat = |format: &str| (Wire::Chat, format!(r#"{{"model":"m","response_format":{format}}}"#));
+    let of = |schema: &str| {
+        [
+            chat(&format!(r#"{{"type":"json_schema","json_schema":{{"name":"n","strict":true,"schema":{schema}}}}}"#)),
+            (
+                Wire::Responses,
+                format!(r#"{{"model":"m","text":{{"format":{{"type":"json_schema","schema":{schema}}}}}}}"#),
+            ),
+            (Wire::Messages, format!(r#"{{"model":"m","output_format":{{"type":"json_schema","schema":{schema}}}}}"#)),
+            (
+                Wire::Messages,
+                format!(r#"{{"model":"m","output_config":{{"format":{{"type":"json_schema","schema":{schema}}}}}}}"#),
+            ),
+        ]
+    };
+    for (wire, body) in [
+        chat(r#"{"type":"json_object","enforce_validation":true,"response_schema":{"type":"integer"}}"#),
+        chat(r#"{"type":"json_object","enforce_v\u0061lidation":true}"#),
+        chat(r#"{"type":"json_object","response_schema":{"$ref":"http://evil"}}"#),
+        chat(r#"{"type":"json_schema","json_schema":{"name":"n","enforce_validation":true}}"#),
+        (Wire::Responses, r#"{"model":"m","text":{"enforce_validation":true}}"#.to_owned()),
+    ] {
+        let refused = read(wire, &body).expect_err(&body);
+        assert_eq!(refused.reason, Reason::ParamNotAllowed, "{body}");
+        assert!(
+            refused.param.is_some_and(|param| param.ends_with("_validation") || param.ends_with("_schema")),
+            "{body}"
+        );
+    }
+    for schema in
+        [r#"{"$ref":"http://evil/x"}"#, r#"{"a":[{"$r\u0065f":"file:///etc/passwd"}]}"#, r#"{"$id":"http://evil"}"#]
+    {
+        for (wire, body) in of(schema) {
+            assert_eq!(reason(wire, &body), Some(Reason::ParamNotAllowed), "{body}");
+        }
+    }
+    for schema in
+        [r##"{"$defs":{"A":{}},"$ref":"#/$defs/A","$schema":"http://json-schema.org/draft-07/schema#"}"##, "{}"]
+    {
+        for (wire, body) in of(schema) {
+            let (reading, sent) = read(wire, &body).expect(&body);
+            assert!(sent.contains(schema) && reading.stripped.is_empty() && reading.extras.instructions, "{sent}");
+        }
+    }
+    let bomb = r##"{"$defs":{"a":{"anyOf":[R,R,R,R]},"b":{"anyOf":[S,S,S,S]},"c":{"anyOf":[T,T,T,T]},"d":{"anyOf":[U,U,U,U]},
+        "e":{"anyOf":[V,V,V,V]},"f":{"anyOf":[W,W,W,W]},"g":{"anyOf":[X,X,X,X]},"h":{}},"anyOf":[{"$ref":"#/$defs/a"}]}"##;
+    let bomb =
+        ["R", "S", "T", "U", "V", "W", "X"].iter().zip("bcdefgh".chars()).fold(bomb.to_owned(), |bomb, (from, to)| {
+            bomb.replace(&format!("{from},"), &format!(r##"{{"$ref":"#/$defs/{to}"}},"##))
+                .replace(&format!("{from}]"), &format!(r##"{{"$ref":"#/$defs/{to}"}}]"##))
+        });
+    let tool =
+        format!(r#"{{"model":"m","tools":[{{"type":"function","function":{{"name":"f","parameters":{bomb}}}}}]}}"#);
+    for (wire, body) in of(&bomb).into_iter().chain([(Wire::Chat, tool)]) {
+        assert_eq!(reason(wire, &body), Some(Reason::ParamNotAllowed), "{body}");
+    }
+}
+
+#[test]
+fn media_are_verified_by_the_part_that_holds_them() {
+    let png = "iVBORw0KGgoAAAANSUhEUgAABAAAAAQACAIAAADwf7zUAAAAC0lEQVR4nGNgwAcAAB4AAfb9";
+    let found = |part: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
+        let reading = read(Wire::Messages, &body).expect("allowed").0;
+        reading.media.media.iter().map(|medium| (medium.kind, medium.verified)).collect::<Vec<_>>()
+    };
+    let image = |verified| vec![(media::Kind::Image(Some((1024, 1024)), crate::media::Detail::Auto), verified)];
+    for part in [
+        format!(r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{png}"}}}}"#),
+        format!(r#"{{"image_url":{{"url":"data:image/png;base64,{png}"}},"type":"image_url"}}"#),
+        format!(r#"{{"type":"input_image","image_url":"data:image/png;base64,{png}"}}"#),
+        format!(r#"{{"type":"image","source":{{"type":"base64","media_type":"image/png","data":"{png}"}}}}"#),
+        format!(
+            r#"{{"type":"tool_result","content":[{{"type":"image","source":{{"data":"{png}","type":"base64"}}}}]}}"#
+        ),
+    ] {
+        assert_eq!(found(&part), image(true), "{part}");
+    }
+    for part in [
+        format!(r#"{{"type":"document","source":{{"type":"text","data":"{png}"}}}}"#),
+        format!(r#"{{"type":"image","source":{{"type":"text","data":"{png}"}}}}"#),
+        format!(r#"{{"type":"text","image_url":{{"url":"data:image/png;base64,{png}"}}}}"#),
+        format!(r#"{{"type":"image","image":"{png}"}}"#),
+        format!(r#"{{"data":"{png}"}}"#),
+        format!(r#"{{"type":"image_url","image_url":["data:image/png;base64,{png}"]}}"#),
+    ] {
+        assert!(
+            found(&part).iter().all(|(_, verified)| !verified) && found(&part).len() == 1,
+            "{part}: {:?}",
+            found(&part)
+        );
+    }
+    let input = format!(r#"{{"type":"tool_use","id":"t","name":"f","input":{{"data":"{png}{png}"}}}}"#);
+    assert_eq!(found(&input), [], "the arguments of a tool are text");
+    let low = format!(
+        r#"{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{png}","detail":"low","detail":"high"}}}}"#
+    );
+    assert_eq!(found(&low), [(media::Kind::Image(Some((1024, 1024)), crate::media::Detail::Original), true)]);
+    let pdf =
+        format!(r#"{{"type":"document","source":{{"type":"base64","media_type":"application/pdf","data":"{png}"}}}}"#);
+    assert_eq!(found(&pdf), [(media::Kind::Document, true)]);
+    let open = BodyPolicy { remote_media: true, ..policy() };
+    let stored =
+        br#"{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"file-abc"}}]}]}"#;
+    let reading = read_with(Wire::Chat, &open, stored).expect("opened").0;
+    assert_eq!(reading.media.media.first().map(|medium| medium.kind), Some(media::Kind::Stored));
+}
+
+#[test]
+fn a_prompt_cache_keeps_for_as_long_as_its_price_says() {
+    let long =
+        |body: &str| read(Wire::Messages, body).map(|(reading, _)| reading.extras.long_cache).map_err(|it| it.reason);
+    let cached = |cache: &str| {
+        [
+            format!(r#"{{"model":"m","system":[{{"type":"text","text":"x","cache_control":{cache}}}]}}"#),
+            format!(r#"{{"model":"m","tools":[{{"name":"f","input_schema":{{}},"cache_control":{cache}}}]}}"#),
+            format!(r#"{{"model":"m","cache_control":{cache}}}"#),
+        ]
+    };
+    for (cache, want) in [
+        (r#"{"type":"ephemeral"}"#, Ok(false)),
+        (r#"{"type":"ephemeral","ttl":"5m"}"#, Ok(false)),
+        (r#"{"ttl":"1h","type":"ephemeral"}"#, Ok(true)),
+        (r#"{"type":"ephemeral","ttl":"31536000s"}"#, Err(Reason::InvalidParam)),
+        (r#"{"type":"ephemeral","ttl":31536000}"#, Err(Reason::InvalidParam)),
+        (r#"{"type":"ephemeral","\u0074tl":"2h"}"#, Err(Reason::InvalidParam)),
+    ] {
+        for body in cached(cache) {
+            assert_eq!(long(&body), want, "{body}");
+        }
+    }
+    let own = r#"{"model":"m","messages":[{"role":"assistant","content":[{"type":"tool_use","input":{"ttl":"9d","cache_control":{"ttl":"9d"}}}]}]}"#;
+    assert_eq!(long(own), Ok(false), "what an agent's tool is called with is its own affair");
+}
+
+#[test]
+fn a_tool_that_the_gateway_takes_for_a_search_is_refused() {
+    let tools = |wire, tool: &str| reason(wire, &format!(r#"{{"model":"m","tools":[{tool}]}}"#));
+    let described = r#"{"name":"web_search","input_schema":{"type":"object"}}"#;
+    assert_eq!(tools(Wire::Messages, described), Some(Reason::ToolNotAllowed));
+    assert_eq!(
+        tools(Wire::Messages, r#"{"type":"custom","name":"web_search","input_schema":{}}"#),
+        Some(Reason::ToolNotAllowed)
+    );
+    assert_eq!(tools(Wire::Messages, r#"{"name":"WebSearch"}"#), Some(Reason::ToolNotAllowed));
+    assert_eq!(tools(Wire::Messages, r#"{"name":"WebSearch","input_schema":{"type":"object"}}"#), None);
+    assert_eq!(tools(Wire::Chat, r#"{"type":"function","function":{"name":"web_search","parameters":{}}}"#), None);
+    assert_eq!(tools(Wire::Responses, r#"{"type":"function","name":"web_search","parameters":{}}"#), None);
 }

@@ -111,6 +111,7 @@ fn the_head_is_what_litellm_needs() {
         ("x-litellm-customer-id", "acct-1"),
         ("x-litellm-end-user-id", "acct-1"),
         ("x-litellm-metadata", metadata),
+        ("x-litellm-num-retries", "0"),
         ("x-litellm-session-id", "s1"),
         ("x-litellm-spend-logs-metadata", metadata),
         ("x-litellm-trace-id", "s1"),

@@ -9,6 +9,9 @@ use sluice_contract::record::Usage;
 use super::{Seen, UsageIn};
 use crate::json::{Container, JsonError, Scalar, Text, Visit};
 
+/// How LiteLLM's answer begins when it failed on its own, at whatever point, with a status of 400.
+const GATEWAY_FAULT: &[u8] = b"Invalid request format";
+
 /// A provider's id or model name is shorter.
 const NAME_MAX: usize = 256;
 
@@ -55,6 +58,7 @@ pub(super) struct Facts {
     has_usage: bool,
     cost: Option<Usd>,
     error: bool,
+    gateway_fault: bool,
     /// Something beside usage, ids and output: a client may wait for it.
     more: bool,
     top: Key,
@@ -90,6 +94,7 @@ impl Facts {
         replace_name(&mut seen.model, &self.model);
         replace(&mut seen.cost, self.cost.take());
         seen.error |= self.error;
+        seen.gateway_fault |= self.gateway_fault;
         if self.real_usage() {
             let known = seen.usage.get_or_insert_default();
             replace(&mut known.input, self.usage.input);
@@ -140,6 +145,9 @@ impl Facts {
                 );
             }
             Some(Key::Error) => self.error = true,
+            _ if depth == 2 && self.top == Key::Error && text.head.starts_with(GATEWAY_FAULT) => {
+                self.gateway_fault = true
+            }
             _ => {}
         }
         if self.top == Key::Choices && depth > 2 && !text.head.is_empty() {

@@ -47,6 +47,7 @@ fn samples() -> Vec<String> {
         }),
         written(&Intent {
             attempt: 0,
+            bound: Some(Tokens(1024)),
             call: 1,
             call_id: text("c"),
             kind: text(Intent::KIND),
@@ -56,6 +57,8 @@ fn samples() -> Vec<String> {
             peer: Peer { pid: Some(2), uid: 1001 },
             prev: text("0"),
             req_bytes: 10,
+            reserved_strict: Some(true),
+            reserved_tokens: Some(Tokens(INTEGER_MAX)),
             reserved_usd: Some(text("0.1")),
             run_id: text("r1"),
             seq: 1,

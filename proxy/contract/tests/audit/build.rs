@@ -3,7 +3,7 @@
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
     CallResult, Close, CostSource, End, Epoch, Intent, Limits, NullReason, Open, Outcome, Peer, Recovered, Refused,
-    SCHEMA, Timing, Usage,
+    SCHEMA, Timing, Tokens, Usage,
 };
 use sluice_contract::{Hash, PrivateKey, PublicKey, Story, Totals, Usd};
 
@@ -76,13 +76,23 @@ impl File {
         self.bytes.extend_from_slice(line);
     }
 
-    pub(crate) fn intent(mut self, stream: bool) -> Self {
+    pub(crate) fn intent(self, stream: bool) -> Self {
+        self.intent_with(stream, None)
+    }
+
+    /// An intent of a run with caps, whose bound the sidecar has lowered.
+    pub(crate) fn bounded(self) -> Self {
+        self.intent_with(false, Some(2048))
+    }
+
+    fn intent_with(mut self, stream: bool, bound: Option<u64>) -> Self {
         self.totals.calls += 1;
         let call = self.totals.calls;
         let call_id = format!("00000000-0000-4000-8000-{call:012}");
         let record = record!(
             self,
             Intent {
+                bound: bound.map(Tokens),
                 call,
                 call_id: call_id.clone().into(),
                 method: "POST".into(),
@@ -90,6 +100,8 @@ impl File {
                 path: "/v1/chat/completions".into(),
                 peer: Peer { pid: Some(77), uid: 1001 },
                 req_bytes: 120,
+                reserved_strict: bound.map(|_| true),
+                reserved_tokens: bound.map(|bound| Tokens(bound + 120)),
                 reserved_usd: Some("0.001".into()),
                 stream,
                 stripped: vec!["authorization".into(), "user".into(), "w\u{e9}ird \"n\u{1}me\"".into()],

@@ -26,6 +26,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("restarted", begun().outcome(ok).restarted().intent(true).outcome(ok).closed(Some(&key())), 0),
         ("torn-open", File::torn_in_open().restarted().closed(Some(&key())), 3),
         ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
+        ("bounded", File::opened().bounded().outcome(ok).bounded().outcome(left).closed(Some(&key())), 0),
         ("empty", File::default(), 3),
     ]
 }

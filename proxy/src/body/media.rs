@@ -1,0 +1,234 @@
+//! Media that come with the content: which strings are images, documents or audio, and which only look so.
+//!
+//! A string is verified as a medium when it stands where one of the public APIs has it, in a part whose type
+//! says so. Everything else under a medium's name is counted twice, as text and as a medium: a provider may
+//! read it as either, and the larger one is billed.
+
+use crate::json::{Container, Text};
+use crate::media::{self, Detail};
+
+/// Parts of one body that are kept apart; further ones are counted as the dearest image, and as text.
+const PARTS_MAX: usize = 4096;
+
+/// What a medium is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An image, with its width and height when its first bytes say them.
+    Image(Option<(u32, u32)>, Detail),
+    /// A document of any number of pages.
+    Document,
+    /// Recorded sound.
+    Audio,
+    /// Something that is stored outside, of any kind and size.
+    Stored,
+}
+
+/// One medium in a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Medium {
+    /// What it is.
+    pub kind: Kind,
+    /// Where its string stands in the body, quotes included.
+    pub range: (u64, u64),
+    /// No provider reads it as text.
+    pub verified: bool,
+}
+
+/// The media of one body.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MediaFound {
+    /// In their order.
+    pub media: Vec<Medium>,
+    /// Further ones, beyond what is kept apart.
+    pub more: u64,
+}
+
+/// Types of parts that hold a medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Part {
+    #[default]
+    Other,
+    Image,
+    Document,
+    Audio,
+}
+
+/// The member at hand, as far as it matters for media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Name {
+    #[default]
+    Other,
+    Type,
+    Detail,
+    /// A member that holds a medium's object, or the medium itself.
+    Holder,
+    /// A member that holds a medium.
+    Medium,
+}
+
+/// One open object.
+#[derive(Debug, Clone, Copy, Default)]
+struct Object {
+    name: Name,
+    part: Part,
+    /// A `source` with this type holds base64.
+    is_base64: bool,
+    detail: Option<Detail>,
+    found: Option<Found>,
+}
+
+/// A string that may be a medium of the part around it.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    range: (u64, u64),
+    dimensions: Option<(u32, u32)>,
+    /// It says what it is: a `data:` URL of an image, or base64 in a source that says so.
+    is_data: bool,
+    is_image: bool,
+    detail: Option<Detail>,
+}
+
+/// Finds the media of one body.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    objects: Vec<Object>,
+    /// Arrays that are open inside the object at hand.
+    arrays: Vec<usize>,
+    found: MediaFound,
+}
+
+impl Parts {
+    pub(super) fn key(&mut self, key: &[u8]) {
+        let Some(object) = self.objects.last_mut() else { return };
+        object.name = match key {
+            b"type" => Name::Type,
+            b"detail" => Name::Detail,
+            b"image_url" | b"source" | b"file" | b"input_audio" => Name::Holder,
+            b"url" | b"data" | b"file_data" => Name::Medium,
+            _ => Name::Other,
+        };
+    }
+
+    pub(super) fn open(&mut self, kind: Container) {
+        match kind {
+            Container::Object => {
+                self.objects.push(Object::default());
+                self.arrays.push(0);
+            }
+            Container::Array => {
+                if let Some(arrays) = self.arrays.last_mut() {
+                    *arrays += 1;
+                }
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, kind: Container) {
+        if kind == Container::Array {
+            if let Some(arrays) = self.arrays.last_mut() {
+                *arrays = arrays.saturating_sub(1);
+            }
+            return;
+        }
+        self.arrays.pop();
+        let Some(object) = self.objects.pop() else { return };
+        let Some(mut found) = object.found else { return };
+        found.detail = merged(found.detail, object.detail);
+        let is_part = object.part != Part::Other;
+        let in_array = self.arrays.last().is_some_and(|arrays| *arrays > 0);
+        match self.objects.last_mut() {
+            // The object that a part holds: the part knows what it is.
+            Some(outer) if !is_part && !in_array && outer.name == Name::Holder && outer.found.is_none() => {
+                found.is_data |= object.is_base64;
+                outer.found = Some(found);
+            }
+            _ => self.put(object.part, found),
+        }
+    }
+
+    /// Takes the address of something that is stored outside.
+    pub(super) fn stored(&mut self, start: u64, end: u64) {
+        self.add(Medium { kind: Kind::Stored, range: (start, end), verified: false });
+    }
+
+    /// Takes a string; `is_media` when it stands under a name that may hold a medium.
+    pub(super) fn string(&mut self, text: Text<'_>, is_media: bool, start: u64, end: u64) {
+        let in_array = self.arrays.last().is_some_and(|arrays| *arrays > 0);
+        let Some(object) = self.objects.last_mut() else {
+            return;
+        };
+        match object.name {
+            _ if in_array => {}
+            Name::Type => {
+                // Parsers keep the last of two types; what has two is nothing that can be verified.
+                object.part = match text.head {
+                    b"image_url" | b"input_image" | b"image" | b"computer_screenshot" => Part::Image,
+                    b"document" | b"file" | b"input_file" => Part::Document,
+                    b"input_audio" => Part::Audio,
+                    _ => Part::Other,
+                };
+                object.is_base64 = text.head == b"base64";
+            }
+            Name::Detail => {
+                let detail = if text.head == b"low" { Detail::Low } else { Detail::of(text.as_str()) };
+                object.detail = merged(object.detail, Some(detail));
+            }
+            _ => {}
+        }
+        // Base64 has no blanks, and what is shorter is billed as less than the text around it.
+        if !is_media || text.head.len() < 16 || text.as_str().contains(char::is_whitespace) {
+            return;
+        }
+        let is_url = text.head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
+        let is_image = text.head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"));
+        let found = Found {
+            range: (start, end),
+            dimensions: media::dimensions(text.head),
+            is_data: is_url,
+            is_image,
+            detail: None,
+        };
+        let can_be_verified = matches!(object.name, Name::Holder | Name::Medium) && !in_array;
+        if can_be_verified && object.found.is_none() {
+            object.found = Some(found);
+        } else {
+            self.put(Part::Other, found);
+        }
+    }
+
+    /// A string whose part is known.
+    fn put(&mut self, part: Part, found: Found) {
+        let detail = found.detail.unwrap_or(Detail::of("auto"));
+        let verified = found.is_data && (part != Part::Image || found.is_image || found.dimensions.is_some());
+        let kind = match part {
+            Part::Image => Kind::Image(found.dimensions, detail),
+            Part::Document => Kind::Document,
+            Part::Audio => Kind::Audio,
+            Part::Other if found.dimensions.is_some() || found.is_image => Kind::Image(found.dimensions, detail),
+            Part::Other => Kind::Document,
+        };
+        // An audio part holds plain base64.
+        let verified = part != Part::Other && (verified || part == Part::Audio);
+        self.add(Medium { kind, range: found.range, verified });
+    }
+
+    fn add(&mut self, medium: Medium) {
+        if self.found.media.len() < PARTS_MAX {
+            self.found.media.push(medium);
+        } else {
+            self.found.more += 1;
+        }
+    }
+
+    pub(super) fn take(&mut self) -> MediaFound {
+        std::mem::take(&mut self.found)
+    }
+}
+
+/// Of two details the dearer one.
+fn merged(a: Option<Detail>, b: Option<Detail>) -> Option<Detail> {
+    match (a, b) {
+        (Some(a), Some(b)) if a != b => Some(Detail::of("")),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,330 @@
+//! What may stand inside a member that goes upstream: an allow-list, all the way down.
+//!
+//! LiteLLM acts on members at any depth: `response_format.enforce_validation` makes it validate the answer
+//! after the provider was paid, and fetch every URL in the schema. So the inside of a member is known, or it
+//! is taken out and named in the audit line; the few names that make the gateway act are refused.
+
+use std::borrow::Cow;
+
+use super::schema::{Reader, Schema};
+use super::tools::{self, ToolCheck};
+use super::{invalid, not_allowed};
+use crate::json::{Container, Scalar, Text};
+use crate::policy::Wire;
+use crate::refusal::{Reason, Refusal, clip};
+
+/// The members of an object, and the shape of each.
+pub type Members = &'static [(&'static str, Shape)];
+
+/// What a value may be. A scalar may stand wherever an object or an array may: providers refuse what they
+/// do not expect, and none of them acts on it.
+#[derive(Debug)]
+pub enum Shape {
+    /// A string, a number, a boolean or null.
+    Scalar,
+    /// Any JSON: the model reads it, and nothing in between acts on it.
+    Any,
+    /// The name of a tool: not one that the gateway runs.
+    ToolName,
+    /// A word that decides who runs a tool: this one, for the agent.
+    Word(&'static str),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// An object of scalars with any names.
+    Map,
+    /// An array of values of one shape.
+    List(&'static Shape),
+    /// An object of these members; each other one is taken out.
+    Object(Members),
+    /// The name of a tool, or an object of these members.
+    Choice(Members),
+    /// A tool, with these members; its type says who runs it.
+    Tool(Members),
+    /// A JSON schema.
+    Schema(Reader),
+}
+
+/// Members of one body that are taken out of others: honest clients send a few that nobody here knows yet.
+const TAKEN_OUT_MAX: usize = 128;
+
+/// Members that make LiteLLM validate an answer after the provider was paid for it.
+const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
+
+/// Follows one member, and finds what has to be taken out of it.
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    frames: Vec<Frame>,
+    /// The shape of the next member's value.
+    next: Option<&'static Shape>,
+    /// The depth of a member that is being taken out.
+    dropping: Option<usize>,
+    /// The depth of a value of any shape.
+    any: Option<usize>,
+    /// The schema at hand, and the depth of its value.
+    schema: Option<(usize, Box<Schema>)>,
+    /// Ranges of the body that do not go upstream, in their order.
+    pub(super) cuts: Vec<(u64, u64)>,
+    /// What was taken out, as `member.name`.
+    pub(super) names: Vec<Cow<'static, str>>,
+    /// Bytes by which schemas grow when their references are written out.
+    pub(super) unfolded: u64,
+    /// Tools that a provider describes to the model in words of its own.
+    pub(super) typed_tools: u64,
+}
+
+/// One open container.
+#[derive(Debug)]
+struct Frame {
+    holds: Holds,
+    /// The offset behind its opening bracket, then behind its last member that stays.
+    kept_until: u64,
+    /// A member stays, so a later one is taken out together with the comma before it.
+    keeps_any: bool,
+    /// A member was taken out and none stays yet: its comma is the one that follows.
+    owes_comma: bool,
+    tool: Option<Box<ToolCheck>>,
+    /// What was taken out of this container itself, by its place in `cuts` and in `names`.
+    own: Vec<(Option<usize>, usize)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Holds {
+    Members(Members),
+    Each(&'static Shape),
+}
+
+/// Where a value stands: the depth, and the top-level member around it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) wire: Wire,
+    pub(super) depth: usize,
+    pub(super) member: &'a str,
+}
+
+impl Inside {
+    /// Starts on the value of a member.
+    pub(super) fn begin(&mut self, shape: &'static Shape) {
+        self.frames.clear();
+        (self.next, self.dropping, self.any, self.schema) = (Some(shape), None, None, None);
+    }
+
+    /// Whether the value that [`Self::begin`] announced has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.frames.is_empty() && self.next.is_none()
+    }
+
+    /// Takes a name.
+    pub(super) fn key(&mut self, at: Place<'_>, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+        if self.dropping.is_some() || self.any.is_some() {
+            return Ok(());
+        }
+        if let Some((_, schema)) = &mut self.schema {
+            schema.key(key);
+            return Ok(());
+        }
+        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
+        if frame.owes_comma
+            && let Some(cut) = self.cuts.last_mut()
+        {
+            cut.1 = start;
+        }
+        let known = match frame.holds {
+            Holds::Each(shape) => Some(("", shape)),
+            Holds::Members(members) => {
+                let found = members.iter().find(|(name, _)| key.whole() == Some(name.as_bytes()));
+                found.map(|(name, shape)| (*name, shape))
+            }
+        };
+        if let Some((name, shape)) = known {
+            self.next = Some(shape);
+            if let Some(tool) = &mut frame.tool {
+                tool.begin(name);
+            }
+            return Ok(());
+        }
+        let name = format!("{}.{}", at.member, clip(key.as_str(), 64));
+        if REFUSED.iter().any(|refused| refused.as_bytes() == key.head) {
+            return Err(not_allowed(&name));
+        }
+        let is_new = !frame.owes_comma;
+        if is_new {
+            self.cuts.push((frame.kept_until, frame.kept_until));
+            frame.owes_comma = !frame.keeps_any;
+        }
+        if self.names.len() == TAKEN_OUT_MAX {
+            let many = format!("more than {TAKEN_OUT_MAX} members inside of others are not known here; leave them out");
+            return Err(Refusal::new(Reason::InvalidParam, many).param(&name));
+        }
+        self.names.push(name.into());
+        frame.own.push((is_new.then(|| self.cuts.len() - 1), self.names.len() - 1));
+        self.dropping = Some(at.depth);
+        Ok(())
+    }
+
+    /// Takes the beginning of a container.
+    pub(super) fn open(&mut self, at: Place<'_>, kind: Container, start: u64) -> Result<(), Refusal> {
+        if self.dropping.is_some() || self.any.is_some() {
+            return Ok(());
+        }
+        if let Some((_, schema)) = &mut self.schema {
+            return schema.open(kind, start).map_err(|refusal| refusal.param(at.member));
+        }
+        let shape = self.shape();
+        let mut tool = None;
+        let holds = match (shape, kind) {
+            (Shape::Any, _) => {
+                self.any = Some(at.depth);
+                return Ok(());
+            }
+            (Shape::Schema(reader), _) => {
+                let mut schema = Box::new(Schema::new(*reader));
+                schema.open(kind, start).map_err(|refusal| refusal.param(at.member))?;
+                self.schema = Some((at.depth, schema));
+                return Ok(());
+            }
+            (Shape::Object(members) | Shape::Choice(members), Container::Object) => Holds::Members(members),
+            (Shape::Tool(members), Container::Object) => {
+                tool = Some(Box::new(ToolCheck::default()));
+                Holds::Members(members)
+            }
+            (Shape::Map, Container::Object) => Holds::Each(&Shape::Scalar),
+            (Shape::List(each), Container::Array) => Holds::Each(each),
+            (Shape::Tool(_), Container::Array) => return Err(tools::refused("a tool is an object")),
+            (Shape::Object(_) | Shape::Choice(_) | Shape::Map, Container::Array) => {
+                return Err(invalid(at.member, "want an object"));
+            }
+            (Shape::List(_), Container::Object) => return Err(invalid(at.member, "want an array")),
+            (Shape::Scalar | Shape::ToolName | Shape::Word(_) | Shape::OneOf(_), _) => {
+                if self.is_type_of_tool() {
+                    return Err(tools::refused("a tool's type is a string"));
+                }
+                return Err(invalid(at.member, "want text, a number, true, false or null"));
+            }
+        };
+        self.frames.push(Frame {
+            holds,
+            kept_until: start + 1,
+            keeps_any: false,
+            owes_comma: false,
+            tool,
+            own: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Takes the end of a container. `allowed` are the types of tools that the operator has opened.
+    pub(super) fn close(&mut self, at: Place<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
+        if self.dropping.is_some() || self.any.is_some_and(|any| any != at.depth) {
+            self.end(at.depth, end);
+            return Ok(());
+        }
+        if self.any.take().is_none() {
+            match &mut self.schema {
+                Some((own, schema)) => {
+                    schema.close(end);
+                    if *own != at.depth {
+                        return Ok(());
+                    }
+                    self.unfolded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
+                    self.schema = None;
+                }
+                None => self.leave(at.wire, allowed)?,
+            }
+        }
+        self.end(at.depth, end);
+        Ok(())
+    }
+
+    /// Takes a value that is no container.
+    pub(super) fn scalar(&mut self, at: Place<'_>, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
+        if self.dropping.is_none() && self.any.is_none() {
+            if let Some((_, schema)) = &mut self.schema {
+                return schema.scalar(value).map_err(|refusal| refusal.param(at.member));
+            }
+            self.check(at, value)?;
+        }
+        self.end(at.depth, end);
+        Ok(())
+    }
+
+    fn check(&mut self, at: Place<'_>, value: Scalar<'_>) -> Result<(), Refusal> {
+        let is_type = self.is_type_of_tool();
+        match (self.shape(), value) {
+            (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
+            (Shape::ToolName | Shape::Choice(_), Scalar::String(name)) => {
+                tools::check_name(name)?;
+                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+                    tool.name(name);
+                }
+            }
+            (Shape::OneOf(words), Scalar::String(text)) => {
+                if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) {
+                    let message = format!("'{}' may only name: {}", at.member, words.join(", "));
+                    return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
+                }
+            }
+            (Shape::Word(word), value) => {
+                let right = matches!(value, Scalar::String(text) if text.whole() == Some(word.as_bytes()));
+                // The word stands in the tool itself, or one level below.
+                if let Some(tool) = self.frames.iter_mut().rev().find_map(|frame| frame.tool.as_mut()) {
+                    tool.word(right, value);
+                }
+            }
+            (_, Scalar::String(kind)) if is_type => {
+                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+                    tool.kind(kind)?;
+                }
+            }
+            _ if is_type => return Err(tools::refused("a tool's type is a string")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The value at hand is the `type` of a tool.
+    fn is_type_of_tool(&self) -> bool {
+        self.frames.last().and_then(|frame| frame.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
+    }
+
+    /// The container at hand is complete.
+    fn leave(&mut self, wire: Wire, allowed: &[String]) -> Result<(), Refusal> {
+        let Some(Frame { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
+        if tool.is_opened(allowed) {
+            // Only the operator knows the members of such a tool: they all stay.
+            for (cut, name) in own.into_iter().rev() {
+                cut.map(|cut| self.cuts.remove(cut));
+                self.names.remove(name);
+            }
+        }
+        self.typed_tools += u64::from(tool.is_typed());
+        tool.finish(wire, allowed)
+    }
+
+    /// The shape of the value at hand.
+    fn shape(&self) -> &'static Shape {
+        match self.frames.last().map(|frame| frame.holds) {
+            Some(Holds::Each(shape)) => shape,
+            Some(Holds::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
+        }
+    }
+
+    /// A value has ended: it stays, or the range that is taken out ends with it.
+    fn end(&mut self, depth: usize, end: u64) {
+        match self.dropping {
+            Some(dropped) if dropped == depth => {
+                if let Some(cut) = self.cuts.last_mut() {
+                    cut.1 = end;
+                }
+                self.dropping = None;
+            }
+            Some(_) => {}
+            None if self.any.is_some() => {}
+            None => {
+                self.next = None;
+                if let Some(frame) = self.frames.last_mut() {
+                    (frame.kept_until, frame.keeps_any, frame.owes_comma) = (end, true, false);
+                }
+            }
+        }
+    }
+}
