@@ -3,6 +3,7 @@
 //! Pure vocabulary, shared by the sidecar that writes audit files and by everybody who reads them:
 //! run ids, money, audit records, and how to read them. No clock, no async, and no I/O but from a reader that is given.
 
+pub mod billing;
 pub mod canon;
 pub mod chain;
 pub mod course;
@@ -17,6 +18,7 @@ pub mod seal;
 pub mod story;
 pub mod verdict;
 
+pub use billing::could_be_billed;
 pub use chain::{Chain, Walk};
 pub use course::{Course, Totals};
 pub use hash::Hash;
