@@ -26,7 +26,7 @@ pub use post::{Pending, Posted};
 pub use query::{Filter, Selection, Unsettled};
 pub(crate) use query::{key, of_run, read_to_end};
 pub use rebuild::{Difference, Found, Rebuilt, Shelf};
-pub use settle::{Held, SPEND_LOG, Settled, Settlement};
+pub use settle::{Held, PriceSource, SPEND_LOG, Settled, Settlement};
 pub use total::{Group, Sums, Total, grouped, total, usd};
 
 /// Why the ledger did not take something, or cannot tell.

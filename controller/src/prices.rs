@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::litellm::{Litellm, LitellmError};
+
+mod list;
 
 /// How old a list may be before LiteLLM is asked again.
 pub const FRESH: Duration = Duration::from_secs(10 * 60);
@@ -40,34 +40,10 @@ pub enum PricesError {
     Asked(#[source] LitellmError),
     /// What it gave is none.
     #[error("nothing can stop a run at its cap without prices, and {PATH} {0}; name a file with them by --prices")]
-    Useless(&'static str),
+    Useless(list::Useless),
     /// It cannot be kept.
     #[error("cannot write prices to {0}")]
     Write(PathBuf, #[source] io::Error),
-}
-
-#[derive(Serialize, Deserialize)]
-struct List<'a> {
-    #[serde(borrow)]
-    data: Vec<Model<'a>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Model<'a> {
-    model_name: String,
-    #[serde(borrow, default)]
-    model_info: Info<'a>,
-}
-
-/// Numbers as they were written: a float would have lost digits.
-#[derive(Serialize, Deserialize, Default)]
-struct Info<'a> {
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    input_cost_per_token: Option<&'a RawValue>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    output_cost_per_token: Option<&'a RawValue>,
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    max_output_tokens: Option<&'a RawValue>,
 }
 
 /// The list kept in this file, or a new one in its place.
@@ -100,30 +76,8 @@ fn age(file: &Path) -> Option<Duration> {
 
 async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PricesError> {
     let answer = litellm.get(PATH).await.map_err(PricesError::Asked)?;
-    let list = distil(&answer)?;
+    let list = list::distil(&answer).map_err(PricesError::Useless)?;
     keep(file, &list).map_err(|error| PricesError::Write(file.to_owned(), error))
-}
-
-/// Of an answer, what a sidecar reads.
-fn distil(answer: &[u8]) -> Result<String, PricesError> {
-    let mut list: List<'_> =
-        serde_json::from_slice(answer).map_err(|_| PricesError::Useless("gives no list of models"))?;
-    list.data.retain_mut(|model| {
-        let info = &mut model.model_info;
-        // Where a model has no price it is as good as the dearest that has one: the sidecar says so.
-        info.input_cost_per_token = info.input_cost_per_token.filter(|price| is_price(price));
-        info.output_cost_per_token = info.output_cost_per_token.filter(|price| is_price(price));
-        info.max_output_tokens = info.max_output_tokens.filter(|bound| bound.get().parse::<u64>().is_ok());
-        info.input_cost_per_token.is_some()
-    });
-    if list.data.is_empty() {
-        return Err(PricesError::Useless("names no model with a price"));
-    }
-    Ok(serde_json::to_string(&list).expect("plain data"))
-}
-
-fn is_price(text: &RawValue) -> bool {
-    sluice_contract::Usd::parse(text.get()).is_ok()
 }
 
 /// Whole or not at all: sidecars of other runs read it at any time.
@@ -143,26 +97,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_sidecar_reads_is_kept_and_every_digit_of_it() {
-        let answer = br#"{"data":[
-            {"model_name":"mini","litellm_params":{"model":"openai/x","api_base":"http://inside"},
-             "model_info":{"id":"secret-id","input_cost_per_token":1.50000000000000000001e-07,
-                           "output_cost_per_token":6e-07,"max_output_tokens":16384}},
-            {"model_name":"embed","model_info":{"input_cost_per_token":2e-08,"output_cost_per_token":null,
-                                                "max_output_tokens":"many"}},
-            {"model_name":"odd","model_info":{"input_cost_per_token":-1,"output_cost_per_token":[]}},
-            {"model_name":"bare"}]}"#;
-        assert_eq!(
-            distil(answer).expect("a list"),
-            concat!(
-                r#"{"data":[{"model_name":"mini","model_info":{"input_cost_per_token":1.50000000000000000001e-07,"#,
-                r#""output_cost_per_token":6e-07,"max_output_tokens":16384}},"#,
-                r#"{"model_name":"embed","model_info":{"input_cost_per_token":2e-08}}]}"#
-            )
-        );
-    }
-
-    #[test]
     fn a_list_takes_the_place_of_another_and_of_what_a_killed_writer_left() {
         let directory = std::env::temp_dir().join(format!("sluice-prices-{}", std::process::id()));
         fs::create_dir(&directory).expect("it is not there yet");
@@ -174,12 +108,5 @@ mod tests {
         }
         assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 1);
         fs::remove_dir_all(directory).expect("it is ours");
-    }
-
-    #[test]
-    fn what_prices_nothing_is_no_list() {
-        for answer in ["", "[]", "{}", r#"{"data":[]}"#, r#"{"data":[{"model_name":"m","model_info":{}}]}"#] {
-            assert!(matches!(distil(answer.as_bytes()), Err(PricesError::Useless(_))), "{answer}");
-        }
     }
 }

@@ -6,7 +6,8 @@ RECORD gets one JSON line per request: method, path, headers (lower-case names),
 Token counts are fixed and unlike anything that LiteLLM would estimate, so a test sees whose count it reads:
 100 in, 50 out. The answer echoes nothing of the request but `model`. A string of more than 4,096
 characters is written as {"length": N, "sha256": HEX}: an image would make the file slow to read.
-A stream whose request has the word STALL in it stops behind its second event, until its reader has gone.
+A stream whose request has the word STALL in it stops behind its second event, until its reader has gone; with the word
+CUT the connection breaks there. A request with the word FAIL is answered with status 500.
 """
 
 import hashlib
@@ -208,6 +209,9 @@ class Handler(BaseHTTPRequestHandler):
         if make is None or body is None:
             self.answer(404, json.dumps({"error": {"message": f"no such route: {path}"}}).encode())
             return
+        if b"FAIL" in raw:
+            self.answer(500, json.dumps({"error": {"message": "the server had an error"}}).encode())
+            return
         result = make(body)
         if isinstance(result, dict):
             self.answer(200, json.dumps(result).encode())
@@ -220,6 +224,9 @@ class Handler(BaseHTTPRequestHandler):
             if count == 2 and b"STALL" in raw:
                 # Nothing comes from there any more but the end.
                 self.connection.recv(1)
+                return
+            if count == 2 and b"CUT" in raw:
+                self.close_connection = True
                 return
             text = data if isinstance(data, str) else json.dumps(data)
             event = (f"event: {name}\n" if name else "") + f"data: {text}\n\n"

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params};
 use serde::Serialize;
-use sluice_contract::{Account, Usd};
+use sluice_contract::Account;
 
 use super::{After, Balance, Shortfall, still_held};
 use crate::layout::RunKey;
@@ -282,24 +282,11 @@ fn after(connection: &Connection, key: &RunKey) -> Result<(i128, After, String),
     match ledger::read_to_end(connection, key)? {
         Err(reason) => Ok((billed, After::Unsure, reason)),
         Ok(()) => {
-            let mut open = Vec::new();
-            for bill in bills.iter().filter(|bill| bill.is_open()) {
-                open.push(reserved(connection, bill)?);
-            }
+            let open: Vec<_> = bills.iter().filter(|bill| bill.is_open()).map(Bill::reserved_nanos).collect();
             let reason = format!("the cost of {} of its calls is not known", open.len());
             Ok((billed, After::Read { open }, reason))
         }
     }
-}
-
-/// What was reserved for a call.
-fn reserved(connection: &Connection, bill: &Bill) -> Result<Option<i64>, BudgetError> {
-    let text: Option<String> = connection.query_row(
-        "SELECT reserved_usd FROM receipts WHERE source_system = ?1 AND source_reference = ?2",
-        [&bill.source_system, &bill.source_reference],
-        |row| row.get(0),
-    )?;
-    Ok(text.and_then(|text| Usd::parse(&text).ok()).map(|usd| usd.to_nanos()))
 }
 
 /// Lets go what runs that are over hold.

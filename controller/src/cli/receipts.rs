@@ -103,22 +103,24 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
         print_json(&Object { by: by.as_str(), groups, total, unsettled_runs: &unsettled });
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["calls", "open", "in", "out", "cost, $"];
+    let head = ["calls", "open", "reserved, $", "in", "out", "cost, $"];
     print(&format!(
-        "{:<32} {:>8} {:>8} {:>12} {:>12} {:>16}\n",
+        "{:<32} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
         by.as_str(),
         head[0],
         head[1],
         head[2],
         head[3],
-        head[4]
+        head[4],
+        head[5]
     ));
     for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", &total)]) {
         print(&format!(
-            "{:<32} {:>8} {:>8} {:>12} {:>12} {:>16}\n",
+            "{:<32} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
             plain(name),
             total.calls,
             total.open,
+            dash(total.reserved_usd()),
             dash(total.usage.input),
             dash(total.usage.output),
             dash(total.cost_usd()),
@@ -200,9 +202,10 @@ fn table(selection: &Selection) -> String {
     }
     let total = ledger::total(&selection.bills);
     text += &format!(
-        "total    {} receipts, {} of unknown cost; {} tokens in, {} out; ${}\n",
+        "total    {} receipts, {} of unknown cost{}; {} tokens in, {} out; ${}\n",
         total.calls,
         total.open,
+        total.reserved_usd().map_or_else(String::new, |reserved| format!(", with ${reserved} reserved for them")),
         dash(total.usage.input),
         dash(total.usage.output),
         total.cost_usd().unwrap_or_else(|| "0".to_owned()),

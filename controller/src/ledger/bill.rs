@@ -5,6 +5,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
+use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
 use super::entry::{Entry, Receipt, SOURCE};
@@ -31,6 +32,8 @@ pub struct Bill {
     pub path: String,
     pub stream: bool,
     pub model: Option<String>,
+    /// What the sidecar reserved for the call, in dollars; null where it knew no price.
+    pub reserved_usd: Option<String>,
     pub model_served: Option<String>,
     pub litellm_call_id: Option<String>,
     pub response_id: Option<String>,
@@ -111,6 +114,7 @@ impl Bill {
             path: receipt.path.clone(),
             stream: receipt.stream,
             model: receipt.model.clone(),
+            reserved_usd: receipt.reserved_usd.clone(),
             origin: Self::time(receipt.origin_us),
             ..Self::default()
         }
@@ -152,6 +156,12 @@ impl Bill {
     /// The entries that nothing has taken back.
     pub fn live(&self) -> impl Iterator<Item = &Posting> {
         live(&self.entries)
+    }
+
+    /// Returns what the sidecar reserved for the call, in nano-USD, where it knew a price.
+    #[must_use]
+    pub fn reserved_nanos(&self) -> Option<i64> {
+        self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
     }
 
     /// Whether nobody knows yet, or ever will, what it cost.

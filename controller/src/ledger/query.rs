@@ -117,7 +117,7 @@ pub(super) fn integrity(connection: &Connection) -> Result<(), LedgerError> {
 }
 
 const RECEIPT: &str = "SELECT id, source_system, source_reference, run_id, attempt, call, call_id, account, graph_id, \
-                       method, path, stream, model, origin_us, arrived_day, payload_hash FROM receipts";
+                       method, path, stream, model, origin_us, arrived_day, payload_hash, reserved_usd FROM receipts";
 const ENTRY: &str = "SELECT receipt, id, status, reverses, result, ended, http_status, litellm_call_id, response_id, \
                      model_served, cache_write, cached_input, input, output, reasoning, total, cost_usd, nano_usd, \
                      price_source, null_reason, arrived_day, source_system, source_reference, payload_hash FROM entries";
@@ -276,6 +276,7 @@ fn receipt(row: &Row<'_>) -> rusqlite::Result<(i64, Bill)> {
         path: row.get(10)?,
         stream: row.get(11)?,
         model: row.get(12)?,
+        reserved_usd: row.get(16)?,
         origin: Bill::time(row.get(13)?),
         period: row.get(14)?,
         ..Bill::default()

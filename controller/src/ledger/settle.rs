@@ -16,6 +16,16 @@ use crate::store::{Store, now_us};
 /// The name of what the spend log says.
 pub const SPEND_LOG: &str = "litellm-spend";
 
+/// Where the amount of a settlement comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PriceSource {
+    /// A row of a call that LiteLLM answered, or no row at all.
+    SpendLog,
+    /// A row of a call that failed in LiteLLM. Its amount is nearly always 0, also where the provider answered and
+    /// billed before the call failed: only the provider's invoice shows that.
+    FailureRow,
+}
+
 /// What settles a receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
@@ -29,6 +39,8 @@ pub struct Settlement {
     pub cost_usd: Option<String>,
     /// The same, rounded half-even.
     pub nano_usd: Option<i64>,
+    /// Where that comes from.
+    pub price_source: PriceSource,
     /// Tokens that the receipt does not have.
     pub usage: Option<Usage>,
     /// Why there is no money.
@@ -61,6 +73,17 @@ pub struct Held {
     pub bills: Vec<(Bill, i64)>,
     /// Runs of which more receipts may come.
     pub under_way: HashSet<RunKey>,
+}
+
+impl PriceSource {
+    /// The word in the database and in output.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SpendLog => "spend_log",
+            Self::FailureRow => "spend_log_failure",
+        }
+    }
 }
 
 impl Store {
@@ -213,7 +236,7 @@ fn entry(bill: &Bill, settlement: &Settlement, origin_us: i64) -> Entry {
         usage: settlement.usage,
         cost_usd: settlement.cost_usd.clone(),
         nano_usd: settlement.nano_usd,
-        price_source: "spend_log".to_owned(),
+        price_source: settlement.price_source.as_str().to_owned(),
         null_reason: settlement.null_reason.clone(),
         origin_us,
     }

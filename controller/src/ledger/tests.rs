@@ -118,6 +118,9 @@ struct Log {
     bytes: Vec<u8>,
 }
 
+/// What each call reserved, and the same in nano-USD.
+const RESERVED: &str = "0.0003";
+const RESERVED_NANOS: i128 = 300_000;
 const TS: &str = "2026-11-20T16:39:14.000001Z";
 
 impl Log {
@@ -167,7 +170,7 @@ impl Log {
             peer: Peer::default(),
             prev: chain.prev.to_string().into(),
             req_bytes: 1,
-            reserved_usd: None,
+            reserved_usd: Some(RESERVED.into()),
             run_id: key.run_id.as_str().into(),
             seq: chain.seq,
             stream: false,

@@ -15,6 +15,8 @@ pub struct Total {
     pub calls: u64,
     /// Those whose money nobody knows yet.
     pub open: u64,
+    /// Nano-USD that sidecars reserved for those; none if none of them has a reservation.
+    pub reserved: Option<i128>,
     /// Tokens of all classes.
     pub usage: Sums,
     /// Nano-USD that are known; none if none are.
@@ -62,7 +64,10 @@ impl Group {
 impl Total {
     fn count(&mut self, bill: &Bill) {
         self.calls += 1;
-        self.open += u64::from(bill.is_open());
+        if bill.is_open() {
+            self.open += 1;
+            self.reserved = added(self.reserved, bill.reserved_nanos().map(i128::from));
+        }
     }
 
     fn add(&mut self, posting: &Posting) {
@@ -78,6 +83,7 @@ impl Total {
         self.open += other.open;
         let Sums { cache_write, cached_input, input, output, reasoning, total } = other.usage;
         let pairs = [
+            (&mut self.reserved, other.reserved),
             (&mut self.nano_usd, other.nano_usd),
             (&mut self.usage.cache_write, cache_write),
             (&mut self.usage.cached_input, cached_input),
@@ -87,9 +93,7 @@ impl Total {
             (&mut self.usage.total, total),
         ];
         for (sum, more) in pairs {
-            if let Some(more) = more {
-                *sum.get_or_insert(0) += more;
-            }
+            *sum = added(*sum, more);
         }
     }
 
@@ -98,6 +102,17 @@ impl Total {
     pub fn cost_usd(&self) -> Option<String> {
         self.nano_usd.map(usd)
     }
+
+    /// Returns the reservations of the open calls as dollars.
+    #[must_use]
+    pub fn reserved_usd(&self) -> Option<String> {
+        self.reserved.map(usd)
+    }
+}
+
+/// Adds an amount that may not be known to a sum that may have none yet.
+fn added(sum: Option<i128>, more: Option<i128>) -> Option<i128> {
+    more.map_or(sum, |more| Some(sum.unwrap_or(0) + more))
 }
 
 impl Sums {
@@ -163,12 +178,15 @@ impl Serialize for Total {
         struct Words<'a> {
             calls: u64,
             open: u64,
+            reserved_usd: Option<String>,
             usage: &'a Sums,
             cost_usd: Option<String>,
             nano_usd: Option<String>,
         }
         let nano_usd = self.nano_usd.map(|nanos| nanos.to_string());
         let Self { calls, open, usage, .. } = self;
-        Words { calls: *calls, open: *open, usage, cost_usd: self.cost_usd(), nano_usd }.serialize(serializer)
+        let reserved_usd = self.reserved_usd();
+        Words { calls: *calls, open: *open, reserved_usd, usage, cost_usd: self.cost_usd(), nano_usd }
+            .serialize(serializer)
     }
 }

@@ -20,7 +20,8 @@ pub enum Class {
     Late,
     /// A cache of LiteLLM's answered, for nothing.
     CacheHit,
-    /// There was no money in it, and LiteLLM says nothing else.
+    /// No money was possible: not sent, never billed, or answered with a status that no provider bills. A failed call
+    /// that a provider could have billed is never this.
     NotBilled,
     /// It may still come.
     NotYet,
@@ -28,7 +29,7 @@ pub enum Class {
     AmountDiffers,
     /// The tokens are not the same.
     TokensDiffer,
-    /// A receipt without a row.
+    /// A receipt without a row. If its cost is not known it stays open.
     MissingThere,
     /// A row without a receipt: traffic that by-passed the sidecar.
     MissingHere,

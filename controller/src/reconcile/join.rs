@@ -4,12 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use sluice_contract::could_be_billed;
 use sluice_contract::record::Usage;
 
 use super::finding::{Class, Finding, Remedy, Side};
 use super::row::Row;
 use crate::layout::RunKey;
-use crate::ledger::{Bill, Settlement, Status, Tokens};
+use crate::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
 
 /// A receipt in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +54,9 @@ pub enum Reach {
 
 /// How long LiteLLM may take to write a row, in microseconds. Seen: 2 to 15 s.
 pub const GRACE_US: i64 = 30_000_000;
+
+/// What is added to the reason of a call that LiteLLM logged as failed.
+const FAILED_THERE: &str = "; LiteLLM logged it as failed";
 
 /// Amounts of one call that differ by no more than this do not differ.
 const TOLERANCE: u64 = 1;
@@ -189,7 +193,8 @@ fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
                 return (Class::TokensDiffer, why.clone(), take_back(&why));
             }
             let class = if bill.status == Status::Unknown { Class::UnknownSettled } else { Class::Settled };
-            (class, "the spend log has its cost".to_owned(), Some(Remedy::Settle(settlement(bill, row, None))))
+            let failed = if row.is_failure { FAILED_THERE } else { "" };
+            (class, format!("the spend log has its cost{failed}"), Some(Remedy::Settle(settlement(bill, row, None))))
         }
         // It was called free while there was no row of it.
         Status::Settled if bill.nano_usd.is_none() && row.nanos > 0 => {
@@ -233,7 +238,7 @@ fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class
         reason += "; what was posted before was taken back";
     }
     if row.is_failure {
-        reason += "; it failed there";
+        reason += FAILED_THERE;
     }
     let was_unknown = known.bill.entries.iter().any(|entry| entry.status == Status::Unknown);
     let is_late = period > known.origin_day.as_str();
@@ -258,11 +263,14 @@ fn without_row(known: &Known, now_us: i64) -> Finding {
         Status::Reversed => (Class::NotBilled, "it was taken back"),
         _ if !has_row(&bill.method, &bill.path) => (Class::NotBilled, "LiteLLM writes no row of such a call"),
         _ if known.heard_us + GRACE_US > now_us => (Class::NotYet, "its row may not be written yet"),
-        Status::PendingCost if bill.http_status.is_some_and(|status| status >= 400) => {
-            (Class::NotBilled, "it was answered with an error, of which LiteLLM need not write a row")
+        Status::PendingCost if !could_be_billed(bill.http_status) => {
+            (Class::NotBilled, "no provider bills an answer with this status, and LiteLLM need not write a row of it")
         }
         Status::Unknown => {
             (Class::MissingThere, "nobody saw its end here, and LiteLLM has no row of it; it may be under way there")
+        }
+        Status::PendingCost if bill.http_status.is_some_and(|status| status >= 400) => {
+            (Class::MissingThere, "it failed after a provider could have answered, and LiteLLM has no row of it")
         }
         Status::PendingCost => (Class::MissingThere, "its cost is not known here, and LiteLLM has no row of it"),
         Status::Posted | Status::Settled => (Class::MissingThere, "it was paid here, and LiteLLM has no row of it"),
@@ -270,7 +278,16 @@ fn without_row(known: &Known, now_us: i64) -> Finding {
     let until_us = (class == Class::NotYet && bill.status != Status::Pending).then_some(known.heard_us + GRACE_US);
     // Whatever comes later can follow this, so it may be called settled now.
     let remedy = (class == Class::NotBilled && bill.is_open()).then(|| Remedy::Settle(unbilled(bill)));
-    Finding { reason: reason.to_owned(), until_us, remedy, ..finding(class, bill) }
+    let way_out = if class == Class::MissingThere && bill.is_open() { way_out(&bill.account) } else { String::new() };
+    Finding { reason: format!("{reason}{way_out}"), until_us, remedy, ..finding(class, bill) }
+}
+
+/// What an operator can do about a call whose cost stays unknown.
+fn way_out(account: &str) -> String {
+    format!(
+        "; it stays open, and a budget holds what was reserved for it, until sluice reconcile finds its row; if no row \
+         will come, sluice budget set {account} USD begins the budget anew, without what ended runs hold"
+    )
 }
 
 /// Whether LiteLLM writes rows of such calls: not of questions, and not of counting tokens.
@@ -382,6 +399,7 @@ fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
         hash: row.hash(),
         cost_usd: Some(row.spend.clone()),
         nano_usd: Some(row.nanos),
+        price_source: if row.is_failure { PriceSource::FailureRow } else { PriceSource::SpendLog },
         usage: if counts { row.usage() } else { None },
         null_reason: None,
         litellm_call_id: row.litellm_call_id.clone(),
@@ -401,6 +419,7 @@ fn unbilled(bill: &Bill) -> Settlement {
         reference,
         cost_usd: None,
         nano_usd: None,
+        price_source: PriceSource::SpendLog,
         usage: None,
         null_reason: Some("not_billed".to_owned()),
         litellm_call_id: None,

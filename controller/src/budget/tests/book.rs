@@ -6,7 +6,10 @@ use sluice_contract::Account;
 
 use crate::budget::{Admission, Balance, BudgetError};
 use crate::layout::RunKey;
+use crate::ledger::Filter;
 use crate::process::Process;
+use crate::reconcile::finding::Remedy;
+use crate::reconcile::join::{Facts, Known, join};
 use crate::run::{Phase, Run};
 use crate::store::{Entry, Store};
 
@@ -198,6 +201,42 @@ async fn a_call_of_unknown_cost_holds_what_was_reserved_for_it_until_it_is_settl
 
     book.entry("r1", 2, "settled", "90");
     assert_eq!(book.amounts().await, (100, 95, 0));
+}
+
+#[tokio::test]
+async fn a_failed_call_stays_held_until_litellm_has_a_row() {
+    let book = Book::new();
+    book.set(100).await;
+    admit(&book.store, "r1", Some(60)).await.expect("there is enough");
+    for (call, status) in [(1, "500"), (2, "404"), (3, "NULL")] {
+        book.receipt("r1", call, "'0.00000002'");
+        book.entry("r1", call, "pending_cost", "NULL");
+        book.sql(&format!(
+            "DROP TRIGGER entries_stay;
+             UPDATE entries SET http_status = {status}, arrived_us = 1 WHERE source_reference LIKE 'r1/0/{call}#%';
+             CREATE TRIGGER entries_stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'x'); END;"
+        ));
+    }
+    book.over("r1", "complete").await;
+    assert_eq!(book.amounts().await, (100, 0, 60));
+
+    // A reconciliation that finds no row of any of them.
+    let held = book.store.hold(Filter::default()).await.expect("it is readable");
+    let known = |(bill, heard_us)| Known { bill, origin_day: "2026-11-20".into(), heard_us };
+    let known = held.bills.into_iter().map(known).collect();
+    let findings = join(&Facts { known, now_us: i64::MAX, ..Facts::default() });
+    let remedies = findings.into_iter().filter_map(|finding| match finding.remedy {
+        Some(Remedy::Settle(settlement)) => Some(settlement),
+        Some(Remedy::Correct(_)) | None => None,
+    });
+    book.store.settle(remedies.collect()).await.expect("it is writable");
+
+    // The 404 cost nothing; the 500, and the call without an answer, may have cost what was reserved.
+    assert_eq!(book.amounts().await, (100, 0, 40));
+    assert_eq!(admit(&book.store, "r2", Some(61)).await, None);
+    book.entry("r1", 1, "settled", "0");
+    book.entry("r1", 3, "settled", "7");
+    assert_eq!(book.amounts().await, (100, 7, 0));
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ proptest! {
             grouped(&bills, by).values().for_each(|group| sum.merge(group));
             prop_assert_eq!(&sum, &whole, "{:?}", by);
         }
+        let open = i128::from(whole.open);
+        prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
         let lines: i128 = bills.iter().filter_map(|bill| bill.nano_usd).map(i128::from).sum();
         prop_assert_eq!(lines, exact);
         let rebuilt = wait(books.check());
@@ -54,6 +56,8 @@ fn sums_go_beyond_what_one_amount_can_hold() {
     assert_eq!(whole.cost_usd().as_deref(), Some("27670116110.564327421"));
     assert_eq!(Total { nano_usd: Some(-5400), ..Total::default() }.cost_usd().as_deref(), Some("-0.0000054"));
     assert_eq!(Total::default().cost_usd(), None);
+    let held = Total { reserved: Some(5400), ..Total::default() };
+    assert!(serde_json::to_string(&held).expect("plain data").contains(r#""reserved_usd":"0.0000054""#));
     let text = serde_json::to_string(&whole).expect("plain data");
     assert!(text.contains(r#""nano_usd":"27670116110564327421""#), "{text}");
 }
@@ -128,6 +132,7 @@ async fn what_was_null_is_explained_until_it_is_known() {
         hash: Hash::of(&[1]),
         cost_usd: Some("1".into()),
         nano_usd: Some(1_000_000_000),
+        price_source: PriceSource::SpendLog,
         usage: None,
         null_reason: None,
         litellm_call_id: None,

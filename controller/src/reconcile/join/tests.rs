@@ -58,6 +58,20 @@ fn open(status: Status) -> Known {
     known(|entry| (entry.status, entry.nano_usd, entry.cost_usd) = (status, None, None))
 }
 
+/// A call whose answer had this status, without tokens or a cost.
+fn failed(status: Option<u16>) -> Known {
+    known(|entry| {
+        (entry.status, entry.nano_usd, entry.cost_usd, entry.http_status, entry.tokens) =
+            (Status::PendingCost, None, None, status, Tokens::default());
+        entry.result = Some("upstream_error".into());
+    })
+}
+
+/// What LiteLLM writes about a call that failed there.
+fn failure_row() -> Row {
+    Row { is_failure: true, nanos: 0, spend: "0".into(), input: 0, output: 0, ..row() }
+}
+
 fn unknown() -> Known {
     known(|entry| {
         *entry = Posting {
@@ -129,6 +143,7 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         tokens: settlement.usage.map(Tokens::from).unwrap_or_default(),
         nano_usd: settlement.nano_usd,
         cost_usd: settlement.cost_usd.clone(),
+        price_source: settlement.price_source.as_str().to_owned(),
         period: period.to_owned(),
         end: seen.end,
         http_status: seen.http_status,
@@ -153,12 +168,7 @@ fn each_class_has_its_reason() {
         row
     };
     let voided = || open(Status::Voided);
-    let error = || {
-        known(|e| {
-            (e.status, e.nano_usd, e.cost_usd, e.http_status, e.tokens) =
-                (Status::PendingCost, None, None, Some(400), Tokens::default())
-        })
-    };
+    let error = || failed(Some(400));
     let models = || {
         let mut known = unknown();
         (known.bill.method, known.bill.path) = ("GET".into(), "/v1/models".into());
@@ -192,16 +202,7 @@ fn each_class_has_its_reason() {
             vec![with(|row| row.output = 1)],
             Class::Settled,
         ),
-        (
-            "a failure",
-            error(),
-            vec![with(|row| {
-                row.is_failure = true;
-                (row.nanos, row.input, row.output) = (0, 0, 0);
-                row.spend = "0".into();
-            })],
-            Class::Settled,
-        ),
+        ("a failure", error(), vec![failure_row()], Class::Settled),
         ("a failure without a row", error(), vec![], Class::NotBilled),
         ("nobody saw its end", unknown(), vec![row()], Class::UnknownSettled),
         ("nobody saw its end, nor has it a row", unknown(), vec![], Class::MissingThere),
@@ -363,6 +364,7 @@ fn what_differs_is_corrected_with_a_cause_and_only_on_demand() {
         hash: row().hash(),
         cost_usd: Some("5.4e-06".into()),
         nano_usd: Some(5400),
+        price_source: PriceSource::SpendLog,
         usage: Some(usage(10, 5)),
         null_reason: None,
         litellm_call_id: Some("l1".into()),
@@ -387,10 +389,7 @@ fn a_row_that_changes_after_it_has_settled_a_receipt_is_told_and_not_taken() {
 
 #[test]
 fn what_was_called_free_is_settled_by_a_row_that_comes_after_all() {
-    let free = known(|e| {
-        (e.status, e.nano_usd, e.cost_usd, e.http_status, e.tokens) =
-            (Status::PendingCost, None, None, Some(500), Tokens::default())
-    });
+    let free = failed(Some(429));
     let before = join(&facts(vec![free.clone()], vec![]));
     let free = after(free, remedy(&before[0]), "2026-11-20");
     assert_eq!(classes(vec![free.clone()], vec![]), [Class::NotBilled]);
@@ -399,12 +398,62 @@ fn what_was_called_free_is_settled_by_a_row_that_comes_after_all() {
     assert_eq!(after(free, remedy(&findings[0]), "2026-11-20").bill.nano_usd, Some(5400));
 }
 
+#[test]
+fn a_failed_call_that_could_be_billed_stays_open() {
+    let cut = |status| {
+        let mut known = failed(status);
+        known.bill.end = Some("cut_by_upstream".into());
+        known
+    };
+    let errors = [408, 409, 422, 499, 500, 502, 503, 504, 529].map(|status| failed(Some(status)));
+    // An error event in a stream that began well, a stream that broke, and a call without an answer.
+    for known in errors.into_iter().chain([failed(Some(200)), cut(Some(200)), failed(None), cut(None)]) {
+        let findings = join(&facts(vec![known.clone()], vec![]));
+        assert_eq!((findings[0].class, &findings[0].remedy), (Class::MissingThere, &None), "{:?}", known.bill);
+        let way_out = "; if no row will come, sluice budget set acct-1 USD begins the budget anew";
+        assert!(findings[0].reason.contains(way_out), "{}", findings[0].reason);
+
+        // What LiteLLM says of it settles it, whenever it comes.
+        for (row, source) in [(failure_row(), PriceSource::FailureRow), (row(), PriceSource::SpendLog)] {
+            let settlement = remedy(&join(&facts(vec![known.clone()], vec![row.clone()]))[0]).clone();
+            assert_eq!((settlement.nano_usd, settlement.price_source), (Some(row.nanos), source));
+            assert!(!after(known.clone(), &settlement, "2026-11-20").bill.is_open());
+        }
+    }
+    let young = Known { heard_us: NOW - GRACE_US + 1, ..failed(Some(500)) };
+    assert_eq!(classes(vec![young], vec![]), [Class::NotYet]);
+}
+
+#[test]
+fn a_failed_call_that_nobody_bills_is_settled_without_a_row() {
+    for (status, _) in sluice_contract::billing::NEVER_BILLED {
+        let findings = join(&facts(vec![failed(Some(status))], vec![]));
+        let settlement = remedy(&findings[0]);
+        assert_eq!((findings[0].class, settlement.nano_usd), (Class::NotBilled, None), "{status}");
+        assert_eq!(settlement.null_reason.as_deref(), Some("not_billed"));
+    }
+}
+
+#[test]
+fn a_receipt_settled_by_a_failure_says_so() {
+    let settlement = remedy(&join(&facts(vec![failed(Some(500))], vec![failure_row()]))[0]).clone();
+    let known = after(failed(Some(500)), &settlement, "2026-11-20");
+    assert_eq!(known.bill.price_source.as_deref(), Some("spend_log_failure"));
+    let again = join(&facts(vec![known.clone()], vec![failure_row()]));
+    assert_eq!((again[0].class, &again[0].remedy), (Class::Settled, &None));
+    assert_eq!(again[0].reason, "its cost is the spend log's; LiteLLM logged it as failed");
+    // A row with money, after all, is reported.
+    let paid = Row { request_id: "late".into(), ..row() };
+    assert_eq!(classes(vec![known], vec![failure_row(), paid]), [Class::Settled, Class::Duplicate]);
+}
+
 fn statuses() -> impl Strategy<Value = Known> {
     prop_oneof![
         (0i64..20_000).prop_map(|nanos| known(|e| e.nano_usd = Some(nanos))),
         Just(open(Status::PendingCost)),
         Just(unknown()),
         Just(open(Status::Voided)),
+        prop_oneof![Just(None), (200u16..600).prop_map(Some)].prop_map(failed),
     ]
 }
 
