@@ -192,6 +192,7 @@ pub struct Reservation {
     /// The most tokens that each answer may have.
     output: Option<u64>,
     is_lowered: bool,
+    is_limited: bool,
     is_strict: bool,
     settled: bool,
     /// Nano-USD of a million tokens of the answer.
@@ -253,7 +254,8 @@ impl Caps {
             nanos,
             output,
             is_lowered: output.is_some_and(|output| output < ask.wanted()),
-            is_strict: ask.strict,
+            is_limited: self.bounds(&ask),
+            is_strict: ask.strict && (self.limits.nanos.is_none() || ask.femtos > 0),
             settled: false,
             output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
             prompt: (ask.tokens, crate::prices::nanos(ask.femtos)),
@@ -267,10 +269,10 @@ impl Caps {
         left.holds(ask.with(ask.wanted())) && !left.is_empty()
     }
 
-    /// Whether tokens or dollars are limited.
-    #[must_use]
-    pub fn are_limited(&self) -> bool {
-        self.limits.tokens.is_some() || self.limits.nanos.is_some()
+    /// Whether a reservation bounds what a call uses of the caps: without prices, none does that of dollars.
+    fn bounds(&self, ask: &Ask) -> bool {
+        let is_priced = ask.femtos > 0 || ask.output.is_some_and(|output| output.femtos > 0);
+        self.limits.tokens.is_some() || self.limits.nanos.is_some() && is_priced
     }
 
     fn left(&self, state: &State) -> Left {
@@ -354,6 +356,12 @@ impl Reservation {
     #[must_use]
     pub fn is_lowered(&self) -> bool {
         self.is_lowered
+    }
+
+    /// A cap rests on it.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// What was reserved is an upper bound.

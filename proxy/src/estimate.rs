@@ -13,8 +13,9 @@ use crate::policy::Wire;
 use crate::prices::{Price, Prices, Terms};
 use crate::tokens::TokenBound;
 
-/// Output tokens of a call that names no bound, of a model whose bound is not known; as many as older models write.
-const ASSUMED_OUTPUT: u64 = 4096;
+/// Output tokens of a call that names no bound, of a model whose bound is not known. Nearly all models write as many, and
+/// some refuse to be asked for more.
+const ASSUMED_OUTPUT: u64 = 8192;
 /// What every call has beside the text of its body: the marks of roles and turns, which the body's braces outnumber.
 const CALL_TOKENS: u64 = 16;
 /// What providers tell a model of how to call tools, or to answer by a schema: up to some 700 tokens.

@@ -162,7 +162,7 @@ fn bound(
     route: &Route,
     reading: &mut Reading,
 ) -> Option<u64> {
-    let granted = reservation.output().filter(|_| run.caps.are_limited())?;
+    let granted = reservation.output().filter(|_| reservation.is_limited())?;
     let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
     if is_bounded && !reservation.is_lowered() {
         return None;
@@ -225,7 +225,7 @@ async fn intend(
     clock: &mut Clock,
 ) -> Result<Entry, Poisoned> {
     let asked = Instant::now();
-    let limited = run.caps.are_limited();
+    let limited = reservation.is_limited();
     let (entry, durable) = run.journal.intent(Planned {
         bound,
         call_id,

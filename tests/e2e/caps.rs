@@ -115,7 +115,7 @@ async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards(
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
-    let sidecar = launch.args(["--max-cost-usd", "1.5", "--max-tokens", "1600"]).start().await;
+    let sidecar = launch.args(["--max-cost-usd", "1.5", "--max-tokens", "1140"]).start().await;
 
     for streaming in [false, true, false, true, true] {
         let mut body = declared(1000);
@@ -154,13 +154,17 @@ async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
         [(CHAT, "messages"), ("/v1/completions", "prompt"), ("/v1/responses", "input"), ("/v1/messages", "messages")];
     for ((path, input), streaming) in routes.into_iter().flat_map(|route| [(route, false), (route, true)]) {
         let upstream = Upstream::provider("hello").start().await;
-        let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "31"]).start().await;
         let input = (input.to_owned(), if input == "messages" { json!([]) } else { json!("x") });
-        let mut body = json!({"model": "m", "stream": streaming});
+        let bound = if path == "/v1/responses" { "max_output_tokens" } else { "max_tokens" };
+        let mut body = json!({"model": "m", "stream": streaming, bound: 16});
         body.as_object_mut().expect("an object").extend([input]);
+        let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "200"]).start().await;
 
-        // 15 tokens each: none, 15 and 30 are below the cap, 45 are not.
-        assert_eq!(until_refused(&sidecar, path, &body).await, 3, "{path} {streaming}");
+        // 15 tokens each, and each needs its reservation beside what is used.
+        let carried = until_refused(&sidecar, path, &body).await;
+        let audit = sidecar.audit();
+        let needed = audit.intents().last().and_then(|intent| intent["reserved_tokens"].as_u64()).expect("a number");
+        assert_eq!(carried as u64, (200 - needed) / 15 + 1, "{path} {streaming}");
     }
 }
 
@@ -211,15 +215,92 @@ async fn a_call_without_usage_is_charged_its_reservation() {
 
 #[tokio::test]
 async fn a_call_that_the_provider_refused_costs_nothing() {
-    let upstream = Upstream::answering(Script::error(500, "no")).start().await;
-    let launch = priced(Sidecar::to(&upstream), "0.001");
-    let sidecar = launch.args(["--max-tokens", "1500", "--max-cost-usd", "1.5"]).start().await;
+    for status in [400, 404, 413, 429] {
+        let upstream = Upstream::answering(Script::error(status, "no")).start().await;
+        let launch = priced(Sidecar::to(&upstream), "0.001");
+        let sidecar = launch.args(["--max-tokens", "1500", "--max-cost-usd", "1.5"]).start().await;
 
-    for _ in 0..4 {
-        sidecar.post(CHAT, declared(1000)).await.expect(500);
+        for _ in 0..4 {
+            sidecar.post(CHAT, declared(1000)).await.expect(status);
+        }
+
+        assert_eq!(upstream.requests().len(), 4);
     }
+}
 
-    assert_eq!(upstream.requests().len(), 4);
+/// LiteLLM answers so when its own checks fail after the provider was paid.
+#[tokio::test]
+async fn a_call_that_failed_behind_the_provider_is_charged_as_reserved() {
+    for (status, message) in [(500, "no"), (422, "no"), (503, "no"), (400, "Invalid request format: no such attribute")]
+    {
+        let upstream = Upstream::answering(Script::error(status, message)).start().await;
+        let launch = priced(Sidecar::to(&upstream), "0.001");
+        let sidecar = launch.args(["--max-cost-usd", "2.5"]).start().await;
+
+        for _ in 0..2 {
+            sidecar.post(CHAT, declared(1000)).await.expect(status);
+        }
+        sidecar.post(CHAT, declared(1000)).await.expect_refusal(402, "budget_exceeded");
+
+        assert_eq!(upstream.requests().len(), 2, "{status}");
+    }
+}
+
+/// Coding agents name their model's maximum: a small cap gives them shorter answers, and not none.
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_bounded_in_the_clients_place() {
+    let upstream = Upstream::provider("hello").start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001");
+    let sidecar = launch.args(["--max-cost-usd", "5"]).start().await;
+    for (path, named, bound) in [
+        (CHAT, "max_tokens", "max_tokens"),
+        (CHAT, "max_completion_tokens", "max_completion_tokens"),
+        (CHAT, "unknown", "max_tokens"),
+        ("/v1/completions", "max_tokens", "max_tokens"),
+        ("/v1/responses", "max_output_tokens", "max_output_tokens"),
+        ("/v1/responses", "max_tokens", "max_output_tokens"),
+        ("/v1/messages", "max_tokens", "max_tokens"),
+    ] {
+        let prompt = if path == "/v1/completions" { "prompt" } else { "input" };
+        let body = json!({"model": "m", "messages": [], prompt: "x", named: 64_000, "stream": false});
+
+        let answer = sidecar.post(path, body).await.expect(200);
+
+        let sent = upstream.received().await.json();
+        // Half of what is left; the first call has used a little.
+        let granted = sent[bound].as_u64().expect("a bound");
+        assert!((2499..=2500).contains(&granted), "{path} {named}: {sent}");
+        assert_eq!(answer.header("x-sluice-max-tokens"), Some(granted.to_string().as_str()), "{path} {named}");
+        assert!(bound == named || sent.get(named).is_none(), "{path} {named}: {sent}");
+    }
+    let audit = sidecar.audit();
+    for intent in audit.intents() {
+        assert!(intent["bound"].as_u64().is_some_and(|bound| bound >= 2499) && intent["reserved_strict"] == true);
+    }
+}
+
+/// What is bounded by a name that LiteLLM drops on its way is not bounded.
+#[tokio::test]
+async fn a_bound_of_another_route_is_none() {
+    let upstream = Upstream::provider("hello").start().await;
+    let launch = priced(Sidecar::to(&upstream), "0.001");
+    let sidecar = launch.args(["--max-cost-usd", "20"]).start().await;
+    for (path, name, value) in [
+        ("/v1/responses", "max_tokens", 1),
+        ("/v1/responses", "max_completion_tokens", 1),
+        ("/v1/messages", "max_output_tokens", 1),
+        ("/v1/messages", "max_tokens", 0),
+        (CHAT, "max_output_tokens", 1),
+        (CHAT, "max_tokens_to_sample", 1),
+    ] {
+        let body = json!({"model": "m", "messages": [], "input": "x", name: value});
+        sidecar.post(path, body).await.expect(200);
+        let sent = upstream.received().await.json();
+        let bound = if path == "/v1/responses" { "max_output_tokens" } else { "max_tokens" };
+        assert_eq!(sent[bound], 8192, "{path} {name}");
+        let audit = sidecar.audit();
+        assert_eq!(audit.intents().last().expect("an intent")["reserved_usd"], "8.192", "{path} {name}");
+    }
 }
 
 #[tokio::test]

@@ -101,6 +101,7 @@ fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, Stri
         ("x-litellm-customer-id", "acct-1".to_owned()),
         ("x-litellm-end-user-id", "acct-1".to_owned()),
         ("x-litellm-metadata", metadata.to_string()),
+        ("x-litellm-num-retries", "0".to_owned()),
         ("x-litellm-session-id", "r1".to_owned()),
         ("x-litellm-spend-logs-metadata", metadata.to_string()),
         ("x-litellm-trace-id", "r1".to_owned()),

@@ -5,6 +5,7 @@ use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::{Answer, Call, Launch, Sidecar};
 
 mod edges;
+mod gateway;
 
 /// A call that LiteLLM records.
 struct Billed {

@@ -157,6 +157,15 @@ const MESSAGES: Members = &[
     ("top_p", Shape::Scalar),
 ];
 
+const COUNT_TOKENS: Members = &[
+    ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
+    ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
+    ("output_config", Shape::Object(OUTPUT_CONFIG)),
+    ("output_format", Shape::Object(FORMAT)),
+    ("thinking", Shape::Object(THINKING)),
+    ("tool_choice", Shape::Choice(tools::CHOICE)),
+];
+
 const TEXT_PART: Members = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
 
 const REASONING: Members = &[
@@ -263,7 +272,8 @@ fn public(wire: Wire, name: &str) -> Option<Rule> {
         (Wire::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
         (Wire::Embeddings, _) => inside(&[EMBEDDINGS]),
         (Wire::Responses, _) => inside(&[RESPONSES]),
-        (Wire::Messages | Wire::CountTokens, _) => inside(&[MESSAGES]),
+        (Wire::Messages, _) => inside(&[MESSAGES]),
+        (Wire::CountTokens, _) => inside(&[COUNT_TOKENS]),
         // The operator opened a route whose members only the operator knows: what is not denied passes.
         (Wire::Other | Wire::Models, _) => denied(name).is_none().then_some(Rule::Content),
     }

@@ -251,6 +251,9 @@ impl Inside {
         let is_type = self.is_type_of_tool();
         match (self.shape(), value) {
             (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
+            (Shape::List(Shape::Tool(_)), value) if value != Scalar::Null => {
+                return Err(invalid(at.member, "want an array"));
+            }
             (Shape::ToolName | Shape::Choice(_), Scalar::String(name)) => {
                 tools::check_name(name)?;
                 if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {

@@ -43,8 +43,8 @@ async fn a_model_is_one_that_the_run_may_use() {
 async fn answers_per_call_are_few() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
-    for (path, rest) in &WIRES[..2] {
-        for name in ["n", "best_of"] {
+    for ((path, rest), names) in WIRES[..2].iter().zip([&["n"][..], &["n", "best_of"]]) {
+        for name in names {
             for (value, reason) in [
                 ("9", "param_not_allowed"),
                 ("1000000", "param_not_allowed"),

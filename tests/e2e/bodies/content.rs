@@ -2,7 +2,7 @@
 
 use sluice_testkit::{Sidecar, Upstream};
 
-use super::{WIRES, body, passed, refused};
+use super::{WIRES, body, passed, refused, stripped};
 
 const FUNCTION: &str = r#"{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"type":{"type":"mcp"}}}}}"#;
 
@@ -17,6 +17,11 @@ async fn only_tools_that_the_agent_runs_pass() {
             r#"{"name":"f","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}"#,
             r#"{"type":"custom","custom":{"name":"f","format":{"type":"text"}}}"#,
             r#"{"type":"custom","name":"f","input_schema":{"type":"object"}}"#,
+            r#"{"type":"computer_use_preview","environment":"linux","display_width":8,"display_height":8}"#,
+            r#"{"type":"computer_20250124","name":"computer","display_width_px":8,"display_height_px":8}"#,
+            r#"{"type":"bash_20250124","name":"bash"}"#,
+            r#"{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f"}]}"#,
+            r#"{"type":"shell","environment":{"type":"local"}}"#,
         ] {
             let more = format!(r#","tools":[{tool}]"#);
             let received = passed(&upstream, &sidecar, path, &body(rest, &more)).await;
@@ -30,8 +35,6 @@ async fn only_tools_that_the_agent_runs_pass() {
             r#"[{"type":"file_search","vector_store_ids":["v"]}]"#,
             r#"[{"type":"code_interpreter","container":{"type":"auto"}}]"#,
             r#"[{"type":"code_execution_20250522","name":"code_execution"}]"#,
-            r#"[{"type":"computer_use_preview"}]"#,
-            r#"[{"type":"computer_20250124","name":"computer"}]"#,
             r#"[{"type":"image_generation"}]"#,
             r#"[{"type":"url_context"}]"#,
             r#"[{"googleSearch":{}}]"#,
@@ -45,7 +48,6 @@ async fn only_tools_that_the_agent_runs_pass() {
             r#"[{"type":"\u006dcp"}]"#,
             r#"[{"type":"Function"}]"#,
             r#"[{"type":"function ","function":{}}]"#,
-            r#"[{"type":"function","function":{"name":"f"},"server_url":"http://evil"}]"#,
             r#"[{"type":["function"]}]"#,
             r#"[{"type":null,"function":{}}]"#,
             r#"[{}]"#,
@@ -63,6 +65,10 @@ async fn only_tools_that_the_agent_runs_pass() {
             )
             .await;
         }
+        let foreign = r#","tools":[{"type":"function","function":{"name":"f"},"server_url":"http://evil"}]"#;
+        let received = passed(&upstream, &sidecar, path, &body(rest, foreign)).await;
+        assert!(!received.text().contains("evil"), "{path}: {}", received.text());
+        assert_eq!(stripped(&sidecar), ["tools.server_url"], "{path}");
         for tools in [r#"{"type":"mcp"}"#, r#""mcp""#, "true"] {
             refused(&sidecar, path, &body(rest, &format!(r#","tools":{tools}"#)), 400, "invalid_param", Some("tools"))
                 .await;
@@ -92,7 +98,7 @@ async fn a_type_of_tool_may_be_opened() {
 }
 
 /// Parts of a message that somebody would fetch.
-const REMOTE: [&str; 24] = [
+const REMOTE: [&str; 26] = [
     r#"{"type":"image_url","image_url":{"url":"http://169.254.169.254/latest/meta-data"}}"#,
     r#"{"type":"image_url","image_url":{"url":"HTTPS://evil.example/x.png","detail":"low"}}"#,
     r#"{"type":"image_url","image_url":"https://evil.example/x.png"}"#,
@@ -117,14 +123,15 @@ const REMOTE: [&str; 24] = [
     r#"{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"url","url":"https://evil.example"}}]}"#,
     r#"{"type":"tool_use","id":"t","name":"f","input":{"a":1}},{"type":"image","source":{"url":"https://evil.example"}}"#,
     r#"{"type":"media","file_uri":"https://evil.example/x"}"#,
+    r#"{"type":"file","file":{"file_id":"file-abc123"}}"#,
+    r#"{"type":"image_url","image_url":{"url":"data:image/png,https://evil.example/x.png"}}"#,
 ];
 
 /// Parts that nobody fetches.
-const LOCAL: [&str; 8] = [
+const LOCAL: [&str; 7] = [
     r#"{"type":"text","text":"see http://example.com and \"url\":\"http://x\""}"#,
     r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
     r#"{"type":"image_url","image_url":{"url":"DATA:image/png;base64,AAAA"}}"#,
-    r#"{"type":"file","file":{"file_id":"file-abc123"}}"#,
     r#"{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}"#,
     r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}"#,
     r#"{"type":"document","source":{"type":"text","media_type":"text/plain","data":"http://x"}}"#,
