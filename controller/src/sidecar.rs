@@ -39,8 +39,6 @@ pub struct Order<'a> {
     pub key: &'a RunKey,
     /// The run's directories.
     pub paths: &'a RunPaths,
-    /// The key that signs its log.
-    pub audit_key: &'a Path,
     /// Who pays.
     pub account: &'a str,
     /// The agent's name, as the graph that the run belongs to.
@@ -171,7 +169,7 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     flag("--attempt", order.key.attempt.to_string().into());
     flag("--account", order.account.into());
     flag("--graph-id", order.graph_id.into());
-    flag("--audit-key-file", order.audit_key.into());
+    flag("--audit-key-file", order.paths.audit_key.clone().into());
     flag("--deadline", order.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
     // The agent, and us for the question whether it is well.

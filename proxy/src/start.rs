@@ -8,7 +8,8 @@ use http::HeaderValue;
 use nix::unistd::{AccessFlags, access};
 use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
-use sluice_contract::PrivateKey;
+use sluice_contract::AuditSigner;
+use sluice_contract::certificate::KEY_FILE_MAX;
 use sluice_contract::record::{Open, SCHEMA};
 use sluice_contract::recovery::{Owner, Unusable};
 use zeroize::Zeroizing;
@@ -40,7 +41,7 @@ pub struct Opened {
     injector: Injector,
     key: Secret,
     audit: Log,
-    audit_key: Option<PrivateKey>,
+    signer: Option<AuditSigner>,
     socket: Socket,
     connections: usize,
     landlock: Measure,
@@ -80,7 +81,7 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
-    let audit_key = audit_key(settings)?;
+    let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket =
         Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
@@ -88,7 +89,7 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
-    Ok(Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock })
+    Ok(Opened { upstream, relay, injector, key, audit, signer, socket, connections, landlock })
 }
 
 /// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
@@ -96,11 +97,10 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 /// # Errors
 /// Of `--audit`, when the first record cannot be written.
 pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
-    let Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock } = opened;
+    let Opened { upstream, relay, injector, key, audit, signer, socket, connections, landlock } = opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
-    let terms =
-        Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, key: audit_key };
+    let terms = Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
     let journal = Journal::begin(terms, audit, |stamp| Open {
         attempt: stamp.attempt,
         billing_account_id: identity.account.to_string().into(),
@@ -176,7 +176,7 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
-    audit_key(settings).map_err(config)?;
+    signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
     if let Err(error) = access(directory(&settings.audit), AccessFlags::W_OK | AccessFlags::X_OK) {
         return Err(config(audit_error(&settings.audit, &OpenError::Create(error.into()))));
@@ -249,12 +249,12 @@ fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }
 
-/// The key that signs the end of the audit file.
-fn audit_key(settings: &Settings) -> Result<Option<PrivateKey>, StartError> {
+/// Reads the key that signs the end of the audit file.
+fn signer(settings: &Settings) -> Result<Option<AuditSigner>, StartError> {
     const FLAG: &str = "--audit-key-file";
     let Some(path) = &settings.audit_key_file else { return Ok(None) };
-    // One byte more than a key with its newline, so that what is longer shows.
-    let mut buffer = Zeroizing::new([0; 67]);
+    // One byte more than the longest file, so that a longer one is refused and not cut.
+    let mut buffer = Zeroizing::new([0; KEY_FILE_MAX + 1]);
     let mut file = std::fs::File::open(path).map_err(|source| unreadable(FLAG, path, &source))?;
     let mut len = 0;
     while len < buffer.len() {
@@ -265,8 +265,8 @@ fn audit_key(settings: &Settings) -> Result<Option<PrivateKey>, StartError> {
             Err(error) => return Err(unreadable(FLAG, path, &error)),
         }
     }
-    let key = PrivateKey::parse(&buffer[..len]);
-    key.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
+    let signer = AuditSigner::parse(&buffer[..len]);
+    signer.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
 }
 
 fn owner(settings: &Settings) -> Owner<'_> {

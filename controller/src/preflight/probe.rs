@@ -68,11 +68,11 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
     };
     let keys = Keys::open(&settings.state_dir).map_err(|error| chain(&error))?;
     rundir::create(paths).map_err(|error| format!("{}: {error}", paths.root.display()))?;
+    keys.write_run_key(key, &paths.audit_key).map_err(|error| chain(&error))?;
     let order = Order {
         program: proxy,
         key,
         paths,
-        audit_key: &keys.signing(),
         account: settings.account.as_str(),
         graph_id: GRAPH,
         upstream,

@@ -121,11 +121,11 @@ impl<'a> Side<'a> {
         let ((cap, of_prices), (upstream_key, of_key)) = (cap?, upstream_key?);
         self.notes.extend(of_prices.into_iter().chain(of_key));
         let flags = [cap, asked.sidecar_flags.clone()].concat();
+        self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| chain(&error))?;
         let order = Order {
             program: &self.host.proxy,
             key,
             paths: &self.paths,
-            audit_key: &self.host.keys.signing(),
             account: &asked.account,
             graph_id: &asked.graph_id,
             upstream: &asked.upstream,

@@ -4,6 +4,7 @@
 //! run ids, money, audit records, and how to read them. No clock, no async, and no I/O but from a reader that is given.
 
 pub mod canon;
+pub mod certificate;
 pub mod chain;
 pub mod course;
 pub mod hash;
@@ -17,6 +18,7 @@ pub mod seal;
 pub mod story;
 pub mod verdict;
 
+pub use certificate::AuditSigner;
 pub use chain::{Chain, Walk};
 pub use course::{Course, Totals};
 pub use hash::Hash;

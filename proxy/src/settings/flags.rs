@@ -176,7 +176,8 @@ pub struct Flags {
     /// When a record counts as written: on disk at each call, or in the kernel
     #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
     pub audit_sync: Sync,
-    /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits
+    /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits; a second line may certify
+    /// the key for this run and attempt
     #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
     pub audit_key_file: Option<PathBuf>,
     /// Mode of the socket, whatever the umask

@@ -27,6 +27,8 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("torn-open", File::torn_in_open().restarted().closed(Some(&key())), 3),
         ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
         ("empty", File::default(), 3),
+        ("certified", begun().outcome(ok).certified(), 0),
+        ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
     ]
 }
 
