@@ -18,6 +18,7 @@ use crate::layout::{RunKey, RunPaths};
 use crate::process::Process;
 use crate::rundir::SANDBOX_UID;
 use crate::secret::Key;
+use crate::sidecar_user::SidecarUser;
 
 /// A start takes milliseconds; what has not answered by then will not.
 const READY_WITHIN: Duration = Duration::from_secs(5);
@@ -47,6 +48,8 @@ pub struct Order<'a> {
     pub upstream: &'a str,
     /// The only model that may be named; else any one.
     pub model: Option<&'a str>,
+    /// The user that it becomes; otherwise it stays what it is.
+    pub user: Option<SidecarUser>,
     /// When it ends by itself.
     pub deadline: Duration,
     /// Caps and the rest, as flags.
@@ -175,6 +178,9 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     // The agent, and us for the question whether it is well.
     flag("--peer-uid", SANDBOX_UID.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
+    if let Some(SidecarUser { uid, gid }) = order.user {
+        flag("--user", format!("{uid}:{gid}").into());
+    }
     if let Some(model) = order.model {
         flag("--model", model.into());
     }

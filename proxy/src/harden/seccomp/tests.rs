@@ -8,7 +8,7 @@ const NAMES: Calls = Calls { unix: false, resolve: true };
 /// Runs the filter as the kernel does: whether it lets this call with these arguments through.
 fn allows(calls: Calls, number: i64, args: &[u64]) -> bool {
     let (load, jump, and, ret) = (0x20, 0x05, 0x54, 0x06);
-    let mut data = vec![0; 64];
+    let mut data = [0; 64];
     data[..4].copy_from_slice(&(number as u32).to_ne_bytes());
     // AUDIT_ARCH_X86_64
     data[4..8].copy_from_slice(&0xc000_003e_u32.to_ne_bytes());
