@@ -145,7 +145,7 @@ async fn a_sidecar_with_a_user_ends_with_its_parent() {
 }
 
 #[tokio::test]
-async fn a_socket_of_root_is_out_of_reach_for_the_user() {
+async fn the_user_cannot_reach_a_socket_of_root() {
     // As the Docker Engine makes its own.
     for (mode, status, calls) in [(0o660, 502, 0), (0o666, 200, 1)] {
         let upstream = Upstream::provider("hello").start_unix().await;
