@@ -353,3 +353,38 @@ fn harden_error(error: &HardenError) -> StartError {
     }
     StartError::caused("hardening", Exit::Software, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::settings::Flags;
+
+    fn settings(upstream: &str, relay: Option<&str>) -> Settings {
+        let mut words = vec!["sluice-proxy", "--socket", "/run/r1/llm.sock", "--audit", "/log/r1.jsonl"];
+        words.extend(["--run-id", "r1", "--account", "a", "--upstream", upstream]);
+        words.extend(relay.into_iter().flat_map(|relay| ["--relay", relay, "--relay-token-file", "/token"]));
+        Settings::from_flags(Flags::parse_from(words)).expect("the flags are right")
+    }
+
+    #[test]
+    fn what_stays_in_reach_follows_from_the_addresses() {
+        let unix = "unix:/up/litellm.sock";
+        for (upstream, relay, ports, expected) in [
+            ("http://127.0.0.1:4000", None, &[4000, 53][..], Calls { unix: false, resolve: false }),
+            ("https://llm.example", None, &[443, 53], Calls { unix: false, resolve: true }),
+            (unix, None, &[53], Calls { unix: true, resolve: false }),
+            ("http://[::1]:1", Some("unix:/relay/s.sock"), &[1, 53], Calls { unix: true, resolve: false }),
+            (unix, Some("http://controller:8080"), &[8080, 53], Calls { unix: true, resolve: true }),
+        ] {
+            let settings = settings(upstream, relay);
+            let needs = needs(&settings);
+            assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
+            assert_eq!(calls(&settings), expected, "{upstream}");
+            // Neither the audit directory nor that of another socket.
+            assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
+            assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);
+        }
+    }
+}
