@@ -50,6 +50,8 @@ pub struct HostIds<'a> {
     pub subordinate: [&'a str; 2],
     /// `/proc/self/uid_map` and `/proc/self/gid_map`
     pub maps: [&'a str; 2],
+    /// The group of the engine's socket.
+    pub engine: Option<u32>,
 }
 
 impl SidecarUsers {
@@ -70,6 +72,9 @@ impl SidecarUsers {
     /// Why the host's own users rule the range out, if so, with the fix.
     #[must_use]
     pub fn conflict(&self, host: &HostIds<'_>) -> Option<String> {
+        if let (Some(gid), true) = (self.gid, self.gid == host.engine) {
+            return Some(format!("group {gid} may use the engine's socket; name another group with sidecar_gid"));
+        }
         let [passwd, group] = [(host.passwd, "user"), (host.group, "group")];
         let found = [passwd, group].into_iter().find_map(|(text, what)| {
             let (name, id) = named(text).find(|(_, id)| self.uids.contains(*id))?;
@@ -233,6 +238,7 @@ mod tests {
             group: "root:x:0:\ndocker:x:999:\n",
             subordinate: ["agent:100000:65536\n", "agent:100000:65536\n"],
             maps: [whole, whole],
+            engine: Some(999),
         };
         let default = users(DEFAULT_UIDS, None);
         let rows = [
@@ -243,12 +249,15 @@ mod tests {
             (&users("90000-100000", None), free, Some("the subordinate ids 100000-165535 belong to agent;")),
             (&users("165535-165540", None), free, Some("the subordinate ids 100000-165535 belong to agent;")),
             (&users("165536-165540", None), free, None),
-            (&users("500", Some(999)), free, None),
+            (&users("500", Some(998)), free, None),
+            (&default, HostIds { engine: None, ..free }, None),
             (&default, HostIds { maps: ["0 100000 65536\n", whole], ..free }, Some("the user namespace ")),
             (&default, HostIds { maps: [whole, "0 100000 65536\n"], ..free }, Some("the user namespace ")),
             (&users("5", Some(70000)), HostIds { maps: [whole, "0 1 65536\n"], ..free }, Some("the user namespace ")),
             (&default, HostIds { passwd: "broken\n:::\nx:y\n", group: "", ..free }, None),
         ];
+        let engine = users("500", Some(999)).conflict(&free).expect("its members may use the engine");
+        assert_eq!(engine, "group 999 may use the engine's socket; name another group with sidecar_gid");
         for (users, host, expected) in rows {
             let found = users.conflict(&host);
             match expected {

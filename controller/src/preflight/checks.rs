@@ -1,8 +1,10 @@
 //! The questions, in the order in which one answer needs another.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::probe::probe;
 use super::{Check, Status, litellm, unfit};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::host;
 use crate::layout::{Layout, RunKey};
 use crate::scene::chain;
@@ -23,7 +25,7 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         Ok(path) => pass("sidecar program", path.display().to_string()),
         Err(error) => fail("sidecar program", chain(error)),
     });
-    checks.push(sidecar_user(&settings.sidecar_users));
+    checks.push(sidecar_user(&settings.sidecar_users, &settings.docker_host));
     engine(settings, &mut checks).await;
     checks.push(match &settings.upstream {
         None => fail("upstream", missing("upstream").to_string()),
@@ -62,7 +64,7 @@ fn user() -> Check {
 }
 
 /// Whether the users of sidecars are free. Users that only a directory service knows are not seen.
-fn sidecar_user(users: &SidecarUsers) -> Check {
+fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
     let name = "sidecar user";
     let uid = nix::unistd::Uid::effective();
     if !uid.is_root() {
@@ -75,7 +77,9 @@ fn sidecar_user(users: &SidecarUsers) -> Check {
     let [passwd, group] = ["/etc/passwd", "/etc/group"].map(read);
     let [subuid, subgid] = ["/etc/subuid", "/etc/subgid"].map(read);
     let [uid_map, gid_map] = ["/proc/self/uid_map", "/proc/self/gid_map"].map(read);
-    let host = HostIds { passwd: &passwd, group: &group, subordinate: [&subuid, &subgid], maps: [&uid_map, &gid_map] };
+    let engine = engine::socket_of(docker_host).and_then(|path| Some(std::fs::metadata(path).ok()?.gid()));
+    let host =
+        HostIds { passwd: &passwd, group: &group, subordinate: [&subuid, &subgid], maps: [&uid_map, &gid_map], engine };
     match users.conflict(&host) {
         None => pass(name, format!("{}, one for each run", users.uids)),
         Some(reason) => fail(name, reason),
