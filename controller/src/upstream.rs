@@ -27,11 +27,11 @@ pub enum UpstreamError {
          chmod 0666, or by its group and sidecar_gid", user.uid, user.gid
     )]
     Denied {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// Who.
+        /// The user of the sidecar.
         user: SidecarUser,
-        /// What denies it.
+        /// The place that denies it, with its mode.
         reason: String,
     },
     /// Nobody listens.

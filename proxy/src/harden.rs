@@ -53,10 +53,10 @@ pub enum HardenError {
     /// A `prctl` or a limit.
     #[error("cannot give up core dumps and privileges")]
     Process(#[from] Errno),
-    /// The user of `--user`.
+    /// The process cannot become the user of `--user`.
     #[error("cannot become user {} with group {}; start sluice-proxy as root, with ids that its user namespace maps", user.uid, user.gid)]
     User {
-        /// Who.
+        /// The user that the process should become.
         user: User,
         /// The kernel's reason.
         source: Errno,

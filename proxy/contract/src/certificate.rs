@@ -1,7 +1,6 @@
 //! Certificates: how the key of a state directory lets the key of one run sign that run's audit file.
 //!
-//! Pure. A sidecar gets a key that is good for one attempt of one run. Whoever takes that key from it can sign no other
-//! file.
+//! Pure. A sidecar gets a key for one attempt of one run. An attacker who takes that key from it can sign no other file.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
