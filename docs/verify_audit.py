@@ -27,7 +27,8 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "refused": "method:s path:s reason:s status:i",
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
-    "close": "calls:i cost_usd:s head:h key_id:s? reason:s refused:i signature:s? unknown:i usage:o " + TOKENS,
+    "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "
+    "head:h key_id:s? reason:s refused:i signature:s? unknown:i usage:o " + TOKENS,
 }
 TYPES = {
     "b": lambda x: type(x) is bool, "i": lambda x: type(x) is int and x >= 0, "s": lambda x: type(x) is str,
@@ -127,12 +128,25 @@ def seal_of(number, close, keys):
         raise Bad(number, f"head: expected {head_of(close)}, found {head}")
     if (id, signature) != (None, None) and not re.fullmatch("[0-9a-f]{32} [0-9a-f]{128}", f"{id} {signature}"):
         raise Bad(number, "signature: not one, or without its key")
+    certificate, known = close.get("certificate"), {sha(key)[:32]: key for key in keys}
+    if certificate is not None:
+        certifier, public, proof = (certificate.get(name) or "" for name in ("key_id", "public_key", "signature"))
+        shape = re.fullmatch("[0-9a-f]{32} [0-9a-f]{64} [0-9a-f]{128}", f"{certifier} {public} {proof}")
+        if not shape or sha(bytes.fromhex(public))[:32] != id:
+            raise Bad(number, "signature: the certificate is not one of the key that signed")
     if not keys:
-        return f"signature of {id} not checked" if id else "not signed"
-    key = {sha(key)[:32]: key for key in keys}.get(id)
+        return f"signature of {certifier if certificate else id} not checked" if id else "not signed"
+    expected = f"signature: expected one over the head by {' or '.join(known)}"
+    key, vouching = known.get(id), id
+    if certificate and not key:
+        # A key of this run and attempt alone, for which a trusted key vouches.
+        statement = f"sluice audit run key v1\n{close['attempt']}\n{close['run_id']}\n{public}"
+        if certifier not in known or not ed25519(known[certifier], statement.encode(), bytes.fromhex(proof)):
+            raise Bad(number, f"{expected}, or by a key that it has certified for this run and attempt")
+        key, vouching = bytes.fromhex(public), certifier
     if not key or not ed25519(key, f"sluice audit head v1\n{head}".encode(), bytes.fromhex(signature)):
-        raise Bad(number, f"signature: expected one over the head by {' or '.join(sha(key)[:32] for key in keys)}")
-    return f"signed by {id}"
+        raise Bad(number, expected)
+    return f"signed by {vouching}"
 
 
 def is_vouched(raw, after):

@@ -246,6 +246,7 @@ mod tests {
         let paths = RunPaths {
             sock: root.join("sock"),
             conf: root.join("conf"),
+            audit_key: root.join("conf/audit.key"),
             work: root.join("work"),
             socket: root.join("sock/llm.sock"),
             audit: "/state/audit/r1.2.jsonl".into(),

@@ -10,6 +10,7 @@ use crate::layout::{Layout, LayoutError};
 use crate::litellm::Litellm;
 use crate::process::Process;
 use crate::settings::Settings;
+use crate::sidecar_user::SidecarUsers;
 use crate::store::{Store, StoreError};
 
 /// The host of all runs.
@@ -23,6 +24,8 @@ pub struct Host {
     pub keys: Keys,
     /// The sidecar's program.
     pub proxy: PathBuf,
+    /// The users that sidecars become.
+    pub sidecar_users: SidecarUsers,
     /// Where virtual keys come from, with its address, if both address and key are set.
     pub litellm: Option<(String, Litellm)>,
     /// This controller.
@@ -66,7 +69,8 @@ impl Host {
         let engine = Engine::connect(&settings.docker_host).await?;
         let litellm = settings.upstream.as_ref().zip(settings.key.as_ref());
         let litellm = litellm.and_then(|(url, key)| Some((url.clone(), Litellm::new(url, key.clone()).ok()?)));
-        Ok(Self { layout, instance, store, engine, keys, proxy, litellm, owner: Process::current()? })
+        let sidecar_users = settings.sidecar_users.clone();
+        Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, owner: Process::current()? })
     }
 }
 

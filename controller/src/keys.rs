@@ -1,12 +1,18 @@
-//! The keys that sign audit files: one private, in a file that only its owner reads; all public ones, for ever.
+//! The keys of a state directory: the private one, in a file that only its owner reads, and all public ones, for ever.
+//!
+//! The private key does not sign audit files. It certifies a key for each attempt of each run, and the sidecar of that
+//! attempt signs with it.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sluice_contract::certificate;
 use sluice_contract::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
+
+use crate::layout::RunKey;
 
 /// `STATE/keys/{signing,public/ID}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,20 +64,34 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The private key's file, for sidecars.
+    /// The private key's file. No other process reads it.
     #[must_use]
     pub fn signing(&self) -> PathBuf {
         self.directory.join("signing")
     }
 
-    /// The key that signs now.
+    /// The key that certifies now.
     ///
     /// # Errors
     /// [`KeyError`].
     pub fn current(&self) -> Result<PublicKey, KeyError> {
+        self.certifier().map(|key| key.public())
+    }
+
+    /// Makes a key for one attempt of one run, and writes it with its certificate to a file that only its owner reads.
+    ///
+    /// # Errors
+    /// [`KeyError`]; also when the file exists.
+    pub fn write_run_key(&self, run: &RunKey, path: &Path) -> Result<(), KeyError> {
+        let file = certificate::key_file(&*random_seed()?, run.run_id.as_str(), run.attempt, &self.certifier()?);
+        let put = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        put.and_then(|mut out| out.write_all(file.as_bytes())).map_err(|e| KeyError::Io(path.to_owned(), e))
+    }
+
+    fn certifier(&self) -> Result<PrivateKey, KeyError> {
         let path = self.signing();
         let line = Zeroizing::new(fs::read(&path).map_err(|e| KeyError::Io(path.clone(), e))?);
-        PrivateKey::parse(&line).map(|key| key.public()).map_err(|_| KeyError::NotASigningKey(path))
+        PrivateKey::parse(&line).map_err(|_| KeyError::NotASigningKey(path))
     }
 
     /// All keys that have ever signed here; at least one.
@@ -103,10 +123,7 @@ impl Keys {
 
     /// Makes the key that signs from now on. Its public half is kept before anybody can sign with it.
     fn make(&self) -> Result<PublicKey, KeyError> {
-        let mut seed = Zeroizing::new([0; 32]);
-        let random = Path::new("/dev/urandom");
-        io::Read::read_exact(&mut fs::File::open(random).map_err(|e| KeyError::Io(random.into(), e))?, &mut *seed)
-            .map_err(|e| KeyError::Io(random.into(), e))?;
+        let seed = random_seed()?;
         let key = PrivateKey::from_seed(&seed).public();
         self.publish(&key)?;
         let line: Zeroizing<String> = Zeroizing::new(seed.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -146,6 +163,15 @@ impl Keys {
     }
 }
 
+/// Draws a seed that nobody can guess.
+fn random_seed() -> Result<Zeroizing<[u8; 32]>, KeyError> {
+    let mut seed = Zeroizing::new([0; 32]);
+    let random = Path::new("/dev/urandom");
+    io::Read::read_exact(&mut fs::File::open(random).map_err(|e| KeyError::Io(random.into(), e))?, &mut *seed)
+        .map_err(|e| KeyError::Io(random.into(), e))?;
+    Ok(seed)
+}
+
 /// Reads public keys, one on each line.
 ///
 /// # Errors
@@ -169,6 +195,8 @@ fn sync(directory: &Path) -> Result<(), KeyError> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
+
+    use sluice_contract::AuditSigner;
 
     use super::*;
 
@@ -236,6 +264,26 @@ mod tests {
         });
         assert_eq!(all, [all[0]; 8]);
         assert_eq!(Keys::at(&scratch.0).public().expect("it was kept"), [all[0]]);
+    }
+
+    #[test]
+    fn each_attempt_gets_a_certified_key_of_its_own() {
+        let scratch = Scratch::new("run");
+        let keys = Keys::open(&scratch.0).expect("there is room");
+        let state_key = keys.current().expect("it was made");
+        let mut made = Vec::new();
+        for (name, run) in [("one", "run-1.0"), ("two", "run-1.1")] {
+            let (run, path): (RunKey, _) = (run.parse().expect("a run"), scratch.0.join(name));
+            keys.write_run_key(&run, &path).expect("there is room");
+            assert_eq!(fs::metadata(&path).expect("it is there").mode() & 0o777, 0o600);
+            assert!(keys.write_run_key(&run, &path).is_err(), "it never writes over a key");
+            let signer = AuditSigner::parse(&fs::read(&path).expect("it is ours")).expect("a key file");
+            let certificate = signer.certificate().expect("it is certified");
+            assert!(state_key.certifies("run-1", run.attempt, certificate));
+            made.push(signer.key().public());
+        }
+        assert!(made[0] != made[1] && !made.contains(&state_key));
+        assert_eq!(keys.public().expect("they were kept"), [state_key], "keys of runs are not kept");
     }
 
     #[test]

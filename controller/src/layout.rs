@@ -36,12 +36,14 @@ pub struct RunPaths {
     pub root: PathBuf,
     /// Mounted read-only: the socket.
     pub sock: PathBuf,
-    /// Never mounted: the sidecar's log.
+    /// Never mounted: the sidecar's log, and the key that signs its audit file.
     pub conf: PathBuf,
     /// Mounted as the workspace.
     pub work: PathBuf,
     /// The socket itself.
     pub socket: PathBuf,
+    /// The key file of the sidecar.
+    pub audit_key: PathBuf,
     /// The audit file, which stays.
     pub audit: PathBuf,
 }
@@ -132,6 +134,7 @@ impl Layout {
         RunPaths {
             socket: sock.join("llm.sock"),
             sock,
+            audit_key: root.join("conf").join("audit.key"),
             conf: root.join("conf"),
             work: root.join("work"),
             audit: self.state.join("audit").join(format!("{key}.jsonl")),

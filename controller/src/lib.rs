@@ -34,6 +34,7 @@ pub mod scene;
 pub mod secret;
 pub mod settings;
 pub mod sidecar;
+pub mod sidecar_user;
 pub mod signals;
 pub mod store;
 pub mod sweep;

@@ -1,28 +1,34 @@
 //! The directories of a run: made with their modes, removed whatever a sandbox put into them.
 
 use std::ffi::{CStr, CString};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::Path;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, open, openat, renameat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::layout::RunPaths;
+use crate::layout::{RunKey, RunPaths};
+use crate::sidecar_user::{SidecarUser, SidecarUsers};
 
 /// Who the agent is, in its container and on our disk.
 pub const SANDBOX_UID: u32 = 1001;
 
-/// Makes the directories of a run that is not there yet.
+/// Makes the directories of a run that is not there yet, and gives the directory of its socket to the user that its sidecar
+/// will become.
 ///
 /// # Errors
 /// When one cannot be made, or is there already.
-pub fn create(paths: &RunPaths) -> io::Result<()> {
+pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Result<()> {
+    let runs = paths.root.parent().unwrap_or(Path::new("/"));
+    // Until the directory has its owner, no other run may pick a user.
+    let _picking = Flock::lock(File::open(runs)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+    let user = users.pick(key, &taken(runs)?);
     let make = |path: &Path, mode| DirBuilder::new().mode(mode).create(path);
     make(&paths.root, 0o700)?;
     // The sandbox sees the mode of the directory itself, and has to get through it to the socket.
@@ -30,7 +36,26 @@ pub fn create(paths: &RunPaths) -> io::Result<()> {
     make(&paths.conf, 0o700)?;
     make(&paths.work, 0o700)?;
     fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    // The sidecar removes its socket at the end, when it is no longer root.
+    chown(&paths.sock, Some(user.uid), Some(user.gid))?;
     chown(&paths.work, Some(SANDBOX_UID), Some(SANDBOX_UID))
+}
+
+/// The user that a run's sidecar becomes: the owner of its socket's directory. None means that it stays what it is, as in a
+/// directory that an earlier version made.
+///
+/// # Errors
+/// When the directory is not there.
+pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
+    let meta = fs::metadata(&paths.sock)?;
+    let user = SidecarUser { uid: meta.uid(), gid: meta.gid() };
+    Ok((user.uid != nix::unistd::Uid::effective().as_raw()).then_some(user))
+}
+
+/// The users of the runs that are there.
+fn taken(runs: &Path) -> io::Result<Vec<u32>> {
+    let owner = |run: io::Result<fs::DirEntry>| Some(fs::metadata(run.ok()?.path().join("sock")).ok()?.uid());
+    Ok(fs::read_dir(runs)?.filter_map(owner).collect())
 }
 
 /// Removes the directory and everything in it; one that is not there is removed already.

@@ -251,7 +251,7 @@ impl<'a> Scene<'a> {
             let path = self.paths.audit.display();
             return Err(format!("there is an audit file {path} already; a run id is used once"));
         }
-        rundir::create(&self.paths).map_err(failed)?;
+        rundir::create(&self.paths, self.key, &self.host.sidecar_users).map_err(failed)?;
         self.is_ours = true;
         if let Some(messages) = &asked.messages {
             workspace::write(&self.paths.work, ".sluice", "messages.json", messages).map_err(failed)?;

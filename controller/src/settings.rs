@@ -13,6 +13,7 @@ use sluice_contract::Account;
 use crate::agents::{self, Agent};
 use crate::blueprint::Limits;
 use crate::secret::Key;
+use crate::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
 use crate::units;
 use crate::virtual_key::KeyMode;
 
@@ -46,6 +47,8 @@ pub const ITEMS: &[Item] = items![
     "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
     "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
     "proxy" "SLUICE_PROXY" = None, "the sidecar's program; else the sluice-proxy beside sluice, or on PATH";
+    "sidecar_uid" "SLUICE_SIDECAR_UID" = Some(DEFAULT_UIDS), "the users that sidecars become, one for each run: FIRST-LAST, or one id";
+    "sidecar_gid" "SLUICE_SIDECAR_GID" = None, "the group of all sidecars; otherwise each has the number of its user";
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of ours";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
@@ -140,6 +143,7 @@ pub struct Settings {
     pub state_dir: PathBuf,
     pub docker_host: String,
     pub proxy: Option<PathBuf>,
+    pub sidecar_users: SidecarUsers,
     pub image: String,
     pub seccomp: Option<PathBuf>,
     pub agent: String,
@@ -256,6 +260,12 @@ impl Layers {
             state_dir: path("state_dir").expect("it has a default"),
             docker_host: text("docker_host").expect("it has a default"),
             proxy: path("proxy"),
+            sidecar_users: SidecarUsers {
+                uids: self.required("sidecar_uid", str::parse)?,
+                gid: self.parse("sidecar_gid", |value| {
+                    sidecar_user::id(value).ok_or_else(|| format!("'{value}' is not a group id other than root's"))
+                })?,
+            },
             image: text("image").expect("it has a default"),
             seccomp: path("seccomp"),
             agent: text("agent").expect("it has a default"),

@@ -18,6 +18,7 @@ use crate::layout::{RunKey, RunPaths};
 use crate::process::Process;
 use crate::rundir::SANDBOX_UID;
 use crate::secret::Key;
+use crate::sidecar_user::SidecarUser;
 
 /// A start takes milliseconds; what has not answered by then will not.
 const READY_WITHIN: Duration = Duration::from_secs(5);
@@ -39,8 +40,6 @@ pub struct Order<'a> {
     pub key: &'a RunKey,
     /// The run's directories.
     pub paths: &'a RunPaths,
-    /// The key that signs its log.
-    pub audit_key: &'a Path,
     /// Who pays.
     pub account: &'a str,
     /// The agent's name, as the graph that the run belongs to.
@@ -49,6 +48,8 @@ pub struct Order<'a> {
     pub upstream: &'a str,
     /// The only model that may be named; else any one.
     pub model: Option<&'a str>,
+    /// The user that it becomes; otherwise it stays what it is.
+    pub user: Option<SidecarUser>,
     /// When it ends by itself.
     pub deadline: Duration,
     /// Caps and the rest, as flags.
@@ -171,12 +172,15 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     flag("--attempt", order.key.attempt.to_string().into());
     flag("--account", order.account.into());
     flag("--graph-id", order.graph_id.into());
-    flag("--audit-key-file", order.audit_key.into());
+    flag("--audit-key-file", order.paths.audit_key.clone().into());
     flag("--deadline", order.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
     // The agent, and us for the question whether it is well.
     flag("--peer-uid", SANDBOX_UID.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
+    if let Some(SidecarUser { uid, gid }) = order.user {
+        flag("--user", format!("{uid}:{gid}").into());
+    }
     if let Some(model) = order.model {
         flag("--model", model.into());
     }

@@ -22,7 +22,7 @@ use sluice_contract::record::{
     CallResult, Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
 };
 use sluice_contract::recovery::Plan;
-use sluice_contract::{Chain, PrivateKey, RunId, Totals, Usd};
+use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
 pub use entry::{Ended, Entry, Planned};
 pub use file::{AuditFile, Medium, OpenError, OsFile, check, directory, open};
@@ -90,14 +90,14 @@ pub struct Terms {
     pub attempt: u32,
     pub mode: SyncMode,
     /// Signs `close`.
-    pub key: Option<PrivateKey>,
+    pub signer: Option<AuditSigner>,
 }
 
 /// The run's audit log.
 pub struct Journal {
     run_id: RunId,
     attempt: u32,
-    key: Option<PrivateKey>,
+    signer: Option<AuditSigner>,
     poison: Poison,
     /// There was no room for a record, and none is taken any more but those that are owed.
     full: AtomicBool,
@@ -131,7 +131,7 @@ impl Journal {
     /// # Errors
     /// The first write's.
     pub fn begin(terms: Terms, log: Log, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
-        let Terms { run_id, attempt, mode, key } = terms;
+        let Terms { run_id, attempt, mode, signer } = terms;
         let Log { mut sink, space, past } = log;
         let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
         let totals = past.as_ref().map_or_else(Totals::default, totals);
@@ -139,7 +139,7 @@ impl Journal {
         let journal = Self {
             run_id,
             attempt,
-            key,
+            signer,
             poison: Poison::default(),
             full: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
@@ -362,6 +362,7 @@ impl Journal {
         let record = Close {
             attempt: stamp.attempt,
             calls: state.totals.calls,
+            certificate: self.signer.as_ref().and_then(AuditSigner::certificate).cloned(),
             cost_usd: state.totals.cost().to_string().into(),
             head: "".into(),
             key_id: None,
@@ -377,7 +378,7 @@ impl Journal {
             usage: state.totals.usage,
             v: SCHEMA,
         };
-        let line = close_line(record, self.key.as_ref());
+        let line = close_line(record, self.signer.as_ref().map(AuditSigner::key));
         self.append(state, line)
     }
 

@@ -65,6 +65,10 @@ impl Ask {
         (u128::from(self.tokens) + tokens, self.femtos.saturating_add(tokens.saturating_mul(output.femtos)))
     }
 
+    fn is_priced(&self) -> bool {
+        self.femtos > 0 || self.output.is_some_and(|output| output.femtos > 0)
+    }
+
     fn wanted(&self) -> u64 {
         self.output.map_or(0, |output| output.wanted)
     }
@@ -254,8 +258,8 @@ impl Caps {
             nanos,
             output,
             is_lowered: output.is_some_and(|output| output < ask.wanted()),
-            is_limited: self.bounds(&ask),
-            is_strict: ask.strict && (self.limits.nanos.is_none() || ask.femtos > 0),
+            is_limited: self.rests_on(&ask),
+            is_strict: ask.strict && (self.limits.nanos.is_none() || ask.is_priced()),
             settled: false,
             output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
             prompt: (ask.tokens, crate::prices::nanos(ask.femtos)),
@@ -269,10 +273,9 @@ impl Caps {
         left.holds(ask.with(ask.wanted())) && !left.is_empty()
     }
 
-    /// Whether a reservation bounds what a call uses of the caps: without prices, none does that of dollars.
-    fn bounds(&self, ask: &Ask) -> bool {
-        let is_priced = ask.femtos > 0 || ask.output.is_some_and(|output| output.femtos > 0);
-        self.limits.tokens.is_some() || self.limits.nanos.is_some() && is_priced
+    /// Whether a cap rests on what a call reserves: without prices, that of dollars does not.
+    fn rests_on(&self, ask: &Ask) -> bool {
+        self.limits.tokens.is_some() || self.limits.nanos.is_some() && ask.is_priced()
     }
 
     fn left(&self, state: &State) -> Left {

@@ -150,18 +150,12 @@ fn reserve(run: &Run, route: &Route, reading: &mut Reading, text: &Text, clock: 
     let by_bytes = estimate.by_bytes();
     let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
     let reservation = run.caps.reserve(ask, clock.began())?;
-    let bound = bound(run, &estimate, &reservation, route, reading);
+    let bound = bound(&estimate, &reservation, route, reading);
     Ok((reservation, bound, estimate.price.map(|price| (price, estimate.terms))))
 }
 
 /// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
-fn bound(
-    run: &Run,
-    estimate: &Estimate,
-    reservation: &Reservation,
-    route: &Route,
-    reading: &mut Reading,
-) -> Option<u64> {
+fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, reading: &mut Reading) -> Option<u64> {
     let granted = reservation.output().filter(|_| reservation.is_limited())?;
     let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
     if is_bounded && !reservation.is_lowered() {

@@ -1,22 +1,27 @@
 //! What the process gives up, because it will not need it.
 //!
 //! First of all nobody may look into it: no core, no ptrace by the same user. Then, once everything is
-//! open that has to be, no other files (Landlock) and no other system calls (seccomp). Each is stated in
-//! the ready line as applied or not supported.
+//! open that has to be, it gives up its user and capabilities, other files and processes (Landlock), and other system
+//! calls (seccomp). Each is stated in the ready line as applied, partial or not supported.
 
+mod privileges;
 mod seccomp;
 
 use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde::Serialize;
+
+pub use privileges::User;
+pub use seccomp::Calls;
 
 /// Whether a measure is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -24,7 +29,7 @@ use serde::Serialize;
 pub enum Measure {
     /// It is.
     Applied,
-    /// The kernel has some of it.
+    /// Part of it is: the kernel has only some of it, or an unprivileged process may not change the rest.
     Partial,
     /// The kernel has none of it.
     NotSupported,
@@ -34,6 +39,7 @@ pub enum Measure {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[allow(missing_docs, reason = "named like the measures")]
 pub struct Hardening {
+    pub capabilities: Measure,
     pub no_core: Measure,
     pub no_new_privileges: Measure,
     pub non_dumpable: Measure,
@@ -47,6 +53,17 @@ pub enum HardenError {
     /// A `prctl` or a limit.
     #[error("cannot give up core dumps and privileges")]
     Process(#[from] Errno),
+    /// The process cannot become the user of `--user`.
+    #[error("cannot become user {} with group {}; start sluice-proxy as root, with ids that its user namespace maps", user.uid, user.gid)]
+    User {
+        /// The user that the process should become.
+        user: User,
+        /// The kernel's reason.
+        source: Errno,
+    },
+    /// A capability set that cannot be emptied.
+    #[error("cannot give up capabilities: {0}")]
+    Capabilities(String),
     /// Landlock.
     #[error("cannot confine the process to its files")]
     Landlock(#[from] landlock::RulesetError),
@@ -76,22 +93,46 @@ pub fn process() -> Result<(), HardenError> {
 /// that we are handed to, and a second SIGTERM would mean haste.
 pub const ORPHANED: Signal = Signal::SIGUSR1;
 
-/// Ends this process, in order, when its parent ends.
-///
-/// # Errors
-/// [`HardenError::Orphan`] when that has happened already.
-pub fn die_with_parent() -> Result<(), HardenError> {
-    let parent = nix::unistd::getppid();
-    prctl::set_pdeathsig(ORPHANED)?;
-    // The parent may have gone between the two.
-    if nix::unistd::getppid() == parent { Ok(()) } else { Err(HardenError::Orphan) }
+/// A watch on the parent: the process ends, in order, when its parent ends.
+#[derive(Debug)]
+pub struct ParentWatch(Pid);
+
+impl ParentWatch {
+    /// Begins to watch the process that is the parent now.
+    ///
+    /// # Errors
+    /// [`HardenError::Orphan`] when the parent has ended already.
+    pub fn begin() -> Result<Self, HardenError> {
+        let watch = Self(nix::unistd::getppid());
+        watch.renew()?;
+        Ok(watch)
+    }
+
+    /// Asks the kernel again for its signal. The kernel forgets the request when the user of the process changes.
+    ///
+    /// # Errors
+    /// [`HardenError::Orphan`] when the parent has ended meanwhile.
+    pub fn renew(&self) -> Result<(), HardenError> {
+        prctl::set_pdeathsig(ORPHANED)?;
+        // The parent may have gone before the request.
+        if nix::unistd::getppid() == self.0 { Ok(()) } else { Err(HardenError::Orphan) }
+    }
 }
 
-/// The files and ports that are still needed.
+/// Becomes the user, if one is given, and gives up all capabilities. To be called once all is open, and before another
+/// thread exists.
+///
+/// # Errors
+/// [`HardenError::User`], [`HardenError::Capabilities`]
+pub fn privileges(user: Option<User>) -> Result<Measure, HardenError> {
+    privileges::give_up(user)
+}
+
+/// The files and ports that are still needed. Files that are open already need no entry.
 #[derive(Debug)]
 pub struct Needs {
-    /// Directories in which files are made and removed.
-    pub write: Vec<PathBuf>,
+    /// Directories in which files are removed.
+    pub remove: Vec<PathBuf>,
     /// Files and directories that are read.
     pub read: Vec<PathBuf>,
     /// TCP ports that are connected to; `None` leaves TCP alone.
@@ -104,15 +145,17 @@ pub struct Needs {
 /// [`HardenError::Landlock`], [`HardenError::Path`]
 pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
     let abi = ABI::V6;
-    let mut ruleset =
-        Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(abi))?;
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))?
+        // No signal to another process, and no connection to an abstract socket of one.
+        .scope(Scope::from_all(abi))?;
     if needs.connect.is_some() {
         ruleset = ruleset.handle_access(AccessNet::from_all(abi))?;
     }
     let mut created = ruleset.create()?;
-    for path in existing(&needs.write) {
-        let allowed = AccessFs::from_read(abi) & !AccessFs::Execute | write_in_place();
-        created = created.add_rule(PathBeneath::new(PathFd::new(path)?, allowed))?;
+    for path in existing(&needs.remove) {
+        created = created.add_rule(PathBeneath::new(PathFd::new(path)?, AccessFs::RemoveFile))?;
     }
     for path in existing(&needs.read) {
         let directory = path.is_dir();
@@ -130,10 +173,6 @@ pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
     })
 }
 
-fn write_in_place() -> BitFlags<AccessFs> {
-    AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::Truncate
-}
-
 fn existing(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     paths.iter().map(PathBuf::as_path).filter(|path| path.exists())
 }
@@ -142,6 +181,9 @@ fn existing(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
 ///
 /// # Errors
 /// [`HardenError::Seccomp`]
-pub fn system_calls() -> Result<Measure, HardenError> {
-    seccomp::apply()
+pub fn system_calls(calls: Calls) -> Result<Measure, HardenError> {
+    seccomp::apply(calls)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
 use sluice_proxy::audit::Sealed;
-use sluice_proxy::harden;
+use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
 use sluice_proxy::start::{self, Started};
@@ -38,9 +38,8 @@ fn run() -> Result<Exit, StartError> {
         let checked = start::check(&settings)?;
         return print(&checked.to_string()).map(|()| Exit::Ok);
     }
-    if settings.die_with_parent {
-        harden::die_with_parent().map_err(|error| StartError::caused("--die-with-parent", Exit::Config, &error))?;
-    }
+    let orphaned = |error| StartError::caused("--die-with-parent", Exit::Config, &error);
+    let parent = settings.die_with_parent.then(ParentWatch::begin).transpose().map_err(orphaned)?;
     let log = log::open(settings.log.as_deref())?;
     let key = start::key(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -51,6 +50,7 @@ fn run() -> Result<Exit, StartError> {
         // Before the ready line: a signal that comes right behind it must find its handler.
         let signals = Signals::new().map_err(|error| StartError::caused("signals", Exit::Software, &error))?;
         let opened = start::open(&settings, key)?;
+        parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
         let started = start::begin(&settings, opened)?;
         // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
@@ -94,14 +94,15 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
 
 /// Carries calls until a signal or the deadline, then ends in order.
 async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
-    let Started { socket, run, hardening, connections } = started;
+    let ready = start::ready_line(&settings, &started);
+    let Started { socket, run, connections, .. } = started;
     let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
         .map_err(|e| software(&e))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
-    if let Err(error) = print(&start::ready_line(&settings, &hardening)) {
+    if let Err(error) = print(&ready) {
         // Nobody waits for it any more: the log has its end all the same.
         let _ = run.journal.close("not_awaited").await;
         return Err(error);

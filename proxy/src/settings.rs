@@ -20,6 +20,7 @@ use flags::{OnAbort, Sync};
 use crate::audit::SyncMode;
 use crate::body::params;
 use crate::caps::CapLimits;
+use crate::harden::User;
 use crate::headers::{self, Identity};
 use crate::policy::{Policy, Route};
 use crate::prices::Prices;
@@ -113,6 +114,9 @@ pub struct Settings {
     pub log: Option<PathBuf>,
     pub log_level: tracing::Level,
     pub die_with_parent: bool,
+    pub user: Option<User>,
+    /// Whether root starts the process.
+    pub is_root: bool,
 }
 
 impl Settings {
@@ -201,6 +205,8 @@ impl Settings {
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
             log_level: flags.log_level,
             die_with_parent: flags.die_with_parent,
+            user: flags.user,
+            is_root: nix::unistd::Uid::effective().is_root(),
         })
     }
 
@@ -246,6 +252,9 @@ impl Settings {
         }
         if self.audit_sync == SyncMode::Off {
             warnings.push("--audit-sync off: a power cut may lose the last records");
+        }
+        if self.user.is_none() && self.is_root {
+            warnings.push("no --user: the sidecar stays root, without capabilities; give it a user that owns nothing");
         }
         warnings
     }

@@ -1,5 +1,6 @@
 //! The unix socket: bound under another name, so that whoever sees it can use it.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -7,7 +8,9 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{AccessFlags, access};
+use nix::fcntl::AtFlags;
+use nix::sys::stat::fstatat;
+use nix::unistd::{AccessFlags, UnlinkatFlags, access, unlinkat};
 
 /// What the kernel takes for a path, without its final zero.
 const PATH_MAX: usize = 107;
@@ -17,7 +20,9 @@ const PATH_MAX: usize = 107;
 pub struct Socket {
     /// The listener, non-blocking.
     pub listener: UnixListener,
-    path: PathBuf,
+    /// The directory of the socket. It is held open: later, the process may have no way to it by its path.
+    directory: File,
+    name: OsString,
     /// Device and inode: a file that somebody else put there since is not ours to remove.
     file: (u64, u64),
 }
@@ -106,14 +111,17 @@ impl Socket {
         fs::set_permissions(temporary, fs::Permissions::from_mode(mode))?;
         let meta = fs::symlink_metadata(temporary)?;
         fs::rename(temporary, path)?;
-        Ok(Self { listener, path: path.to_owned(), file: (meta.dev(), meta.ino()) })
+        let name = path.file_name().unwrap_or_default().to_owned();
+        Ok(Self { listener, directory, name, file: (meta.dev(), meta.ino()) })
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.file) {
-            let _ = fs::remove_file(&self.path);
+        let name = self.name.as_os_str();
+        let found = fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        if found.is_ok_and(|found| (found.st_dev, found.st_ino) == self.file) {
+            let _ = unlinkat(&self.directory, name, UnlinkatFlags::NoRemoveDir);
         }
     }
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::HeaderValue;
-use nix::unistd::{AccessFlags, access};
+use nix::unistd::{AccessFlags, Uid, access};
 use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
-use sluice_contract::PrivateKey;
+use sluice_contract::AuditSigner;
+use sluice_contract::certificate::KEY_FILE_MAX;
 use sluice_contract::record::{Open, SCHEMA};
 use sluice_contract::recovery::{Owner, Unusable};
 use zeroize::Zeroizing;
@@ -16,7 +17,7 @@ use zeroize::Zeroizing;
 use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
 use crate::caps::{Caps, Used};
-use crate::harden::{self, HardenError, Hardening, Measure, Needs};
+use crate::harden::{self, Calls, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::{Bounds, Room};
@@ -40,9 +41,11 @@ pub struct Opened {
     injector: Injector,
     key: Secret,
     audit: Log,
-    audit_key: Option<PrivateKey>,
+    signer: Option<AuditSigner>,
     socket: Socket,
     connections: usize,
+    uid: u32,
+    capabilities: Measure,
     landlock: Measure,
 }
 
@@ -53,6 +56,8 @@ pub struct Started {
     pub socket: Socket,
     pub run: Arc<Run>,
     pub hardening: Hardening,
+    /// The user that the process has become.
+    pub uid: u32,
     /// How many connections may be open at once.
     pub connections: usize,
 }
@@ -65,8 +70,8 @@ pub fn key(settings: &Settings) -> Result<Secret, StartError> {
     secret("--key-file", settings.key_file.as_deref())
 }
 
-/// Opens, in order: the way out, the audit log, the socket; then gives up all other files, while there is
-/// one thread: those that come inherit it.
+/// Opens, in order: the way out, the audit log, the socket; then gives up its user, its capabilities and all other files,
+/// while there is one thread: those that come inherit it.
 ///
 /// # Errors
 /// The first thing that cannot be.
@@ -80,15 +85,18 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
-    let audit_key = audit_key(settings)?;
+    let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket =
         Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
+    let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
+    // Asked here: the filter of system calls does not allow the question.
+    let uid = Uid::effective().as_raw();
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
-    Ok(Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock })
+    Ok(Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock })
 }
 
 /// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
@@ -96,11 +104,11 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 /// # Errors
 /// Of `--audit`, when the first record cannot be written.
 pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
-    let Opened { upstream, relay, injector, key, audit, audit_key, socket, connections, landlock } = opened;
+    let Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock } =
+        opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
-    let terms =
-        Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, key: audit_key };
+    let terms = Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
     let journal = Journal::begin(terms, audit, |stamp| Open {
         attempt: stamp.attempt,
         billing_account_id: identity.account.to_string().into(),
@@ -127,7 +135,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
             format!("cannot write {}: {error}; free some room", settings.audit.display()),
         )
     })?;
-    let seccomp = harden::system_calls().map_err(|error| harden_error(&error))?;
+    let seccomp = harden::system_calls(calls(settings)).map_err(|error| harden_error(&error))?;
 
     let run = Run {
         run_id: identity.run_id.clone(),
@@ -153,13 +161,14 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         ending: Ending::default(),
     };
     let hardening = Hardening {
+        capabilities,
         no_core: Measure::Applied,
         no_new_privileges: Measure::Applied,
         non_dumpable: Measure::Applied,
         landlock,
         seccomp,
     };
-    Ok(Started { socket, run: Arc::new(run), hardening, connections })
+    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
 }
 
 /// `sluice-proxy check`: what would be done, and whether it could be, without doing it.
@@ -176,8 +185,12 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
-    audit_key(settings).map_err(config)?;
+    signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
+    if let (Some(user), false) = (settings.user, settings.is_root) {
+        let source = nix::errno::Errno::EPERM;
+        return Err(config(harden_error(&HardenError::User { user, source })));
+    }
     if let Err(error) = access(directory(&settings.audit), AccessFlags::W_OK | AccessFlags::X_OK) {
         return Err(config(audit_error(&settings.audit, &OpenError::Create(error.into()))));
     }
@@ -197,16 +210,17 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
 
 /// The line that says that calls are taken.
 #[must_use]
-pub fn ready_line(settings: &Settings, hardening: &Hardening) -> String {
+pub fn ready_line(settings: &Settings, started: &Started) -> String {
     serde_json::json!({
         "event": "ready",
         "socket": settings.socket,
         "pid": std::process::id(),
+        "uid": started.uid,
         "run_id": settings.identity.run_id.as_str(),
         "version": env!("CARGO_PKG_VERSION"),
         "build": BUILD,
         "policy": policy_digest(settings),
-        "hardening": hardening,
+        "hardening": started.hardening,
     })
     .to_string()
 }
@@ -249,12 +263,12 @@ fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }
 
-/// The key that signs the end of the audit file.
-fn audit_key(settings: &Settings) -> Result<Option<PrivateKey>, StartError> {
+/// Reads the key that signs the end of the audit file.
+fn signer(settings: &Settings) -> Result<Option<AuditSigner>, StartError> {
     const FLAG: &str = "--audit-key-file";
     let Some(path) = &settings.audit_key_file else { return Ok(None) };
-    // One byte more than a key with its newline, so that what is longer shows.
-    let mut buffer = Zeroizing::new([0; 67]);
+    // One byte more than the longest file, so that a longer one is refused and not cut.
+    let mut buffer = Zeroizing::new([0; KEY_FILE_MAX + 1]);
     let mut file = std::fs::File::open(path).map_err(|source| unreadable(FLAG, path, &source))?;
     let mut len = 0;
     while len < buffer.len() {
@@ -265,8 +279,8 @@ fn audit_key(settings: &Settings) -> Result<Option<PrivateKey>, StartError> {
             Err(error) => return Err(unreadable(FLAG, path, &error)),
         }
     }
-    let key = PrivateKey::parse(&buffer[..len]);
-    key.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
+    let signer = AuditSigner::parse(&buffer[..len]);
+    signer.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
 }
 
 fn owner(settings: &Settings) -> Owner<'_> {
@@ -283,17 +297,27 @@ fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError>
 
 /// Files and ports that are still used once everything is open.
 fn needs(settings: &Settings) -> Needs {
-    let mut write = vec![directory(&settings.audit).to_owned(), directory(&settings.socket).to_owned()];
-    let mut connect = Some(vec![53]);
-    for address in std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address)) {
-        match &address.scheme {
-            Scheme::Http | Scheme::Https => connect.iter_mut().for_each(|ports| ports.push(address.port)),
-            Scheme::Unix(path) => write.push(directory(path).to_owned()),
-        }
-    }
+    // Landlock has no right for the connection to a unix socket by its path: the socket's mode decides.
+    let tcp = addresses(settings).filter(|address| !matches!(address.scheme, Scheme::Unix(_)));
+    let connect = Some(tcp.map(|address| address.port).chain([53]).collect());
+    // At the end, the socket is removed. The audit file stays open, and its directory is out of reach.
+    let remove = vec![directory(&settings.socket).to_owned()];
     // A static build has no other way to random bytes than the device.
     let read = ["/etc/hosts", "/etc/resolv.conf", "/dev/urandom", "/dev/random", BOOT_ID].map(PathBuf::from).to_vec();
-    Needs { write, read, connect }
+    Needs { remove, read, connect }
+}
+
+/// System calls that depend on where calls go.
+fn calls(settings: &Settings) -> Calls {
+    Calls {
+        unix: addresses(settings).any(|address| matches!(address.scheme, Scheme::Unix(_))),
+        resolve: addresses(settings).any(Address::is_name),
+    }
+}
+
+/// Where calls go: the upstream, and the relay if there is one.
+fn addresses(settings: &Settings) -> impl Iterator<Item = &Address> {
+    std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address))
 }
 
 fn audit_error(path: &Path, error: &OpenError) -> StartError {
@@ -324,5 +348,43 @@ fn bind_error(path: &Path, error: &BindError) -> StartError {
 }
 
 fn harden_error(error: &HardenError) -> StartError {
+    if let HardenError::User { .. } = error {
+        return StartError::caused("--user", Exit::Permission, error);
+    }
     StartError::caused("hardening", Exit::Software, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::settings::Flags;
+
+    fn settings(upstream: &str, relay: Option<&str>) -> Settings {
+        let mut words = vec!["sluice-proxy", "--socket", "/run/r1/llm.sock", "--audit", "/log/r1.jsonl"];
+        words.extend(["--run-id", "r1", "--account", "a", "--upstream", upstream]);
+        words.extend(relay.into_iter().flat_map(|relay| ["--relay", relay, "--relay-token-file", "/token"]));
+        Settings::from_flags(Flags::parse_from(words)).expect("the flags are right")
+    }
+
+    #[test]
+    fn what_stays_in_reach_follows_from_the_addresses() {
+        let unix = "unix:/up/litellm.sock";
+        for (upstream, relay, ports, expected) in [
+            ("http://127.0.0.1:4000", None, &[4000, 53][..], Calls { unix: false, resolve: false }),
+            ("https://llm.example", None, &[443, 53], Calls { unix: false, resolve: true }),
+            (unix, None, &[53], Calls { unix: true, resolve: false }),
+            ("http://[::1]:1", Some("unix:/relay/s.sock"), &[1, 53], Calls { unix: true, resolve: false }),
+            (unix, Some("http://controller:8080"), &[8080, 53], Calls { unix: true, resolve: true }),
+        ] {
+            let settings = settings(upstream, relay);
+            let needs = needs(&settings);
+            assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
+            assert_eq!(calls(&settings), expected, "{upstream}");
+            // Neither the audit directory nor that of another socket.
+            assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
+            assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);
+        }
+    }
 }

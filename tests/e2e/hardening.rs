@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -52,6 +53,124 @@ async fn every_thread_is_without_privileges_and_behind_the_filter() {
     }
 }
 
+/// A user and a group that own nothing on any host.
+const STRANGER: (u32, u32) = (2_000_000_123, 2_000_000_124);
+
+/// A sidecar of the stranger, who may remove the socket.
+fn as_stranger(launch: Launch) -> Launch {
+    let (uid, gid) = STRANGER;
+    chown(launch.dir(), Some(uid), Some(gid)).expect("we are root");
+    launch.args(["--user", &format!("{uid}:{gid}")])
+}
+
+/// What every thread of a sidecar without capabilities states.
+#[track_caller]
+fn assert_nothing_to_give(sidecar: &Sidecar, (uid, gid): (u32, u32)) {
+    let none = "0000000000000000".to_owned();
+    let all_four = |id: u32| [id; 4].map(|id| id.to_string()).join("\t");
+    for (member, value) in [
+        ("CapInh", none.clone()),
+        ("CapPrm", none.clone()),
+        ("CapEff", none.clone()),
+        ("CapBnd", none.clone()),
+        ("CapAmb", none),
+        ("NoNewPrivs", "1".to_owned()),
+        ("Seccomp", "2".to_owned()),
+        ("Uid", all_four(uid)),
+        ("Gid", all_four(gid)),
+    ] {
+        assert_eq!(status_of_threads(sidecar, member), vec![value; sidecar.threads()], "{member}");
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_becomes_its_user_without_any_capability() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = as_stranger(Sidecar::to(&upstream)).start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+
+    assert_nothing_to_give(&sidecar, STRANGER);
+    let groups = status_of_threads(&sidecar, "Groups");
+    assert!(groups.iter().all(String::is_empty), "{groups:?}");
+    assert_eq!(
+        (&sidecar.ready()["uid"], &sidecar.ready()["hardening"]["capabilities"]),
+        (&json!(STRANGER.0), &json!("applied"))
+    );
+    // The file was opened before, and belongs to the user who did that.
+    let audit = fs::metadata(sidecar.audit_path()).expect("it was made");
+    assert_eq!((audit.uid(), audit.mode() & 0o777), (0, 0o600));
+    assert_eq!(sidecar.stop().await, 0);
+    assert!(!sidecar.socket().exists(), "it may remove its socket");
+    assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"]);
+}
+
+#[tokio::test]
+async fn root_without_a_user_keeps_no_capability() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+    assert_nothing_to_give(&sidecar, (0, 0));
+}
+
+#[tokio::test]
+async fn a_user_that_cannot_be_become_stops_the_start() {
+    // Root without any capability.
+    let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    let ended = launch.args(["--user", "1234"]).finish().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (77, ""), "{}", ended.stderr);
+    assert!(
+        ended.stderr.starts_with("sluice-proxy: --user: cannot become user 1234 with group 1234"),
+        "{}",
+        ended.stderr
+    );
+    for text in ["0", "nobody", "1:2:3"] {
+        let ended = Sidecar::to_url("http://127.0.0.1:9").args(["--user", text]).finish().await;
+        assert_eq!(ended.code, 64, "{text}: {}", ended.stderr);
+        assert!(ended.stderr.contains("want UID or UID:GID"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_with_a_user_ends_with_its_parent() {
+    let upstream = Upstream::provider("hello").start().await;
+    let launch = as_stranger(Sidecar::to(&upstream)).wrapper(["sh", "-c", "\"$@\"; exit $?", "sh"]);
+    let sidecar = launch.args(["--die-with-parent"]).start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+    let parent: i32 = status_of_threads(&sidecar, "PPid")[0].parse().expect("a number");
+
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(parent), nix::sys::signal::Signal::SIGKILL).expect("it runs");
+
+    assert_eq!(sidecar.wait().await.signal, Some(9));
+    assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "close"]);
+}
+
+#[tokio::test]
+async fn the_user_cannot_reach_a_socket_of_root() {
+    // As the Docker Engine makes its own.
+    for (mode, status, calls) in [(0o660, 502, 0), (0o666, 200, 1)] {
+        let upstream = Upstream::provider("hello").start_unix().await;
+        fs::set_permissions(upstream.socket(), fs::Permissions::from_mode(mode)).expect("it is ours");
+        let sidecar = as_stranger(Sidecar::to(&upstream)).start().await;
+
+        sidecar.post(CHAT, call()).await.expect(status);
+
+        assert_eq!(upstream.requests().len(), calls, "mode {mode:o}");
+    }
+}
+
+#[tokio::test]
+async fn over_tcp_no_unix_socket_is_ever_made() {
+    let upstream = Upstream::provider("hello").start().await;
+    let dir = TempDir::new();
+    let sidecar = traced(Sidecar::to(&upstream), &dir, &["-e", "trace=socket,seccomp"]).start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+    assert_eq!(sidecar.stop().await, 0);
+    let trace = trace(&dir);
+    let filtered = position(&trace, "seccomp(SECCOMP_SET_MODE_FILTER").expect("there is a filter");
+    let late: Vec<_> = trace[filtered..].iter().filter(|line| line.contains("socket(")).collect();
+    assert!(!late.is_empty() && late.iter().all(|line| line.contains("AF_INET")), "{late:?}");
+}
+
 #[tokio::test]
 async fn there_are_no_more_threads_than_have_a_task_each() {
     let upstream = Upstream::provider("hello").start().await;
@@ -95,14 +214,29 @@ async fn nobody_of_the_same_user_may_look_into_the_process() {
 }
 
 #[tokio::test]
+async fn a_process_of_the_same_user_may_not_look_either() {
+    let sidecar = as_stranger(Sidecar::to_url("http://127.0.0.1:9")).start().await;
+    let (uid, gid) = STRANGER;
+    let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
+    let look = |pid: &str| {
+        let look = format!("head -c 1 /proc/{pid}/maps && timeout 5 strace -o /dev/null -p {pid}");
+        let user = Command::new("setpriv").args(&ids).args(["--clear-groups", "sh", "-c", &look]).output();
+        user.expect("setpriv is there")
+    };
+    assert!(!look("$$").stdout.is_empty(), "others of their own they may");
+    let seen = look(&sidecar.pid().to_string());
+    assert!(!seen.status.success() && seen.stdout.is_empty(), "{seen:?}");
+}
+
+#[tokio::test]
 async fn the_ready_line_states_every_measure() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
 
     let stated = &sidecar.ready()["hardening"];
 
     let measures: Vec<_> = stated.as_object().expect("an object").keys().collect();
-    assert_eq!(measures, ["landlock", "no_core", "no_new_privileges", "non_dumpable", "seccomp"]);
-    for measure in ["no_core", "no_new_privileges", "non_dumpable", "seccomp"] {
+    assert_eq!(measures, ["capabilities", "landlock", "no_core", "no_new_privileges", "non_dumpable", "seccomp"]);
+    for measure in ["capabilities", "no_core", "no_new_privileges", "non_dumpable", "seccomp"] {
         assert_eq!(stated[measure], "applied", "{measure}");
     }
     let words = ["applied", "partial", "not_supported"];

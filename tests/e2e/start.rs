@@ -30,10 +30,11 @@ async fn the_ready_line_says_what_is_ready() {
 
     assert_eq!(
         ready.as_object().expect("an object").keys().collect::<Vec<_>>(),
-        ["build", "event", "hardening", "pid", "policy", "run_id", "socket", "version"]
+        ["build", "event", "hardening", "pid", "policy", "run_id", "socket", "uid", "version"]
     );
     assert_eq!(ready["pid"], sidecar.pid());
     assert_eq!(ready["run_id"], "r1");
+    assert_eq!(ready["uid"], 0);
     assert_eq!(ready["socket"], sidecar.socket().display().to_string());
     assert_eq!(sidecar.stop().await, 0);
     assert_eq!(sidecar.stdout().lines().count(), 1, "{}", sidecar.stdout());
@@ -208,6 +209,7 @@ async fn each_flag_has_a_variable() {
         ("relay", "x"),
         ("relay-token-file", "x"),
         ("log-level", "loud"),
+        ("user", "root"),
         ("die-with-parent", "maybe"),
     ];
     let free = ["graph-id", "log"];

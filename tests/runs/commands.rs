@@ -47,7 +47,10 @@ async fn preflight_passes_where_runs_work_and_leaves_nothing() {
     let text = sluice.command(["preflight"]).finish().await.expect(0);
 
     assert_eq!(ran.value()["ok"], true);
-    let names = ["user", "state directory", "sidecar program", "engine", "limits", "image", "upstream", "upstream key"];
+    let names = [
+        "user", "state directory", "sidecar program", "sidecar user", "engine", "limits", "image", "upstream",
+        "upstream key",
+    ];
     let all: Vec<_> = checks(&ran).into_iter().filter(|(name, _)| name != "litellm").collect();
     assert_eq!(all, names.map(|name| (name.to_owned(), "pass".to_owned())));
     assert!(text.stdout.lines().all(|line| line.starts_with("pass  ")), "{}", text.stdout);
@@ -79,6 +82,10 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
     fails_in(wrong_key, "upstream key", &[], &["40", "key_file"]).await;
     let proxy = preflight().args(["--proxy", "/nope"]);
     fails_in(proxy, "sidecar program", &["upstream key"], &["/nope", "--proxy"]).await;
+    let user = preflight().env("SLUICE_SIDECAR_UID", "0-10");
+    assert_eq!(user.finish().await.code, 2);
+    let user = preflight().env("SLUICE_SIDECAR_UID", "65534");
+    fails_in(user, "sidecar user", &["upstream key"], &["user nobody", "65534", "sidecar_uid"]).await;
     let file = sluice.file("a-file", "");
     let state = preflight().args(["--state-dir", &file]);
     fails_in(state, "state directory", &["upstream key"], &["a-file"]).await;

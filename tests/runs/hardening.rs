@@ -10,6 +10,7 @@ use crate::agents::{kit, without_calls};
 use crate::bridge::ByHand;
 
 mod container;
+mod sidecar;
 
 use container::is_nothing;
 

@@ -215,6 +215,7 @@ impl Log {
         let close = Close {
             attempt: self.key.attempt,
             calls: totals.calls,
+            certificate: None,
             cost_usd: totals.cost().to_string().into(),
             head: "".into(),
             key_id: None,

@@ -1,12 +1,15 @@
 //! The questions, in the order in which one answer needs another.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::probe::probe;
 use super::{Check, Status, litellm, unfit};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::host;
 use crate::layout::{Layout, RunKey};
 use crate::scene::chain;
 use crate::settings::{Settings, missing};
+use crate::sidecar_user::{HostIds, SidecarUsers};
 use crate::upstream;
 
 /// Looks at everything that a run needs.
@@ -22,10 +25,11 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         Ok(path) => pass("sidecar program", path.display().to_string()),
         Err(error) => fail("sidecar program", chain(error)),
     });
+    checks.push(sidecar_user(&settings.sidecar_users, &settings.docker_host));
     engine(settings, &mut checks).await;
     checks.push(match &settings.upstream {
         None => fail("upstream", missing("upstream").to_string()),
-        Some(url) => match upstream::reach(url).await {
+        Some(url) => match upstream::reach(url, None).await {
             Ok(()) => pass("upstream", format!("{url} answers")),
             Err(error) => fail("upstream", chain(&error)),
         },
@@ -34,7 +38,7 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
     match (layout, proxy, &settings.key) {
         (_, _, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
         (Ok(layout), Ok(proxy), Some(_))
-            if works(&checks[..3]) && checks.last().is_some_and(|c| c.status == Status::Pass) =>
+            if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == Status::Pass) =>
         {
             let id = uuid::Uuid::new_v4().simple().to_string();
             let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
@@ -56,6 +60,29 @@ fn user() -> Check {
         pass("user", "root".to_owned())
     } else {
         fail("user", host::HostError::NotRoot.to_string())
+    }
+}
+
+/// Whether the users of sidecars are free. Users that only a directory service knows are not seen.
+fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
+    let name = "sidecar user";
+    let uid = nix::unistd::Uid::effective();
+    if !uid.is_root() {
+        return warn(
+            name,
+            format!("sidecars stay user {uid}: only root can give each run's sidecar a user of its own"),
+        );
+    }
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let [passwd, group] = ["/etc/passwd", "/etc/group"].map(read);
+    let [subuid, subgid] = ["/etc/subuid", "/etc/subgid"].map(read);
+    let [uid_map, gid_map] = ["/proc/self/uid_map", "/proc/self/gid_map"].map(read);
+    let engine = engine::socket_of(docker_host).and_then(|path| Some(std::fs::metadata(path).ok()?.gid()));
+    let host =
+        HostIds { passwd: &passwd, group: &group, subordinate: [&subuid, &subgid], maps: [&uid_map, &gid_map], engine };
+    match users.conflict(&host) {
+        None => pass(name, format!("{}, one for each run", users.uids)),
+        Some(reason) => fail(name, reason),
     }
 }
 

@@ -67,16 +67,18 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
         return Err("neither upstream nor key is set".to_owned());
     };
     let keys = Keys::open(&settings.state_dir).map_err(|error| chain(&error))?;
-    rundir::create(paths).map_err(|error| format!("{}: {error}", paths.root.display()))?;
+    rundir::create(paths, key, &settings.sidecar_users)
+        .map_err(|error| format!("{}: {error}", paths.root.display()))?;
+    keys.write_run_key(key, &paths.audit_key).map_err(|error| chain(&error))?;
     let order = Order {
         program: proxy,
         key,
         paths,
-        audit_key: &keys.signing(),
         account: settings.account.as_str(),
         graph_id: GRAPH,
         upstream,
         model: None,
+        user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,
         deadline: Duration::from_secs(60),
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };

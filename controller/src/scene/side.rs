@@ -11,6 +11,7 @@ use crate::plan;
 use crate::prices;
 use crate::process::Process;
 use crate::run::Step;
+use crate::rundir;
 use crate::secret::Key;
 use crate::sidecar::{Order, Sidecar};
 use crate::upstream;
@@ -121,20 +122,23 @@ impl<'a> Side<'a> {
         let ((cap, of_prices), (upstream_key, of_key)) = (cap?, upstream_key?);
         self.notes.extend(of_prices.into_iter().chain(of_key));
         let flags = [cap, asked.sidecar_flags.clone()].concat();
+        let user = rundir::sidecar_user(&self.paths).map_err(|error| error.to_string())?;
+        self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| chain(&error))?;
         let order = Order {
             program: &self.host.proxy,
             key,
             paths: &self.paths,
-            audit_key: &self.host.keys.signing(),
             account: &asked.account,
             graph_id: &asked.graph_id,
             upstream: &asked.upstream,
             model: asked.model.as_deref(),
+            user,
             deadline: lifetime(asked),
             flags: &flags,
         };
         let begun = Instant::now();
-        let (sidecar, reached) = tokio::join!(Sidecar::start(&order, &upstream_key), upstream::reach(&asked.upstream));
+        let (sidecar, reached) =
+            tokio::join!(Sidecar::start(&order, &upstream_key), upstream::reach(&asked.upstream, user));
         let sidecar = sidecar.map_err(|error| chain(&error))?;
         self.ready_ms = Some(ms_since(begun));
         self.sidecar = Some(sidecar);

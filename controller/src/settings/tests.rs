@@ -63,6 +63,8 @@ fn a_wrong_value_names_itself_and_its_source() {
         ("pids", "3", "pids: '3'"),
         ("account", "a b", "account: 'a b'"),
         ("max_calls", "x", "max_calls: 'x'"),
+        ("sidecar_uid", "0", "sidecar_uid: '0' is not a range of user ids"),
+        ("sidecar_gid", "docker", "sidecar_gid: 'docker' is not a group id"),
         ("max_cost_usd", "-1", "max_cost_usd: '-1'"),
         ("hold_usd", "-1", "hold_usd: '-1'"),
         ("key_mode", "some", "key_mode: 'some' is none of"),

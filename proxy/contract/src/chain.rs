@@ -4,6 +4,7 @@
 //! can follow a file while it grows.
 
 use crate::canon::{self, NotCanonical};
+use crate::certificate::is_well_formed;
 use crate::course::Course;
 use crate::hash::{Hash, unhex};
 use crate::line::Member;
@@ -191,7 +192,15 @@ fn is_sealed(line: u64, bytes: &[u8], close: &Close<'_>) -> Result<(), Fault> {
         _ => false,
     };
     let found = || format!("{:?} by {:?}", close.signature, close.key_id);
-    if whole { Ok(()) } else { Err(fault(line, What::Signature, "a signature and the id of its key", found())) }
+    if !whole {
+        return Err(fault(line, What::Signature, "a signature and the id of its key", found()));
+    }
+    match &close.certificate {
+        Some(certificate) if !is_well_formed(certificate, close.key_id.as_deref().unwrap_or_default()) => {
+            Err(fault(line, What::Signature, "a certificate of the key that signed", format!("{certificate:?}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `2026-03-01T10:20:30.123456Z`

@@ -5,6 +5,7 @@
 
 pub mod billing;
 pub mod canon;
+pub mod certificate;
 pub mod chain;
 pub mod course;
 pub mod hash;
@@ -19,6 +20,7 @@ pub mod story;
 pub mod verdict;
 
 pub use billing::could_be_billed;
+pub use certificate::AuditSigner;
 pub use chain::{Chain, Walk};
 pub use course::{Course, Totals};
 pub use hash::Hash;

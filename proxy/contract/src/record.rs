@@ -210,6 +210,9 @@ records! {
     Close<'a> = "close" {
         attempt: u32,
         calls: u64,
+        /// The certificate of the key that signs, if verifiers do not trust that key directly.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        certificate: Option<Certificate<'a>>,
         /// The sum of what is known, each call rounded to nano-USD.
         cost_usd: Cow<'a, str>,
         /// SHA-256 of this line without its members `head` and `signature`, and without its newline: with `prev`
@@ -231,6 +234,25 @@ records! {
         unknown: u64,
         usage: Usage,
         v: u32,
+    }
+}
+
+/// The statement of a trusted key that another key may sign the audit file of this run and attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Certificate<'a> {
+    /// Id of the trusted key.
+    pub key_id: Cow<'a, str>,
+    /// The certified key, 64 hex digits; the `key_id` of `close` is its id.
+    pub public_key: Cow<'a, str>,
+    /// Ed25519 signature of the trusted key over the statement, 128 hex digits.
+    pub signature: Cow<'a, str>,
+}
+
+impl Member for Certificate<'_> {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        write_members!(self, line, { key_id, public_key, signature });
     }
 }
 

@@ -16,7 +16,7 @@ use crate::hash::{Hash, hex, unhex};
 const CONTEXT: &str = "sluice audit head v1\n";
 
 /// The private half. Its memory is zeroed when it goes, and its `Debug` shows the id alone.
-pub struct PrivateKey(Box<SigningKey>);
+pub struct PrivateKey(pub(crate) Box<SigningKey>);
 
 /// The public half: what an auditor needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,22 +61,33 @@ impl PublicKey {
     /// The name of the pair: 32 hex digits.
     #[must_use]
     pub fn id(&self) -> String {
-        hex(&Sha256::digest(self.0.as_bytes())[..16])
+        id_of(self.0.as_bytes())
     }
 
     /// Whether this is a signature over the head by the other half.
     #[must_use]
     pub fn verifies(&self, head: Hash, signature: &str) -> bool {
-        let signature = unhex::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
-        signature.is_some_and(|signature| self.0.verify_strict(message(head).as_bytes(), &signature).is_ok())
+        self.has_signed(&message(head), signature)
     }
+
+    /// Whether this is a signature over the text by the other half.
+    pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
+        let signature = unhex::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
+        signature.is_some_and(|signature| self.0.verify_strict(text.as_bytes(), &signature).is_ok())
+    }
+}
+
+/// The id of the key with this point.
+pub(crate) fn id_of(point: &[u8; 32]) -> String {
+    hex(&Sha256::digest(point)[..16])
 }
 
 fn message(head: Hash) -> String {
     format!("{CONTEXT}{head}")
 }
 
-fn one_line(text: &[u8]) -> &[u8] {
+/// The text without its final newline.
+pub(crate) fn one_line(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)
 }

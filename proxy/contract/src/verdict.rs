@@ -25,7 +25,7 @@ pub const EXIT_UNREADABLE: u8 = 4;
 /// What the auditor knows from elsewhere. Of what is empty here, nothing is checked.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trust<'a> {
-    /// The file must be signed by one of these.
+    /// The file must be signed by one of these, or by a key that one of these has certified for its run and attempt.
     pub keys: &'a [PublicKey],
     /// The file must have these lines.
     pub seen: &'a [Witness],
@@ -79,9 +79,9 @@ pub struct Report {
 pub enum Seal {
     /// Nobody: it has no end yet, or its sidecar had no key.
     None,
-    /// It says that this key signed it; no keys were given to check that.
+    /// It says that this key signed it, or certified the key that did; no keys were given to check that.
     Unchecked(String),
-    /// This key signed it.
+    /// This key signed it, or certified the key that did.
     Valid(String),
 }
 
@@ -221,20 +221,40 @@ fn is_vouched(line: &[u8], next: &[u8]) -> Option<bool> {
 
 fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Fault> {
     let ids = || keys.iter().map(PublicKey::id).collect::<Vec<_>>().join(" or ");
-    match (&close.key_id, &close.signature) {
-        (Some(id), _) if keys.is_empty() => Ok(Seal::Unchecked(id.to_string())),
-        (Some(id), Some(signature)) => {
-            let Some(key) = keys.iter().find(|key| key.id() == *id) else {
-                return Err(fault(line, What::Signature, format!("a signature by {}", ids()), format!("one by {id}")));
+    let trusted = |id: &str| keys.iter().find(|key| key.id() == *id);
+    let unsigned = |expected: String, found: String| Err(fault(line, What::Signature, expected, found));
+    let (Some(id), Some(signature)) = (&close.key_id, &close.signature) else {
+        return if keys.is_empty() {
+            Ok(Seal::None)
+        } else {
+            unsigned(format!("a signature by {}", ids()), "none".to_owned())
+        };
+    };
+    if keys.is_empty() {
+        let id = close.certificate.as_ref().map_or(id, |certificate| &certificate.key_id);
+        return Ok(Seal::Unchecked(id.to_string()));
+    }
+    let (signer, vouching) = match (trusted(id), &close.certificate) {
+        (Some(key), _) => (*key, *key),
+        (None, None) => return unsigned(format!("a signature by {}", ids()), format!("one by {id}")),
+        (None, Some(certificate)) => {
+            let Some(certifier) = trusted(&certificate.key_id) else {
+                return unsigned(format!("a certificate by {}", ids()), format!("one by {}", certificate.key_id));
             };
-            let head = close.head.parse().unwrap_or(Hash::ZERO);
-            if key.verifies(head, signature) {
-                return Ok(Seal::Valid(id.to_string()));
+            let (run_id, attempt) = (&close.run_id, close.attempt);
+            match certificate.public_key.parse() {
+                Ok(key) if certifier.certifies(run_id, attempt, certificate) => (key, *certifier),
+                _ => {
+                    let expected = format!("a certificate of {id} for attempt {attempt} of run {run_id}");
+                    return unsigned(expected, "another".to_owned());
+                }
             }
-            Err(fault(line, What::Signature, format!("a signature of {id} over the head"), "another"))
         }
-        _ if keys.is_empty() => Ok(Seal::None),
-        _ => Err(fault(line, What::Signature, format!("a signature by {}", ids()), "none")),
+    };
+    if signer.verifies(close.head.parse().unwrap_or(Hash::ZERO), signature) {
+        Ok(Seal::Valid(vouching.id()))
+    } else {
+        unsigned(format!("a signature of {id} over the head"), "another".to_owned())
     }
 }
 

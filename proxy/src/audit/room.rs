@@ -8,7 +8,7 @@ use std::io;
 /// More than the longest outcome: its names have 256 bytes at most, of which each may need an escape.
 pub(super) const OUTCOME_MAX: u64 = 3072;
 /// More than the longest close.
-pub(super) const CLOSE_MAX: u64 = 1024;
+pub(super) const CLOSE_MAX: u64 = 1536;
 /// Reserved at once, where there is as much: some forty calls.
 const STEP: u64 = 64 * 1024;
 

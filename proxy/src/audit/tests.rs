@@ -1,5 +1,7 @@
 //! What is written when, and what becomes of a log that cannot be written.
 
+use sluice_contract::PrivateKey;
+use sluice_contract::certificate::key_file;
 use sluice_contract::record::{CallResult, End, Limits};
 
 use super::*;
@@ -85,8 +87,8 @@ fn start(log: Log, mode: SyncMode) -> io::Result<Arc<Journal>> {
     start_with(log, mode, None)
 }
 
-fn start_with(log: Log, mode: SyncMode, key: Option<PrivateKey>) -> io::Result<Arc<Journal>> {
-    let terms = Terms { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, key };
+fn start_with(log: Log, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
+    let terms = Terms { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
     Journal::begin(terms, log, |stamp| open_record(stamp, mode))
 }
 
@@ -277,9 +279,10 @@ fn no_record_is_longer_than_its_room() {
         }
     }
     let log = Log { sink: Box::new(Lengths(lengths.clone())), space: Box::new(Script::default()), past: None };
-    let key = Some(PrivateKey::from_seed(&[42; 32]));
+    let file = key_file(&[42; 32], &"r".repeat(63), u32::MAX, &PrivateKey::from_seed(&[1; 32]));
+    let signer = Some(AuditSigner::parse(file.as_bytes()).expect("a key file"));
     let terms =
-        Terms { run_id: "r".repeat(63).parse().expect("a run id"), attempt: u32::MAX, mode: SyncMode::Off, key };
+        Terms { run_id: "r".repeat(63).parse().expect("a run id"), attempt: u32::MAX, mode: SyncMode::Off, signer };
     let journal = Journal::begin(terms, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
     let id = uuid::Uuid::max().to_string();
     let (entry, ack) = journal.intent(Planned { call_id: &id, ..planned() }).expect("not poisoned");

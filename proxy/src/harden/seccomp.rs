@@ -1,7 +1,7 @@
 //! The system calls that a running sidecar makes. Every other one fails with EPERM.
 //!
-//! No `execve`, `fork`, `ptrace`, `mount`, `bpf` or `io_uring`; sockets of three families; no memory that
-//! is both written and run.
+//! No `execve`, `fork`, `ptrace`, `mount`, `bpf` or `io_uring`; TCP and UDP sockets, and unix sockets only where an upstream
+//! is one; no signal to another process; no memory that is both written and run.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +12,15 @@ use seccompiler::{
 };
 
 use super::{HardenError, Measure};
+
+/// What the settings decide about the system calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Calls {
+    /// Whether calls go to a unix socket.
+    pub unix: bool,
+    /// Whether names are resolved: the resolver binds UDP sockets.
+    pub resolve: bool,
+}
 
 /// With the reason for each group.
 fn allowed() -> Vec<i64> {
@@ -30,7 +39,6 @@ fn allowed() -> Vec<i64> {
         // connections: in by the socket, out to the upstream and the name servers
         libc::SYS_accept4,
         libc::SYS_connect,
-        libc::SYS_bind,
         libc::SYS_getsockopt,
         libc::SYS_setsockopt,
         libc::SYS_getsockname,
@@ -71,7 +79,6 @@ fn allowed() -> Vec<i64> {
         libc::SYS_rseq,
         libc::SYS_gettid,
         libc::SYS_getpid,
-        libc::SYS_tgkill,
         libc::SYS_sched_getaffinity,
         libc::SYS_restart_syscall,
         libc::SYS_membarrier,
@@ -95,26 +102,13 @@ fn allowed() -> Vec<i64> {
     calls
 }
 
-pub(super) fn apply() -> Result<Measure, HardenError> {
+pub(super) fn apply(calls: Calls) -> Result<Measure, HardenError> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => TargetArch::x86_64,
         "aarch64" => TargetArch::aarch64,
         _ => return Ok(Measure::NotSupported),
     };
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed().into_iter().map(|call| (call, Vec::new())).collect();
-    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
-    let family = |family: i32| rule(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()));
-    rules.insert(libc::SYS_socket, families.into_iter().map(family).collect::<Result<_, _>>()?);
-    let not_executable = || rule(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
-    rules.insert(libc::SYS_mmap, vec![not_executable()?]);
-    rules.insert(libc::SYS_mprotect, vec![not_executable()?]);
-    // A new thread names itself, perhaps when the filter is already on.
-    rules.insert(libc::SYS_prctl, vec![rule(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
-    let denied = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch).map_err(seccompiler::Error::from)?;
-    let program: BpfProgram =
-        filter.try_into().map_err(|error: seccompiler::BackendError| seccompiler::Error::from(error))?;
-    match apply_filter_all_threads(&program) {
+    match apply_filter_all_threads(&program(calls, std::process::id(), arch)?) {
         Ok(()) => Ok(Measure::Applied),
         Err(seccompiler::Error::Seccomp(error))
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) =>
@@ -125,8 +119,33 @@ pub(super) fn apply() -> Result<Measure, HardenError> {
     }
 }
 
+/// The filter of the process with this id.
+fn program(calls: Calls, pid: u32, arch: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed().into_iter().map(|call| (call, Vec::new())).collect();
+    let unix = calls.unix.then_some(libc::AF_UNIX);
+    let families = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);
+    let family = |family: i32| rule(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()));
+    rules.insert(libc::SYS_socket, families.map(family).collect::<Result<_, _>>()?);
+    let not_executable = || rule(2, SeccompCmpOp::MaskedEq(libc::PROT_EXEC as u64), 0);
+    rules.insert(libc::SYS_mmap, vec![not_executable()?]);
+    rules.insert(libc::SYS_mprotect, vec![not_executable()?]);
+    if calls.resolve {
+        rules.insert(libc::SYS_bind, Vec::new());
+    }
+    // The abort of a bug signals the process itself.
+    rules.insert(libc::SYS_tgkill, vec![rule(0, SeccompCmpOp::Eq, u64::from(pid))?]);
+    // A new thread names itself, perhaps when the filter is already on.
+    rules.insert(libc::SYS_prctl, vec![rule(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
+    let denied = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch).map_err(seccompiler::Error::from)?;
+    filter.try_into().map_err(|error: seccompiler::BackendError| seccompiler::Error::from(error))
+}
+
 fn rule(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompRule, seccompiler::Error> {
     let condition =
         SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, value).map_err(seccompiler::Error::from)?;
     SeccompRule::new(vec![condition]).map_err(seccompiler::Error::from)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 use sluice_contract::Usd;
 
 use super::units;
+use crate::harden::User;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -176,7 +177,8 @@ pub struct Flags {
     /// When a record counts as written: on disk at each call, or in the kernel
     #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
     pub audit_sync: Sync,
-    /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits
+    /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits; a second line may certify
+    /// the key for this run and attempt
     #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
     pub audit_key_file: Option<PathBuf>,
     /// Mode of the socket, whatever the umask
@@ -200,6 +202,10 @@ pub struct Flags {
     /// error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "SLUICE_LOG_LEVEL", help_heading = "The host")]
     pub log_level: tracing::Level,
+    /// Become this user, who should own nothing, once files and socket are open; takes root. The socket's directory should
+    /// be writable for the user, who removes the socket at the end [default: the user who starts it]
+    #[arg(long, value_name = "UID[:GID]", env = "SLUICE_USER", help_heading = "The host")]
+    pub user: Option<User>,
     /// End, in order, when the process that started this one ends
     #[arg(long, env = "SLUICE_DIE_WITH_PARENT", help_heading = "The host")]
     pub die_with_parent: bool,

@@ -1,6 +1,7 @@
 //! Where the upstream is: `http://`, `https://` or `unix:`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -99,6 +100,12 @@ impl FromStr for Address {
 }
 
 impl Address {
+    /// Whether the host is a name that has to be resolved.
+    #[must_use]
+    pub fn is_name(&self) -> bool {
+        !matches!(self.scheme, Scheme::Unix(_)) && self.host.parse::<IpAddr>().is_err()
+    }
+
     /// The request target for a path of ours.
     #[must_use]
     pub fn target(&self, path: &'static str) -> Uri {

@@ -64,8 +64,7 @@ impl Connector {
             Scheme::Https => Some(tls(&address, ca)?),
             Scheme::Http | Scheme::Unix(_) => None,
         };
-        let is_name = !matches!(address.scheme, Scheme::Unix(_)) && address.host.parse::<IpAddr>().is_err();
-        let resolver = if is_name { Some(resolver()?) } else { None };
+        let resolver = if address.is_name() { Some(resolver()?) } else { None };
         Ok(Self { address, resolver, tls })
     }
 

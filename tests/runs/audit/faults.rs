@@ -243,7 +243,7 @@ async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
 }
 
 #[tokio::test]
-async fn runs_at_once_on_a_fresh_state_directory_sign_with_one_key() {
+async fn runs_at_once_on_a_fresh_state_share_one_certifier() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
 
@@ -252,7 +252,7 @@ async fn runs_at_once_on_a_fresh_state_directory_sign_with_one_key() {
     let paths = <[String; 3]>::from(ids).map(|id| sluice.audit_path(&id));
     assert_eq!(ours(&sluice, &paths, &["--key", &public_key(&sluice).await]).await, [(0, 0); 3]);
     let seals: std::collections::BTreeSet<_> =
-        paths.iter().map(|path| AuditFile::read(path).close()["key_id"].to_string()).collect();
+        paths.iter().map(|path| AuditFile::read(path).close()["certificate"]["key_id"].to_string()).collect();
     assert_eq!(seals.len(), 1, "{seals:?}");
     sluice.assert_nothing_left().await;
 }

@@ -16,6 +16,8 @@ pub(super) fn rewritten(bytes: &[u8], change: impl FnOnce(&mut Vec<Value>), key:
         lines(bytes).iter().map(|line| serde_json::from_slice(line).expect("a record")).collect();
     let mut close: Close<'_> =
         serde_json::from_value(records.pop().expect("the file has an end")).expect("its end is a close");
+    // Whoever does this signs with a key that was not made for the run.
+    close.certificate = None;
     change(&mut records);
     let (mut file, mut prev) = (Vec::new(), Hash::ZERO);
     for (seq, record) in records.iter_mut().enumerate() {

@@ -31,8 +31,9 @@ fn modes(directory: &Path) -> Vec<(String, u32)> {
     all
 }
 
-fn key_id(file: &AuditFile) -> &str {
-    file.close()["key_id"].as_str().expect("it is signed")
+/// The id of the key that has certified the run's own.
+fn certifier(file: &AuditFile) -> &str {
+    file.close()["certificate"]["key_id"].as_str().expect("it is certified")
 }
 
 #[tokio::test]
@@ -68,7 +69,7 @@ async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
     assert_ne!(new, old_public);
     let (first, second) = (sluice.audit_path(&first), sluice.audit_path(&second));
     assert_eq!(ours(&sluice, &[first.clone(), second.clone()], &[]).await, [(0, 0), (0, 0)]);
-    assert_eq!([&first, &second].map(|path| key_id(&AuditFile::read(path)).to_owned()), [old_id.clone(), new.id()]);
+    assert_eq!([&first, &second].map(|path| certifier(&AuditFile::read(path)).to_owned()), [old_id.clone(), new.id()]);
     let mut keys = [(old_id, old_public), (new.id(), new)];
     keys.sort_by(|one, other| one.0.cmp(&other.0));
     let printed: String = keys.iter().map(|(_, key)| format!("{key}\n")).collect();
@@ -94,7 +95,7 @@ async fn a_run_that_is_under_way_while_the_key_changes_is_signed_by_the_old_one(
 
     let report = live.finish().await.expect(0).json();
     assert!(report.audit.complete, "{report:?}");
-    assert_eq!(key_id(&sluice.audit(&report.run_id)), old);
+    assert_eq!(certifier(&sluice.audit(&report.run_id)), old);
     audit(&sluice, ["verify", &report.run_id]).await.expect(0);
     sluice.assert_nothing_left().await;
 }

@@ -135,6 +135,7 @@ fn samples() -> Vec<String> {
         written(&Close {
             attempt: 0,
             calls: 1,
+            certificate: Some(Certificate { key_id: text("0"), public_key: text("0"), signature: text("0") }),
             cost_usd: text("0.0000054"),
             head: text("0"),
             key_id: Some(text("0")),

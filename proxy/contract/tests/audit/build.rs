@@ -2,8 +2,8 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Close, CostSource, End, Epoch, Intent, Limits, NullReason, Open, Outcome, Peer, Recovered, Refused,
-    SCHEMA, Timing, Tokens, Usage,
+    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, Limits, NullReason, Open, Outcome, Peer, Recovered,
+    Refused, SCHEMA, Timing, Tokens, Usage,
 };
 use sluice_contract::{Hash, PrivateKey, PublicKey, Story, Totals, Usd};
 
@@ -25,6 +25,11 @@ pub(crate) fn key() -> PrivateKey {
 /// Its public half.
 pub(crate) fn public() -> PublicKey {
     key().public()
+}
+
+/// The key of one run.
+pub(crate) fn run_key() -> PrivateKey {
+    PrivateKey::from_seed(&[43; 32])
 }
 
 fn ts(seq: u64) -> String {
@@ -221,11 +226,23 @@ impl File {
         self
     }
 
-    pub(crate) fn closed(mut self, key: Option<&PrivateKey>) -> Self {
+    pub(crate) fn closed(self, key: Option<&PrivateKey>) -> Self {
+        self.closed_with(key, None)
+    }
+
+    /// Signed by the key of this run, which the golden key has certified.
+    pub(crate) fn certified(self) -> Self {
+        let run_key = run_key();
+        let certificate = key().certify("run-1", 0, &run_key.public());
+        self.closed_with(Some(&run_key), Some(certificate))
+    }
+
+    pub(crate) fn closed_with(mut self, key: Option<&PrivateKey>, certificate: Option<Certificate<'static>>) -> Self {
         let record = record!(
             self,
             Close {
                 calls: self.totals.calls,
+                certificate,
                 cost_usd: self.totals.cost().to_string().into(),
                 head: "".into(),
                 key_id: None,

@@ -28,6 +28,8 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
         ("bounded", File::opened().bounded().outcome(ok).bounded().outcome(left).closed(Some(&key())), 0),
         ("empty", File::default(), 3),
+        ("certified", begun().outcome(ok).certified(), 0),
+        ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
     ]
 }
 

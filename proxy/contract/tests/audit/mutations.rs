@@ -4,7 +4,7 @@ use sluice_contract::reader::What;
 use sluice_contract::record::CallResult;
 use sluice_contract::{Fault, Hash, PrivateKey, Trust, Verdict, Witness, verify};
 
-use crate::build::{File, key, public};
+use crate::build::{File, key, public, run_key};
 
 pub(crate) fn signed() -> File {
     let file = File::opened().intent(false).refused().outcome(CallResult::Ok).intent(true).intent(false);
@@ -148,6 +148,69 @@ fn a_signature_of_another_file_does_not_fit() {
     let moved = text.replace(&signature(&file), &signature(&other));
     let last = file.lines().len() as u64;
     assert_eq!(fault(moved.as_bytes()).map(|fault| (fault.line, fault.what)), Some((last, What::Signature)));
+}
+
+/// Files that are consistent in themselves, each with a close that no trusted key vouches for. The names say why.
+pub(crate) fn false_certificates() -> Vec<(&'static str, File)> {
+    let file = || File::opened().intent(false).outcome(CallResult::Ok);
+    let (state, run, thief) = (key(), run_key(), thief());
+    let of = |run_id, attempt, key: &PrivateKey| state.certify(run_id, attempt, &key.public());
+    let good = of("run-1", 0, &run);
+    let mut renamed = thief.certify("run-1", 0, &run.public());
+    renamed.key_id = public().id().into();
+    let mut swapped = good.clone();
+    swapped.public_key = thief.public().to_string().into();
+    let mut cut = good.clone();
+    cut.signature = good.signature[..126].to_owned().into();
+    let mut no_point = good.clone();
+    no_point.public_key = "02".repeat(32).into();
+    vec![
+        ("for another run", file().closed_with(Some(&run), Some(of("run-2", 0, &run)))),
+        ("for another attempt", file().closed_with(Some(&run), Some(of("run-1", 1, &run)))),
+        (
+            "by a key that is not trusted",
+            file().closed_with(Some(&run), Some(thief.certify("run-1", 0, &run.public()))),
+        ),
+        ("by a key with a trusted name", file().closed_with(Some(&run), Some(renamed))),
+        ("by the run's own key", file().closed_with(Some(&run), Some(run.certify("run-1", 0, &run.public())))),
+        ("stripped", file().closed_with(Some(&run), None)),
+        ("of another key than the one that signs", file().closed_with(Some(&thief), Some(good.clone()))),
+        ("with the key swapped", file().closed_with(Some(&thief), Some(swapped))),
+        ("without a signature of the file", file().closed_with(None, Some(good))),
+        ("with a short signature", file().closed_with(Some(&run), Some(cut))),
+        ("of what is not a point", file().closed_with(Some(&run), Some(no_point))),
+    ]
+}
+
+#[test]
+fn a_false_certificate_is_found_in_the_last_line() {
+    for (name, file) in false_certificates() {
+        let found = fault(&file.bytes).map(|fault| (fault.line, fault.what));
+        assert_eq!(found, Some((4, What::Signature)), "{name}");
+    }
+    let good = File::opened().intent(false).outcome(CallResult::Ok).certified();
+    assert_eq!(fault(&good.bytes), None);
+}
+
+#[test]
+fn every_flipped_byte_of_a_certified_end_is_found() {
+    let file = File::opened().certified();
+    let close = file.lines()[0].len();
+    for at in close..file.bytes.len() - 1 {
+        for flip in [0x01, 0x04, 0x20, 0x80] {
+            let mut bytes = file.bytes.clone();
+            bytes[at] ^= flip;
+            assert_eq!(fault(&bytes).map(|fault| fault.line), Some(2), "byte {at} ^ {flip:#x}");
+        }
+    }
+}
+
+#[test]
+fn a_trusted_key_signs_directly_beside_a_certificate() {
+    let file = File::opened().certified();
+    let keys = [run_key().public()];
+    let verdict = verify(&file.bytes, &Trust { keys: &keys, seen: &[] });
+    assert_eq!(verdict.exit_code(), 0, "{verdict}");
 }
 
 #[test]

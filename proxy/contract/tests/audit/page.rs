@@ -9,7 +9,7 @@ use sluice_contract::{Trust, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
-use crate::mutations::{rewritten, signed, thief};
+use crate::mutations::{false_certificates, rewritten, signed, thief};
 
 /// Reads files, each behind its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
@@ -95,7 +95,10 @@ fn the_page_agrees_on_every_golden_file() {
 #[test]
 fn the_page_agrees_on_altered_files() {
     assert_agreed("signed", &altered("signed", &signed()), true);
-    for (name, file, _) in files().into_iter().filter(|(name, ..)| ["unsigned", "twice", "additive"].contains(name)) {
+    assert_agreed("certified", &altered("certified", &File::opened().refused().certified()), true);
+    for (name, file, _) in
+        files().into_iter().filter(|(name, ..)| ["certified", "unsigned", "twice", "additive"].contains(name))
+    {
         assert_agreed(name, &altered(name, &file), false);
     }
 }
@@ -124,6 +127,13 @@ fn the_page_agrees_on_rewritten_files() {
     }
     assert_agreed("rewritten", &cases, true);
     assert_agreed("rewritten-unkeyed", &cases, false);
+}
+
+#[test]
+fn the_page_agrees_on_false_certificates() {
+    let cases: Vec<_> = false_certificates().into_iter().map(|(name, file)| (name.to_owned(), file.bytes)).collect();
+    assert_agreed("certificates", &cases, true);
+    assert_agreed("certificates-unkeyed", &cases, false);
 }
 
 #[test]

@@ -43,17 +43,17 @@ impl Drop for Dir {
     }
 }
 
-fn key() -> Option<PrivateKey> {
-    Some(PrivateKey::from_seed(&[42; 32]))
+fn signer() -> Option<AuditSigner> {
+    Some(PrivateKey::from_seed(&[42; 32]).into())
 }
 
 fn public() -> PublicKey {
-    key().expect("made above").public()
+    signer().expect("made above").key().public()
 }
 
 /// One call is whole and one is open; then its process is gone.
 fn killed(dir: &Dir) {
-    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
     let (entry, ack) = journal.intent(Planned { call_id: "c1", ..planned() }).expect("room");
     wait(ack).expect("written");
     wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
@@ -90,7 +90,7 @@ fn a_file_has_one_writer_and_the_right_mode() {
 #[test]
 fn a_dropped_entry_is_closed_as_never_sent() {
     let dir = Dir::new("dropped");
-    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
     drop(journal.intent(planned()).expect("not poisoned"));
     wait(journal.close("test")).expect("closes");
     let text = std::fs::read_to_string(dir.file()).expect("the file");
@@ -105,7 +105,7 @@ fn a_dropped_entry_is_closed_as_never_sent() {
 fn nothing_stays_reserved_behind_the_end() {
     use std::os::unix::fs::MetadataExt;
     let dir = Dir::new("blocks");
-    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
     wait(journal.refused("GET", "/", "x", 404)).expect("written");
     let blocks = || std::fs::metadata(dir.file()).expect("the file").blocks() * 512;
     assert!(blocks() >= 60_000, "{} bytes are reserved", blocks());
@@ -120,7 +120,7 @@ fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
     let whole = std::fs::read(dir.file()).expect("the file");
     tear(&dir, b"{\"attempt\":0,\"call");
 
-    let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, signer()).expect("begins");
     let (entry, ack) = journal.intent(Planned { call_id: "c3", ..planned() }).expect("room");
     wait(ack).expect("written");
     drop(entry);
@@ -150,7 +150,7 @@ fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
     drop(open(&dir.file(), &OWNER).expect("goes on"));
     assert_eq!(std::fs::metadata(dir.file()).expect("the file").len(), whole);
 
-    let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, signer()).expect("begins");
     wait(journal.close("test")).expect("closes");
 
     let bytes = std::fs::read(dir.file()).expect("the file");
@@ -162,7 +162,7 @@ fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
 fn a_file_without_one_whole_line_begins_anew() {
     let dir = Dir::new("anew");
     std::fs::write(dir.file(), b"{\"attempt\":0,\"bil").expect("written");
-    let journal = start_with(open(&dir.file(), &OWNER).expect("begins anew"), SyncMode::Off, key()).expect("begins");
+    let journal = start_with(open(&dir.file(), &OWNER).expect("begins anew"), SyncMode::Off, signer()).expect("begins");
     wait(journal.close("test")).expect("closes");
     let text = std::fs::read_to_string(dir.file()).expect("the file");
     let kinds: Vec<_> = ["open", "recovered", "close"].map(|kind| format!("\"kind\":\"{kind}\"")).to_vec();
