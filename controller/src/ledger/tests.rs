@@ -161,6 +161,7 @@ impl Log {
         let (key, chain) = (self.key.clone(), self.chain);
         self.push(&line(&Intent {
             attempt: key.attempt,
+            bound: None,
             call,
             call_id: format!("call-{call}").into(),
             kind: Intent::KIND.into(),
@@ -170,6 +171,8 @@ impl Log {
             peer: Peer::default(),
             prev: chain.prev.to_string().into(),
             req_bytes: 1,
+            reserved_strict: None,
+            reserved_tokens: None,
             reserved_usd: Some(RESERVED.into()),
             run_id: key.run_id.as_str().into(),
             seq: chain.seq,
