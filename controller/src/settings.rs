@@ -63,6 +63,7 @@ pub const ITEMS: &[Item] = items![
     "hold_usd" "SLUICE_HOLD_USD" = Some("1"), "dollars that a run without max_cost_usd holds of its account's budget";
     "prices" "SLUICE_PRICES" = None, "prices to reserve by, in place of what LiteLLM says at GET /model/info: the same JSON, in a file";
     "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
+    "sidecar_memory" "SLUICE_SIDECAR_MEMORY" = None, "memory of a run's sidecar, such as 1g, or none; else what its other limits need";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
 ];
 
@@ -233,6 +234,14 @@ impl Layers {
         for name in ["max_calls", "max_tokens"] {
             self.parse(name, |value| value.parse::<u64>().map_err(|_| format!("'{value}' is no number")))?;
         }
+        let memory = self.parse("sidecar_memory", |value| match value {
+            "none" => Ok(value.to_owned()),
+            size => match units::size(size)? {
+                bytes if bytes < 64 << 20 => Err(format!("'{value}' is too little for a sidecar; give at least 64m")),
+                bytes => Ok(bytes.to_string()),
+            },
+        })?;
+        sidecar_flags.extend(memory.into_iter().flat_map(|memory| ["--max-memory".to_owned(), memory]));
         let max_cost = self.parse("max_cost_usd", units::nano_usd)?;
         self.parse("audit_sync", |value| match value {
             "call" | "off" => Ok(()),

@@ -267,10 +267,9 @@ async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) ->
         }
     };
     tracing::debug!(reason = refusal.reason.as_str(), "refused");
-    if !body.is_end_stream() && !run.ending.is_draining() {
-        intake::linger(body, &head.headers).await;
-    }
-    Given::refusal(&refusal, Policy::dialect(head.uri.path()))
+    let given = Given::refusal(&refusal, Policy::dialect(head.uri.path()));
+    let is_read = body.is_end_stream() || !run.ending.is_draining() && intake::linger(body, &head.headers).await;
+    if is_read { given } else { given.closing() }
 }
 
 #[cfg(test)]
