@@ -27,7 +27,7 @@ use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{estimate, filter, headers, models, screen};
+use crate::{estimate, filter, headers, models, screen, stripped};
 
 /// Why there is no answer of the upstream's.
 enum Denied {
@@ -196,7 +196,7 @@ async fn intend(
         req_bytes: text.len(),
         reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
         stream: reading.stream,
-        stripped: std::mem::take(&mut reading.stripped),
+        stripped: stripped::bounded(std::mem::take(&mut reading.stripped)),
     })?;
     durable.await?;
     clock.waited(asked);

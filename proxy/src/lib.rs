@@ -8,7 +8,7 @@
 //! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
 //!
 //! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`,
-//! `scrub`, `sse` and `usage`
+//! `scrub`, `sse`, `stripped` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
 pub mod answer;
@@ -43,6 +43,7 @@ pub mod slots;
 pub mod socket;
 pub mod sse;
 pub mod start;
+pub mod stripped;
 pub mod tap;
 pub mod upstream;
 pub mod usage;
