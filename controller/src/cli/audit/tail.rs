@@ -1,12 +1,12 @@
 //! `sluice audit tail`: a run's log while it is written.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sluice_contract::reader::{Cursor, Line, lines_from};
+use sluice_contract::reader::{Cursor, Line, lines_from, read_file};
 use sluice_contract::record::CallResult;
 use sluice_contract::{Record, verdict};
 
@@ -29,8 +29,8 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
     let mut was_alone = false;
     loop {
         let is_alone = !is_written(&file).map_err(|error| failed(&error))?;
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| file.read_to_end(&mut bytes)).map_err(|e| failed(&e))?;
+        let bytes = file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| read_file(BufReader::new(&file)));
+        let bytes = bytes.map_err(|error| failed(&error))?;
         let mut lines = lines_from(cursor, &bytes);
         for line in &mut lines {
             let line = line.map_err(|fault| bad_line(&fault))?;
