@@ -27,6 +27,7 @@ pub mod process;
 pub mod progress;
 pub mod receipt;
 pub mod reconcile;
+pub mod removal;
 pub mod report;
 pub mod run;
 pub mod rundir;

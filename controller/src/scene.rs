@@ -25,7 +25,7 @@ use crate::run::{Event, Failure, Step};
 use crate::secret::Key;
 use crate::virtual_key::KeyMode;
 use crate::witness::{self, Tail};
-use crate::{rundir, workspace};
+use crate::{removal, rundir, workspace};
 
 mod sandbox;
 mod side;
@@ -236,7 +236,7 @@ impl<'a> Scene<'a> {
                 Some(Ok(()))
             }
             Step::RemoveDirectories => Some(
-                rundir::remove(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
+                removal::set_aside(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
             ),
             Step::Close => Some(Ok(())),
             _ => None,

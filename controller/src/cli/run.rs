@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use crate::once::{self, Done, Once};
 use crate::output::Captured;
 use crate::progress::Progress;
 use crate::reconcile::background;
+use crate::removal::{self, Remaining};
 use crate::scene::chain;
 use crate::signals;
 use crate::sweep;
@@ -28,6 +30,9 @@ mod request;
 
 /// As for a run that dies of its cap.
 const NO_BUDGET: u8 = 121;
+
+/// How long the process stays after its answer to remove workspaces; the rest is left to the next one.
+const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,7 +211,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
-    let contract = request.contract;
+    let (contract, own) = (request.contract, request.key.to_string());
     let (live, printer) = if contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
     let once = Once {
         host: &host,
@@ -234,7 +239,14 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         // Whoever reads it has stalled; the run is over, and a further signal is for us.
         _ = signals::next() => {}
     }
-    // The answer is out; what the ledger makes of it changes nothing about the run.
+    // The answer is out, and its exit code is decided. Nobody waits for the workspace, however much the agent has put there.
+    let removing = {
+        let runs = host.layout.runs_directory();
+        tokio::task::spawn_blocking(move || {
+            removal::remove_all(&runs, Some(&own), Some(Instant::now() + REMOVE_WITHIN))
+        })
+    };
+    // What the ledger makes of it changes nothing about the run.
     if let Some(posting) = posting
         && let Err(error) = posting.done().await
     {
@@ -245,6 +257,15 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         && let Ok(Err(reason)) = revoking.await
     {
         say(&format!("LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"));
+    }
+    let remaining = tokio::select! {
+        remaining = removing => remaining.unwrap_or_default(),
+        _ = signals::next() => return Ok(code),
+    };
+    for Remaining { name, reason } in remaining {
+        say(&format!(
+            "the directory of run {name} is not removed yet: {reason}; the next sluice run or sweep goes on with it"
+        ));
     }
     Ok(code)
 }
