@@ -38,6 +38,7 @@ pub mod sidecar;
 pub mod signals;
 pub mod store;
 pub mod sweep;
+pub mod terminal;
 pub mod units;
 pub mod upstream;
 pub mod verdict;

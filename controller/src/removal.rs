@@ -75,6 +75,7 @@ pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec
     remaining
 }
 
+#[allow(clippy::disallowed_methods, reason = "on a thread of its own, which has no timers")]
 fn remove_own(path: &Path, until: Option<Instant>) -> io::Result<()> {
     while !remove(path, until)? {
         if until.is_some_and(|until| Instant::now() >= until) {

@@ -1,7 +1,6 @@
 //! `sluice run`: one run, from the question to the receipt.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
@@ -11,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json, put, say};
 use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
@@ -24,6 +23,7 @@ use crate::removal::{self, Remaining};
 use crate::scene::chain;
 use crate::signals;
 use crate::sweep;
+use crate::terminal::Screened;
 use crate::verdict::{Contract, ErrorCode};
 
 mod request;
@@ -302,11 +302,12 @@ impl Flags {
 fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
     let (sender, mut pieces) = mpsc::unbounded_channel();
     let printer = std::thread::spawn(move || {
+        let (mut stdout, mut stderr) = (Screened::new(std::io::stdout()), Screened::new(std::io::stderr()));
         while let Some(piece) = pieces.blocking_recv() {
             // Whoever read it may have gone; the run goes on all the same.
             let _ = match piece {
-                Piece::Out(bytes) => std::io::stdout().write_all(&bytes).and_then(|()| std::io::stdout().flush()),
-                Piece::Err(bytes) => std::io::stderr().write_all(&bytes),
+                Piece::Out(bytes) => stdout.put(&bytes),
+                Piece::Err(bytes) => stderr.put(&bytes),
             };
         }
     });
@@ -328,27 +329,26 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
     } else if !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
-    let mut stderr = std::io::stderr();
+    let mut stderr = Screened::new(std::io::stderr());
     if contract == Contract::Envelope && !report.ok && !flags.json {
-        let _ = stderr.write_all(report.stderr.as_bytes());
+        let _ = stderr.put(report.stderr.as_bytes());
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
     if !flags.quiet {
         done.notes.iter().for_each(|note| say(note));
-        let _ = write!(stderr, "{}", report.receipt());
+        let _ = stderr.put(report.receipt().as_bytes());
     }
 }
 
 /// What did not go on as it came: the ends of long streams.
 fn tails((out, err): &(Captured, Captured)) {
-    let mut stderr = std::io::stderr();
     for (name, captured) in [("stdout", out), ("stderr", err)] {
         if captured.left_out() > 0 {
             say(&format!("{} bytes of {name} left out here", captured.left_out()));
         }
     }
-    let _ = std::io::stdout().write_all(&out.tail);
-    let _ = stderr.write_all(&err.tail);
+    let _ = put(&out.tail);
+    let _ = Screened::new(std::io::stderr()).put(&err.tail);
 }
