@@ -156,6 +156,8 @@ pub struct Settings {
     pub hold: i64,
     /// In place of those that LiteLLM names.
     pub prices: Option<PathBuf>,
+    /// Files that hold keys: no sandbox may see them.
+    pub files_with_keys: Vec<PathBuf>,
     /// Other caps and the like, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
     pub agents: Vec<Agent>,
@@ -295,9 +297,19 @@ impl Layers {
             hold: self.required("hold_usd", units::nano_usd)?,
             // The sidecar has another working directory.
             prices: path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
+            files_with_keys: self.files_with_keys(),
             sidecar_flags,
             agents: self.agents.clone(),
         })
+    }
+
+    fn files_with_keys(&self) -> Vec<PathBuf> {
+        let named = ["key_file", "spend_key_file"].into_iter().filter_map(|name| self.get(name));
+        let inside = self.get("key").and_then(|(_, from)| match from {
+            Source::File(path) => Some(path.clone()),
+            _ => None,
+        });
+        named.map(|(value, _)| PathBuf::from(value)).chain(inside).collect()
     }
 
     fn key(&self) -> Result<Option<Key>, SettingError> {

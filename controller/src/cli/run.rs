@@ -27,6 +27,7 @@ use crate::terminal::Screened;
 use crate::verdict::{Contract, ErrorCode};
 
 mod request;
+mod source;
 
 /// As for a run that dies of its cap.
 const NO_BUDGET: u8 = 121;
