@@ -253,8 +253,22 @@ async fn the_answer_does_not_wait_for_the_workspace_to_go() {
 
     assert!(live.is_running(), "it stays until all is gone");
     assert_eq!(set_aside(&sluice), 1);
-    assert_eq!(live.finish().await.expect(0).json().content, "done\n");
+    let ran = live.finish().await.expect(0);
+    assert_eq!(ran.json().content, "done\n");
+    // A machine that is busy with other tests may need more than the 10 s; then it is told, and left to the next run.
+    assert_eq!(ran.stderr.contains("is not removed yet"), set_aside(&sluice) > 0, "{}", ran.stderr);
+    removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
     sluice.assert_nothing_left().await;
+}
+
+/// Repeats a command until no directory is left that was set aside.
+async fn removed_by(sluice: &Sluice, command: &[&str]) {
+    for _ in 0..10 {
+        if set_aside(sluice) == 0 {
+            return;
+        }
+        sluice.command(command).finish().await.expect(0);
+    }
 }
 
 #[tokio::test]
@@ -268,7 +282,7 @@ async fn a_kill_while_a_workspace_goes_is_healed_by_the_next_run() {
         assert_eq!(set_aside(&sluice), 1, "{heals}");
 
         if heals == "run" {
-            sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
+            removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
         } else {
             assert_eq!(sluice.leftovers().await.len(), 1, "a sweep that only looks names it");
             let said = sluice.command(["sweep"]).finish().await.expect(0).stdout;
