@@ -8,13 +8,14 @@ import hashlib, json, re, sys
 from decimal import ROUND_HALF_EVEN, Decimal, getcontext
 
 getcontext().prec = 200
+LINE_MAX = 2**20  # bytes of a line with its newline: a longer one is not a record
 USAGE = ["cache_write", "cached_input", "input", "output", "reasoning", "total"]
 TOKENS = " ".join(f"usage.{name}:i?" for name in USAGE)
 COMMON = "attempt:i kind:s prev:h run_id:s seq:i ts:t v:i"
 KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|B is one of these words
     "open": "billing_account_id:s boot_id:s build:s graph_id:s limits:o limits.deadline_s:i? limits.max_body:i "
-    "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_tokens:i? limits.rate_per_s:i? "
-    "pid:i policy:s proxy_version:s sync:s upstream:s",
+    "limits.max_calls:i? limits.max_concurrency:i limits.max_cost_usd:s? limits.max_memory:i? limits.max_tokens:i? "
+    "limits.rate_per_s:i? pid:i policy:s proxy_version:s sync:s upstream:s",
     "intent": "bound:i? call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i "
     "reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
@@ -157,15 +158,20 @@ def is_vouched(raw, after):
     return following and following.get("prev") == sha(raw)
 
 
-def verify(data, keys=(), seen=()):
-    """Whether a file is complete, and a report. Raises Bad if it was altered."""
-    *lines, torn = data.split(b"\n")
-    lines = [line + b"\n" for line in lines]
+def verify(file, keys=(), seen=()):
+    """Whether a file is complete, and a report. Raises Bad if it was altered. Holds one line at a time."""
+    lines, count, torn = iter(lambda: file.readline(LINE_MAX + 1), b""), 0, b""
     first, close, seal, prev, offset = None, None, "not signed", "0" * 64, 0
     calls, is_open, past, refused, recovered = {}, {}, set(), 0, 0
     usage, nanos, unknown = dict.fromkeys(USAGE), 0, 0
     for seq, raw in enumerate(lines):
-        number, line = seq + 1, parse(raw[:-1])
+        number = seq + 1
+        if len(raw) > LINE_MAX:
+            raise Bad(number, f"length: more than {LINE_MAX} bytes")
+        if not raw.endswith(b"\n"):
+            torn = raw
+            break
+        count, line = number, parse(raw[:-1])
         if line is None:
             raise Bad(number, "canonical: not one object in canonical form")
         check_members(number, line)
@@ -174,7 +180,7 @@ def verify(data, keys=(), seen=()):
             raise Bad(number, f"seq: expected {seq}, found {line['seq']}")
         if line["prev"] != prev:
             # Two lines disagree: the later one was altered, if what follows does not vouch for it either.
-            if seq == 0 or is_vouched(raw, b"".join(lines[number:number + 1])) is False:
+            if seq == 0 or is_vouched(raw, next(lines, b"")) is False:
                 raise Bad(number, f"prev: expected {prev}, found {line['prev']}")
             raise Bad(seq, f"hash: expected {line['prev']}, found {prev}")
         if (kind == "open") != (seq == 0) or close or (kind != "close" and "head" in line):
@@ -215,9 +221,9 @@ def verify(data, keys=(), seen=()):
         for at, head in seen:
             if at == seq and head != prev:
                 raise Bad(number, f"witness: expected {head}, found {prev}")
-    if any(at >= len(lines) for at, _ in seen):
-        raise Bad(len(lines) + 1, "witness: a line that was seen is gone")
-    report = [f"{len(lines)} lines, {len(calls)} calls, {seal}"]
+    if any(at >= count for at, _ in seen):
+        raise Bad(count + 1, "witness: a line that was seen is gone")
+    report = [f"{count} lines, {len(calls)} calls, {seal}"]
     report += ["no close"] * (not close) + [f"{len(torn)} bytes of a torn line"] * bool(torn)
     report += [f"recovered {recovered} times"] * bool(recovered) + ["open calls: " + " ".join(is_open)] * bool(is_open)
     return len(report) == 1, ", ".join(report)
@@ -244,15 +250,13 @@ def main(args):
         return 2
     try:
         with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        print(f"cannot read {path}: {error}", file=sys.stderr)
-        return 4
-    try:
-        complete, report = verify(data, keys, seen)
+            complete, report = verify(file, keys, seen)
         code, said = 0 if complete else 3, f"{'complete' if complete else 'incomplete'}: {report}"
     except Bad as bad:
         code, said = 1, f"tampered: line {bad.args[0]}: {bad.args[1]}"
+    except OSError as error:
+        print(f"cannot read {path}: {error}", file=sys.stderr)
+        return 4
     # The words of a file may be anybody's, and must not speak to a terminal.
     print("".join(c if c.isprintable() else " " for c in said))
     return code

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::plain::short;
 use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
+use crate::terminal::Screened;
 use crate::verdict::ErrorCode;
 
 mod agents;
@@ -222,9 +223,14 @@ fn failure(word: &str, code: u8, message: &str) -> Value {
     json!({ "ok": false, "error_code": word, "error_message": message, "exit_code": code })
 }
 
+/// Prints data, in which words of others may stand.
+fn put(bytes: &[u8]) -> io::Result<()> {
+    Screened::new(io::stdout().lock()).put(bytes)
+}
+
 /// Prints data; a reader that has gone away is no failure.
 fn print(text: &str) {
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    let _ = put(text.as_bytes());
 }
 
 fn print_json(value: &impl serde::Serialize) {

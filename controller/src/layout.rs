@@ -142,6 +142,12 @@ impl Layout {
         }
     }
 
+    /// The directory of all run directories.
+    #[must_use]
+    pub fn runs_directory(&self) -> PathBuf {
+        self.state.join("runs")
+    }
+
     /// Where the prices of an upstream are kept.
     #[must_use]
     pub fn prices(&self, upstream: &str) -> PathBuf {

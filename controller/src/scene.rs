@@ -3,12 +3,12 @@
 //! Two parts that never wait for each other, the sidecar and the sandbox; steps of both go side by side.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use sluice_contract::{Trust, Witness};
+use sluice_contract::{Trust, Witness, reader};
 
 use crate::blueprint::{self, Limits, Volume};
 use crate::engine::Output;
@@ -25,7 +25,7 @@ use crate::run::{Event, Failure, Step};
 use crate::secret::Key;
 use crate::virtual_key::KeyMode;
 use crate::witness::{self, Tail};
-use crate::{rundir, workspace};
+use crate::{removal, rundir, workspace};
 
 mod sandbox;
 mod side;
@@ -236,7 +236,7 @@ impl<'a> Scene<'a> {
                 Some(Ok(()))
             }
             Step::RemoveDirectories => Some(
-                rundir::remove(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
+                removal::set_aside(&self.paths.root).map_err(|error| format!("{}: {error}", self.paths.root.display())),
             ),
             Step::Close => Some(Ok(())),
             _ => None,
@@ -317,15 +317,13 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// The whole file, if there is one.
+/// The whole file, if there is one; up to a line that is too long to be a record.
 pub(crate) fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let mut file = match witness::open(path) {
+    let file = match witness::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    reader::read_file(io::BufReader::new(file)).map(Some)
 }
 
 fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a Asked) -> blueprint::Blueprint {

@@ -66,6 +66,7 @@ pub const ITEMS: &[Item] = items![
     "hold_usd" "SLUICE_HOLD_USD" = Some("1"), "dollars that a run without max_cost_usd holds of its account's budget";
     "prices" "SLUICE_PRICES" = None, "prices to reserve by, in place of what LiteLLM says at GET /model/info: the same JSON, in a file";
     "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
+    "sidecar_memory" "SLUICE_SIDECAR_MEMORY" = None, "memory of a run's sidecar, such as 1g, or none; else what its other limits need";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
 ];
 
@@ -159,6 +160,8 @@ pub struct Settings {
     pub hold: i64,
     /// In place of those that LiteLLM names.
     pub prices: Option<PathBuf>,
+    /// Files that hold keys: no sandbox may see them.
+    pub files_with_keys: Vec<PathBuf>,
     /// Other caps and the like, as flags of the sidecar.
     pub sidecar_flags: Vec<String>,
     pub agents: Vec<Agent>,
@@ -237,6 +240,14 @@ impl Layers {
         for name in ["max_calls", "max_tokens"] {
             self.parse(name, |value| value.parse::<u64>().map_err(|_| format!("'{value}' is no number")))?;
         }
+        let memory = self.parse("sidecar_memory", |value| match value {
+            "none" => Ok(value.to_owned()),
+            size => match units::size(size)? {
+                bytes if bytes < 64 << 20 => Err(format!("'{value}' is too little for a sidecar; give at least 64m")),
+                bytes => Ok(bytes.to_string()),
+            },
+        })?;
+        sidecar_flags.extend(memory.into_iter().flat_map(|memory| ["--max-memory".to_owned(), memory]));
         let max_cost = self.parse("max_cost_usd", units::nano_usd)?;
         self.parse("audit_sync", |value| match value {
             "call" | "off" => Ok(()),
@@ -296,9 +307,19 @@ impl Layers {
             hold: self.required("hold_usd", units::nano_usd)?,
             // The sidecar has another working directory.
             prices: path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
+            files_with_keys: self.files_with_keys(),
             sidecar_flags,
             agents: self.agents.clone(),
         })
+    }
+
+    fn files_with_keys(&self) -> Vec<PathBuf> {
+        let named = ["key_file", "spend_key_file"].into_iter().filter_map(|name| self.get(name));
+        let inside = self.get("key").and_then(|(_, from)| match from {
+            Source::File(path) => Some(path.clone()),
+            _ => None,
+        });
+        named.map(|(value, _)| PathBuf::from(value)).chain(inside).collect()
     }
 
     fn key(&self) -> Result<Option<Key>, SettingError> {

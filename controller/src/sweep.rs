@@ -14,11 +14,11 @@ use crate::ledger::Shelf;
 use crate::preflight;
 use crate::progress::Progress;
 use crate::run::{Event, Phase, Run};
-use crate::rundir;
 use crate::scene::{Scene, chain};
 use crate::store::{Open, StoreError};
 use crate::verdict::ErrorCode;
 use crate::virtual_key;
+use crate::{removal, rundir};
 
 /// One thing that nobody owns any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -80,16 +80,39 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
     for key in host.layout.runs().map_err(|error| error.to_string())? {
         // A run is written down before its directory is made; so one that is unknown belongs to nobody.
         if !known(&key) && !is_open(host, &key).await {
-            let removed =
-                async { rundir::remove(&host.layout.run(&key).root).map(|()| None).map_err(|error| error.to_string()) };
+            let removed = async {
+                rundir::remove(&host.layout.run(&key).root, None).map(|()| None).map_err(|error| error.to_string())
+            };
             found.extend(act(mode, "directory", key.to_string(), removed).await);
         }
+    }
+    for leftover in set_aside(host, mode).await? {
+        // The directory of a run that was taken down above is part of that run, unless it is stuck.
+        let told = found.iter().any(|other| other.kind == "run" && other.name == leftover.name);
+        found.extend((!told || leftover.removed == Some(false)).then_some(leftover));
     }
     for key in host.store.keys_orphaned().await.map_err(|error| chain(&error))? {
         let removed = async { revoke(host, &key).await.map(|()| None) };
         found.extend(act(mode, "key", key.alias.clone(), removed).await);
     }
     Ok(found)
+}
+
+/// Removes the directories that were set aside, those of the runs above among them, which are not named again.
+async fn set_aside(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
+    let runs = host.layout.runs_directory();
+    let work = move || {
+        let found = removal::set_aside_in(&runs).map_err(|error| format!("{}: {error}", runs.display()))?;
+        let remaining = if mode == Mode::Remove { removal::remove_all(&runs, None, None) } else { Vec::new() };
+        Ok::<_, String>((found, remaining))
+    };
+    let (found, remaining) = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())??;
+    let leftover = |name: String| {
+        let reason = remaining.iter().find(|one| one.name == name).map(|one| one.reason.clone());
+        let removed = (mode == Mode::Remove).then_some(reason.is_none());
+        Leftover { kind: "directory", name, audit: None, removed, reason }
+    };
+    Ok(found.into_iter().map(leftover).collect())
 }
 
 /// Deletes a virtual key of a run that is over.

@@ -4,12 +4,12 @@
 //! time can tell.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
-use sluice_contract::{Hash, Witness};
+use sluice_contract::{Hash, Witness, reader};
 
 /// Opens an audit file to read it. What somebody has put in its place could be read without an end.
 ///
@@ -39,8 +39,7 @@ impl Tail {
             file => file?,
         };
         file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        let bytes = reader::read_file(BufReader::new(&file))?;
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(None) };
         // A line that is noted here and lost in a power cut would look like one that somebody took away.
         file.sync_data()?;

@@ -67,6 +67,13 @@ impl Given {
         Self::whole(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
     }
 
+    /// Closes the connection behind it: no further request is read.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        self
+    }
+
     /// `GET /health`: red as soon as no further call will be carried.
     #[must_use]
     pub fn health(run: &Run) -> Self {

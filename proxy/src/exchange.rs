@@ -29,7 +29,7 @@ use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{filter, headers, models, screen};
+use crate::{filter, headers, models, screen, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
@@ -232,7 +232,7 @@ async fn intend(
         reserved_tokens: limited.then_some(reservation.tokens()),
         reserved_usd: run.prices.is_some().then(|| Usd::from_nanos(reservation.nanos()).to_string()),
         stream: reading.stream,
-        stripped: std::mem::take(&mut reading.stripped),
+        stripped: stripped::bounded(std::mem::take(&mut reading.stripped)),
     })?;
     durable.await?;
     clock.waited(asked);
@@ -303,10 +303,9 @@ async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) ->
         }
     };
     tracing::debug!(reason = refusal.reason.as_str(), "refused");
-    if !body.is_end_stream() && !run.ending.is_draining() {
-        intake::linger(body, &head.headers).await;
-    }
-    Given::refusal(&refusal, Policy::dialect(head.uri.path()))
+    let given = Given::refusal(&refusal, Policy::dialect(head.uri.path()));
+    let is_read = body.is_end_stream() || !run.ending.is_draining() && intake::linger(body, &head.headers).await;
+    if is_read { given } else { given.closing() }
 }
 
 #[cfg(test)]

@@ -11,11 +11,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
 
-use crate::refusal::clip;
 use crate::scrub::is_in;
-
-/// More names than this are not worth a line in the audit log.
-const STRIPPED_MAX: usize = 48;
 
 /// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out.
 pub const DEFAULT_BETAS: &[&str] = &[
@@ -197,11 +193,6 @@ impl Injector {
             if kept || all_betas_pass {
                 continue;
             }
-            if into.len() >= STRIPPED_MAX {
-                into.truncate(STRIPPED_MAX);
-                into.push("…".into());
-                return;
-            }
             // The SDKs' telemetry: eight names, one entry.
             if name.as_str().starts_with("x-stainless-") {
                 if !std::mem::replace(&mut stainless, true) {
@@ -212,7 +203,7 @@ impl Injector {
             into.push(if name == header::AUTHORIZATION {
                 "authorization".into()
             } else {
-                clip(name.as_str(), 64).to_owned().into()
+                name.as_str().to_owned().into()
             });
         }
     }

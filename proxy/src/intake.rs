@@ -24,6 +24,8 @@ const SMALL: usize = 4096;
 
 /// How much of a refused body is still read; as much as anybody sends by mistake.
 const LINGER_BYTES: u64 = 64 * 1024 * 1024;
+/// A connection is closed behind a refused body of which more was left.
+const LINGER_REUSE: u64 = 32 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 
@@ -148,14 +150,15 @@ pub async fn collect(
 }
 
 /// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
-/// before it reads why. Bounded: 64 MiB, 5 s, and 1 s of silence.
-pub async fn linger(body: &mut Incoming, headers: &HeaderMap) {
+/// before it reads why. Bounded: 64 MiB, 5 s, and 1 s of silence. Returns whether the body came to its end after little
+/// more: then the connection may carry another request, and else a buffer has grown that hyper keeps as long as it.
+pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
     // Who waits for a `100 Continue` has sent nothing, and asking for more would be telling it to.
     if headers.contains_key(EXPECT) {
-        return;
+        return false;
     }
+    let mut left = LINGER_BYTES;
     let discard = async {
-        let mut left = LINGER_BYTES;
         while let Ok(Some(Ok(frame))) =
             tokio::time::timeout(LINGER_IDLE, poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await
         {
@@ -167,6 +170,7 @@ pub async fn linger(body: &mut Incoming, headers: &HeaderMap) {
         }
     };
     let _ = tokio::time::timeout(LINGER_TIME, discard).await;
+    body.is_end_stream() && LINGER_BYTES - left < LINGER_REUSE
 }
 
 impl Text {

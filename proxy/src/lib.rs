@@ -8,7 +8,7 @@
 //! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
 //!
 //! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`,
-//! `scrub`, `sse` and `usage`
+//! `scrub`, `sse`, `stripped` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
 pub mod answer;
@@ -27,6 +27,7 @@ pub mod ids;
 pub mod intake;
 pub mod json;
 pub mod media;
+pub mod memory;
 pub mod models;
 pub mod policy;
 pub mod prices;
@@ -39,9 +40,11 @@ pub mod secret;
 pub mod server;
 pub mod settings;
 pub mod silence;
+pub mod slots;
 pub mod socket;
 pub mod sse;
 pub mod start;
+pub mod stripped;
 pub mod tap;
 pub mod tokens;
 pub mod upstream;

@@ -1,7 +1,10 @@
 //! The socket's side: connections in, each with its peer, until the run ends.
+//!
+//! All slots taken, one more connection is accepted and waits here; the rest wait in the listen backlog.
 
 use std::future::poll_fn;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +16,21 @@ use sluice_contract::record::Peer;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::exchange::exchange;
+use crate::memory;
 use crate::refusal::Reason;
 use crate::run::Run;
+use crate::slots::{SWEEP, Slot, Slots};
 use crate::wire::{Line, Stream, Wire};
 
 /// Heads larger than this are answered with 431.
-const HEAD_MAX: usize = 64 * 1024;
-/// How much of a body is read at once.
-const READ_MAX: usize = 256 * 1024;
-/// More connections wait to be accepted: each may hold a head or the beginning of a body, some 100 KB.
-const CONNECTIONS_MAX: usize = 2048;
+pub const HEAD_MAX: usize = 64 * 1024;
+/// Maximum number of bytes that one read takes from a client.
+pub const READ_MAX: usize = 64 * 1024;
+/// Pause before another idle connection is closed, when the last one did not end: its client does not read its answer.
+const CLOSE_NEXT: Duration = Duration::from_millis(100);
 /// After an accept that failed for want of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(50);
 
@@ -39,10 +45,19 @@ pub enum Stage {
     Cut,
 }
 
+/// What comes in: the listener, the slots, and the connection that was accepted and has no slot yet.
+struct Door<'a> {
+    listener: &'a UnixListener,
+    run: &'a Arc<Run>,
+    slots: Arc<Slots>,
+    waiting: Option<UnixStream>,
+}
+
 /// Serves until it is told to stop, and returns once no call is open.
 pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usize, mut stage: watch::Receiver<Stage>) {
+    let mut door = Door { listener, run, slots: Slots::new(connections_max), waiting: None };
     let mut open = JoinSet::new();
-    accept_until(listener, run, connections_max, &mut stage, Stage::Open, &mut open).await;
+    accept_until(&mut door, &mut stage, Stage::Open, &mut open).await;
     run.ending.drain();
 
     // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
@@ -55,7 +70,7 @@ pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usi
     tokio::select! {
         // Cancel-safe: both only wait, and what they wait for stays in `open` and `drains`.
         () = finish => {}
-        () = accept_until(listener, run, connections_max, &mut stage, Stage::Drain, &mut late) => {}
+        () = accept_until(&mut door, &mut stage, Stage::Drain, &mut late) => {}
     }
     // What is still open ends: every task is dropped, and each open call writes its outcome as it goes.
     run.journal.cut();
@@ -65,21 +80,32 @@ pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usi
 }
 
 /// Accepts for as long as the stage lasts.
-async fn accept_until(
-    listener: &UnixListener,
-    run: &Arc<Run>,
-    max: usize,
-    stage: &mut watch::Receiver<Stage>,
-    during: Stage,
-    tasks: &mut JoinSet<()>,
-) {
+async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, during: Stage, tasks: &mut JoinSet<()>) {
+    let slots = Arc::clone(&door.slots);
+    let mut sweep = tokio::time::interval(SWEEP);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while *stage.borrow_and_update() <= during {
+        if let Some(stream) = door.waiting.take() {
+            match slots.take(stream.as_raw_fd()) {
+                Some(slot) => {
+                    tasks.spawn(connection(Arc::clone(door.run), stream, slot, during, stage.clone()));
+                }
+                None => {
+                    door.waiting = Some(stream);
+                    slots.close_longest_idle();
+                }
+            }
+        }
+        let waits = door.waiting.is_some();
         tokio::select! {
-            // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole.
+            // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole; the rest only wait.
             changed = stage.changed() => if changed.is_err() { return },
             Some(_) = tasks.join_next() => {}
-            accepted = listener.accept(), if tasks.len() < max => match accepted {
-                Ok((stream, _)) => drop(tasks.spawn(connection(Arc::clone(run), stream, during, stage.clone()))),
+            () = slots.one_became_idle(), if waits => {}
+            () = tokio::time::sleep(CLOSE_NEXT), if waits => {}
+            _ = sweep.tick(), if !slots.is_empty() => slots.close_expired(),
+            accepted = door.listener.accept(), if !waits => match accepted {
+                Ok((stream, _)) => door.waiting = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -90,19 +116,19 @@ async fn accept_until(
 }
 
 /// One connection, for as long as it lasts.
-async fn connection(run: Arc<Run>, stream: UnixStream, since: Stage, mut stage: watch::Receiver<Stage>) {
+async fn connection(run: Arc<Run>, stream: UnixStream, slot: Slot, since: Stage, mut stage: watch::Receiver<Stage>) {
     let peer = peer_of(&stream);
     let stream = match stream.into_std().and_then(Stream::new) {
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let line = Arc::new(Line::default());
+    let line = Arc::new(Line::new(&slot));
     let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(READ_MAX)
-            .serve_connection(TokioIo::new(Wire::new(stream, Arc::clone(&line))), service)
+            .serve_connection(TokioIo::new(Wire::new(stream, Arc::clone(&line), slot)), service)
     );
     let mut stopping = pin!(async {
         // The sender lives as long as the process.
@@ -140,7 +166,8 @@ fn peer_of(stream: &UnixStream) -> Peer {
     }
 }
 
-/// How many connections may be open, so that memory is bounded and each call can still reach its upstream.
+/// Maximum number of connections at once: what `--max-concurrency` needs, and fewer when there are not enough
+/// descriptors for each call to reach its upstream.
 ///
 /// # Errors
 /// The system's, when the limit cannot be read.
@@ -151,5 +178,5 @@ pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     // A connection whose client does not read what it is sent has a second descriptor.
-    Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, CONNECTIONS_MAX))
+    Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, memory::connections(concurrency)))
 }

@@ -12,16 +12,18 @@ use std::time::Duration;
 use http::HeaderName;
 use serde_json::{Map, Value};
 use sluice_contract::Usd;
-use sluice_contract::record::Limits;
+use sluice_contract::record::{Bytes, Limits};
 
 pub use flags::Flags;
 use flags::{OnAbort, Sync};
+pub use units::Memory;
 
 use crate::audit::SyncMode;
 use crate::body::params;
 use crate::caps::CapLimits;
 use crate::harden::User;
 use crate::headers::{self, Identity};
+use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::Prices;
 use crate::run::Abort;
@@ -106,6 +108,8 @@ pub struct Settings {
     pub max_cost: Option<Usd>,
     pub prices: Option<Prices>,
     pub max_body: u64,
+    /// Bytes; none is unlimited.
+    pub max_memory: Option<u64>,
     pub deadline: Option<Duration>,
     pub timeouts: Timeouts,
     pub drain: Duration,
@@ -190,6 +194,11 @@ impl Settings {
             max_cost: flags.max_cost_usd,
             prices,
             max_body: flags.max_body,
+            max_memory: match flags.max_memory {
+                None => Some(memory::needed(flags.max_body, flags.max_concurrency)),
+                Some(Memory::Bytes(bytes)) => Some(bytes),
+                Some(Memory::Unlimited) => None,
+            },
             deadline: flags.deadline,
             timeouts: Timeouts {
                 connect: flags.connect_timeout,
@@ -220,6 +229,7 @@ impl Settings {
             max_calls: self.caps.calls,
             max_concurrency: self.caps.concurrency as u64,
             max_cost_usd: self.max_cost.as_ref().map(Usd::to_string),
+            max_memory: self.max_memory.map(Bytes),
             max_tokens: self.caps.tokens,
             rate_per_s: self.caps.rate,
         }

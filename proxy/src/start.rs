@@ -21,6 +21,7 @@ use crate::harden::{self, Calls, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::{Bounds, Room};
+use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
 use crate::run::{Ending, Run};
@@ -90,6 +91,9 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
     let socket =
         Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
 
+    if let Some(bytes) = settings.max_memory {
+        memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", Exit::Software, &error))?;
+    }
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
@@ -144,7 +148,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         bounds: Bounds {
             max: settings.max_body,
             idle: settings.timeouts.idle,
-            room: Room::new(settings.max_body.saturating_mul(4)),
+            room: Room::new(memory::bodies(settings.max_body)),
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
@@ -221,6 +225,7 @@ pub fn ready_line(settings: &Settings, started: &Started) -> String {
         "build": BUILD,
         "policy": policy_digest(settings),
         "hardening": started.hardening,
+        "max_memory": settings.max_memory,
     })
     .to_string()
 }

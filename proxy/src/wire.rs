@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 
 use crate::framing::Framing;
 use crate::refusal::{Dialect, Reason, Refusal};
+use crate::slots::{Activity, Slot};
 
 pub use stream::Stream;
 
@@ -28,8 +29,11 @@ const SLOW_HEAD: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the connection and its calls know of each other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Line {
+    activity: Arc<Activity>,
+    /// Not in the middle of a request, as far as it was read.
+    between: AtomicBool,
     /// Calls whose answer is not yet given; hyper serves one at a time.
     busy: AtomicBool,
     /// The head that was read last became a call. If it did not, what hyper writes is an error of its own.
@@ -45,9 +49,23 @@ pub struct Line {
 pub struct Busy(Arc<Line>);
 
 impl Line {
+    /// The line of a connection that was just accepted.
+    #[must_use]
+    pub fn new(slot: &Slot) -> Self {
+        Self {
+            activity: Arc::clone(slot.activity()),
+            between: AtomicBool::new(true),
+            busy: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            fault: AtomicU8::new(0),
+        }
+    }
+
     /// Marks a call as open until the guard is dropped.
     #[must_use]
     pub fn busy(self: &Arc<Self>) -> Busy {
+        self.activity.busy();
         self.busy.store(true, Ordering::Release);
         self.called.store(true, Ordering::Release);
         Busy(Arc::clone(self))
@@ -69,6 +87,17 @@ impl Line {
         }
     }
 
+    /// The bytes that were read end between two requests, or in the middle of one.
+    fn has_read(&self, between: bool) {
+        self.between.store(between, Ordering::Release);
+        if !between {
+            self.activity.busy();
+        } else if !self.is_busy() {
+            // A blank line, or a request that becomes a call before anybody else can look.
+            self.activity.idle();
+        }
+    }
+
     fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
@@ -77,12 +106,17 @@ impl Line {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
+        if self.0.between.load(Ordering::Acquire) {
+            self.0.activity.idle();
+        }
     }
 }
 
 /// The stream under hyper.
 #[derive(Debug)]
 pub struct Wire {
+    /// Before the stream, whose descriptor it names: fields are dropped in this order.
+    _slot: Slot,
     stream: Stream,
     line: Arc<Line>,
     framing: Framing,
@@ -95,8 +129,8 @@ pub struct Wire {
 impl Wire {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(stream: Stream, line: Arc<Line>) -> Self {
-        Self { stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
+    pub fn new(stream: Stream, line: Arc<Line>, slot: Slot) -> Self {
+        Self { _slot: slot, stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
     /// The client sends nothing more. That ends the connection, unless it waits for an answer to a whole request.
@@ -196,6 +230,7 @@ impl AsyncRead for Wire {
         if !wire.framing.in_head() {
             wire.timer = None;
         }
+        wire.line.has_read(wire.framing.is_between());
         Poll::Ready(Ok(()))
     }
 }
@@ -242,15 +277,18 @@ impl AsyncWrite for Wire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slots::Slots;
+    use std::os::fd::AsRawFd;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
 
     /// A connection of which the client has sent this much, read once.
     async fn sent(bytes: &[u8]) -> (UnixStream, Wire, Arc<Line>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
-        let line = Arc::new(Line::default());
+        let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");
+        let line = Arc::new(Line::new(&slot));
         let server = server.into_std().and_then(Stream::new).expect("a descriptor");
-        let mut wire = Wire::new(server, Arc::clone(&line));
+        let mut wire = Wire::new(server, Arc::clone(&line), slot);
         client.write_all(bytes).await.expect("the other end is open");
         let read = wire.read(&mut [0; 256]).await.expect("it reads what came");
         assert_eq!(read, bytes.len());

@@ -78,8 +78,9 @@ async fn open_says_what_runs_under_which_rules() {
     let upstream = Upstream::chat("hello").start().await;
     let with_path = format!("{}/secret/prefix", upstream.url());
     let launch = Sidecar::to_url(&with_path).run_id("run-9").account("acct-9");
-    let launch =
-        launch.args(["--attempt", "3", "--graph-id", "g", "--max-calls", "4", "--max-tokens", "5", "--rate", "6/s"]);
+    let launch = launch
+        .args(["--attempt", "3", "--graph-id", "g", "--max-calls", "4", "--max-tokens", "5", "--rate", "6/s"])
+        .args(["--max-memory", "64MiB"]);
     let launch =
         launch.args(["--max-cost-usd", "0.70", "--deadline", "2m", "--max-concurrency", "8", "--max-body", "9KiB"]);
     let sidecar = launch.start().await;
@@ -102,7 +103,7 @@ async fn open_says_what_runs_under_which_rules() {
         (
             "limits",
             json!({"deadline_s": 120, "max_body": 9216, "max_calls": 4, "max_concurrency": 8, "max_cost_usd": "0.7",
-            "max_tokens": 5, "rate_per_s": 6}),
+            "max_memory": 67_108_864, "max_tokens": 5, "rate_per_s": 6}),
         ),
     ] {
         assert_eq!(open[member], value, "{member}");

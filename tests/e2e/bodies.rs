@@ -110,10 +110,7 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
     for (path, rest) in WIRES {
         for (unknown, names) in [
             (r#","totally_unknown":1,"vendor":{"api_base":"x","a":[{}]}"#, vec!["totally_unknown", "vendor"]),
-            (
-                r#","":1,"model ":"other","\u0000":2,"MODEL":"other","Messages":[]"#,
-                vec!["", "model ", "\0", "MODEL", "Messages"],
-            ),
+            (r#","":1,"model ":"other","\u0000":2,"MODEL":"other","Messages":[]"#, vec!["MODEL", "Messages", "+3"]),
             // Dangerous names of the newest SDKs, not of LiteLLM.
             (
                 r#","billing_policy":1,"workspace_id":"w","user_profile_id":"u","thread":{}"#,
@@ -123,9 +120,7 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
         ] {
             let received = passed(&upstream, &sidecar, path, &body(rest, unknown)).await;
             assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &body(rest, "")[1..]), "{path} {unknown}");
-            let clean = |name: &str| name.replace('\0', "");
-            let named: Vec<_> = stripped(&sidecar).iter().map(|name| clean(name)).collect();
-            assert_eq!(named, names.iter().map(|name| clean(name)).collect::<Vec<_>>(), "{path}");
+            assert_eq!(stripped(&sidecar), names, "{path}");
         }
     }
 }

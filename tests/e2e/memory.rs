@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_testkit::{Deaf, Raw, Script, Sidecar, Upstream};
+use sluice_testkit::{Deaf, Script, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
+
+mod connections;
+mod limit;
 
 const CHAT: &str = "/v1/chat/completions";
 /// In KiB.
@@ -106,66 +109,6 @@ async fn a_client_that_pipelines_without_reading_is_not_read_on() {
     assert!(upstream.requests().len() < sent, "{sent} were sent, and all of them made");
     grew_less_than(&sidecar, before, 4 * MIB);
     sidecar.post(CHAT, unary()).await.expect(200);
-}
-
-#[tokio::test]
-async fn a_thousand_idle_connections_are_kept_and_cost_little() {
-    let upstream = Upstream::chat("hi").start().await;
-    let sidecar = Sidecar::to(&upstream).start().await;
-    let before = warmed(&sidecar).await;
-    let mut idle: Vec<Raw> = Vec::new();
-    for _ in 0..1000 {
-        idle.push(sidecar.connect().await);
-    }
-
-    sidecar.post(CHAT, unary()).await.expect(200);
-    // Half of them have been used before, which leaves more behind than a fresh connection.
-    for client in idle.iter_mut().step_by(2) {
-        client.get("/health").await.expect(200);
-    }
-    assert!(sidecar.fds() > 1000);
-    // What a connection costs in a debug build, twice over.
-    grew_less_than(&sidecar, before, 32 * MIB);
-    for client in &mut idle {
-        client.get("/health").await.expect(200);
-    }
-    let (peak, fds) = (sidecar.peak_rss_kib(), sidecar.fds());
-
-    // Another thousand take the places of the first: beside some fragments nothing was left behind.
-    drop(idle);
-    sidecar.fds_below(fds - 999).await;
-    let mut again: Vec<Raw> = Vec::new();
-    for _ in 0..1000 {
-        again.push(sidecar.connect().await);
-    }
-    for client in &mut again {
-        client.get("/health").await.expect(200);
-    }
-    grew_less_than(&sidecar, peak, 9 * MIB);
-}
-
-#[tokio::test]
-async fn connections_beyond_what_may_be_open_wait_for_their_turn() {
-    let upstream = Upstream::chat("hi").start().await;
-    // 16 connections, 64 calls and what the process itself needs.
-    let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
-    let mut open = Vec::new();
-    for _ in 0..16 {
-        let mut client = sidecar.connect().await;
-        client.get("/health").await.expect(200);
-        open.push(client);
-    }
-    let mut late = sidecar.connect().await;
-    late.send_request("POST", CHAT, &[], unary()).await;
-    // Those that are in can call, which takes a descriptor each.
-    for client in &mut open {
-        client.post_json(CHAT, unary()).await.expect(200);
-    }
-    assert_eq!(upstream.requests().len(), 16, "the late one is not in yet");
-
-    open.pop();
-    late.read_response().await.expect(200);
-    assert!(!sidecar.stderr().contains("cannot accept"), "{}", sidecar.stderr());
 }
 
 #[tokio::test]

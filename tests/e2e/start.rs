@@ -30,7 +30,7 @@ async fn the_ready_line_says_what_is_ready() {
 
     assert_eq!(
         ready.as_object().expect("an object").keys().collect::<Vec<_>>(),
-        ["build", "event", "hardening", "pid", "policy", "run_id", "socket", "uid", "version"]
+        ["build", "event", "hardening", "max_memory", "pid", "policy", "run_id", "socket", "uid", "version"]
     );
     assert_eq!(ready["pid"], sidecar.pid());
     assert_eq!(ready["run_id"], "r1");
@@ -195,6 +195,7 @@ async fn each_flag_has_a_variable() {
         ("max-concurrency", "x"),
         ("rate", "x"),
         ("max-body", "x"),
+        ("max-memory", "x"),
         ("deadline", "x"),
         ("connect-timeout", "x"),
         ("first-byte-timeout", "x"),

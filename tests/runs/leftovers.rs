@@ -233,3 +233,61 @@ async fn an_engine_that_takes_its_time_leaves_nothing_when_the_run_is_cancelled_
         sluice.assert_nothing_left().await;
     }
 }
+
+/// Makes twenty thousand directories, a hundred in each of a hundred and so on.
+const HOARD: &str =
+    "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; echo done";
+
+/// How many directories of runs have been set aside, and are not gone yet.
+fn set_aside(sluice: &Sluice) -> usize {
+    sluice.runs().iter().filter(|path| path.display().to_string().contains(".removed-")).count()
+}
+
+#[tokio::test]
+async fn the_answer_does_not_wait_for_the_workspace_to_go() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+
+    let live = sluice.run(["--json", "--", "sh", "-c", HOARD]).spawn();
+    live.prints("\"timings\"").await;
+
+    assert!(live.is_running(), "it stays until all is gone");
+    assert_eq!(set_aside(&sluice), 1);
+    let ran = live.finish().await.expect(0);
+    assert_eq!(ran.json().content, "done\n");
+    // A machine that is busy with other tests may need more than the 10 s; then it is told, and left to the next run.
+    assert_eq!(ran.stderr.contains("is not removed yet"), set_aside(&sluice) > 0, "{}", ran.stderr);
+    removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
+    sluice.assert_nothing_left().await;
+}
+
+/// Repeats a command until no directory is left that was set aside.
+async fn removed_by(sluice: &Sluice, command: &[&str]) {
+    for _ in 0..10 {
+        if set_aside(sluice) == 0 {
+            return;
+        }
+        sluice.command(command).finish().await.expect(0);
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_a_workspace_goes_is_healed_by_the_next_run() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    for heals in ["run", "sweep"] {
+        let live = sluice.run(["--json", "--", "sh", "-c", HOARD]).spawn();
+        live.prints("\"timings\"").await;
+        live.kill().await;
+        assert_eq!(set_aside(&sluice), 1, "{heals}");
+
+        if heals == "run" {
+            removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
+        } else {
+            assert_eq!(sluice.leftovers().await.len(), 1, "a sweep that only looks names it");
+            let said = sluice.command(["sweep"]).finish().await.expect(0).stdout;
+            assert!(said.contains("directory") && said.contains("removed"), "{said}");
+        }
+        sluice.assert_nothing_left().await;
+    }
+}

@@ -7,6 +7,7 @@ use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
 
 mod output;
+mod terminal;
 
 /// Asks the model twice, and fails as its second call does.
 const TWO_CALLS: &str = r#"

@@ -43,11 +43,15 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
     let link = sluice.dir().join("link");
     std::os::unix::fs::symlink("/var/run", &link).expect("a test's directory takes links");
     let link = link.display().to_string();
+    let etc = sluice.dir().join("etc");
+    std::os::unix::fs::symlink("/etc", &etc).expect("a test's directory takes links");
+    let etc = etc.display().to_string();
+    fs::create_dir_all("/run/containerd").expect("we are root");
     for (volume, words) in [
         ("/tmp".to_owned(), &["DIR:PATH"][..]),
         ("/tmp:relative".to_owned(), &["relative", "absolute"]),
         ("/nope:/data".to_owned(), &["/nope"]),
-        (format!("{file}:/data"), &["no directory"]),
+        (format!("{file}:/data"), &["not a directory"]),
         ("/tmp:/workspace".to_owned(), &["/workspace"]),
         ("/tmp:/workspace/.sluice".to_owned(), &["/workspace/.sluice"]),
         ("/tmp:/llm-sock".to_owned(), &["/llm-sock"]),
@@ -61,12 +65,26 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
         (format!("{state}:/data"), &["state of sluice"]),
         (format!("{state}/audit:/data"), &["state of sluice"]),
         (format!("{dir}:/data"), &["state of sluice"]),
+        ("/etc:/data".to_owned(), &["configuration of the host"]),
+        ("/etc/ssl:/data".to_owned(), &["overlaps /etc"]),
+        ("/run/containerd:/data".to_owned(), &["overlaps /run"]),
+        (format!("{etc}:/data"), &["configuration of the host"]),
     ] {
         refused(&sluice, &["--volume", &volume, "--", "true"], words).await;
     }
+    // A key that lies in a directory of its own, by its name and by a link to it.
+    let (keys, by_link) = (sluice.dir().join("keys"), sluice.dir().join("by-link"));
+    fs::create_dir(&keys).expect("a test's directory takes others");
+    fs::copy(sluice.key_file(), keys.join("key")).expect("the key can be copied");
+    std::os::unix::fs::symlink(&keys, &by_link).expect("a test's directory takes links");
+    let key = by_link.join("key").display().to_string();
+    for source in [&keys, &by_link] {
+        let volume = format!("{}:/data", source.display());
+        refused(&sluice, &["--key-file", &key, "--volume", &volume, "--", "true"], &["holds a key of yours"]).await;
+    }
     refused(&sluice, &["-v", "/usr:/data", "-v", "/opt:/data", "--", "true"], &["/data", "inside each other"]).await;
     refused(&sluice, &["--repo", "/nope", "--", "true"], &["--repo '/nope'"]).await;
-    refused(&sluice, &["--repo", &file, "--", "true"], &["--repo", "no directory"]).await;
+    refused(&sluice, &["--repo", &file, "--", "true"], &["--repo", "not a directory"]).await;
     refused(&sluice, &["--repo", "/usr", "-v", "/opt:/workspace/repo", "--", "true"], &["inside each other"]).await;
 }
 

@@ -176,12 +176,12 @@ async fn directories_that_are_a_way_out_are_refused() {
         ("/run", engine),
         ("/var/run", engine),
         ("innocent", engine),
-        ("/proc", "is the kernel's"),
-        ("/sys/fs/cgroup", "is the kernel's"),
-        ("/dev/shm", "is the kernel's"),
+        ("/proc", "belongs to the kernel"),
+        ("/sys/fs/cgroup", "belongs to the kernel"),
+        ("/dev/shm", "overlaps /dev"),
         (&own, "holds the state of sluice"),
         ("state", "holds the state of sluice"),
-        (&file, "is no directory"),
+        (&file, "is not a directory"),
         ("nothing-here", "No such file or directory"),
     ] {
         let ran = sluice.run(["--repo", repo, "--", "true"]).finish().await.expect(125);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -236,7 +236,7 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
 /// The run that a file claims to be of, if its first line is whole.
 fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
     let mut first = Vec::new();
-    BufReader::new(fs::File::open(path)?).read_until(b'\n', &mut first)?;
+    reader::read_line(BufReader::new(fs::File::open(path)?), &mut first)?;
     let first = reader::lines(&first).next().and_then(Result::ok);
     Ok(first.and_then(|first| {
         let run_id = first.common.run_id.parse().ok()?;
@@ -354,7 +354,8 @@ fn is_own(state: &Path, path: &Path) -> bool {
 
 fn read(state: &Path, name: &str) -> Result<Vec<u8>, Failed> {
     let path = find(state, name);
-    fs::read(&path).map_err(|error| Failed {
+    let file = fs::File::open(&path).and_then(|file| reader::read_file(BufReader::new(file)));
+    file.map_err(|error| Failed {
         code: verdict::EXIT_UNREADABLE,
         message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
     })

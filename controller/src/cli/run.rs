@@ -1,16 +1,16 @@
 //! `sluice run`: one run, from the question to the receipt.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json, put, say};
 use crate::budget::{BudgetError, Shortfall};
 use crate::engine::{Output, Piece};
 use crate::host::Host;
@@ -19,15 +19,21 @@ use crate::once::{self, Done, Once};
 use crate::output::Captured;
 use crate::progress::Progress;
 use crate::reconcile::background;
+use crate::removal::{self, Remaining};
 use crate::scene::chain;
 use crate::signals;
 use crate::sweep;
+use crate::terminal::Screened;
 use crate::verdict::{Contract, ErrorCode};
 
 mod request;
+mod source;
 
 /// As for a run that dies of its cap.
 const NO_BUDGET: u8 = 121;
+
+/// How long the process stays after its answer to remove workspaces; the rest is left to the next one.
+const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,7 +212,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
-    let contract = request.contract;
+    let (contract, own) = (request.contract, request.key.to_string());
     let (live, printer) = if contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
     let once = Once {
         host: &host,
@@ -234,7 +240,14 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         // Whoever reads it has stalled; the run is over, and a further signal is for us.
         _ = signals::next() => {}
     }
-    // The answer is out; what the ledger makes of it changes nothing about the run.
+    // The answer is out, and its exit code is decided. Nobody waits for the workspace, however much the agent has put there.
+    let removing = {
+        let runs = host.layout.runs_directory();
+        tokio::task::spawn_blocking(move || {
+            removal::remove_all(&runs, Some(&own), Some(Instant::now() + REMOVE_WITHIN))
+        })
+    };
+    // What the ledger makes of it changes nothing about the run.
     if let Some(posting) = posting
         && let Err(error) = posting.done().await
     {
@@ -245,6 +258,15 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         && let Ok(Err(reason)) = revoking.await
     {
         say(&format!("LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"));
+    }
+    let remaining = tokio::select! {
+        remaining = removing => remaining.unwrap_or_default(),
+        _ = signals::next() => return Ok(code),
+    };
+    for Remaining { name, reason } in remaining {
+        say(&format!(
+            "the directory of run {name} is not removed yet: {reason}; the next sluice run or sweep goes on with it"
+        ));
     }
     Ok(code)
 }
@@ -281,11 +303,12 @@ impl Flags {
 fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
     let (sender, mut pieces) = mpsc::unbounded_channel();
     let printer = std::thread::spawn(move || {
+        let (mut stdout, mut stderr) = (Screened::new(std::io::stdout()), Screened::new(std::io::stderr()));
         while let Some(piece) = pieces.blocking_recv() {
             // Whoever read it may have gone; the run goes on all the same.
             let _ = match piece {
-                Piece::Out(bytes) => std::io::stdout().write_all(&bytes).and_then(|()| std::io::stdout().flush()),
-                Piece::Err(bytes) => std::io::stderr().write_all(&bytes),
+                Piece::Out(bytes) => stdout.put(&bytes),
+                Piece::Err(bytes) => stderr.put(&bytes),
             };
         }
     });
@@ -307,27 +330,26 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
     } else if !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
-    let mut stderr = std::io::stderr();
+    let mut stderr = Screened::new(std::io::stderr());
     if contract == Contract::Envelope && !report.ok && !flags.json {
-        let _ = stderr.write_all(report.stderr.as_bytes());
+        let _ = stderr.put(report.stderr.as_bytes());
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
     if !flags.quiet {
         done.notes.iter().for_each(|note| say(note));
-        let _ = write!(stderr, "{}", report.receipt());
+        let _ = stderr.put(report.receipt().as_bytes());
     }
 }
 
 /// What did not go on as it came: the ends of long streams.
 fn tails((out, err): &(Captured, Captured)) {
-    let mut stderr = std::io::stderr();
     for (name, captured) in [("stdout", out), ("stderr", err)] {
         if captured.left_out() > 0 {
             say(&format!("{} bytes of {name} left out here", captured.left_out()));
         }
     }
-    let _ = std::io::stdout().write_all(&out.tail);
-    let _ = stderr.write_all(&err.tail);
+    let _ = put(&out.tail);
+    let _ = Screened::new(std::io::stderr()).put(&err.tail);
 }

@@ -50,7 +50,7 @@ async fn recorded(
     let paths = layout.run(key);
     let asked = asked(settings, proxy, key, &paths).await;
     // No call of a run: neither its directory nor its log is worth keeping.
-    let removed = rundir::remove(&paths.root).and_then(|()| match std::fs::remove_file(&paths.audit) {
+    let removed = rundir::remove(&paths.root, None).and_then(|()| match std::fs::remove_file(&paths.audit) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     });

@@ -55,6 +55,15 @@ fn every_default_means_something() {
 }
 
 #[test]
+fn the_memory_of_the_sidecar_is_a_flag_of_it() {
+    for (value, flag) in [("1g", "1073741824"), ("none", "none")] {
+        let settings = layers(&[], &[("SLUICE_SIDECAR_MEMORY", value)], None).and_then(|layers| layers.settings());
+        let flags = settings.expect("it is right").sidecar_flags;
+        assert_eq!(flags, ["--audit-sync", "call", "--max-memory", flag]);
+    }
+}
+
+#[test]
 fn a_wrong_value_names_itself_and_its_source() {
     let rows = [
         ("timeout", "soon", "timeout: 'soon' is no time"),
@@ -69,6 +78,7 @@ fn a_wrong_value_names_itself_and_its_source() {
         ("hold_usd", "-1", "hold_usd: '-1'"),
         ("key_mode", "some", "key_mode: 'some' is none of"),
         ("audit_sync", "never", "audit_sync: 'never'"),
+        ("sidecar_memory", "1m", "sidecar_memory: '1m' is too little"),
         ("output_max", "2g", "output_max: '2g'"),
     ];
     for (name, value, expected) in rows {

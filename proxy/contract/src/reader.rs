@@ -1,14 +1,19 @@
 //! The bytes of an audit file as typed lines.
 //!
-//! Pure. Only a last line without its newline is torn: its writer died in the middle. Everything else that
+//! Pure but for the readers that it may be given. Only a last line without its newline is torn: its writer died in the middle. Everything else that
 //! is no record is a fault, with the number of its line.
 
 use std::fmt;
+use std::io::{self, BufRead};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
+
+/// Maximum length of a line, with its newline. A record of ours has less than 2 KB; a longer line is damage, and is never
+/// held in memory as a whole.
+pub const LINE_MAX: usize = 1 << 20;
 
 /// One record, as its kind has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,8 +75,10 @@ pub struct Fault {
 /// What can be wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// It is no JSON object.
+    /// It is not a JSON object.
     Json,
+    /// It is longer than [`LINE_MAX`].
+    Length,
     /// Its schema is another than this build knows.
     Schema,
     /// A member is missing, or of the wrong type.
@@ -106,6 +113,7 @@ impl What {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Json => "json",
+            Self::Length => "length",
             Self::Schema => "schema",
             Self::Members => "members",
             Self::Canonical => "canonical",
@@ -184,7 +192,14 @@ impl<'a> Iterator for Lines<'a> {
         if self.broken {
             return None;
         }
-        let end = self.rest.iter().position(|byte| *byte == b'\n')? + 1;
+        let within = &self.rest[..self.rest.len().min(LINE_MAX)];
+        let Some(end) = within.iter().position(|byte| *byte == b'\n').map(|at| at + 1) else {
+            if self.rest.len() <= LINE_MAX {
+                return None;
+            }
+            self.broken = true;
+            return Some(Err(too_long(self.next.line)));
+        };
         let (bytes, rest) = self.rest.split_at(end);
         let line = Line::parse(self.next, bytes);
         match &line {
@@ -228,6 +243,37 @@ fn members<T: DeserializeOwned>(line: u64, bytes: &[u8]) -> Result<T, Fault> {
     })
 }
 
+/// Reads the next line with its newline, and no more than one byte beyond [`LINE_MAX`]. The line is empty at the end of the
+/// file, and without a newline if it is torn or longer.
+///
+/// # Errors
+/// Those of the reader.
+pub fn read_line(mut file: impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    io::Read::take(&mut file, LINE_MAX as u64 + 1).read_until(b'\n', line).map(drop)
+}
+
+/// Reads a file to its end, or to the first line that is longer than [`LINE_MAX`], of which it takes no more than shows
+/// that: [`lines`] finds the fault there.
+///
+/// # Errors
+/// Those of the reader.
+pub fn read_file(mut file: impl BufRead) -> io::Result<Vec<u8>> {
+    let (mut bytes, mut line) = (Vec::new(), Vec::new());
+    loop {
+        read_line(&mut file, &mut line)?;
+        bytes.extend_from_slice(&line);
+        if line.is_empty() || line.len() > LINE_MAX {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// The fault of a line that is longer than [`LINE_MAX`].
+pub(crate) fn too_long(line: u64) -> Fault {
+    fault(line, What::Length, format!("at most {LINE_MAX} bytes"), "a longer line")
+}
+
 pub(crate) fn fault(line: u64, what: What, expected: impl fmt::Display, found: impl fmt::Display) -> Fault {
     Fault { line, what, expected: cut(expected.to_string()), found: cut(found.to_string()) }
 }
@@ -238,5 +284,34 @@ fn cut(text: String) -> String {
     match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{} [...]", &text[..end]),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of some bytes: by the lines of what [`read_file`] takes of them, and how much that is.
+    fn read(bytes: &[u8]) -> (Option<Fault>, usize) {
+        let taken = read_file(bytes).expect("memory does not fail");
+        (lines(&taken).find_map(Result::err), taken.len())
+    }
+
+    #[test]
+    fn a_line_is_at_most_a_mebibyte() {
+        let long = Some(too_long(1));
+        let mut bytes = vec![b' '; 3 * LINE_MAX];
+        assert_eq!(read(&bytes), (long.clone(), LINE_MAX + 1));
+        bytes[LINE_MAX] = b'\n';
+        assert_eq!(read(&bytes), (long, LINE_MAX + 1));
+
+        // Of the longest one it is said what it is.
+        bytes.truncate(LINE_MAX);
+        bytes[LINE_MAX - 1] = b'\n';
+        let (fault, taken) = read(&bytes);
+        assert_eq!((fault.map(|fault| fault.what), taken), (Some(What::Json), LINE_MAX));
+        // And one that is torn may be as long.
+        bytes[LINE_MAX - 1] = b' ';
+        assert_eq!(read(&bytes), (None, LINE_MAX));
     }
 }

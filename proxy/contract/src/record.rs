@@ -265,6 +265,9 @@ pub struct Limits {
     pub max_calls: Option<u64>,
     pub max_concurrency: u64,
     pub max_cost_usd: Option<String>,
+    /// Left out if there is no limit, and in the files of older sidecars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<Bytes>,
     pub max_tokens: Option<u64>,
     pub rate_per_s: Option<u64>,
 }
@@ -272,8 +275,21 @@ pub struct Limits {
 impl Member for Limits {
     fn write(&self, line: &mut Vec<u8>) {
         write_members!(self, line, {
-            deadline_s, max_body, max_calls, max_concurrency, max_cost_usd, max_tokens, rate_per_s,
+            deadline_s, max_body, max_calls, max_concurrency, max_cost_usd, max_memory, max_tokens, rate_per_s,
         });
+    }
+}
+
+/// Bytes of memory, in a member that is left out where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Member for Bytes {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
     }
 }
 

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::chain::{Walk, head_of};
 use crate::course::{Course, Totals};
 use crate::hash::Hash;
-use crate::reader::{Cursor, Fault, Line, What, fault};
+use crate::reader::{Cursor, Fault, LINE_MAX, Line, What, fault, read_line, too_long};
 use crate::record::Close;
 use crate::seal::PublicKey;
 
@@ -130,14 +130,16 @@ fn walk(mut file: impl BufRead, trust: &Trust<'_>) -> io::Result<Result<Report, 
     let mut checked = Checked::of(trust);
     let (mut at, mut text) = (Cursor::default(), Vec::new());
     loop {
-        text.clear();
-        file.read_until(b'\n', &mut text)?;
+        read_line(&mut file, &mut text)?;
+        if text.len() > LINE_MAX {
+            return Ok(Err(too_long(at.line)));
+        }
         if !text.ends_with(b"\n") {
             return Ok(checked.end(text.len() as u64));
         }
         if let Err(fault) = checked.take(at, &text) {
             let mut next = Vec::new();
-            file.read_until(b'\n', &mut next)?;
+            read_line(&mut file, &mut next)?;
             return Ok(Err(blame(fault, &text, &next)));
         }
         at = Cursor { line: at.line + 1, offset: at.offset + text.len() as u64 };

@@ -3,13 +3,14 @@
 //! One record is one write. What a full disk tears is cut off again, so that the file holds whole records.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use sluice_contract::reader;
 use sluice_contract::recovery::{Owner, Plan, Unusable, plan};
 
 use super::{Log, Sink, Space};
@@ -116,9 +117,8 @@ pub fn check(path: &Path, owner: &Owner<'_>) -> Result<(), OpenError> {
 }
 
 /// How the file goes on; none if it is new.
-fn past(path: &Path, mut file: &File, owner: &Owner<'_>) -> Result<Option<Plan>, OpenError> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(OpenError::GoOn)?;
+fn past(path: &Path, file: &File, owner: &Owner<'_>) -> Result<Option<Plan>, OpenError> {
+    let bytes = reader::read_file(BufReader::new(file)).map_err(OpenError::GoOn)?;
     if bytes.is_empty() && !aside(path, 0).exists() {
         return Ok(None);
     }

@@ -154,6 +154,9 @@ pub struct Flags {
     /// The largest request body; four of them may be held at once
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB", env = "SLUICE_MAX_BODY", help_heading = "Caps")]
     pub max_body: u64,
+    /// Memory of the sidecar, or 'none'; a sidecar that needs more aborts [default: what the other limits need]
+    #[arg(long, value_name = "SIZE", value_parser = units::memory, env = "SLUICE_MAX_MEMORY", help_heading = "Caps")]
+    pub max_memory: Option<units::Memory>,
     /// The run ends after so long, in seconds or as 10m
     #[arg(long, value_name = "SECS", value_parser = units::some_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
     pub deadline: Option<Duration>,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sluice_contract::record::INTEGER_MAX;
+
 /// `32MiB`, `500kB`, `1000`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -18,6 +20,27 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| "want a size above 0, such as 32MiB".to_owned())
+}
+
+/// `--max-memory`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    /// At most so many.
+    Bytes(u64),
+    /// The kernel's own limits alone.
+    Unlimited,
+}
+
+/// `400MiB` or `none`.
+pub(super) fn memory(text: &str) -> Result<Memory, String> {
+    if text == "none" {
+        return Ok(Memory::Unlimited);
+    }
+    match size(text)? {
+        // What is recorded must be an integer that every reader of JSON takes exactly.
+        bytes if bytes > INTEGER_MAX => Err("want less than 8 PiB, or none".to_owned()),
+        bytes => Ok(Memory::Bytes(bytes)),
+    }
 }
 
 /// `90` (seconds), `90s`, `2m`, `500ms`.
@@ -70,6 +93,8 @@ mod tests {
     #[test]
     fn units_are_read_as_people_write_them() {
         assert_eq!((size("32MiB"), size("1k"), size("5")), (Ok(32 << 20), Ok(1024), Ok(5)));
+        assert_eq!((memory("1MiB"), memory("none")), (Ok(Memory::Bytes(1 << 20)), Ok(Memory::Unlimited)));
+        assert!(memory("0").is_err() && memory("unlimited").is_err() && memory("8192TiB").is_err());
         assert!([size("0"), size("x"), size("5x"), size("99999999999GiB"), size("-1")].iter().all(Result::is_err));
         assert_eq!((duration("5"), duration("2m")), (Ok(Duration::from_secs(5)), Ok(Duration::from_secs(120))));
         assert!(duration("x").is_err() && duration("500y").is_err() && some_duration("0s").is_err());

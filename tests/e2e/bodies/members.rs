@@ -1,6 +1,6 @@
 //! Members that redirect, re-key, re-price, amplify or hide a call, and what opens them.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::{WIRES, body, passed, refused};
@@ -151,4 +151,30 @@ async fn nobody_may_open_identity_host_key_price_or_log() {
         assert_eq!(failed.code, 78, "{name}: {}", failed.stderr);
         assert!(failed.stderr.contains("--allow-param") && failed.stderr.contains(name), "{name}: {}", failed.stderr);
     }
+}
+
+#[tokio::test]
+async fn names_of_the_clients_choice_make_no_long_lines() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let weird: String = (0..120).map(|n| format!(",\"{}{n}\":1", "\\u0001".repeat(60))).collect();
+    let plain: String = (0..120).map(|n| format!(",\"{}{n}\":1", "x".repeat(60))).collect();
+    let headers: Vec<_> = (0..80).map(|n| (format!("x-{}-{n}", "y".repeat(60)), "1")).collect();
+    let mut headers: Vec<_> = headers.iter().map(|(name, value)| (&**name, *value)).collect();
+    headers.push(("content-type", "application/json"));
+    for (path, rest) in WIRES {
+        for more in [&weird, &plain] {
+            sidecar.request("POST", path, &headers, body(rest, more)).await.expect(200);
+        }
+    }
+    let path = format!("/v1/{}", "\"".repeat(5000));
+    sidecar.request("POST", &path, &headers, body("\"x\":1", "")).await.expect(404);
+
+    let audit = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
+    for line in audit.lines() {
+        assert!(line.len() < 2048, "{} bytes: {line}", line.len());
+    }
+    let last = sidecar.audit().intents().last().map(|intent| intent["stripped"].clone()).expect("an intent");
+    let counted = last.as_array().and_then(|names| names.last()).and_then(Value::as_str).expect("a last entry");
+    assert!(counted.starts_with('+') && counted.len() == 4, "{last}");
 }

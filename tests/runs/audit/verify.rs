@@ -387,3 +387,49 @@ async fn a_database_that_is_asked_is_not_changed() {
     assert_eq!(fs::read(&own).expect("we are root"), before);
     sluice.assert_nothing_left().await;
 }
+
+/// Runs a command, and says on stderr how many KiB it had in memory at most.
+const MEASURED: &str = "import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)";
+
+#[tokio::test]
+async fn a_line_without_an_end_is_damage_and_takes_no_memory() {
+    let upstream = upstream().await;
+    let sluice = Sluice::to(&upstream);
+    let whole = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
+    let lines = lines(&whole);
+    // Behind a whole log, and behind one that has no end yet: three billion zeros, which take no room on the disk.
+    for (name, kept) in [("whole", lines.len()), ("begun", 3)] {
+        let path = sluice.dir().join(format!("{name}.jsonl"));
+        fs::write(&path, lines[..kept].concat()).expect("a test's directory takes files");
+        let file = fs::OpenOptions::new().append(true).open(&path).expect("it was just made");
+        file.set_len(3 << 30).expect("zeros take no room");
+        let (shown, bad) = (path.display().to_string(), kept as u64 + 1);
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/verify_audit.py").display().to_string();
+
+        for (args, code) in
+            [(&["verify"][..], 1), (&["show"], 1), (&["hash"], 1), (&["tail"], if kept == 3 { 1 } else { 0 })]
+        {
+            let ran =
+                sluice.command(["audit"]).wrapper(["python3", "-c", MEASURED]).args(args).arg(&shown).finish().await;
+            let told = format!("{}{}", ran.stdout, ran.stderr);
+            assert_eq!(ran.code, code, "{args:?}: {told}");
+            assert!(code == 0 || told.contains(&format!("line {bad}: length: ")), "{args:?}: {told}");
+            assert!(peak(&ran.stderr) < 64 << 10, "{args:?}: {told}");
+        }
+        let mut python = std::process::Command::new("python3");
+        let output = python.args(["-c", MEASURED, "python3", &page, &shown]).output().expect("there is a python3");
+        let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{said}{told}");
+        assert!(said.contains(&format!("line {bad}: length: ")), "{said}");
+        assert!(peak(&told) < 64 << 10, "{told}");
+    }
+    sluice.assert_nothing_left().await;
+}
+
+fn peak(stderr: &str) -> u64 {
+    let kib = stderr.lines().rev().find_map(|line| line.strip_prefix("peak ")).and_then(|kib| kib.parse().ok());
+    kib.unwrap_or_else(|| panic!("no peak in {stderr}"))
+}

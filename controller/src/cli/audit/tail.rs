@@ -1,16 +1,16 @@
 //! `sluice audit tail`: a run's log while it is written.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sluice_contract::reader::{Cursor, Line, lines_from};
+use sluice_contract::reader::{Cursor, Line, lines_from, read_file};
 use sluice_contract::record::CallResult;
 use sluice_contract::{Record, verdict};
 
-use super::super::Failed;
+use super::super::{Failed, put};
 use super::{bad_line, one_line};
 
 /// How often the file is looked at.
@@ -29,13 +29,13 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
     let mut was_alone = false;
     loop {
         let is_alone = !is_written(&file).map_err(|error| failed(&error))?;
-        let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| file.read_to_end(&mut bytes)).map_err(|e| failed(&e))?;
+        let bytes = file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| read_file(BufReader::new(&file)));
+        let bytes = bytes.map_err(|error| failed(&error))?;
         let mut lines = lines_from(cursor, &bytes);
         for line in &mut lines {
             let line = line.map_err(|fault| bad_line(&fault))?;
             let text = if as_json { line.bytes.to_vec() } else { one_line(&describe(&line)).into_bytes() };
-            let written = io::stdout().lock().write_all(&text);
+            let written = put(&text);
             // Or nobody reads on.
             if matches!(line.record, Record::Close(_)) || written.is_err() {
                 return Ok(ExitCode::SUCCESS);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sluice_contract::run_id::NameError;
 
 use super::Flags;
+use super::source::{Places, refused};
 use crate::agents::{Agent, catalog};
 use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
 use crate::engine::socket_of;
@@ -140,7 +141,7 @@ fn environment(given: &[String]) -> Result<BTreeMap<String, String>, RequestErro
 }
 
 fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestError> {
-    let mut volumes: Vec<Volume> = Vec::new();
+    let (mut volumes, places): (Vec<Volume>, _) = (Vec::new(), places(settings));
     let repo = flags.repo.iter().map(|given| ("repo", given));
     for (flag, given) in repo.chain(flags.volume.iter().map(|given| ("volume", given))) {
         let wrong = |reason: String| RequestError::Volume { flag, given: given.clone(), reason };
@@ -157,7 +158,10 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
             return Err(wrong(format!("{target} {reason}")));
         }
         let source = fs::canonicalize(source).map_err(|error| wrong(format!("{source}: {error}")))?;
-        if let Some(reason) = dangerous(&source, settings) {
+        if !source.is_dir() {
+            return Err(wrong(format!("{} is not a directory", source.display())));
+        }
+        if let Some(reason) = refused(&source, &places) {
             return Err(wrong(format!("{} {reason}", source.display())));
         }
         let target = target.trim_end_matches('/');
@@ -170,23 +174,15 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
     Ok(volumes)
 }
 
-/// Why a sandbox may not see a directory of the host, if so.
-fn dangerous(source: &Path, settings: &Settings) -> Option<&'static str> {
+/// The places of this host as they really are.
+fn places(settings: &Settings) -> Places {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if !source.is_dir() {
-        return Some("is no directory");
+    Places {
+        socket: socket_of(&settings.docker_host).map(real),
+        state: real(&settings.state_dir),
+        audit: real(&settings.state_dir.join("audit")),
+        keys: settings.files_with_keys.iter().map(|path| real(path)).collect(),
     }
-    if socket_of(&settings.docker_host).is_some_and(|socket| real(socket).starts_with(source)) {
-        return Some("holds the engine's socket, which is a way to everything");
-    }
-    let state = real(&settings.state_dir);
-    if state.starts_with(source) || source.starts_with(&state) {
-        return Some("holds the state of sluice: keys, audit files, other runs");
-    }
-    if ["/proc", "/sys", "/dev"].iter().any(|kernel| source.starts_with(kernel)) {
-        return Some("is the kernel's");
-    }
-    None
 }
 
 fn seccomp(settings: &Settings) -> Result<String, RequestError> {

@@ -33,7 +33,11 @@ fn samples() -> Vec<String> {
             build: text("x"),
             graph_id: text("sandbox:agent"),
             kind: text(Open::KIND),
-            limits: Limits { max_cost_usd: Some("0.5".to_owned()), ..Limits::default() },
+            limits: Limits {
+                max_cost_usd: Some("0.5".to_owned()),
+                max_memory: Some(Bytes(1 << 20)),
+                ..Limits::default()
+            },
             pid: 1,
             policy: text("sha256:0"),
             prev: text("0"),

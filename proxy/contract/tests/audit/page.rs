@@ -13,7 +13,7 @@ use crate::mutations::{false_certificates, rewritten, signed, thief};
 
 /// Reads files, each behind its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
-import sys, struct
+import io, sys, struct
 sys.path.insert(0, sys.argv[1])
 sys.dont_write_bytecode = True
 import verify_audit as page
@@ -22,7 +22,7 @@ data = open(sys.argv[2], "rb")
 while size := data.read(8):
     file = data.read(struct.unpack("<Q", size)[0])
     try:
-        print(0 if page.verify(file, keys)[0] else 3, 0)
+        print(0 if page.verify(io.BytesIO(file), keys)[0] else 3, 0)
     except page.Bad as bad:
         print(1, bad.args[0])
 "#;

@@ -1,0 +1,100 @@
+//! Which directories of the host a sandbox may see.
+//!
+//! Pure, on real paths: links are resolved before they come here.
+
+use std::path::{Path, PathBuf};
+
+/// Places of this host that no sandbox may see, beside those of [`SYSTEM`].
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The engine's socket, if it has a path.
+    pub(super) socket: Option<PathBuf>,
+    /// The state directory.
+    pub(super) state: PathBuf,
+    /// Where audit files are, if that is a link to somewhere else.
+    pub(super) audit: PathBuf,
+    /// Files that hold keys.
+    pub(super) keys: Vec<PathBuf>,
+}
+
+/// Places of every host, and what they are.
+const SYSTEM: [(&str, &str); 8] = [
+    ("/proc", "belongs to the kernel"),
+    ("/sys", "belongs to the kernel"),
+    ("/dev", "holds the devices of the host"),
+    ("/etc", "holds the configuration of the host, with its passwords and keys"),
+    ("/run", "holds the sockets of the host's services, of the engine among them"),
+    ("/var/run", "holds the sockets of the host's services, of the engine among them"),
+    ("/var/lib/docker", "holds the files of all containers"),
+    ("/var/lib/containerd", "holds the files of all containers"),
+];
+
+/// Returns why a sandbox may not see a directory, if so.
+pub(super) fn refused(source: &Path, places: &Places) -> Option<String> {
+    let holds = |place: &Path| place.starts_with(source);
+    let overlaps = |place: &Path| holds(place) || source.starts_with(place);
+    if places.socket.as_deref().is_some_and(holds) {
+        return Some("holds the engine's socket, which is a way to everything".to_owned());
+    }
+    if overlaps(&places.state) || overlaps(&places.audit) {
+        return Some("holds the state of sluice: keys, audit files, other runs".to_owned());
+    }
+    if let Some(key) = places.keys.iter().find(|key| holds(key)) {
+        return Some(format!("holds a key of yours, {}; keep that file in another directory", key.display()));
+    }
+    let (place, what) = SYSTEM.iter().find(|(place, _)| overlaps(Path::new(place)))?;
+    Some(if source == Path::new(place) { (*what).to_owned() } else { format!("overlaps {place}, which {what}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_directories_of_the_operator_may_be_seen() {
+        let places = Places {
+            socket: Some("/home/o/.docker/engine.sock".into()),
+            state: "/srv/sluice".into(),
+            audit: "/mnt/audit/sluice".into(),
+            keys: vec!["/home/o/keys/litellm".into(), "/opt/spend/key".into()],
+        };
+        for (source, reason) in [
+            ("/", Some("engine's socket")),
+            ("/home/o", Some("engine's socket")),
+            ("/home/o/.docker", Some("engine's socket")),
+            ("/home/o/.docker/contexts", None),
+            ("/srv", Some("state of sluice")),
+            ("/srv/sluice", Some("state of sluice")),
+            ("/srv/sluice/runs/r.0/work", Some("state of sluice")),
+            ("/srv/sluice-repo", None),
+            ("/mnt", Some("state of sluice")),
+            ("/mnt/audit/sluice", Some("state of sluice")),
+            ("/mnt/code", None),
+            ("/home/o/keys", Some("/home/o/keys/litellm")),
+            ("/opt", Some("/opt/spend/key")),
+            ("/home/o/keys/old", None),
+            ("/proc", Some("kernel")),
+            ("/sys/fs/cgroup", Some("overlaps /sys")),
+            ("/dev/shm", Some("overlaps /dev")),
+            ("/etc", Some("configuration")),
+            ("/etc/ssl", Some("overlaps /etc")),
+            ("/etcetera", None),
+            ("/run", Some("sockets")),
+            ("/run/containerd", Some("overlaps /run")),
+            ("/run/user/1000", Some("overlaps /run")),
+            ("/var", Some("overlaps /var/run")),
+            ("/var/lib", Some("overlaps /var/lib/docker")),
+            ("/var/lib/docker/volumes", Some("overlaps /var/lib/docker")),
+            ("/var/lib/containerd", Some("containers")),
+            ("/var/www", None),
+            ("/home/o/project", None),
+            ("/tmp/project", None),
+        ] {
+            let said = refused(Path::new(source), &places);
+            match reason {
+                Some(reason) => assert!(said.as_ref().is_some_and(|said| said.contains(reason)), "{source}: {said:?}"),
+                None => assert_eq!(said, None, "{source}"),
+            }
+        }
+    }
+}
