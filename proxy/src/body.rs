@@ -265,7 +265,7 @@ impl<'p> Members<'p> {
         self.note(rule, name);
         match rule {
             Rule::Content => {
-                let at = Place { wire: self.wire, depth: 1, member: name };
+                let at = Place { wire: self.wire, depth: 1, member: name, opened: &self.policy.params };
                 self.content.key(at, key, start, &mut self.inside)
             }
             Rule::Inside(shape) => {
@@ -331,12 +331,22 @@ impl<'p> Members<'p> {
             (Rule::StreamOptions | Rule::Choices, Scalar::Null) => {}
             (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
             (Rule::Inside(_), value) => {
-                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                let at = Place {
+                    wire: self.wire,
+                    depth: 1,
+                    member: last(&self.names, &self.ends),
+                    opened: &self.policy.params,
+                };
                 self.inside.scalar(at, value, end)?;
             }
             (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
             (Rule::Content, value) => {
-                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                let at = Place {
+                    wire: self.wire,
+                    depth: 1,
+                    member: last(&self.names, &self.ends),
+                    opened: &self.policy.params,
+                };
                 self.content.scalar(at, value, member.start, end, &mut self.inside)?;
             }
             (Rule::Strip, _) => return self.strip(),
@@ -391,11 +401,21 @@ impl<'p> Members<'p> {
             (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(self.name(), "want a number")),
             (Rule::StreamOptions, Container::Array) => Err(invalid(self.name(), "want an object")),
             (Rule::Inside(_), kind) => {
-                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                let at = Place {
+                    wire: self.wire,
+                    depth: 1,
+                    member: last(&self.names, &self.ends),
+                    opened: &self.policy.params,
+                };
                 self.inside.open(at, kind, start)
             }
             (Rule::Content, kind) => {
-                let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
+                let at = Place {
+                    wire: self.wire,
+                    depth: 1,
+                    member: last(&self.names, &self.ends),
+                    opened: &self.policy.params,
+                };
                 self.content.open(at, kind, start, &mut self.inside)
             }
             (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
@@ -486,7 +506,7 @@ impl Visit for Members<'_> {
             _ if self.cache.is_some_and(|cache| depth <= cache) => self.cache = None,
             _ => {}
         }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
         match self.member.map(|member| member.rule) {
             Some(Rule::Content) => self.content.key(at, key, start, &mut self.inside)?,
             Some(Rule::Inside(_)) => self.inside.key(at, key, start)?,
@@ -505,7 +525,7 @@ impl Visit for Members<'_> {
             1 => return self.open_member(kind, start),
             _ => {}
         }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
         match self.member.map(|member| member.rule) {
             Some(Rule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
             Some(Rule::Inside(_)) => self.inside.open(at, kind, start)?,
@@ -518,7 +538,7 @@ impl Visit for Members<'_> {
     }
 
     fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), Refusal> {
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
         match self.member.map(|member| member.rule) {
             Some(Rule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
             Some(Rule::Inside(_)) => self.inside.close(at, end, &self.policy.tools)?,
@@ -536,7 +556,7 @@ impl Visit for Members<'_> {
             _ => {}
         }
         self.ttl(value)?;
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends) };
+        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
         match self.member.map(|member| member.rule) {
             Some(Rule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
             Some(Rule::Inside(_)) => self.inside.scalar(at, value, end),

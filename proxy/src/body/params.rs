@@ -5,7 +5,7 @@
 //! amplify or hide a call are refused by name instead, so that their sender learns why.
 
 use super::schema::Reader;
-use super::shape::{Members, Shape};
+use super::shape::{Members, REFUSED, Shape};
 use super::tools;
 use crate::policy::Wire;
 
@@ -229,6 +229,10 @@ pub fn rule(wire: Wire, name: &str) -> Option<Rule> {
 /// Whether `--allow-param` may name it.
 #[must_use]
 pub fn may_be_allowed(name: &str) -> bool {
+    if let Some((member, inner)) = name.split_once('.') {
+        // Inside of a member that passes: whatever makes nobody act.
+        return !STRIP.contains(&member) && denied(member).is_none() && !REFUSED.contains(&inner);
+    }
     let structural = matches!(name, "model" | "stream" | "stream_options");
     !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(Rule::Never))
 }

@@ -7,6 +7,8 @@
 //! without a bound; the provider bills the result. Definitions are found by the last part of a reference,
 //! whatever stands before it, and that is how they are counted here.
 
+use std::collections::HashMap;
+
 use crate::json::{Container, Scalar, Text};
 use crate::refusal::{Reason, Refusal, clip};
 
@@ -201,11 +203,12 @@ struct Unfolding<'a> {
 impl<'a> Unfolding<'a> {
     /// `None` when there is too much of it.
     fn of(schema: &'a Schema) -> Option<Self> {
-        let named = |name: &String| {
-            let all = schema.definitions.iter().enumerate();
-            all.filter(|(_, definition)| definition.name == *name).map(|(i, _)| i).collect()
-        };
-        let targets = schema.references.iter().map(named).collect();
+        let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (i, definition) in schema.definitions.iter().enumerate() {
+            named.entry(&definition.name).or_default().push(i);
+        }
+        let targets = schema.references.iter().map(|name| named.get(name.as_str()).cloned().unwrap_or_default());
+        let targets = targets.collect();
         let open = vec![false; schema.definitions.len()];
         let mut unfolding = Self { schema, targets, open, places: 0, bytes: 0 };
         (0..schema.references.len()).all(|reference| unfolding.write(reference)).then_some(unfolding)

@@ -47,8 +47,8 @@ pub enum Shape {
 /// Members of one body that are taken out of others: honest clients send a few that nobody here knows yet.
 const TAKEN_OUT_MAX: usize = 128;
 
-/// Members that make LiteLLM validate an answer after the provider was paid for it.
-const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
+/// Members that make LiteLLM validate an answer after the provider was paid for it. No operator can open them.
+pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 
 /// Follows one member, and finds what has to be taken out of it.
 #[derive(Debug, Default)]
@@ -99,6 +99,8 @@ pub(super) struct Place<'a> {
     pub(super) wire: Wire,
     pub(super) depth: usize,
     pub(super) member: &'a str,
+    /// What the operator lets through, as `--allow-param` names it.
+    pub(super) opened: &'a [String],
 }
 
 impl Inside {
@@ -145,6 +147,10 @@ impl Inside {
         let name = format!("{}.{}", at.member, clip(key.as_str(), 64));
         if REFUSED.iter().any(|refused| refused.as_bytes() == key.head) {
             return Err(not_allowed(&name));
+        }
+        if key.whole && at.opened.contains(&name) {
+            self.next = Some(&Shape::Any);
+            return Ok(());
         }
         let is_new = !frame.owes_comma;
         if is_new {

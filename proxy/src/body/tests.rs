@@ -388,6 +388,13 @@ fn an_operator_may_open_a_member_but_never_identity() {
     let (_, sent) =
         read_with(Wire::Chat, &open, br#"{"model":"m","num_retries":2,"vendor_x":{"a":1}}"#).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m","num_retries":2,"vendor_x":{"a":1}}"#);
+    let inner = BodyPolicy { params: vec!["thinking.new".to_owned()], ..policy() };
+    let body = br#"{"model":"m","thinking":{"new":{"a":[1]},"newer":1}}"#;
+    let (reading, sent) = read_with(Wire::Chat, &inner, body).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m","thinking":{"new":{"a":[1]}}}"#);
+    assert_eq!(reading.stripped, ["thinking.newer"]);
+    assert!(params::may_be_allowed("thinking.new") && !params::may_be_allowed("metadata.tags"));
+    assert!(!params::may_be_allowed("response_format.enforce_validation"));
     let storing = BodyPolicy { params: vec!["store".to_owned()], ..policy() };
     assert!(read_with(Wire::Responses, &storing, br#"{"model":"m","store":true}"#).is_ok());
     let (_, sent) =

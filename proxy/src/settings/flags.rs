@@ -92,7 +92,7 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow: Vec<String>,
-    /// Let a body member through that is dropped or refused otherwise
+    /// Let a body member through that is dropped or refused otherwise; thinking.NAME is one inside of another
     #[arg(
         long,
         value_name = "NAME",
