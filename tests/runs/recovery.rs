@@ -62,7 +62,11 @@ async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed
         assert_eq!(sluice.leftovers().await, [run], "{moment}");
         let swept = sluice.command(["sweep"]).finish().await.expect(0);
 
-        assert_eq!(swept.stdout, format!("{:<10} {:<32} removed\n", "run", format!("{run_id}.0")), "{moment}");
+        let removed = format!("{:<10} {:<32} removed", "run", format!("{run_id}.0"));
+        // The sidecar starts beside the creation: when that is asked for, it may have made its file and no line of it.
+        let unborn = format!("{removed}; the audit file is incomplete: 0 lines, 0 calls, $0, not signed, no close\n");
+        let is_removed = swept.stdout == format!("{removed}\n") || moment == "before create" && swept.stdout == unborn;
+        assert!(is_removed, "{moment}: {}", swept.stdout);
         sluice.assert_nothing_left().await;
     }
     let again = sluice.command(["sweep"]).finish().await.expect(0);

@@ -39,7 +39,7 @@ async fn receipts_are_found_by_run_account_and_time() {
     assert!(lines[1].contains(r#","acct-1","#) && lines[1].contains(",0.0000054,5400,"), "{csv}");
     let usage = sluice.command(["usage", "--by", "model"]).finish().await.expect(0).stdout;
     let last: Vec<_> = usage.lines().last().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(last, ["total", "2", "0", "20", "10", "0.0000108"], "{usage}");
+    assert_eq!(last, ["total", "2", "0", "-", "20", "10", "0.0000108"], "{usage}");
 }
 
 #[tokio::test]
