@@ -178,8 +178,10 @@ impl Media {
             let (Tokens::Bound(tokens) | Tokens::Unbounded { guess: tokens }) = tokens;
             all.tokens = all.tokens.saturating_add(tokens);
         }
-        let dearest = media::image_tokens(None, media::Detail::Original, family);
-        all.tokens = all.tokens.saturating_add(reading.media.more.saturating_mul(dearest));
+        if reading.media.more > 0 {
+            let dearest = media::image_tokens(None, media::Detail::Original, family);
+            all.tokens = all.tokens.saturating_add(reading.media.more.saturating_mul(dearest));
+        }
         all
     }
 }

@@ -223,6 +223,10 @@ impl Rate {
 /// Femto-USD as nano-USD, rounded up.
 #[must_use]
 pub fn nanos(femtos: u128) -> i64 {
+    // Without prices, and dividing wide numbers is slow.
+    if femtos == 0 {
+        return 0;
+    }
     i64::try_from(femtos.div_ceil(FEMTOS_PER_NANO)).unwrap_or(i64::MAX)
 }
 

@@ -75,6 +75,8 @@ struct Object {
     is_base64: bool,
     detail: Option<Detail>,
     found: Option<Found>,
+    /// Arrays that are open inside it.
+    arrays: u32,
 }
 
 /// A string that may be a medium of the part around it.
@@ -92,8 +94,6 @@ struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     objects: Vec<Object>,
-    /// Arrays that are open inside the object at hand.
-    arrays: Vec<usize>,
     found: MediaFound,
 }
 
@@ -111,13 +111,10 @@ impl Parts {
 
     pub(super) fn open(&mut self, kind: Container) {
         match kind {
-            Container::Object => {
-                self.objects.push(Object::default());
-                self.arrays.push(0);
-            }
+            Container::Object => self.objects.push(Object::default()),
             Container::Array => {
-                if let Some(arrays) = self.arrays.last_mut() {
-                    *arrays += 1;
+                if let Some(object) = self.objects.last_mut() {
+                    object.arrays += 1;
                 }
             }
         }
@@ -125,20 +122,18 @@ impl Parts {
 
     pub(super) fn close(&mut self, kind: Container) {
         if kind == Container::Array {
-            if let Some(arrays) = self.arrays.last_mut() {
-                *arrays = arrays.saturating_sub(1);
+            if let Some(object) = self.objects.last_mut() {
+                object.arrays = object.arrays.saturating_sub(1);
             }
             return;
         }
-        self.arrays.pop();
         let Some(object) = self.objects.pop() else { return };
         let Some(mut found) = object.found else { return };
         found.detail = merged(found.detail, object.detail);
         let is_part = object.part != Part::Other;
-        let in_array = self.arrays.last().is_some_and(|arrays| *arrays > 0);
         match self.objects.last_mut() {
             // The object that a part holds: the part knows what it is.
-            Some(outer) if !is_part && !in_array && outer.name == Name::Holder && outer.found.is_none() => {
+            Some(outer) if !is_part && outer.arrays == 0 && outer.name == Name::Holder && outer.found.is_none() => {
                 found.is_data |= object.is_base64;
                 outer.found = Some(found);
             }
@@ -153,10 +148,10 @@ impl Parts {
 
     /// Takes a string; `is_media` when it stands under a name that may hold a medium.
     pub(super) fn string(&mut self, text: Text<'_>, is_media: bool, start: u64, end: u64) {
-        let in_array = self.arrays.last().is_some_and(|arrays| *arrays > 0);
         let Some(object) = self.objects.last_mut() else {
             return;
         };
+        let in_array = object.arrays > 0;
         match object.name {
             _ if in_array => {}
             Name::Type => {
