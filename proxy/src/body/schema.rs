@@ -61,6 +61,8 @@ pub(super) struct Schema {
     /// The name of the definition that begins next.
     name: String,
     kept: usize,
+    /// Tokens by which the numbers of the schema may grow.
+    numbers: u64,
 }
 
 /// One open container.
@@ -71,12 +73,15 @@ struct Level {
     defines: bool,
     /// It is this definition.
     definition: Option<usize>,
+    kind: Container,
 }
 
 #[derive(Debug)]
 struct Definition {
     name: String,
     bytes: u64,
+    /// Tokens by which its numbers may grow.
+    numbers: u64,
     /// The references in it.
     references: Vec<usize>,
 }
@@ -91,6 +96,7 @@ impl Schema {
             references: Vec::new(),
             name: String::new(),
             kept: 0,
+            numbers: 0,
         }
     }
 
@@ -118,9 +124,10 @@ impl Schema {
         if definition.is_some() {
             let name = std::mem::take(&mut self.name);
             self.keep(name.len())?;
-            self.definitions.push(Definition { name, bytes: 0, references: Vec::new() });
+            self.definitions.push(Definition { name, bytes: 0, numbers: 0, references: Vec::new() });
         }
-        self.containers.push(Level { start, defines: is_object && keyword == Keyword::Definitions, definition });
+        let defines = is_object && keyword == Keyword::Definitions;
+        self.containers.push(Level { start, defines, definition, kind });
         Ok(())
     }
 
@@ -135,7 +142,10 @@ impl Schema {
     /// Takes a value that is no container.
     pub(super) fn scalar(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
         let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
-        let Scalar::String(text) = value else { return Ok(()) };
+        let Scalar::String(text) = value else {
+            self.number(value);
+            return Ok(());
+        };
         let is_outside = match keyword {
             Keyword::Other | Keyword::Definition | Keyword::Definitions => return Ok(()),
             Keyword::Reference => !is_pointer(text),
@@ -149,6 +159,23 @@ impl Schema {
             )));
         }
         if keyword == Keyword::Reference { self.refer(text) } else { Ok(()) }
+    }
+
+    /// A list of numbers is an `enum`, or a value that a gateway may write anew.
+    fn number(&mut self, value: Scalar<'_>) {
+        let is_in_list = self.containers.last().is_some_and(|level| level.kind == Container::Array);
+        let is_long =
+            matches!(value, Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')));
+        if !is_in_list && !is_long {
+            return;
+        }
+        let more = written_anew(value);
+        self.numbers += more;
+        for level in &self.containers {
+            if let Some(definition) = level.definition {
+                self.definitions[definition].numbers += more;
+            }
+        }
     }
 
     fn refer(&mut self, text: Text<'_>) -> Result<(), Refusal> {
@@ -178,9 +205,9 @@ impl Schema {
     /// When that is too many.
     pub(super) fn finish(&self) -> Result<u64, Refusal> {
         if self.references.is_empty() {
-            return Ok(0);
+            return Ok(self.numbers);
         }
-        Unfolding::of(self).map(|unfolding| unfolding.bytes).ok_or_else(|| {
+        Unfolding::of(self).map(|unfolding| unfolding.bytes.saturating_add(self.numbers)).ok_or_else(|| {
             refused(&format!(
                 "the references of the schema unfold to more than {UNFOLDED_MAX} places or 1 MiB; write it flatter"
             ))
@@ -222,13 +249,25 @@ impl<'a> Unfolding<'a> {
                 continue;
             }
             let definition = &self.schema.definitions[target];
-            self.bytes += definition.bytes;
+            self.bytes += definition.bytes + definition.numbers;
             if !definition.references.iter().all(|inner| self.write(*inner)) {
                 return false;
             }
             self.open[target] = false;
         }
         true
+    }
+}
+
+/// Tokens by which a value that is neither text nor a container may grow when it is written anew.
+///
+/// LiteLLM, like OpenAI, shows a model the numbers of an `enum` as `"1" | "2"`, and other lists with a blank behind each
+/// comma: two bytes of JSON are up to four tokens. A number of few characters with an exponent may be written with
+/// all of its digits, of which there are at most seventeen before Python takes to exponents itself.
+pub(super) fn written_anew(value: Scalar<'_>) -> u64 {
+    match value {
+        Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')) => 24,
+        _ => 4,
     }
 }
 
@@ -367,6 +406,8 @@ mod tests {
         assert_eq!(grows(r#"{"type":"object"}"#), 0);
         assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":1}}}"##), 7);
         assert_eq!(grows(r##"{"a":{"$ref":"#/$defs/A"},"b":{"$ref":"x/A"},"definitions":{"A":{"a":1}}}"##), 14);
+        assert_eq!(grows(r#"{"enum":[1,true,null,"a"],"minimum":5,"maximum":1e15}"#), 3 * 4 + 24, "numbers in lists");
+        assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":[1]}}}"##), 4 + 9 + 4);
         // The one in B is written out where it stands, and where B is written out.
         assert_eq!(grows(r##"{"$ref":"#/B","$defs":{"A":{"a":1},"B":{"$ref":"A"}}}"##), 7 + 12 + 7);
     }
