@@ -44,10 +44,6 @@ enum Keyword {
     Id,
     /// `$schema`
     Dialect,
-    /// The container of definitions.
-    Definitions,
-    /// A definition, whose name was the last to be kept.
-    Definition,
 }
 
 /// Follows one schema.
@@ -55,6 +51,8 @@ enum Keyword {
 pub(super) struct Schema {
     reader: Reader,
     keyword: Keyword,
+    /// The member at hand is named as a container of definitions is.
+    holds_definitions: bool,
     containers: Vec<Level>,
     definitions: Vec<Definition>,
     references: Vec<String>,
@@ -91,6 +89,7 @@ impl Schema {
         Self {
             reader,
             keyword: Keyword::Other,
+            holds_definitions: false,
             containers: Vec::new(),
             definitions: Vec::new(),
             references: Vec::new(),
@@ -100,40 +99,40 @@ impl Schema {
         }
     }
 
-    /// Takes a name.
+    /// Takes a name. A definition may have any, those of keywords among them.
     pub(super) fn key(&mut self, key: Text<'_>) {
+        if self.containers.last().is_some_and(|level| level.defines) {
+            self.name.clear();
+            self.name.push_str(key.as_str());
+        }
+        self.holds_definitions = matches!(key.head, b"$defs" | b"definitions" | b"schemas");
         self.keyword = match key.head {
             b"$ref" | b"$dynamicRef" | b"$recursiveRef" => Keyword::Reference,
-            _ if self.containers.last().is_some_and(|level| level.defines) => {
-                self.name.clear();
-                self.name.push_str(key.as_str());
-                Keyword::Definition
-            }
             b"$id" => Keyword::Id,
             b"$schema" => Keyword::Dialect,
-            b"$defs" | b"definitions" | b"schemas" => Keyword::Definitions,
             _ => Keyword::Other,
         };
     }
 
     /// Takes the beginning of a container.
     pub(super) fn open(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
-        let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
+        self.keyword = Keyword::Other;
         let is_object = kind == Container::Object;
-        let definition = (is_object && keyword == Keyword::Definition).then_some(self.definitions.len());
+        let is_defined = is_object && self.containers.last().is_some_and(|level| level.defines);
+        let definition = is_defined.then_some(self.definitions.len());
         if definition.is_some() {
             let name = std::mem::take(&mut self.name);
             self.keep(name.len())?;
             self.definitions.push(Definition { name, bytes: 0, numbers: 0, references: Vec::new() });
         }
-        let defines = is_object && keyword == Keyword::Definitions;
+        let defines = std::mem::take(&mut self.holds_definitions) && is_object;
         self.containers.push(Level { start, defines, definition, kind });
         Ok(())
     }
 
     /// Takes the end of a container.
     pub(super) fn close(&mut self, end: u64) {
-        self.keyword = Keyword::Other;
+        (self.keyword, self.holds_definitions) = (Keyword::Other, false);
         if let Some(Level { start, definition: Some(definition), .. }) = self.containers.pop() {
             self.definitions[definition].bytes = end - start;
         }
@@ -142,12 +141,13 @@ impl Schema {
     /// Takes a value that is no container.
     pub(super) fn scalar(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
         let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
+        self.holds_definitions = false;
         let Scalar::String(text) = value else {
             self.number(value);
             return Ok(());
         };
         let is_outside = match keyword {
-            Keyword::Other | Keyword::Definition | Keyword::Definitions => return Ok(()),
+            Keyword::Other => return Ok(()),
             Keyword::Reference => !is_pointer(text),
             Keyword::Id => !text.head.starts_with(b"#"),
             Keyword::Dialect => !is_known_dialect(text),
@@ -179,6 +179,9 @@ impl Schema {
     }
 
     fn refer(&mut self, text: Text<'_>) -> Result<(), Refusal> {
+        if !text.whole {
+            return Err(refused("a schema refers to a name of more than 512 bytes; give the definition a shorter one"));
+        }
         let name = text.as_str().rsplit('/').next().unwrap_or_default();
         self.keep(name.len())?;
         let reference = self.references.len();
@@ -364,6 +367,7 @@ mod tests {
             r#"{"a":[[{"b":{"$ref":" #/x"}}]]}"#,
             r#"{"default":{"$ref":"//evil"}}"#,
             r#"{"$defs":{"$ref":"http://evil"}}"#,
+            r#"{"properties":{"definitions":{"$id":"http://evil/"}}}"#,
             r#"{"$ref":""}"#,
         ] {
             let refused = read(Reader::Answer, bad).err().map(|refusal| refusal.reason);
@@ -398,6 +402,19 @@ mod tests {
             );
             assert!(read(reader, &large).is_err(), "few references to something large");
         }
+    }
+
+    #[test]
+    fn a_definition_counts_whatever_its_name() {
+        for name in ["$ref", "$id", "$schema", "$defs", "definitions", "schemas", "$dynamicRef"] {
+            let schema = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
+            assert_eq!(read(Reader::Tool, &schema).expect("allowed"), 7, "{name}");
+        }
+        let inner = r##"{"definitions":{"$defs":{"A":{"a":1},"B":{"$ref":"#/A"}}}}"##;
+        assert_eq!(read(Reader::Tool, inner).expect("allowed"), 7, "definitions among definitions");
+        let name = "n".repeat(600);
+        let long = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
+        assert!(read(Reader::Tool, &long).is_err(), "a name that was not kept whole");
     }
 
     #[test]
