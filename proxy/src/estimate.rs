@@ -22,7 +22,8 @@ const CALL_TOKENS: u64 = 16;
 const INSTRUCTION_TOKENS: u64 = 1024;
 /// What they tell it of one tool that they know by its type: up to some 1,300 tokens.
 const TYPED_TOOL_TOKENS: u64 = 1536;
-/// LiteLLM raises a smaller bound of a Responses call, and of a Messages call to an OpenAI model, to this.
+/// LiteLLM raises a smaller bound to this wherever it asks a provider through the Responses API: on the Responses
+/// route, on the Messages route for OpenAI, and on any route for models that only have that API.
 const OUTPUT_MIN: u64 = 16;
 /// LiteLLM's client for embeddings tries twice more, whatever the request says.
 const EMBEDDING_TRIES: u64 = 3;
@@ -39,7 +40,7 @@ pub struct Estimate {
     text: u64,
     /// Tokens beside the text: media, and what a provider adds.
     beside: u64,
-    /// Tokens of the prompt cannot be bounded: it has a document, sound, or a stored file.
+    /// There is no bound: the prompt has a document, sound, or a stored file, or more than tokens is billed.
     unbounded: bool,
     output: Option<u64>,
     choices: u64,
@@ -63,11 +64,12 @@ impl Estimate {
             .saturating_add(added)
             .saturating_add(extras.typed_tools.saturating_mul(TYPED_TOOL_TOKENS))
             .saturating_add(extras.unfolded_bytes)
+            .saturating_add(extras.number_tokens)
             .saturating_add(media.tokens);
         let has_output = wire.is_billed() && !matches!(wire, Wire::Embeddings | Wire::Other);
         let model_max = price.as_ref().and_then(|price| price.max_output);
         let wanted = reading.max_output.or(model_max).unwrap_or(ASSUMED_OUTPUT);
-        let raised = if matches!(wire, Wire::Responses | Wire::Messages) { OUTPUT_MIN } else { 0 };
+        let beyond_tokens = price.as_ref().is_some_and(|price| price.beyond_tokens);
         Self {
             price,
             terms: Terms {
@@ -80,8 +82,8 @@ impl Estimate {
             wire,
             text: body_bytes.saturating_sub(media.bytes),
             beside,
-            unbounded: media.unbounded || wire == Wire::Other,
-            output: has_output.then(|| wanted.max(raised)),
+            unbounded: media.unbounded || beyond_tokens || wire == Wire::Other,
+            output: has_output.then(|| wanted.max(OUTPUT_MIN)),
             choices: reading.choices,
             prediction: extras.prediction_bytes,
         }
@@ -208,13 +210,15 @@ mod tests {
     fn a_byte_is_a_token_and_an_answer_as_long_as_its_bound() {
         let output = |wanted, choices| Some(Output { wanted, choices, femtos: 10 * MILLI });
         let input = Ask { tokens: 916, femtos: 916 * MILLI, output: None, strict: true };
-        assert_eq!(ask(&reading(Some(10), 2), Wire::Chat), Ask { output: output(10, 2), ..input });
+        assert_eq!(ask(&reading(Some(20), 2), Wire::Chat), Ask { output: output(20, 2), ..input });
         assert_eq!(
             ask(&reading(None, 1), Wire::Chat),
             Ask { output: output(500, 1), ..input },
             "the model's own bound"
         );
-        assert_eq!(ask(&reading(Some(1), 1), Wire::Responses), Ask { output: output(16, 1), ..input });
+        for wire in [Wire::Chat, Wire::Completions, Wire::Responses, Wire::Messages] {
+            assert_eq!(ask(&reading(Some(1), 1), wire), Ask { output: output(16, 1), ..input });
+        }
         assert_eq!(ask(&reading(None, 1), Wire::CountTokens), Ask { strict: true, ..Ask::default() });
         let tries = Ask { tokens: 3 * 916, femtos: 3 * 916 * MILLI, output: None, strict: true };
         assert_eq!(ask(&reading(None, 1), Wire::Embeddings), tries);
@@ -228,11 +232,12 @@ mod tests {
             instructions: true,
             typed_tools: 2,
             unfolded_bytes: 7,
+            number_tokens: 11,
             prediction_bytes: 30,
             ..Default::default()
         };
         let more = ask(&with(extras), Wire::Chat);
-        let input = 916 + 1024 + 2 * 1536 + 7;
+        let input = 916 + 1024 + 2 * 1536 + 7 + 11;
         assert_eq!((more.tokens, more.femtos), (input + 30, u128::from(input) * MILLI + 300 * MILLI));
     }
 

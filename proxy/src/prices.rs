@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
@@ -27,6 +28,8 @@ pub struct Price {
     pub max_input: Option<u64>,
     /// How images are billed.
     pub family: Option<Family>,
+    /// Something beside tokens is billed as well, such as a search of the model's own.
+    pub beyond_tokens: bool,
 }
 
 /// One price of a token.
@@ -147,10 +150,26 @@ impl Prices {
     }
 }
 
+/// Prices that stand inside of others.
+type Nested = BTreeMap<String, Box<RawValue>>;
+
 impl Entry<'_> {
     /// `None` without a price of input; an embedding model has no other.
     fn price(&self) -> Option<Price> {
-        let rates: Vec<Rate> = self.model_info.iter().filter_map(|(name, value)| rate(name, value)).collect();
+        let mut rates: Vec<Rate> = self.model_info.iter().filter_map(|(name, value)| rate(name, value)).collect();
+        // What cannot be read may hold any price.
+        let mut beyond_tokens = self.bills_beyond_tokens();
+        match (self.nested::<Vec<Nested>>("tiered_pricing"), self.nested::<Nested>("off_peak_pricing")) {
+            (Ok(tiers), Ok(off_peak)) => {
+                rates.extend(tiers.iter().flatten().flat_map(tier_rates));
+                rates.extend(off_peak.iter().flatten().filter_map(|(name, value)| rate(name, value)));
+            }
+            _ => beyond_tokens = true,
+        }
+        let surcharge = self.surcharge();
+        for rate in &mut rates {
+            rate.femtos = rate.femtos.saturating_mul(surcharge).div_ceil(WHOLE);
+        }
         let has_input = rates.iter().any(|rate| rate.side == Side::Input && rate.needs == Needs::Nothing);
         let number = |name: &str| self.model_info.get(name).and_then(|value| value.get().parse().ok());
         let text = |name: &str| -> Option<String> { serde_json::from_str(self.model_info.get(name)?.get()).ok() };
@@ -163,8 +182,51 @@ impl Entry<'_> {
             max_output: number("max_output_tokens"),
             max_input: number("max_input_tokens"),
             family: Some(family),
+            beyond_tokens: beyond_tokens || names.iter().flatten().any(|name| searches(name)),
         })
     }
+
+    fn nested<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, serde_json::Error> {
+        self.model_info.get(name).map_or(Ok(None), |value| serde_json::from_str(value.get()))
+    }
+
+    /// The largest factor on all prices, in parts of [`WHOLE`]. The region that a call is served from decides which one is
+    /// billed, and the operator decides the region, at the provider or in the gateway's settings.
+    fn surcharge(&self) -> u128 {
+        let regional = self.model_info.iter().filter(|(name, _)| name.contains("_uplift_multiplier"));
+        let regional = regional.filter_map(|(_, value)| scaled(value));
+        let entry = self.nested::<Nested>("provider_specific_entry").ok().flatten();
+        // `fast` is a speed that a client would have to ask for, by a member that does not pass.
+        let by_country =
+            entry.iter().flatten().filter(|(name, _)| *name != "fast").filter_map(|(_, value)| scaled(value));
+        regional.chain(by_country).max().unwrap_or(WHOLE).max(WHOLE)
+    }
+
+    /// Some price is not of a token: of a request, a second, an image, or a character.
+    fn bills_beyond_tokens(&self) -> bool {
+        const UNITS: [&str; 7] = [
+            "input_cost_per_request", "input_cost_per_query", "input_cost_per_image", "input_cost_per_second",
+            "output_cost_per_second", "cost_per_second", "citation_cost_per_token",
+        ];
+        let of_another_unit = |name: &str| UNITS.contains(&name) || name.contains("_cost_per_character");
+        self.model_info
+            .iter()
+            .any(|(name, value)| of_another_unit(name) && femtos(value).is_some_and(|price| price > 0))
+    }
+}
+
+/// A model that searches the web although no tool says so, and bills each search.
+fn searches(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["sonar", "-search", "deep-research"].iter().any(|word| name.contains(word))
+}
+
+/// The rates of one tier: for prompts of more tokens than its range begins with.
+fn tier_rates(tier: &Nested) -> Vec<Rate> {
+    let range = tier.get("range").and_then(|range| serde_json::from_str::<Vec<f64>>(range.get()).ok());
+    let above = range.and_then(|range| range.first().copied()).unwrap_or(0.0) as u64;
+    let rates = tier.iter().filter_map(|(name, value)| rate(name, value));
+    rates.map(|rate| Rate { above: rate.above.max(above), ..rate }).collect()
 }
 
 impl Price {
@@ -216,7 +278,8 @@ impl Rate {
             Needs::AudioInput => terms.audio_input,
             Needs::AudioOutput => terms.audio_output,
         };
-        has_needs && (self.above == 0 || terms.input > self.above)
+        // Some providers take the dearer rate from the threshold on.
+        has_needs && terms.input >= self.above
     }
 }
 
@@ -244,12 +307,13 @@ const RATES: &[(&str, Side, Needs)] = &[
     ("cache_creation_input_token_cost", Side::CacheWrite, Needs::Nothing),
     ("output_cost_per_reasoning_token", Side::Output, Needs::Nothing),
     ("output_cost_per_image_token", Side::Output, Needs::Nothing),
+    ("output_cost_per_video_token", Side::Output, Needs::Nothing),
     ("output_cost_per_audio_token", Side::Output, Needs::AudioOutput),
     ("output_cost_per_token", Side::Output, Needs::Nothing),
 ];
 
 /// Words in a price's name that say for which tier of service it holds.
-const TIERS: [&str; 6] = ["priority", "flex", "batches", "ultrafast", "fast", "standard"];
+const TIERS: [&str; 7] = ["priority", "flex", "batches", "ultrafast", "fast", "balanced", "standard"];
 
 /// The rate that a member of `model_info` is; `None` for what is no price of a token.
 ///
@@ -277,8 +341,19 @@ fn rate(name: &str, value: &RawValue) -> Option<Rate> {
     Some(rate)
 }
 
+/// Femto-USD, rounded up.
 fn femtos(price: &RawValue) -> Option<u128> {
-    u128::try_from(Usd::parse(price.get()).ok()?.scaled(15)).ok()
+    // An operator's `3e-7` is a text in YAML, and a price to LiteLLM.
+    let text = price.get().trim_matches('"');
+    Some(u128::try_from(Usd::parse(text).ok()?.scaled(18)).ok()?.div_ceil(1000))
+}
+
+/// A factor of 1 in [`scaled`].
+const WHOLE: u128 = 1_000_000;
+
+/// A factor in millionths.
+fn scaled(factor: &RawValue) -> Option<u128> {
+    u128::try_from(Usd::parse(factor.get()).ok()?.scaled(6)).ok()
 }
 
 /// Prices that are as dear as both.
@@ -287,6 +362,7 @@ fn either(known: Option<Price>, other: &Price) -> Price {
     known.rates.extend(&other.rates);
     known.max_output = known.max_output.max(other.max_output);
     known.max_input = known.max_input.max(other.max_input);
+    known.beyond_tokens |= other.beyond_tokens;
     if known.family != other.family {
         known.family = Some(Family::Unknown);
     }
@@ -332,9 +408,9 @@ mod tests {
     #[test]
     fn the_dearest_rate_that_a_call_can_come_to_is_taken() {
         let claude = price("claude");
-        assert_eq!(claude.input(&terms(200_000)), 3750 * PER_MILLION / 1000, "a cache is written unasked");
-        assert_eq!(claude.input(&terms(200_001)), 6 * PER_MILLION);
-        assert_eq!(claude.output(&terms(200_001)), 22_500 * PER_MILLION / 1000);
+        assert_eq!(claude.input(&terms(199_999)), 3750 * PER_MILLION / 1000, "a cache is written unasked");
+        assert_eq!(claude.input(&terms(200_000)), 6 * PER_MILLION);
+        assert_eq!(claude.output(&terms(200_000)), 22_500 * PER_MILLION / 1000);
         assert_eq!(claude.input(&Terms { long_cache: true, ..terms(10) }), 6 * PER_MILLION);
         let omni = price("omni");
         assert_eq!((omni.input(&terms(1)), omni.output(&terms(1))), (PER_MILLION, 3 * PER_MILLION));
@@ -362,6 +438,64 @@ mod tests {
         ] {
             assert_eq!(of(name), want, "{name}");
         }
+    }
+
+    /// The price of a model whose `model_info` has these members beside a price of 1e-06 each way.
+    fn with(info: &str) -> Price {
+        let file = format!(
+            r#"{{"data":[{{"model_name":"m","litellm_params":{{"model":"x/m"}},"model_info":{{
+                "input_cost_per_token":1e-06,"output_cost_per_token":1e-06{info}}}}}]}}"#
+        );
+        Price::clone(&Prices::parse(&file).expect("prices").of("m"))
+    }
+
+    #[test]
+    fn prices_inside_of_others_hold_too() {
+        let tiers = r#"[{"range":[0,256000.0],"input_cost_per_token":2e-06},
+            {"range":[256000.0,1e6],"input_cost_per_token":5e-06,"output_cost_per_token":7e-06}]"#;
+        let tiered = with(&format!(r#","tiered_pricing":{tiers}"#));
+        let at = |input| (tiered.input(&terms(input)), tiered.output(&terms(input)));
+        assert_eq!(at(10), (2 * PER_MILLION, PER_MILLION));
+        assert_eq!(at(256_000), (5 * PER_MILLION, 7 * PER_MILLION));
+        let off_peak = with(r#","off_peak_pricing":{"output_cost_per_token":3e-06,"hours_utc":"00:00-01:00"}"#);
+        assert_eq!(off_peak.output(&terms(1)), 3 * PER_MILLION);
+        assert!(with(r#","tiered_pricing":{"a":1}"#).beyond_tokens, "it cannot be read");
+        assert!(
+            !with(r#","tiered_pricing":null,"off_peak_pricing":null,"provider_specific_entry":null"#).beyond_tokens
+        );
+    }
+
+    #[test]
+    fn the_dearest_region_is_reserved() {
+        for info in [
+            r#","regional_processing_uplift_multiplier_eu":1.1"#,
+            r#","regional_endpoint_uplift_multiplier":1.10"#,
+            r#","provider_specific_entry":{"us":1.1,"fast":6}"#,
+        ] {
+            assert_eq!(with(info).input(&terms(1)), 11 * PER_MILLION / 10, "{info}");
+        }
+        assert_eq!(with(r#","provider_specific_entry":{"fast":6}"#).input(&terms(1)), PER_MILLION);
+    }
+
+    #[test]
+    fn a_price_of_another_unit_leaves_no_bound() {
+        for (info, want) in [
+            (r#","input_cost_per_request":0.005"#, true),
+            (r#","input_cost_per_request":0"#, false),
+            (r#","input_cost_per_character":2.5e-08"#, true),
+            (r#","input_cost_per_image":null"#, false),
+            (r#","key":"perplexity/sonar""#, true),
+            (r#","key":"gpt-4o-search-preview""#, true),
+            (r#","search_context_cost_per_query":{"search_context_size_low":0.01}"#, false),
+        ] {
+            assert_eq!(with(info).beyond_tokens, want, "{info}");
+        }
+    }
+
+    #[test]
+    fn a_price_is_never_rounded_down() {
+        assert_eq!(with(r#","input_cost_per_image_token":"5e-6""#).input(&terms(1)), 5 * PER_MILLION, "as a text");
+        assert_eq!(with(r#","output_cost_per_reasoning_token":1.0000000001e-06"#).output(&terms(1)), PER_MILLION + 1);
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::{
 
 use sluice_proxy::tokens::TokenBound;
 
+mod random;
+
+use random::Random;
+
 /// Random ones, beside each word of the list.
 const TEXTS: usize = 20_000;
 const WORDS: &str = include_str!("../src/tokens/words.txt");
@@ -67,7 +71,7 @@ fn text(random: &mut Random, words: &[&str]) -> String {
             9 => text += random.of(FOREIGN),
             10 => text += &random.of(SPACE).repeat(1 + random.below(40)),
             11 => text += &random.of(PUNCTUATION).repeat(1 + random.below(6)),
-            12 => (0..=random.below(12)).for_each(|_| text.push(random.ascii())),
+            12 => (0..=random.below(12)).for_each(|_| text.push(ascii(random))),
             13 => text += random.of(ESCAPES),
             14 => {
                 text += "\\\\";
@@ -126,28 +130,12 @@ const ESCAPES: &[&str] = &[
     "\\u0061",
 ];
 
-/// xorshift64*: the same texts everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-
-    /// Any that a JSON string may hold as it is.
-    fn ascii(&mut self) -> char {
-        loop {
-            let byte = 0x20 + self.below(0x60) as u8;
-            if !matches!(byte, b'"' | b'\\') {
-                return byte.into();
-            }
+/// Any character that a JSON string may hold as it is.
+fn ascii(random: &mut Random) -> char {
+    loop {
+        let byte = 0x20 + random.below(0x60) as u8;
+        if !matches!(byte, b'"' | b'\\') {
+            return byte.into();
         }
     }
 }

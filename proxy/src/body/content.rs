@@ -5,7 +5,7 @@
 
 use super::media::{MediaFound, Parts};
 use super::shape::{Inside, Place};
-use super::tools;
+use super::{schema, tools};
 use crate::json::{Container, DEPTH_MAX, Scalar, Text};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
@@ -37,6 +37,8 @@ pub(super) struct Content {
     arguments: u64,
     /// Bytes of such arguments.
     pub(super) rewritten: u64,
+    /// Tokens by which the numbers in them may grow.
+    pub(super) numbers: u64,
 }
 
 impl Content {
@@ -50,6 +52,7 @@ impl Content {
             parts: Parts::default(),
             arguments: 0,
             rewritten: 0,
+            numbers: 0,
         }
     }
 
@@ -147,6 +150,7 @@ impl Content {
         let own = self.own.is_some();
         self.leave(at.depth, end);
         let Scalar::String(text) = value else {
+            self.numbers += if own { schema::written_anew(value) } else { 0 };
             return Ok(());
         };
         if own {
@@ -172,6 +176,8 @@ impl Content {
         }
         if is_fetched {
             self.parts.stored(start, end);
+        } else if self.wire == Wire::Embeddings && is_data_url(text) {
+            self.parts.inline(text, start, end);
         } else {
             self.parts.string(text, class != Class::Other, start, end);
         }
@@ -204,6 +210,11 @@ fn is_remote(text: Text<'_>) -> bool {
     let slashes = url.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
     // LiteLLM's adapter for Gemini looks for a scheme anywhere.
     inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.whole))
+}
+
+/// Gemini and Cohere read an embedding's input as an image, or as sound, when it begins like this.
+fn is_data_url(text: Text<'_>) -> bool {
+    text.as_str().trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }
 
 /// Vertex reads a bucket, and Gemini a stored file, by the operator's credentials when an embedding's input names one.

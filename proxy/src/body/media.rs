@@ -146,6 +146,18 @@ impl Parts {
         self.add(Medium { kind: Kind::Stored, range: (start, end), verified: false });
     }
 
+    /// Takes a `data:` URL that is a medium wherever it stands.
+    pub(super) fn inline(&mut self, text: Text<'_>, start: u64, end: u64) {
+        let found = Found {
+            range: (start, end),
+            dimensions: media::dimensions(text.head),
+            is_data: true,
+            is_image: is_image_url(text.head),
+            detail: None,
+        };
+        self.put(Part::Other, found);
+    }
+
     /// Takes a string; `is_media` when it stands under a name that may hold a medium.
     pub(super) fn string(&mut self, text: Text<'_>, is_media: bool, start: u64, end: u64) {
         let Some(object) = self.objects.last_mut() else {
@@ -175,7 +187,7 @@ impl Parts {
             return;
         }
         let is_url = text.head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
-        let is_image = text.head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"));
+        let is_image = is_image_url(text.head);
         let found = Found {
             range: (start, end),
             dimensions: media::dimensions(text.head),
@@ -218,6 +230,10 @@ impl Parts {
     pub(super) fn take(&mut self) -> MediaFound {
         std::mem::take(&mut self.found)
     }
+}
+
+fn is_image_url(head: &[u8]) -> bool {
+    head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"))
 }
 
 /// Of two details the dearer one.

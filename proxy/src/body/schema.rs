@@ -46,10 +46,6 @@ enum Keyword {
     Id,
     /// `$schema`
     Dialect,
-    /// The container of definitions.
-    Definitions,
-    /// A definition, whose name was the last to be kept.
-    Definition,
 }
 
 /// Follows one schema.
@@ -57,12 +53,16 @@ enum Keyword {
 pub(super) struct Schema {
     reader: Reader,
     keyword: Keyword,
+    /// The member at hand is named as a container of definitions is.
+    holds_definitions: bool,
     containers: Vec<Level>,
     definitions: Vec<Definition>,
     references: Vec<String>,
     /// The name of the definition that begins next.
     name: String,
     kept: usize,
+    /// Tokens by which the numbers of the schema may grow.
+    numbers: u64,
 }
 
 /// One open container.
@@ -73,12 +73,15 @@ struct Level {
     defines: bool,
     /// It is this definition.
     definition: Option<usize>,
+    kind: Container,
 }
 
 #[derive(Debug)]
 struct Definition {
     name: String,
     bytes: u64,
+    /// Tokens by which its numbers may grow.
+    numbers: u64,
     /// The references in it.
     references: Vec<usize>,
 }
@@ -88,47 +91,50 @@ impl Schema {
         Self {
             reader,
             keyword: Keyword::Other,
+            holds_definitions: false,
             containers: Vec::new(),
             definitions: Vec::new(),
             references: Vec::new(),
             name: String::new(),
             kept: 0,
+            numbers: 0,
         }
     }
 
-    /// Takes a name.
+    /// Takes a name. A definition may have any, those of keywords among them.
     pub(super) fn key(&mut self, key: Text<'_>) {
+        if self.containers.last().is_some_and(|level| level.defines) {
+            self.name.clear();
+            self.name.push_str(key.as_str());
+        }
+        self.holds_definitions = matches!(key.head, b"$defs" | b"definitions" | b"schemas");
         self.keyword = match key.head {
             b"$ref" | b"$dynamicRef" | b"$recursiveRef" => Keyword::Reference,
-            _ if self.containers.last().is_some_and(|level| level.defines) => {
-                self.name.clear();
-                self.name.push_str(key.as_str());
-                Keyword::Definition
-            }
             b"$id" => Keyword::Id,
             b"$schema" => Keyword::Dialect,
-            b"$defs" | b"definitions" | b"schemas" => Keyword::Definitions,
             _ => Keyword::Other,
         };
     }
 
     /// Takes the beginning of a container.
     pub(super) fn open(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
-        let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
+        self.keyword = Keyword::Other;
         let is_object = kind == Container::Object;
-        let definition = (is_object && keyword == Keyword::Definition).then_some(self.definitions.len());
+        let is_defined = is_object && self.containers.last().is_some_and(|level| level.defines);
+        let definition = is_defined.then_some(self.definitions.len());
         if definition.is_some() {
             let name = std::mem::take(&mut self.name);
             self.keep(name.len())?;
-            self.definitions.push(Definition { name, bytes: 0, references: Vec::new() });
+            self.definitions.push(Definition { name, bytes: 0, numbers: 0, references: Vec::new() });
         }
-        self.containers.push(Level { start, defines: is_object && keyword == Keyword::Definitions, definition });
+        let defines = std::mem::take(&mut self.holds_definitions) && is_object;
+        self.containers.push(Level { start, defines, definition, kind });
         Ok(())
     }
 
     /// Takes the end of a container.
     pub(super) fn close(&mut self, end: u64) {
-        self.keyword = Keyword::Other;
+        (self.keyword, self.holds_definitions) = (Keyword::Other, false);
         if let Some(Level { start, definition: Some(definition), .. }) = self.containers.pop() {
             self.definitions[definition].bytes = end - start;
         }
@@ -137,9 +143,13 @@ impl Schema {
     /// Takes a value that is no container.
     pub(super) fn scalar(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
         let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
-        let Scalar::String(text) = value else { return Ok(()) };
+        self.holds_definitions = false;
+        let Scalar::String(text) = value else {
+            self.number(value);
+            return Ok(());
+        };
         let is_outside = match keyword {
-            Keyword::Other | Keyword::Definition | Keyword::Definitions => return Ok(()),
+            Keyword::Other => return Ok(()),
             Keyword::Reference => !is_pointer(text),
             Keyword::Id => !text.head.starts_with(b"#"),
             Keyword::Dialect => !is_known_dialect(text),
@@ -153,7 +163,27 @@ impl Schema {
         if keyword == Keyword::Reference { self.refer(text) } else { Ok(()) }
     }
 
+    /// A list of numbers is an `enum`, or a value that a gateway may write anew.
+    fn number(&mut self, value: Scalar<'_>) {
+        let is_in_list = self.containers.last().is_some_and(|level| level.kind == Container::Array);
+        let is_long =
+            matches!(value, Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')));
+        if !is_in_list && !is_long {
+            return;
+        }
+        let more = written_anew(value);
+        self.numbers += more;
+        for level in &self.containers {
+            if let Some(definition) = level.definition {
+                self.definitions[definition].numbers += more;
+            }
+        }
+    }
+
     fn refer(&mut self, text: Text<'_>) -> Result<(), Refusal> {
+        if !text.whole {
+            return Err(refused("a schema refers to a name of more than 512 bytes; give the definition a shorter one"));
+        }
         let name = text.as_str().rsplit('/').next().unwrap_or_default();
         self.keep(name.len())?;
         let reference = self.references.len();
@@ -180,9 +210,9 @@ impl Schema {
     /// When that is too many.
     pub(super) fn finish(&self) -> Result<u64, Refusal> {
         if self.references.is_empty() {
-            return Ok(0);
+            return Ok(self.numbers);
         }
-        Unfolding::of(self).map(|unfolding| unfolding.bytes).ok_or_else(|| {
+        Unfolding::of(self).map(|unfolding| unfolding.bytes.saturating_add(self.numbers)).ok_or_else(|| {
             refused(&format!(
                 "the references of the schema unfold to more than {UNFOLDED_MAX} places or 1 MiB; write it flatter"
             ))
@@ -225,13 +255,25 @@ impl<'a> Unfolding<'a> {
                 continue;
             }
             let definition = &self.schema.definitions[target];
-            self.bytes += definition.bytes;
+            self.bytes += definition.bytes + definition.numbers;
             if !definition.references.iter().all(|inner| self.write(*inner)) {
                 return false;
             }
             self.open[target] = false;
         }
         true
+    }
+}
+
+/// Tokens by which a value that is neither text nor a container may grow when it is written anew.
+///
+/// LiteLLM, like OpenAI, shows a model the numbers of an `enum` as `"1" | "2"`, and other lists with a blank behind each
+/// comma: two bytes of JSON are up to four tokens. A number of few characters with an exponent may be written with
+/// all of its digits, of which there are at most seventeen before Python takes to exponents itself.
+pub(super) fn written_anew(value: Scalar<'_>) -> u64 {
+    match value {
+        Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')) => 24,
+        _ => 4,
     }
 }
 
@@ -328,6 +370,7 @@ mod tests {
             r#"{"a":[[{"b":{"$ref":" #/x"}}]]}"#,
             r#"{"default":{"$ref":"//evil"}}"#,
             r#"{"$defs":{"$ref":"http://evil"}}"#,
+            r#"{"properties":{"definitions":{"$id":"http://evil/"}}}"#,
             r#"{"$ref":""}"#,
         ] {
             let refused = read(Reader::Answer, bad).err().map(|refusal| refusal.reason);
@@ -365,11 +408,26 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_counts_whatever_its_name() {
+        for name in ["$ref", "$id", "$schema", "$defs", "definitions", "schemas", "$dynamicRef"] {
+            let schema = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
+            assert_eq!(read(Reader::Tool, &schema).expect("allowed"), 7, "{name}");
+        }
+        let inner = r##"{"definitions":{"$defs":{"A":{"a":1},"B":{"$ref":"#/A"}}}}"##;
+        assert_eq!(read(Reader::Tool, inner).expect("allowed"), 7, "definitions among definitions");
+        let name = "n".repeat(600);
+        let long = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
+        assert!(read(Reader::Tool, &long).is_err(), "a name that was not kept whole");
+    }
+
+    #[test]
     fn what_a_schema_grows_by_is_told() {
         let grows = |schema: &str| read(Reader::Tool, schema).expect("allowed");
         assert_eq!(grows(r#"{"type":"object"}"#), 0);
         assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":1}}}"##), 7);
         assert_eq!(grows(r##"{"a":{"$ref":"#/$defs/A"},"b":{"$ref":"x/A"},"definitions":{"A":{"a":1}}}"##), 14);
+        assert_eq!(grows(r#"{"enum":[1,true,null,"a"],"minimum":5,"maximum":1e15}"#), 3 * 4 + 24, "numbers in lists");
+        assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":[1]}}}"##), 4 + 9 + 4);
         // The one in B is written out where it stands, and where B is written out.
         assert_eq!(grows(r##"{"$ref":"#/B","$defs":{"A":{"a":1},"B":{"$ref":"A"}}}"##), 7 + 12 + 7);
     }
