@@ -259,11 +259,11 @@ impl Inside {
                     tool.name(name);
                 }
             }
-            (Shape::OneOf(words), Scalar::String(text)) => {
-                if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) {
-                    let message = format!("'{}' may only name: {}", at.member, words.join(", "));
-                    return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
-                }
+            (Shape::OneOf(words), Scalar::String(text))
+                if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) =>
+            {
+                let message = format!("'{}' may only name: {}", at.member, words.join(", "));
+                return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
             }
             (Shape::Word(word), value) => {
                 let right = matches!(value, Scalar::String(text) if text.whole() == Some(word.as_bytes()));
