@@ -75,10 +75,9 @@ pub struct Extras {
     pub instructions: bool,
     /// Tools that a provider knows by their type, and describes to the model in words of its own.
     pub typed_tools: u64,
-    /// Bytes by which schemas grow where the gateway writes their references out, and their numbers anew.
+    /// Bytes by which schemas grow where the gateway writes their references out, and by which numbers in them and in
+    /// arguments of tools grow where it writes those anew.
     pub unfolded_bytes: u64,
-    /// Tokens by which numbers in arguments of tools may grow when they are written anew.
-    pub number_tokens: u64,
     /// Bytes of arguments of tools, which the gateway writes anew for a model with another API.
     pub rewritten_bytes: u64,
     /// Bytes of a predicted answer: what of it does not come true is billed as output.
@@ -486,11 +485,10 @@ impl<'p> Members<'p> {
         self.reading.edit.prefix = prefix;
         self.reading.media = self.content.media();
         self.reading.extras.rewritten_bytes = self.content.rewritten;
-        self.reading.extras.number_tokens = self.content.numbers;
         self.reading.edit.cut = self.inside.cuts;
         self.reading.stripped.append(&mut self.inside.names);
         self.reading.extras.typed_tools = self.inside.typed_tools;
-        self.reading.extras.unfolded_bytes = self.inside.unfolded;
+        self.reading.extras.unfolded_bytes = self.inside.unfolded.saturating_add(self.content.numbers);
         Ok(self.reading)
     }
 }

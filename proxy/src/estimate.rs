@@ -64,7 +64,6 @@ impl Estimate {
             .saturating_add(added)
             .saturating_add(extras.typed_tools.saturating_mul(TYPED_TOOL_TOKENS))
             .saturating_add(extras.unfolded_bytes)
-            .saturating_add(extras.number_tokens)
             .saturating_add(media.tokens);
         let has_output = wire.is_billed() && !matches!(wire, Wire::Embeddings | Wire::Other);
         let model_max = price.as_ref().and_then(|price| price.max_output);
@@ -232,12 +231,11 @@ mod tests {
             instructions: true,
             typed_tools: 2,
             unfolded_bytes: 7,
-            number_tokens: 11,
             prediction_bytes: 30,
             ..Default::default()
         };
         let more = ask(&with(extras), Wire::Chat);
-        let input = 916 + 1024 + 2 * 1536 + 7 + 11;
+        let input = 916 + 1024 + 2 * 1536 + 7;
         assert_eq!((more.tokens, more.femtos), (input + 30, u128::from(input) * MILLI + 300 * MILLI));
     }
 

@@ -25,6 +25,7 @@ const STRICT_PERCENT: usize = 60;
 const WORDS: &str = include_str!("../src/tokens/words.txt");
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures, for whoever asks for them with --nocapture")]
 fn no_strict_reservation_is_ever_exceeded() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let python = root.join(".cache/venv/bin/python");

@@ -6,12 +6,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
+use sluice_proxy::body::{BodyPolicy, Reading};
 use sluice_proxy::policy::Wire;
-use sluice_proxy::refusal::{Reason, Refusal};
-use sluice_proxy_fuzz::{choices_and_input, cut, object, value};
+use sluice_proxy::refusal::Reason;
+use sluice_proxy_fuzz::{ACCOUNT, choices_and_input, cut, object, policy_of, read, sent, value, wire_of};
 
-const ACCOUNT: &str = "acct-1";
+/// Names by which some route bounds its output.
+const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
 /// Acted upon by LiteLLM, whatever else this build knows.
 const DANGEROUS: &[&str] = &[
@@ -49,38 +50,6 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-fn wire_of(choice: u8) -> Wire {
-    match choice {
-        b'p' => Wire::Completions,
-        b'e' => Wire::Embeddings,
-        b'r' => Wire::Responses,
-        b'm' => Wire::Messages,
-        b't' => Wire::CountTokens,
-        b'o' => Wire::Other,
-        _ => Wire::Chat,
-    }
-}
-
-fn policy_of(choice: u8) -> BodyPolicy {
-    let default = BodyPolicy { account_json: format!("\"{ACCOUNT}\""), ..BodyPolicy::default() };
-    match choice {
-        b'l' => BodyPolicy { models: vec!["m".to_owned(), "gpt-4o-mini".to_owned()], ..default },
-        b'a' => BodyPolicy {
-            params: vec!["num_retries".to_owned(), "vendor_x".to_owned()],
-            tools: vec!["web_search_20250305".to_owned()],
-            remote_media: true,
-            ..default
-        },
-        _ => default,
-    }
-}
-
-fn read<'a>(wire: Wire, policy: &BodyPolicy, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Reading, Refusal> {
-    let mut reader = BodyReader::new(wire, policy);
-    pieces.into_iter().try_for_each(|piece| reader.feed(piece))?;
-    reader.finish()
-}
-
 /// What has to be true of a body that goes on.
 fn allowed(
     wire: Wire,
@@ -89,14 +58,9 @@ fn allowed(
     members: &[(String, &serde_json::value::RawValue)],
     reading: &Reading,
 ) {
-    let mut sent = reading.edit.prefix.clone().into_bytes();
-    for (from, to) in &reading.edit.keep {
-        sent.push(b',');
-        sent.extend_from_slice(&body[*from as usize..*to as usize]);
-    }
-    sent.push(b'}');
-    let out = object(&sent).expect("what goes upstream is one JSON object").0;
-    let text = std::str::from_utf8(&sent).expect("JSON is UTF-8");
+    let sent = sent(reading, body);
+    let text = sent.as_str();
+    let out = object(text.as_bytes()).expect("what goes upstream is one JSON object").0;
 
     for (i, (name, raw)) in out.iter().enumerate() {
         assert!(out[..i].iter().all(|(other, _)| other != name), "{name} goes up twice: {text}");
@@ -109,7 +73,7 @@ fn allowed(
         assert!(opened || !DANGEROUS.contains(&plain.as_str()), "{name} goes up: {text}");
         let ours = name == "stream_options" && reading.hide_usage;
         assert!(
-            ours || members.iter().any(|(other, value)| other == name && value.get() == raw.get()),
+            ours || members.iter().any(|(other, value)| other == name && is_part(raw.get(), value.get(), reading)),
             "{name} is not the client's: {text}"
         );
     }
@@ -152,9 +116,7 @@ fn allowed(
     for name in ["n", "best_of"] {
         assert!(up.get(name).and_then(Value::as_u64).is_none_or(|n| n <= 8 && n <= reading.choices));
     }
-    for name in ["max_tokens", "max_completion_tokens", "max_output_tokens"] {
-        assert!(up.get(name).and_then(Value::as_u64).is_none_or(|n| reading.max_output.is_some_and(|max| n <= max)));
-    }
+    bounds(wire, body, &out, reading);
     if !policy.remote_media {
         for name in ["messages", "input", "system", "instructions"].iter().filter(|_| wire != Wire::Embeddings) {
             up.get(name).into_iter().for_each(|content| no_remote(content, text));
@@ -168,18 +130,66 @@ fn allowed(
             reading.choices
         );
     }
-    for tool in ["tools", "functions"].iter().filter_map(|name| up.get(name)?.as_array()).flatten() {
-        let kind = tool.get("type").and_then(Value::as_str).unwrap_or("function");
+    assert!(
+        reading.media.media.iter().all(|medium| medium.range.0 < medium.range.1 && medium.range.1 <= body.len() as u64)
+    );
+}
+
+/// A member as it was sent, or with something taken out of its inside.
+fn is_part(sent: &str, given: &str, reading: &Reading) -> bool {
+    sent == given
+        || !reading.edit.cut.is_empty()
+            && value(sent).zip(value(given)).is_some_and(|(sent, given)| is_subset(&sent, &given))
+}
+
+fn is_subset(sent: &Value, given: &Value) -> bool {
+    match (sent, given) {
+        (Value::Object(sent), Value::Object(given)) => {
+            sent.iter().all(|(name, value)| given.get(name).is_some_and(|given| is_subset(value, given)))
+        }
+        (Value::Array(sent), Value::Array(given)) => {
+            sent.len() == given.len() && sent.iter().zip(given).all(|(sent, given)| is_subset(sent, given))
+        }
+        (sent, given) => sent == given,
+    }
+}
+
+/// Only the route's own bound goes up, and the one that the sidecar sets is the only one.
+fn bounds(wire: Wire, body: &[u8], out: &[(String, &serde_json::value::RawValue)], reading: &Reading) {
+    if wire == Wire::Other {
+        return;
+    }
+    let own: &[&str] = match wire {
+        Wire::Chat => &["max_tokens", "max_completion_tokens"],
+        Wire::Completions | Wire::Messages | Wire::CountTokens => &["max_tokens"],
+        Wire::Responses => &["max_output_tokens"],
+        _ => &[],
+    };
+    let is_bound = |name: &str| BOUNDS.contains(&name);
+    for (name, raw) in out.iter().filter(|(name, _)| is_bound(name)) {
+        assert!(own.contains(&name.as_str()), "{name} is no bound of this route");
+        let n: u64 = raw.get().parse().expect("a whole number");
+        // Of several the largest is reserved, and a 0 is no bound at all.
         assert!(
-            matches!(kind, "function" | "custom") || policy.tools.iter().any(|allowed| allowed == kind),
-            "tool {kind}: {text}"
-        );
-        assert!(
-            tool.get("server_url").is_none() && tool.get("googleSearch").is_none()
-                || policy.tools.iter().any(|allowed| allowed == kind)
+            reading.max_output.is_none_or(|max| n <= max && n > 0),
+            "{name} is {n}, reserved {:?}",
+            reading.max_output
         );
     }
-    assert!(reading.media_bytes <= body.len() as u64);
+    if own.is_empty() {
+        return;
+    }
+    let mut bounded = reading.clone();
+    bounded.bound_output(wire, 7);
+    let text = sent(&bounded, body);
+    let after = object(text.as_bytes()).expect("it is still one JSON object").0;
+    let set: Vec<_> = after.iter().filter(|(name, _)| is_bound(name)).collect();
+    assert!(set.len() == 1 && own.contains(&set[0].0.as_str()) && set[0].1.get() == "7", "one bound: {text}");
+    let others = |all: &[(String, &serde_json::value::RawValue)]| -> Vec<(String, String)> {
+        let others = all.iter().filter(|(name, _)| !is_bound(name));
+        others.map(|(name, raw)| (name.clone(), raw.get().to_owned())).collect()
+    };
+    assert_eq!(others(&after), others(out), "another member changed");
 }
 
 /// No URL where somebody would fetch one. What an agent's own tool was called with is its own affair.

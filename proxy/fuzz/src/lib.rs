@@ -5,6 +5,12 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
+use sluice_proxy::policy::Wire;
+use sluice_proxy::refusal::Refusal;
+
+/// The account of every policy.
+pub const ACCOUNT: &str = "acct-1";
 
 /// The first bytes are choices, as text; behind the first newline stands the input proper.
 pub fn choices_and_input<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
@@ -85,4 +91,59 @@ pub fn value(text: &str) -> Option<Value> {
 /// Whether it is JSON at all.
 pub fn is_json(text: &str) -> bool {
     value(text).is_some() && serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().count() == 1
+}
+
+/// The route of a choice.
+pub fn wire_of(choice: u8) -> Wire {
+    match choice {
+        b'p' => Wire::Completions,
+        b'e' => Wire::Embeddings,
+        b'r' => Wire::Responses,
+        b'm' => Wire::Messages,
+        b't' => Wire::CountTokens,
+        b'o' => Wire::Other,
+        _ => Wire::Chat,
+    }
+}
+
+/// The policy of a choice.
+pub fn policy_of(choice: u8) -> BodyPolicy {
+    let default = BodyPolicy { account_json: format!("\"{ACCOUNT}\""), ..BodyPolicy::default() };
+    match choice {
+        b'l' => BodyPolicy { models: vec!["m".to_owned(), "gpt-4o-mini".to_owned()], ..default },
+        b'a' => BodyPolicy {
+            params: vec!["num_retries".to_owned(), "vendor_x".to_owned()],
+            tools: vec!["web_search_20250305".to_owned()],
+            remote_media: true,
+            ..default
+        },
+        _ => default,
+    }
+}
+
+/// Reads a body in these pieces.
+///
+/// # Errors
+/// The refusal.
+pub fn read<'a>(
+    wire: Wire,
+    policy: &BodyPolicy,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Reading, Refusal> {
+    let mut reader = BodyReader::new(wire, policy);
+    pieces.into_iter().try_for_each(|piece| reader.feed(piece))?;
+    reader.finish()
+}
+
+/// What goes upstream of a body that was read.
+pub fn sent(reading: &Reading, body: &[u8]) -> String {
+    let mut sent = reading.edit.prefix.clone().into_bytes();
+    for (is_member, from, to) in reading.edit.ranges() {
+        if is_member {
+            sent.push(b',');
+        }
+        sent.extend_from_slice(&body[from as usize..to as usize]);
+    }
+    sent.push(b'}');
+    String::from_utf8(sent).expect("JSON is UTF-8")
 }

@@ -73,6 +73,8 @@ struct Object {
     part: Part,
     /// A `source` with this type holds base64.
     is_base64: bool,
+    /// A `source` with this type holds text.
+    is_text: bool,
     detail: Option<Detail>,
     found: Option<Found>,
     /// Arrays that are open inside it.
@@ -87,6 +89,8 @@ struct Found {
     /// It says what it is: a `data:` URL of an image, or base64 in a source that says so.
     is_data: bool,
     is_image: bool,
+    /// It has blanks, or is too short for a medium. Lenient decoders skip blanks, so in a medium's part it is one still.
+    is_odd: bool,
     detail: Option<Detail>,
 }
 
@@ -107,6 +111,10 @@ impl Parts {
             b"url" | b"data" | b"file_data" => Name::Medium,
             _ => Name::Other,
         };
+        if object.name == Name::Type {
+            // Parsers keep the last of two types, and what is not a string is not one.
+            (object.part, object.is_base64, object.is_text) = (Part::Other, false, false);
+        }
     }
 
     pub(super) fn open(&mut self, kind: Container) {
@@ -128,7 +136,7 @@ impl Parts {
             return;
         }
         let Some(object) = self.objects.pop() else { return };
-        let Some(mut found) = object.found else { return };
+        let Some(mut found) = object.found.filter(|found| !(found.is_odd && object.is_text)) else { return };
         found.detail = merged(found.detail, object.detail);
         let is_part = object.part != Part::Other;
         match self.objects.last_mut() {
@@ -153,6 +161,7 @@ impl Parts {
             dimensions: media::dimensions(text.head),
             is_data: true,
             is_image: is_image_url(text.head),
+            is_odd: false,
             detail: None,
         };
         self.put(Part::Other, found);
@@ -167,14 +176,13 @@ impl Parts {
         match object.name {
             _ if in_array => {}
             Name::Type => {
-                // Parsers keep the last of two types; what has two is nothing that can be verified.
                 object.part = match text.head {
                     b"image_url" | b"input_image" | b"image" | b"computer_screenshot" => Part::Image,
                     b"document" | b"file" | b"input_file" => Part::Document,
                     b"input_audio" => Part::Audio,
                     _ => Part::Other,
                 };
-                object.is_base64 = text.head == b"base64";
+                (object.is_base64, object.is_text) = (text.head == b"base64", text.head == b"text");
             }
             Name::Detail => {
                 let detail = if text.head == b"low" { Detail::Low } else { Detail::of(text.as_str()) };
@@ -182,8 +190,7 @@ impl Parts {
             }
             _ => {}
         }
-        // Base64 has no blanks, and what is shorter is billed as less than the text around it.
-        if !is_media || text.head.len() < 16 || text.as_str().contains(char::is_whitespace) {
+        if !is_media {
             return;
         }
         let is_url = text.head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
@@ -193,6 +200,7 @@ impl Parts {
             dimensions: media::dimensions(text.head),
             is_data: is_url,
             is_image,
+            is_odd: text.head.len() < 16 || text.as_str().contains(char::is_whitespace),
             detail: None,
         };
         let can_be_verified = matches!(object.name, Name::Holder | Name::Medium) && !in_array;
@@ -205,6 +213,9 @@ impl Parts {
 
     /// A string whose part is known.
     fn put(&mut self, part: Part, found: Found) {
+        if part == Part::Other && found.is_odd {
+            return;
+        }
         let detail = found.detail.unwrap_or(Detail::of("auto"));
         let verified = found.is_data && (part != Part::Image || found.is_image || found.dimensions.is_some());
         let kind = match part {
@@ -215,7 +226,7 @@ impl Parts {
             Part::Other => Kind::Document,
         };
         // An audio part holds plain base64.
-        let verified = part != Part::Other && (verified || part == Part::Audio);
+        let verified = part != Part::Other && !found.is_odd && (verified || part == Part::Audio);
         self.add(Medium { kind, range: found.range, verified });
     }
 

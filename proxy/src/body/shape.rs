@@ -152,7 +152,9 @@ impl Inside {
             self.next = Some(&Shape::Any);
             return Ok(());
         }
-        let is_new = !frame.owes_comma;
+        // Members that follow each other are taken out as one range.
+        let follows = self.cuts.last().is_some_and(|cut| cut.0 == frame.kept_until);
+        let is_new = !frame.owes_comma && !follows;
         if is_new {
             self.cuts.push((frame.kept_until, frame.kept_until));
             frame.owes_comma = !frame.keeps_any;

@@ -592,3 +592,40 @@ fn a_tool_that_the_gateway_takes_for_a_search_is_refused() {
     assert_eq!(tools(Wire::Chat, r#"{"type":"function","function":{"name":"web_search","parameters":{}}}"#), None);
     assert_eq!(tools(Wire::Responses, r#"{"type":"function","name":"web_search","parameters":{}}"#), None);
 }
+
+#[test]
+fn a_medium_with_blanks_in_it_is_one_still() {
+    let kinds = |content: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{content}]}}]}}"#);
+        let (reading, _) = read(Wire::Chat, &body).expect("allowed");
+        reading.media.media.iter().map(|medium| (medium.kind, medium.verified)).collect::<Vec<_>>()
+    };
+    let image = (media::Kind::Image(None, crate::media::Detail::Auto), false);
+    for url in
+        ["data:image/png;base64,iVBORw0KGgo AAAANSUhEUg", "data:image/png;base64,iVBORw0KGgo\\nAAAANSUhEUg", "data:,x"]
+    {
+        assert_eq!(kinds(&format!(r#"{{"type":"image_url","image_url":{{"url":"{url}"}}}}"#)), [image], "{url}");
+        assert_eq!(kinds(&format!(r#"{{"type":"text","image_url":{{"url":"{url}"}}}}"#)), [], "{url}");
+    }
+    let file = r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,JVBE Ri0xLjQK"}}"#;
+    assert_eq!(kinds(file), [(media::Kind::Document, false)]);
+    let text = r#"{"type":"document","source":{"type":"text","media_type":"text/plain","data":"some text"}}"#;
+    assert_eq!(kinds(text), [], "a provider reads it as text");
+    let two = r#"{"type":"image_url","type":7,"image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUg"}}"#;
+    assert_eq!(kinds(two).first().map(|medium| medium.1), Some(false), "the last type is no image's");
+}
+
+#[test]
+fn members_side_by_side_are_taken_out_together() {
+    for (given, want) in [
+        (r#"{"type":"text","x":1,"y":2}"#, r#"{"type":"text"}"#),
+        (r#"{"type":"text","x":1,"y":{"a":1} , "z":[2] }"#, r#"{"type":"text" }"#),
+        (r#"{"x":1,"y":2,"type":"text"}"#, r#"{"type":"text"}"#),
+        (r#"{"x":1,"y":2,"type":"text","z":1,"w":2}"#, r#"{"type":"text"}"#),
+        (r#"{"x":1,"y":2}"#, "{}"),
+    ] {
+        let body = format!(r#"{{"model":"m","response_format":{given},"n":1}}"#);
+        let (_, sent) = read(Wire::Chat, &body).expect("allowed");
+        assert_eq!(sent, format!(r#"{{"user":"acct-1","model":"m","response_format":{want},"n":1}}"#), "{given}");
+    }
+}
