@@ -61,6 +61,11 @@ impl Given {
         if refusal.is_final() {
             headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
         }
+        if refusal.reason == Reason::UpgradeNotAllowed {
+            // RFC 9110, 15.5.22: a 426 names the protocol that is spoken, and `Connection` names `Upgrade`.
+            headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        }
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -70,11 +75,13 @@ impl Given {
     /// Closes the connection behind it: no further request is read.
     #[must_use]
     pub fn closing(mut self) -> Self {
-        self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let names_upgrade = self.headers.contains_key(header::UPGRADE);
+        let close = HeaderValue::from_static(if names_upgrade { "upgrade, close" } else { "close" });
+        self.headers.insert(header::CONNECTION, close);
         self
     }
 
-    /// `GET /health`: red as soon as no further call will be carried.
+    /// `GET /health`, and the paths by which agents look for a server: red as soon as no further call will be carried.
     #[must_use]
     pub fn health(run: &Run) -> Self {
         let (code, status) = if run.journal.refuses() {

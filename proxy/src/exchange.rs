@@ -75,7 +75,7 @@ pub async fn exchange(
 
 async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
     admit_peer(run, peer)?;
-    match run.policy.admit(&head.method, &head.uri)? {
+    match run.policy.admit(&head.method, &head.uri).map_err(|refusal| prefer_upgrade(refusal, &head.headers))? {
         Admitted::Health => Ok(Given::health(run)),
         Admitted::Relay(resource) => Box::pin(relay(run, resource, head, body)).await,
         Admitted::Call(route) => call(run, peer, route, head, body).await,
@@ -184,16 +184,23 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
         ));
     }
     if head.headers.contains_key(header::UPGRADE) {
-        return Err(Refusal::new(
-            Reason::UpgradeNotAllowed,
-            "only plain HTTP is carried here; leave out the Upgrade header",
-        ));
+        return Err(no_upgrade());
     }
     let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     if head.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded) {
         return Err(Refusal::new(Reason::EncodingNotAllowed, "send the body as it is, without Content-Encoding"));
     }
     Ok(())
+}
+
+fn no_upgrade() -> Refusal {
+    Refusal::new(Reason::UpgradeNotAllowed, "only plain HTTP/1.1 is carried here; leave out the Upgrade header")
+}
+
+/// A WebSocket begins with a GET, also on routes that take POST alone: the method is not what is wrong with it.
+fn prefer_upgrade(refusal: Refusal, headers: &HeaderMap) -> Refusal {
+    let is_upgrade = refusal.reason == Reason::MethodNotAllowed && headers.contains_key(header::UPGRADE);
+    if is_upgrade { no_upgrade() } else { refusal }
 }
 
 async fn read(run: &Run, route: &Route, body: &mut Incoming) -> Result<(Reading, Text), Refusal> {

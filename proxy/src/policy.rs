@@ -61,7 +61,7 @@ pub struct Route {
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted<'a> {
-    /// `GET /health`, answered here.
+    /// `GET /health` and its like, answered here.
     Health,
     /// To the upstream.
     Call(&'a Route),
@@ -86,6 +86,9 @@ const DEFAULT: [(&str, &str, Wire); 7] = [
     ("POST", "/v1/messages/count_tokens", Wire::CountTokens),
     ("GET", "/v1/models", Wire::Models),
 ];
+
+/// Answered by the sidecar itself. Claude Code asks for `/`, or for `/api/hello`, before its first call.
+const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
 
 const RELAY_ROOT: &str = "/api/v1/sandboxes/";
 const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
@@ -142,8 +145,9 @@ impl Policy {
             return Err(Refusal::new(Reason::RouteNotAllowed, "send a plain path, not a whole URL"));
         }
         let path = uri.path();
-        if path == "/health" {
-            return if method == Method::GET { Ok(Admitted::Health) } else { Err(wrong_method("GET")) };
+        if LOCAL.contains(&path) {
+            let reads = method == Method::GET || method == Method::HEAD;
+            return if reads { Ok(Admitted::Health) } else { Err(wrong_method("GET, HEAD")) };
         }
         let mut allowed = None;
         for route in &self.routes {
@@ -237,16 +241,20 @@ mod tests {
             assert_eq!(ask(&policy, method, &format!("{path}?user=x")), Ok(path.to_owned()));
             assert_eq!(ask(&policy, "DELETE", path), Err(Reason::MethodNotAllowed));
         }
-        assert_eq!(ask(&policy, "GET", "/health"), Ok("health".to_owned()));
-        assert_eq!(ask(&policy, "POST", "/health"), Err(Reason::MethodNotAllowed));
+        for path in LOCAL {
+            assert_eq!(ask(&policy, "GET", path), Ok("health".to_owned()));
+            assert_eq!(ask(&policy, "HEAD", path), Ok("health".to_owned()));
+            assert_eq!(ask(&policy, "POST", path), Err(Reason::MethodNotAllowed));
+        }
     }
 
     #[test]
     fn everything_else_does_not_exist() {
         let policy = Policy::new(&[], None);
         for path in [
-            "/", "/v1", "/v1/", "/v1/model/info", "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches",
-            "/v1/realtime", "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/",
+            "/v1", "/v1/", "/api", "/api/", "/api/hello/", "/v1/api/hello", "/v1/health", "/v1/model/info",
+            "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches", "/v1/realtime",
+            "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/",
             "/v1//chat/completions", "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions",
             "/v1/chat/%63ompletions", "/V1/chat/completions", "/v1/chat/completions%00", "/v1/chat/completions;x",
             "//v1/models", "/v1\\models", "/health/", "/%68ealth", "/messages/batches", "/api/v1/sandboxes/r1/events",

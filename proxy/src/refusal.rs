@@ -54,8 +54,8 @@ reasons! {
     RouteNotAllowed = "route_not_allowed" NOT_FOUND,
     /// The path is there, the method is not.
     MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
-    /// WebSocket and the like.
-    UpgradeNotAllowed = "upgrade_not_allowed" BAD_REQUEST,
+    /// WebSocket and the like. Clients that can do without, such as Codex, go on in plain HTTP after a 426 alone.
+    UpgradeNotAllowed = "upgrade_not_allowed" UPGRADE_REQUIRED,
     /// A relayed path of another run.
     NotOwnRun = "not_own_run" FORBIDDEN,
     /// A compressed request body.

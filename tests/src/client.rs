@@ -18,9 +18,9 @@ use answer::{check_headers, parse_head};
 pub use payload::Payload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
-pub const ALLOWED: [&str; 12] = [
+pub const ALLOWED: [&str; 13] = [
     "content-type", "content-length", "transfer-encoding", "connection", "date", "retry-after", "x-litellm-call-id",
-    "x-litellm-response-cost", "x-sluice-reason", "x-sluice-max-tokens", "x-should-retry", "allow",
+    "x-litellm-response-cost", "x-sluice-reason", "x-sluice-max-tokens", "x-should-retry", "allow", "upgrade",
 ];
 
 /// One connection to a unix socket.
