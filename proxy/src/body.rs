@@ -164,17 +164,23 @@ impl<'p> BodyReader<'p> {
     /// Takes the next piece.
     ///
     /// # Errors
-    /// The refusal, as soon as it is certain.
+    /// The refusal, as soon as it is certain; it names the model.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refusal> {
-        self.scanner.feed(piece, &mut self.members)
+        self.scanner.feed(piece, &mut self.members).map_err(|refusal| refusal.for_model(self.model()))
+    }
+
+    /// The model asked for, if it has been read.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.members.reading.model.as_deref()
     }
 
     /// The body is complete.
     ///
     /// # Errors
-    /// A refusal that only the whole body shows.
+    /// A refusal that only the whole body shows; it names the model.
     pub fn finish(mut self) -> Result<Reading, Refusal> {
-        self.scanner.finish(&mut self.members)?;
+        self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()
     }
 }
@@ -403,11 +409,15 @@ impl<'p> Members<'p> {
     }
 
     fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
-        let refused = |message: &str| Err(Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model"));
+        let asked = name.as_str();
+        let refused = |message: &str| {
+            let refusal = Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model");
+            Err(refusal.for_model(Some(asked)))
+        };
         if !name.whole {
             return refused("the model's name is too long");
         }
-        let name = name.as_str();
+        let name = asked;
         if !self.policy.models.is_empty() {
             return match self.policy.models.iter().find(|allowed| *allowed == name) {
                 Some(allowed) => Ok(allowed.clone()),
@@ -448,7 +458,8 @@ impl<'p> Members<'p> {
         self.reading.choices *= self.prompts.max(1);
         if self.reading.choices > MAX_CHOICES {
             return Err(not_allowed("prompt")
-                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one")));
+                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one"))
+                .for_model(self.reading.model.as_deref()));
         }
         let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
         let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);

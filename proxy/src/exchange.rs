@@ -149,7 +149,8 @@ fn reserve(run: &Run, route: &Route, reading: &mut Reading, text: &Text, clock: 
     let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
     let by_bytes = estimate.by_bytes();
     let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
-    let reservation = run.caps.reserve(ask, clock.began())?;
+    let reservation =
+        run.caps.reserve(ask, clock.began()).map_err(|refusal| refusal.for_model(reading.model.as_deref()))?;
     let bound = bound(&estimate, &reservation, route, reading);
     Ok((reservation, bound, estimate.price.map(|price| (price, estimate.terms))))
 }
@@ -303,9 +304,8 @@ async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) ->
     let refusal = match denied {
         Denied::Failed(refusal) => refusal,
         Denied::Refused(refusal) => {
-            let (reason, status) = (refusal.reason, refusal.reason.status().as_u16());
             // A refusal that cannot be written is still a refusal.
-            let _ = run.journal.refused(head.method.as_str(), head.uri.path(), reason.as_str(), status).await;
+            let _ = run.journal.refused(head.method.as_str(), head.uri.path(), &refusal).await;
             refusal
         }
     };

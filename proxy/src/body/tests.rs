@@ -51,6 +51,22 @@ fn identity_members_and_unknown_ones_are_taken_out_and_named() {
 }
 
 #[test]
+fn a_refusal_names_the_model_that_was_read_before_it() {
+    for (body, model, tool) in [
+        (r#"{"model":"m","tools":[{"type":"mcp"}]}"#, Some("m"), Some("mcp")),
+        (r#"{"tools":[{"type":"mcp"}],"model":"m"}"#, None, Some("mcp")),
+        (r#"{"model":"m","tools":[{"type":"shell"}]}"#, Some("m"), Some("shell")),
+        (r#"{"model":"m","tools":[{"name":"web_search_x"}]}"#, Some("m"), Some("web_search_x")),
+        (r#"{"model":"m","n":9}"#, Some("m"), None),
+        (r#"{"model":"m","#, Some("m"), None),
+        (r#"{"model":"a,b"}"#, Some("a,b"), None),
+    ] {
+        let refusal = read(Wire::Chat, body).expect_err(body);
+        assert_eq!((refusal.model.as_deref(), refusal.tool.as_deref()), (model, tool), "{body}");
+    }
+}
+
+#[test]
 fn a_name_in_escapes_is_the_same_name() {
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n\u006f-log":true}"#), Some(Reason::ParamNotAllowed));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","mode\u006c":"n"}"#), Some(Reason::DuplicateMember));
