@@ -33,6 +33,7 @@ pub fn bounded(mut names: Vec<Cow<'static, str>>) -> Vec<Cow<'static, str>> {
 }
 
 fn is_identifier(name: &str) -> bool {
+    let name = name.strip_prefix("anthropic-beta:").unwrap_or(name);
     (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
@@ -56,6 +57,10 @@ mod tests {
             assert_eq!(of(names), expected, "{names:?}");
         }
         assert_eq!(bounded(vec!["x-stainless-*".into()]), ["x-stainless-*"]);
+        assert_eq!(
+            of(&["anthropic-beta:a-2026-01-01", "x:a", "anthropic-beta:"]),
+            ["anthropic-beta:a-2026-01-01", "+2"]
+        );
     }
 
     #[test]

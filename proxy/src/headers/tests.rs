@@ -163,6 +163,34 @@ fn metadata_may_not_take_our_names_or_overflow() {
 }
 
 #[test]
+fn no_default_beta_makes_the_provider_run_or_read_something() {
+    for part in [
+        "code-execution", "files-api", "mcp", "web-fetch", "web-search", "skills", "compact", "memory", "agents",
+        "fallback", "fast-mode", "advisor", "inline-tools", "tool-changes", "batches", "cache-keepalive",
+    ] {
+        assert!(!DEFAULT_BETAS.iter().any(|beta| beta.contains(part)), "{part}");
+    }
+    assert!(DEFAULT_BETAS.is_sorted() && DEFAULT_BETAS.iter().all(|beta| is_beta(beta)));
+}
+
+#[test]
+fn a_dropped_beta_is_named_by_its_value() {
+    let named = |value: &str| {
+        let mut names = Vec::new();
+        injector("{}").expect("valid").stripped(&client(&[("anthropic-beta", value)]), &mut names);
+        names
+    };
+    assert_eq!(named("claude-code-20250219, ,mine-2026"), [""; 0]);
+    assert_eq!(
+        named("skills-2025-10-02,claude-code-20250219,x-20260101"),
+        ["anthropic-beta:skills-2025-10-02", "anthropic-beta:x-20260101"]
+    );
+    // A secret that was put there by mistake has not the form of a beta.
+    assert_eq!(named("sk-secret, SKILLS-2025-10-02, a b-2025-10-02, 2025-10-02"), ["anthropic-beta"]);
+    assert_eq!(named(&format!("{}-2025-10-02", "x".repeat(60))), ["anthropic-beta"]);
+}
+
+#[test]
 fn the_answer_shows_only_what_is_listed() {
     let upstream = client(&[
         ("content-type", "application/json"),
