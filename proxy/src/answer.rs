@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use uuid::Uuid;
 
+use crate::headers;
 use crate::refusal::{Dialect, Reason, Refusal};
 use crate::run::Run;
 use crate::tap::{AnswerCut, Tap};
@@ -70,6 +72,13 @@ impl Given {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         Self::whole(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
+    }
+
+    /// It is the answer to a call that was made: the caller may ask for it by this id.
+    #[must_use]
+    pub fn of_call(mut self, call: Uuid, dialect: Dialect) -> Self {
+        headers::name_call(&mut self.headers, call.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()), dialect);
+        self
     }
 
     /// Closes the connection behind it: no further request is read.

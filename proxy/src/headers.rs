@@ -11,6 +11,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
 
+use crate::refusal::Dialect;
 use crate::scrub::is_in;
 
 /// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out: they change the form of
@@ -107,6 +108,8 @@ static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries"
 static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-cost");
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 impl Injector {
     /// Everything that is the same for each call.
@@ -255,7 +258,7 @@ impl Injector {
 /// The head of the answer, as the sandbox may see it. `content-length` is hyper's to set.
 #[must_use]
 pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMap {
-    let mut out = HeaderMap::with_capacity(8);
+    let mut out = HeaderMap::with_capacity(12);
     let ours = [&header::CONTENT_TYPE, &header::CONTENT_LENGTH, &header::RETRY_AFTER, &CALL_ID, &RESPONSE_COST];
     for name in ours.into_iter().chain(also) {
         let Some(value) = upstream.get(name) else { continue };
@@ -263,7 +266,60 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
             out.insert(name, value.clone());
         }
     }
+    for (name, value) in upstream {
+        if is_rate_limit(name.as_str()) && is_amount(value.as_bytes()) && !is_in(key, value.as_bytes()) {
+            out.insert(name, value.clone());
+        }
+    }
     out
+}
+
+/// What is left of a rate limit, and when it is full again: clients pace themselves by it. The limit itself is the
+/// operator's contract with the provider, or a setting of LiteLLM's, and stays outside. So do limits that LiteLLM names
+/// after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`).
+fn is_rate_limit(name: &str) -> bool {
+    let split = match (name.strip_prefix("x-ratelimit-"), name.strip_prefix("anthropic-ratelimit-")) {
+        (Some(rest), _) => rest.split_once('-'),
+        (None, Some(rest)) => rest.rsplit_once('-').map(|(unit, fact)| (fact, unit)),
+        (None, None) => None,
+    };
+    split.is_some_and(|(fact, unit)| {
+        matches!(fact, "remaining" | "reset")
+            && matches!(unit, "requests" | "tokens" | "input-tokens" | "output-tokens")
+    })
+}
+
+/// A number, a duration such as `6m0s` or `120ms`, or a time such as `2026-01-27T12:00:30Z`.
+fn is_amount(value: &[u8]) -> bool {
+    let is_number = |text: &[u8]| text.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    let is_time = |text: &[u8]| {
+        let of_time = |(at, b): (usize, &u8)| at == 10 || b.is_ascii_digit() || b"-:.+Z".contains(b);
+        text.get(10) == Some(&b'T') && text.iter().enumerate().all(of_time)
+    };
+    let plain = value.strip_prefix(b"-").unwrap_or(value);
+    value.len() <= 40
+        && plain.first().is_some_and(u8::is_ascii_digit)
+        && (is_number(plain) || is_duration(plain) || is_time(value))
+}
+
+/// Numbers, each with its unit.
+fn is_duration(mut text: &[u8]) -> bool {
+    while !text.is_empty() {
+        let (_, rest) = text.split_at(text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count());
+        let unit = [&b"ms"[..], b"s", b"m", b"h", b"d"].into_iter().find(|unit| rest.starts_with(unit));
+        let Some(unit) = unit.filter(|_| rest.len() < text.len()) else { return false };
+        text = &rest[unit.len()..];
+    }
+    true
+}
+
+/// Names the call, as the caller's SDK wants it: support and logs find it by this id.
+pub fn name_call(answer: &mut HeaderMap, call_id: &str, dialect: Dialect) {
+    let id = header_value(call_id);
+    if dialect == Dialect::Anthropic {
+        answer.insert(&REQUEST_ID, id.clone());
+    }
+    answer.insert(&X_REQUEST_ID, id);
 }
 
 /// The form of Anthropic's beta values: a name and a date. Only such a value is written to the log.

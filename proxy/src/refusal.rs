@@ -52,6 +52,8 @@ reasons! {
     PeerNotAllowed = "peer_not_allowed" FORBIDDEN,
     /// No such path here, whatever the upstream may have.
     RouteNotAllowed = "route_not_allowed" NOT_FOUND,
+    /// A model that is asked for by its id, and that this run may not use or that the upstream does not have.
+    ModelNotFound = "model_not_found" NOT_FOUND,
     /// The path is there, the method is not.
     MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
     /// WebSocket and the like. Clients that can do without, such as Codex, go on in plain HTTP after a 426 alone.

@@ -5,6 +5,7 @@ use sluice_testkit::{Answer, Script, Sidecar, Upstream};
 
 use crate::bodies::{WIRES, body};
 
+mod models;
 mod refused;
 
 #[tokio::test]

@@ -191,6 +191,21 @@ fn a_dropped_beta_is_named_by_its_value() {
 }
 
 #[test]
+fn only_numbers_durations_and_times_are_amounts() {
+    for value in
+        ["0", "41", "-5", "1.5", "6m0s", "120ms", "1h2m3.5s", "2026-01-27T12:00:30Z", "2026-01-27T12:00:30.5+00:00"]
+    {
+        assert!(is_amount(value.as_bytes()), "{value}");
+    }
+    for value in
+        ["", "-", "s", "m5", "sk-1", "1h; org=acme", "1 2", "1e5x", "12abc", "5sm", "2026-01-27Tacme", "acme", "1,2"]
+    {
+        assert!(!is_amount(value.as_bytes()), "{value}");
+    }
+    assert!(!is_amount("1".repeat(41).as_bytes()));
+}
+
+#[test]
 fn the_answer_shows_only_what_is_listed() {
     let upstream = client(&[
         ("content-type", "application/json"),

@@ -5,15 +5,14 @@ use sluice_testkit::{Answer, Sidecar, Upstream};
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
 /// Paths of LiteLLM that answered through a proxy that passed `/v1`, and others that must never.
-const ADMIN: [&str; 38] = [
-    "/v1/model/info", "/v1/models/gpt-4o-mini", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group",
-    "/v1/unified_access_group", "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes",
-    "/v1/files", "/v1/batches", "/v1/vector_store", "/v1/vector_stores", "/v1/search/tools", "/v1/realtime",
-    "/v1/realtime/client_secrets", "/v1/responses/resp_123", "/v1/audio/speech", "/v1/images/generations",
-    "/v1/moderations", "/v1/rerank", "/v1/messages/batches", "/key/generate", "/key/list", "/user/new", "/spend/logs",
-    "/global/spend", "/model/new", "/config/update", "/health/readiness", "/metrics",
-    "/openai/deployments/m/chat/completions", "/anthropic/v1/messages", "/engines/m/chat/completions",
-    "/api/v1/sandboxes/r1/events",
+const ADMIN: [&str; 37] = [
+    "/v1/model/info", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group", "/v1/unified_access_group",
+    "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes", "/v1/files", "/v1/batches",
+    "/v1/vector_store", "/v1/vector_stores", "/v1/search/tools", "/v1/realtime", "/v1/realtime/client_secrets",
+    "/v1/responses/resp_123", "/v1/audio/speech", "/v1/images/generations", "/v1/moderations", "/v1/rerank",
+    "/v1/messages/batches", "/key/generate", "/key/list", "/user/new", "/spend/logs", "/global/spend", "/model/new",
+    "/config/update", "/health/readiness", "/metrics", "/openai/deployments/m/chat/completions",
+    "/anthropic/v1/messages", "/engines/m/chat/completions", "/api/v1/sandboxes/r1/events",
 ];
 
 /// Other spellings of paths that are routes, or of paths that are not.
