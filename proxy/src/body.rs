@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal, clip};
+use crate::stripped;
 use content::Content;
 use media::MediaFound;
 use params::Rule;
@@ -64,6 +65,8 @@ pub struct Reading {
     pub extras: Extras,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<Cow<'static, str>>,
+    /// Names of those that would have changed the answer, for the caller.
+    pub dropped: Option<Box<str>>,
     /// What goes upstream.
     pub edit: Edit,
 }
@@ -219,6 +222,8 @@ struct Members<'p> {
     /// The depth of the mark for a prompt cache at hand.
     cache: Option<usize>,
     in_ttl: bool,
+    /// Names of members that were dropped with a value.
+    dropped: Vec<Cow<'static, str>>,
     reading: Reading,
 }
 
@@ -239,6 +244,7 @@ impl<'p> Members<'p> {
             inside: Inside::default(),
             cache: None,
             in_ttl: false,
+            dropped: Vec::new(),
             reading: Reading { choices: 1, ..Reading::default() },
         }
     }
@@ -345,7 +351,8 @@ impl<'p> Members<'p> {
                 let at = Place { wire: self.wire, depth: 1, member: last(&self.names, &self.ends) };
                 self.content.scalar(at, value, member.start, end, &mut self.inside)?;
             }
-            (Rule::Strip, _) => return self.strip(),
+            (Rule::Strip, Scalar::Null) => return self.strip(),
+            (Rule::Strip, _) => return self.drop_value(),
             (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
         self.keep(member, end);
@@ -358,7 +365,7 @@ impl<'p> Members<'p> {
             return Ok(());
         };
         if matches!(member.rule, Rule::Strip) {
-            return self.strip();
+            return self.drop_value();
         }
         if self.name() == "prediction" {
             self.reading.extras.prediction_bytes = end - member.start;
@@ -431,6 +438,13 @@ impl<'p> Members<'p> {
         }
     }
 
+    /// The member has a value, so its sender has to learn that it is gone.
+    fn drop_value(&mut self) -> Result<(), Refusal> {
+        self.strip()?;
+        self.dropped.extend(self.reading.stripped.last().cloned());
+        Ok(())
+    }
+
     fn strip(&mut self) -> Result<(), Refusal> {
         self.run_open = false;
         let name = clip(self.name(), 64).to_owned();
@@ -476,6 +490,8 @@ impl<'p> Members<'p> {
         self.reading.media = self.content.media();
         self.reading.extras.rewritten_bytes = self.content.rewritten;
         self.reading.edit.cut = self.inside.cuts;
+        self.dropped.extend(self.inside.names.iter().cloned());
+        self.reading.dropped = stripped::effective(self.dropped);
         self.reading.stripped.append(&mut self.inside.names);
         self.reading.extras.typed_tools = self.inside.typed_tools;
         self.reading.extras.unfolded_bytes = self.inside.unfolded;

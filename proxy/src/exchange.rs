@@ -34,6 +34,8 @@ use crate::{filter, headers, models, screen, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
+/// Members of the body that were dropped and would have changed the answer.
+static DROPPED: HeaderName = HeaderName::from_static("x-sluice-dropped");
 
 /// Why there is no answer of the upstream's.
 enum Denied {
@@ -131,6 +133,9 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     headers::name_call(&mut screened, call_id, Policy::dialect(head.uri.path(), &head.headers));
     if let Some(bound) = bound {
         screened.insert(&MAX_TOKENS, HeaderValue::from(bound));
+    }
+    if let Some(dropped) = reading.dropped.as_deref().and_then(|names| HeaderValue::from_str(names).ok()) {
+        screened.insert(&DROPPED, dropped);
     }
     if route.wire == Wire::Models && upstream.status.is_success() {
         let asked = policy::model_id(head.uri.path());

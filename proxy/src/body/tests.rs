@@ -67,6 +67,24 @@ fn a_refusal_names_the_model_that_was_read_before_it() {
 }
 
 #[test]
+fn what_was_dropped_with_a_value_is_told() {
+    for (body, dropped) in [
+        (r#"{"model":"m","messages":[]}"#, None),
+        (r#"{"model":"m","user":"u","metadata":{"a":1},"tags":["t"],"safety_identifier":"s"}"#, None),
+        (r#"{"model":"m","min_p":null,"max_tokens":null,"previous_response_id":null}"#, None),
+        (r#"{"model":"m","stream":true,"stream_options":{"include_obfuscation":true}}"#, None),
+        (r#"{"model":"m","min_p":0.1,"user":"u","chat_template_kwargs":{"a":1}}"#, Some("min_p, chat_template_kwargs")),
+        (
+            r#"{"model":"m","tools":[{"type":"function","function":{"name":"f"},"server_url":"x"}]}"#,
+            Some("tools.server_url"),
+        ),
+    ] {
+        let (reading, _) = read(Wire::Chat, body).expect("allowed");
+        assert_eq!(reading.dropped.as_deref(), dropped, "{body}");
+    }
+}
+
+#[test]
 fn a_name_in_escapes_is_the_same_name() {
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n\u006f-log":true}"#), Some(Reason::ParamNotAllowed));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","mode\u006c":"n"}"#), Some(Reason::DuplicateMember));

@@ -102,6 +102,26 @@ async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
 }
 
 #[tokio::test]
+async fn what_was_dropped_from_a_body_is_told_by_name() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let many: String = (0..100).map(|n| format!(r#","member_with_a_rather_long_name_{n:03}":1"#)).collect();
+    for (more, told) in [
+        ("", None),
+        (r#","user":"SECRET","metadata":{"a":"SECRET"},"tags":["SECRET"],"seed":1"#, None),
+        (r#","min_p":0.1,"chat_template_kwargs":{"a":"SECRET"},"user":"u""#, Some("min_p, chat_template_kwargs")),
+        (r#","a\r\nx-evil: 1":1"#, Some("+1")),
+    ] {
+        let answer = sidecar.post("/v1/chat/completions", body(r#""messages":[]"#, more)).await.expect(200);
+        assert_eq!(answer.header("x-sluice-dropped"), told, "{more}");
+        assert!(!String::from_utf8_lossy(&answer.raw).contains("SECRET"));
+    }
+    let answer = sidecar.post("/v1/chat/completions", body(r#""messages":[]"#, &many)).await.expect(200);
+    let told = answer.header("x-sluice-dropped").expect("names");
+    assert!(told.len() <= 1024 && told.contains(", +"), "{told}");
+}
+
+#[tokio::test]
 async fn a_header_that_the_operator_names_passes_too() {
     let script = Script::chat("hi").header("x-ratelimit-remaining-requests", "41").header("x-other", "1");
     let upstream = Upstream::answering(script).start().await;
