@@ -25,7 +25,7 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|unknown status:i? timing_us:o "
     "timing_us.connect:i? timing_us.first_token:i? timing_us.longest_gap:i? timing_us.own:i timing_us.queue:i "
     "timing_us.total:i timing_us.ttfb:i? usage:o? " + TOKENS,
-    "refused": "method:s path:s reason:s status:i",
+    "refused": "method:s model:s? param:s? path:s reason:s status:i tool:s?",
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "

@@ -2,6 +2,8 @@
 //!
 //! Pure: the same file gives the same receipts, whoever reads it and whenever.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{Call, Story, reader};
@@ -62,6 +64,8 @@ pub struct Tally {
     pub receipts: Vec<Receipt>,
     /// Requests that were not forwarded.
     pub refused: u64,
+    /// How many of them each reason has; those beyond the lines that a sidecar writes are in no reason.
+    pub refused_by_reason: BTreeMap<String, u64>,
     /// All tokens.
     pub usage: Usage,
     /// All dollars that are known; null when there are none.
@@ -85,6 +89,7 @@ pub fn tally(reading: &Reading) -> Tally {
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     Tally {
         refused: story.totals().refused,
+        refused_by_reason: story.refused().clone(),
         usage: story.totals().usage,
         cost_usd: priced.then(|| story.totals().cost().to_string()),
         budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),

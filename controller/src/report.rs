@@ -1,10 +1,13 @@
 //! What a run came to, as data and in five lines.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use sluice_contract::record::Usage;
 
 use crate::layout::RunKey;
 use crate::output::Captured;
+use crate::plain::plain;
 use crate::receipt::{Receipt, Status, Tally};
 use crate::scene::Timings;
 use crate::verdict::Judgement;
@@ -42,6 +45,8 @@ pub struct Report {
     pub cost_usd: Option<String>,
     /// Requests that were not forwarded.
     pub refused: u64,
+    /// How many of them each reason has.
+    pub refused_by_reason: BTreeMap<String, u64>,
     /// One for each call.
     pub receipts: Vec<Receipt>,
     /// The audit file.
@@ -115,6 +120,7 @@ impl Report {
             usage: tally.usage,
             cost_usd: tally.cost_usd,
             refused: tally.refused,
+            refused_by_reason: tally.refused_by_reason,
             receipts: tally.receipts,
             audit: Audit { file: audit_file, lines: tally.lines, complete: tally.fault.is_none() && tally.lines > 0 },
             timings,
@@ -141,14 +147,14 @@ impl Report {
         format!(
             "run     {}.{}  {how}\n\
              time    {}\n\
-             calls   {} ({} refused), {} tokens in, {} out\n\
+             calls   {} ({}), {} tokens in, {} out\n\
              cost    {cost}\n\
              audit   {}  {} lines, {state}\n",
             self.run_id,
             self.attempt,
             self.times(),
             self.receipts.len(),
-            self.refused,
+            refusals(self.refused, &self.refused_by_reason),
             tokens(self.usage.input),
             tokens(self.usage.output),
             self.audit.file,
@@ -173,6 +179,43 @@ impl Report {
     }
 }
 
+/// `3 refused: tool_not_allowed ×2, model_not_allowed`, the most frequent reason first.
+fn refusals(refused: u64, by_reason: &BTreeMap<String, u64>) -> String {
+    let mut reasons: Vec<_> = by_reason.iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let named: Vec<_> = reasons
+        .into_iter()
+        .map(|(reason, count)| match count {
+            1 => plain(reason),
+            count => format!("{} ×{count}", plain(reason)),
+        })
+        .collect();
+    if named.is_empty() { format!("{refused} refused") } else { format!("{refused} refused: {}", named.join(", ")) }
+}
+
 fn stream(captured: Captured) -> Stream {
     Stream { bytes: captured.bytes, truncated: captured.left_out() > 0, sha256: captured.sha256 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_by_reason() {
+        for (refused, reasons, expected) in [
+            (0, &[][..], "0 refused"),
+            (1, &[("budget_exceeded", 1)], "1 refused: budget_exceeded"),
+            (
+                4,
+                &[("model_not_allowed", 1), ("route_not_allowed", 1), ("tool_not_allowed", 2)],
+                "4 refused: tool_not_allowed ×2, model_not_allowed, route_not_allowed",
+            ),
+            // A sidecar writes 10,000 lines, and counts the rest.
+            (10_007, &[("rate_limited", 10_000)], "10007 refused: rate_limited ×10000"),
+        ] {
+            let reasons = reasons.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
+            assert_eq!(refusals(refused, &reasons), expected);
+        }
+    }
 }

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use uuid::Uuid;
 
+use crate::headers;
 use crate::refusal::{Dialect, Reason, Refusal};
 use crate::run::Run;
 use crate::tap::{AnswerCut, Tap};
@@ -61,20 +63,34 @@ impl Given {
         if refusal.is_final() {
             headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
         }
+        if refusal.reason == Reason::UpgradeNotAllowed {
+            // RFC 9110, 15.5.22: a 426 names the protocol that is spoken, and `Connection` names `Upgrade`.
+            headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        }
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         Self::whole(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
     }
 
-    /// Closes the connection behind it: no further request is read.
+    /// It is the answer to a call that was made: the caller may ask for it by this id.
     #[must_use]
-    pub fn closing(mut self) -> Self {
-        self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    pub fn of_call(mut self, call: Uuid, dialect: Dialect) -> Self {
+        headers::name_call(&mut self.headers, call.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()), dialect);
         self
     }
 
-    /// `GET /health`: red as soon as no further call will be carried.
+    /// Closes the connection behind it: no further request is read.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        let names_upgrade = self.headers.contains_key(header::UPGRADE);
+        let close = HeaderValue::from_static(if names_upgrade { "upgrade, close" } else { "close" });
+        self.headers.insert(header::CONNECTION, close);
+        self
+    }
+
+    /// `GET /health`, and the paths by which agents look for a server: red as soon as no further call will be carried.
     #[must_use]
     pub fn health(run: &Run) -> Self {
         let (code, status) = if run.journal.refuses() {

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use sluice_contract::chain::{close_line, line};
 use sluice_contract::record::{
-    CallResult, Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
+    CallResult, Close, Epoch, Intent, Name, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
 };
 use sluice_contract::recovery::Plan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
@@ -29,6 +29,7 @@ pub use file::{AuditFile, Medium, OpenError, OsFile, check, directory, open};
 pub use room::Space;
 pub use writer::{Ack, Poisoned, Sink};
 
+use crate::refusal::{Refusal, clip};
 use room::{CLOSE_MAX, OUTCOME_MAX, Room};
 use writer::{Out, Poison};
 
@@ -277,7 +278,7 @@ impl Journal {
     }
 
     /// Writes that a request was not forwarded.
-    pub fn refused(&self, method: &str, path: &str, reason: &str, status: u16) -> Ack {
+    pub fn refused(&self, method: &str, path: &str, refusal: &Refusal) -> Ack {
         let mut state = self.lock();
         state.totals.refused += 1;
         if self.refuses() {
@@ -287,16 +288,20 @@ impl Journal {
             return Ack::Known(Ok(()));
         }
         let stamp = self.stamp(&state);
+        let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| Name(name.to_owned().into()));
         let line = line(&Refused {
             attempt: stamp.attempt,
             kind: Refused::KIND.into(),
-            method: crate::refusal::clip(method, 32).into(),
-            path: crate::refusal::clip(path, 256).into(),
+            method: clip(method, 32).into(),
+            model: name(&refusal.model),
+            param: name(&refusal.param),
+            path: clip(path, 256).into(),
             prev: stamp.prev.into(),
-            reason: reason.into(),
+            reason: refusal.reason.as_str().into(),
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
-            status,
+            status: refusal.reason.status().as_u16(),
+            tool: name(&refusal.tool),
             ts: stamp.ts.into(),
             v: SCHEMA,
         });

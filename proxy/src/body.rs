@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal, clip};
+use crate::stripped;
 use content::Content;
 use media::MediaFound;
 use params::Rule;
@@ -64,6 +65,8 @@ pub struct Reading {
     pub extras: Extras,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<Cow<'static, str>>,
+    /// Names of those that would have changed the answer, for the caller.
+    pub dropped: Option<Box<str>>,
     /// What goes upstream.
     pub edit: Edit,
 }
@@ -165,17 +168,23 @@ impl<'p> BodyReader<'p> {
     /// Takes the next piece.
     ///
     /// # Errors
-    /// The refusal, as soon as it is certain.
+    /// The refusal, as soon as it is certain; it names the model.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refusal> {
-        self.scanner.feed(piece, &mut self.members)
+        self.scanner.feed(piece, &mut self.members).map_err(|refusal| refusal.for_model(self.model()))
+    }
+
+    /// The model asked for, if it has been read.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.members.reading.model.as_deref()
     }
 
     /// The body is complete.
     ///
     /// # Errors
-    /// A refusal that only the whole body shows.
+    /// A refusal that only the whole body shows; it names the model.
     pub fn finish(mut self) -> Result<Reading, Refusal> {
-        self.scanner.finish(&mut self.members)?;
+        self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()
     }
 }
@@ -214,6 +223,8 @@ struct Members<'p> {
     /// The depth of the mark for a prompt cache at hand.
     cache: Option<usize>,
     in_ttl: bool,
+    /// Names of members that were dropped with a value.
+    dropped: Vec<Cow<'static, str>>,
     reading: Reading,
 }
 
@@ -234,6 +245,7 @@ impl<'p> Members<'p> {
             inside: Inside::default(),
             cache: None,
             in_ttl: false,
+            dropped: Vec::new(),
             reading: Reading { choices: 1, ..Reading::default() },
         }
     }
@@ -350,7 +362,8 @@ impl<'p> Members<'p> {
                 };
                 self.content.scalar(at, value, member.start, end, &mut self.inside)?;
             }
-            (Rule::Strip, _) => return self.strip(),
+            (Rule::Strip, Scalar::Null) => return self.strip(),
+            (Rule::Strip, _) => return self.drop_value(),
             (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
         }
         self.keep(member, end);
@@ -363,7 +376,7 @@ impl<'p> Members<'p> {
             return Ok(());
         };
         if matches!(member.rule, Rule::Strip) {
-            return self.strip();
+            return self.drop_value();
         }
         if self.name() == "prediction" {
             self.reading.extras.prediction_bytes = end - member.start;
@@ -424,11 +437,15 @@ impl<'p> Members<'p> {
     }
 
     fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
-        let refused = |message: &str| Err(Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model"));
+        let asked = name.as_str();
+        let refused = |message: &str| {
+            let refusal = Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model");
+            Err(refusal.for_model(Some(asked)))
+        };
         if !name.whole {
             return refused("the model's name is too long");
         }
-        let name = name.as_str();
+        let name = asked;
         if !self.policy.models.is_empty() {
             return match self.policy.models.iter().find(|allowed| *allowed == name) {
                 Some(allowed) => Ok(allowed.clone()),
@@ -440,6 +457,13 @@ impl<'p> Members<'p> {
         } else {
             refused("name one model, without a list, a URL or ':online'")
         }
+    }
+
+    /// The member has a value, so its sender has to learn that it is gone.
+    fn drop_value(&mut self) -> Result<(), Refusal> {
+        self.strip()?;
+        self.dropped.extend(self.reading.stripped.last().cloned());
+        Ok(())
     }
 
     fn strip(&mut self) -> Result<(), Refusal> {
@@ -469,7 +493,8 @@ impl<'p> Members<'p> {
         self.reading.choices *= self.prompts.max(1);
         if self.reading.choices > MAX_CHOICES {
             return Err(not_allowed("prompt")
-                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one")));
+                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one"))
+                .for_model(self.reading.model.as_deref()));
         }
         let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
         let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
@@ -486,6 +511,8 @@ impl<'p> Members<'p> {
         self.reading.media = self.content.media();
         self.reading.extras.rewritten_bytes = self.content.rewritten;
         self.reading.edit.cut = self.inside.cuts;
+        self.dropped.extend(self.inside.names.iter().cloned());
+        self.reading.dropped = stripped::effective(self.dropped);
         self.reading.stripped.append(&mut self.inside.names);
         self.reading.extras.typed_tools = self.inside.typed_tools;
         self.reading.extras.unfolded_bytes = self.inside.unfolded.saturating_add(self.content.numbers);

@@ -12,6 +12,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use sluice_contract::Usd;
 use sluice_contract::record::{CallResult, End, Peer};
+use uuid::Uuid;
 
 use crate::answer::{Answer, Given};
 use crate::audit::{Entry, Planned, Poisoned};
@@ -21,7 +22,7 @@ use crate::caps::Reservation;
 use crate::carried::Carried;
 use crate::estimate::Estimate;
 use crate::intake::{self, Text};
-use crate::policy::{Admitted, Policy, Route, Wire};
+use crate::policy::{self, Admitted, Policy, Route, Wire};
 use crate::prices::{Price, Terms};
 use crate::refusal::{Reason, Refusal};
 use crate::run::Run;
@@ -33,13 +34,15 @@ use crate::{filter, headers, models, screen, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
+/// Members of the body that were dropped and would have changed the answer.
+static DROPPED: HeaderName = HeaderName::from_static("x-sluice-dropped");
 
 /// Why there is no answer of the upstream's.
 enum Denied {
     /// The request was not forwarded, and the log has to say so.
     Refused(Refusal),
-    /// It was, and its outcome is written.
-    Failed(Refusal),
+    /// It was, and its outcome is written; the id is that of the call.
+    Failed(Refusal, Option<Uuid>),
 }
 
 impl From<Refusal> for Denied {
@@ -51,10 +54,11 @@ impl From<Refusal> for Denied {
 impl From<Poisoned> for Denied {
     fn from(_: Poisoned) -> Self {
         // There is no log to say it in.
-        Self::Failed(Refusal::new(
+        let refusal = Refusal::new(
             Reason::AuditUnavailable,
             "the audit log cannot be written, so no call may be made; the operator has to act",
-        ))
+        );
+        Self::Failed(refusal, None)
     }
 }
 
@@ -75,11 +79,17 @@ pub async fn exchange(
 
 async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
     admit_peer(run, peer)?;
-    match run.policy.admit(&head.method, &head.uri)? {
-        Admitted::Health => Ok(Given::health(run)),
-        Admitted::Relay(resource) => Box::pin(relay(run, resource, head, body)).await,
-        Admitted::Call(route) => call(run, peer, route, head, body).await,
-    }
+    let route =
+        match run.policy.admit(&head.method, &head.uri).map_err(|refusal| prefer_upgrade(refusal, &head.headers))? {
+            Admitted::Health => return Ok(Given::health(run)),
+            Admitted::Relay(resource) => return Box::pin(relay(run, resource, head, body)).await,
+            Admitted::Model(route, id) => {
+                models::admit(id, &run.body.models)?;
+                route
+            }
+            Admitted::Call(route) => route,
+        };
+    call(run, peer, route, head, body).await
 }
 
 /// One call, from its head to the head of its answer; the tap sees to the rest.
@@ -90,8 +100,9 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     clock.waited(clock.began());
     let (reservation, bound, price) = reserve(run, route, &mut reading, &text, &clock)?;
 
-    let mut buffer = uuid::Uuid::encode_buffer();
-    let call_id: &str = run.call_ids.next().as_hyphenated().encode_lower(&mut buffer);
+    let id = run.call_ids.next();
+    let mut buffer = Uuid::encode_buffer();
+    let call_id: &str = id.as_hyphenated().encode_lower(&mut buffer);
     run.injector.stripped(&head.headers, &mut reading.stripped);
     let entry = intend(run, peer, route, &mut reading, &text, call_id, &reservation, bound, &mut clock).await?;
     let mut call = Call::new(entry, reservation, price, route.wire, clock);
@@ -101,7 +112,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         Ok(flight) => flight,
         Err(broken) => {
             call.end(Seen::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
-            return Err(Denied::Failed(screen::lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken), Some(id)));
         }
     };
     call.is_being_sent();
@@ -111,19 +122,26 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         Ok(upstream) => upstream,
         Err(broken) => {
             carried.broke(broken).await?;
-            return Err(Denied::Failed(screen::lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken), Some(id)));
         }
     };
     if let Some(refusal) = screen::reject(&upstream) {
         carried.rejected().await?;
-        return Err(Denied::Failed(refusal));
+        return Err(Denied::Failed(refusal, Some(id)));
     }
     let mut screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
+    headers::name_call(&mut screened, call_id, Policy::dialect(head.uri.path(), &head.headers));
     if let Some(bound) = bound {
         screened.insert(&MAX_TOKENS, HeaderValue::from(bound));
     }
-    if route.wire == Wire::Models && upstream.status.is_success() && !run.body.models.is_empty() {
-        return Box::pin(filtered_models(run, carried, upstream.status, screened)).await;
+    if let Some(dropped) = reading.dropped.as_deref().and_then(|names| HeaderValue::from_str(names).ok()) {
+        screened.insert(&DROPPED, dropped);
+    }
+    if route.wire == Wire::Models && upstream.status.is_success() {
+        let asked = policy::model_id(head.uri.path());
+        if asked.is_some() || !run.body.models.is_empty() {
+            return Box::pin(filtered_models(run, carried, asked, id, upstream.status, screened)).await;
+        }
     }
     let mut length = upstream.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length == Some(0) || matches!(upstream.status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
@@ -149,7 +167,8 @@ fn reserve(run: &Run, route: &Route, reading: &mut Reading, text: &Text, clock: 
     let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
     let by_bytes = estimate.by_bytes();
     let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
-    let reservation = run.caps.reserve(ask, clock.began())?;
+    let reservation =
+        run.caps.reserve(ask, clock.began()).map_err(|refusal| refusal.for_model(reading.model.as_deref()))?;
     let bound = bound(&estimate, &reservation, route, reading);
     Ok((reservation, bound, estimate.price.map(|price| (price, estimate.terms))))
 }
@@ -184,16 +203,23 @@ fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
         ));
     }
     if head.headers.contains_key(header::UPGRADE) {
-        return Err(Refusal::new(
-            Reason::UpgradeNotAllowed,
-            "only plain HTTP is carried here; leave out the Upgrade header",
-        ));
+        return Err(no_upgrade());
     }
     let encoded = |value: &HeaderValue| !value.as_bytes().eq_ignore_ascii_case(b"identity");
     if head.headers.get_all(header::CONTENT_ENCODING).iter().any(encoded) {
         return Err(Refusal::new(Reason::EncodingNotAllowed, "send the body as it is, without Content-Encoding"));
     }
     Ok(())
+}
+
+fn no_upgrade() -> Refusal {
+    Refusal::new(Reason::UpgradeNotAllowed, "only plain HTTP/1.1 is carried here; leave out the Upgrade header")
+}
+
+/// A WebSocket begins with a GET, also on routes that take POST alone: the method is not what is wrong with it.
+fn prefer_upgrade(refusal: Refusal, headers: &HeaderMap) -> Refusal {
+    let is_upgrade = refusal.reason == Reason::MethodNotAllowed && headers.contains_key(header::UPGRADE);
+    if is_upgrade { no_upgrade() } else { refusal }
 }
 
 async fn read(run: &Run, route: &Route, body: &mut Incoming) -> Result<(Reading, Text), Refusal> {
@@ -256,30 +282,45 @@ fn outbound(
     request
 }
 
+/// The list, cut down to what the run may use, or the one entry that was asked for.
 async fn filtered_models(
     run: &Run,
     mut carried: Carried,
+    asked: Option<&str>,
+    id: Uuid,
     status: StatusCode,
-    screened: HeaderMap,
+    mut screened: HeaderMap,
 ) -> Result<Given, Denied> {
     let refusal = match carried.collect(models::MAX).await {
-        Ok(pieces) => match models::filter(&filter::join(pieces), &run.body.models) {
-            Some(list) => {
-                carried.complete().await?;
-                let mut screened = screened;
-                screened.remove(header::CONTENT_LENGTH);
-                return Ok(Given::whole(status, screened, list));
+        Ok(pieces) => {
+            let list = filter::join(pieces);
+            let found = match asked {
+                Some(asked) => models::find(&list, asked),
+                None => models::filter(&list, &run.body.models).map(Some),
+            };
+            match (found, asked) {
+                (Ok(Some(found)), _) => {
+                    carried.complete().await?;
+                    screened.remove(header::CONTENT_LENGTH);
+                    return Ok(Given::whole(status, screened, found));
+                }
+                (Ok(None), asked) => {
+                    carried.complete().await?;
+                    return Err(Denied::Failed(models::not_found(asked.unwrap_or_default()), Some(id)));
+                }
+                (Err(models::NotAList), _) => {
+                    Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models cannot be read")
+                }
             }
-            None => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models cannot be read"),
-        },
+        }
         Err(None) => Refusal::new(Reason::UpstreamUnreadable, "the upstream's list of models is too long"),
         Err(Some(broken)) => {
             carried.broke(broken).await?;
-            return Err(Denied::Failed(screen::lost(broken)));
+            return Err(Denied::Failed(screen::lost(broken), Some(id)));
         }
     };
     carried.rejected().await?;
-    Err(Denied::Failed(refusal))
+    Err(Denied::Failed(refusal, Some(id)))
 }
 
 async fn relay(run: &Run, resource: &'static str, head: &Parts, body: &mut Incoming) -> Result<Given, Denied> {
@@ -293,17 +334,20 @@ async fn relay(run: &Run, resource: &'static str, head: &Parts, body: &mut Incom
 }
 
 async fn refuse(run: &Run, head: &Parts, body: &mut Incoming, denied: Denied) -> Given {
-    let refusal = match denied {
-        Denied::Failed(refusal) => refusal,
+    let (refusal, call) = match denied {
+        Denied::Failed(refusal, call) => (refusal, call),
         Denied::Refused(refusal) => {
-            let (reason, status) = (refusal.reason, refusal.reason.status().as_u16());
             // A refusal that cannot be written is still a refusal.
-            let _ = run.journal.refused(head.method.as_str(), head.uri.path(), reason.as_str(), status).await;
-            refusal
+            let _ = run.journal.refused(head.method.as_str(), head.uri.path(), &refusal).await;
+            (refusal, None)
         }
     };
     tracing::debug!(reason = refusal.reason.as_str(), "refused");
-    let given = Given::refusal(&refusal, Policy::dialect(head.uri.path()));
+    let dialect = Policy::dialect(head.uri.path(), &head.headers);
+    let mut given = Given::refusal(&refusal, dialect);
+    if let Some(call) = call {
+        given = given.of_call(call, dialect);
+    }
     let is_read = body.is_end_stream() || !run.ending.is_draining() && intake::linger(body, &head.headers).await;
     if is_read { given } else { given.closing() }
 }

@@ -11,15 +11,45 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
 
+use crate::refusal::Dialect;
 use crate::scrub::is_in;
 
-/// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out.
+/// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out: they change the form of
+/// a request or of its answer. From `@anthropic-ai/sdk` 1.12.0 and Claude Code 2.1.330. Codex sends none.
+///
+/// Not among them is what makes the provider run something (`code-execution`, `web-search`, `mcp-client`, `skills`,
+/// `advisor-tool`), read what it stores (`files-api`, `agent-memory`, `compact`, `thinking-resumption`), use another model
+/// or price (`server-side-fallback`, `fast-mode`), or take tools where the body policy does not look for them
+/// (`inline-tools`, `mid-conversation-tool-changes`).
 pub const DEFAULT_BETAS: &[&str] = &[
-    "advanced-tool-use-2025-11-20", "claude-code-20250219", "context-1m-2025-08-07", "context-management-2025-06-27",
-    "effort-2025-11-24", "extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14",
-    "interleaved-thinking-2025-05-14", "max-tokens-3-5-sonnet-2024-07-15", "output-128k-2025-02-19",
-    "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13",
-    "token-counting-2024-11-01", "token-efficient-tools-2025-02-19", "tool-examples-2025-10-29",
+    "advanced-tool-use-2025-11-20",
+    "claude-code-20250219",
+    "computer-use-2024-10-22",
+    "computer-use-2025-01-24",
+    "computer-use-2025-11-24",
+    "context-1m-2025-08-07",
+    "context-management-2025-06-27",
+    "effort-2025-11-24",
+    "extended-cache-ttl-2025-04-11",
+    "fine-grained-tool-streaming-2025-05-14",
+    "interleaved-thinking-2025-05-14",
+    "max-tokens-3-5-sonnet-2024-07-15",
+    "mid-conversation-system-2026-04-07",
+    "mid-conversation-system-clear-at-2026-08-21",
+    "model-context-window-exceeded-2025-08-26",
+    "output-128k-2025-02-19",
+    "pdfs-2024-09-25",
+    "prompt-caching-2024-07-31",
+    "prompt-caching-scope-2026-01-05",
+    "redact-thinking-2026-02-12",
+    "structured-outputs-2025-11-13",
+    "structured-outputs-2025-12-15",
+    "task-budgets-2026-03-13",
+    "thinking-display-updates-2026-08-18",
+    "thinking-token-count-2026-05-13",
+    "token-counting-2024-11-01",
+    "token-efficient-tools-2025-02-19",
+    "tool-examples-2025-10-29",
 ];
 
 /// Names of ours that `--metadata` may not take.
@@ -78,6 +108,8 @@ static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries"
 static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-cost");
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 impl Injector {
     /// Everything that is the same for each call.
@@ -179,18 +211,32 @@ impl Injector {
         DEFAULT_BETAS.contains(&beta) || self.betas.iter().any(|allowed| allowed == beta)
     }
 
+    /// Names of those of the client's beta values that do not pass: which one it was tells the operator what to allow.
+    fn stripped_betas(&self, client: &HeaderMap, into: &mut Vec<Cow<'static, str>>) {
+        let mut unnamed = false;
+        for value in client.get_all(&ANTHROPIC_BETA) {
+            let betas = value.to_str().unwrap_or("\0");
+            for beta in betas.split(',').map(str::trim).filter(|beta| !beta.is_empty() && !self.allows_beta(beta)) {
+                if is_beta(beta) {
+                    into.push(format!("anthropic-beta:{beta}").into());
+                } else if !std::mem::replace(&mut unnamed, true) {
+                    into.push("anthropic-beta".into());
+                }
+            }
+        }
+    }
+
     /// Names, for the audit line, of what the client sent and nobody will see: each once, in its order.
     pub fn stripped(&self, client: &HeaderMap, into: &mut Vec<Cow<'static, str>>) {
         let mut stainless = false;
         for name in client.keys() {
             let kept = is_transport(name)
                 || (name == header::ACCEPT || name == ANTHROPIC_VERSION) && client.get(name).is_some_and(is_plain);
-            let all_betas_pass = name == ANTHROPIC_BETA
-                && client
-                    .get_all(name)
-                    .iter()
-                    .all(|v| v.to_str().is_ok_and(|v| v.split(',').all(|beta| self.allows_beta(beta.trim()))));
-            if kept || all_betas_pass {
+            if kept {
+                continue;
+            }
+            if name == ANTHROPIC_BETA {
+                self.stripped_betas(client, into);
                 continue;
             }
             // The SDKs' telemetry: eight names, one entry.
@@ -212,7 +258,7 @@ impl Injector {
 /// The head of the answer, as the sandbox may see it. `content-length` is hyper's to set.
 #[must_use]
 pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMap {
-    let mut out = HeaderMap::with_capacity(8);
+    let mut out = HeaderMap::with_capacity(12);
     let ours = [&header::CONTENT_TYPE, &header::CONTENT_LENGTH, &header::RETRY_AFTER, &CALL_ID, &RESPONSE_COST];
     for name in ours.into_iter().chain(also) {
         let Some(value) = upstream.get(name) else { continue };
@@ -220,7 +266,68 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
             out.insert(name, value.clone());
         }
     }
+    for (name, value) in upstream {
+        if is_rate_limit(name.as_str()) && is_amount(value.as_bytes()) && !is_in(key, value.as_bytes()) {
+            out.insert(name, value.clone());
+        }
+    }
     out
+}
+
+/// What is left of a rate limit, and when it is full again: clients pace themselves by it. The limit itself is the
+/// operator's contract with the provider, or a setting of LiteLLM's, and stays outside. So do limits that LiteLLM names
+/// after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`).
+fn is_rate_limit(name: &str) -> bool {
+    let split = match (name.strip_prefix("x-ratelimit-"), name.strip_prefix("anthropic-ratelimit-")) {
+        (Some(rest), _) => rest.split_once('-'),
+        (None, Some(rest)) => rest.rsplit_once('-').map(|(unit, fact)| (fact, unit)),
+        (None, None) => None,
+    };
+    split.is_some_and(|(fact, unit)| {
+        matches!(fact, "remaining" | "reset")
+            && matches!(unit, "requests" | "tokens" | "input-tokens" | "output-tokens")
+    })
+}
+
+/// A number, a duration such as `6m0s` or `120ms`, or a time such as `2026-01-27T12:00:30Z`.
+fn is_amount(value: &[u8]) -> bool {
+    let is_number = |text: &[u8]| text.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    let is_time = |text: &[u8]| {
+        let of_time = |(at, b): (usize, &u8)| at == 10 || b.is_ascii_digit() || b"-:.+Z".contains(b);
+        text.get(10) == Some(&b'T') && text.iter().enumerate().all(of_time)
+    };
+    let plain = value.strip_prefix(b"-").unwrap_or(value);
+    value.len() <= 40
+        && plain.first().is_some_and(u8::is_ascii_digit)
+        && (is_number(plain) || is_duration(plain) || is_time(value))
+}
+
+/// Numbers, each with its unit.
+fn is_duration(mut text: &[u8]) -> bool {
+    while !text.is_empty() {
+        let (_, rest) = text.split_at(text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count());
+        let unit = [&b"ms"[..], b"s", b"m", b"h", b"d"].into_iter().find(|unit| rest.starts_with(unit));
+        let Some(unit) = unit.filter(|_| rest.len() < text.len()) else { return false };
+        text = &rest[unit.len()..];
+    }
+    true
+}
+
+/// Names the call, as the caller's SDK wants it: support and logs find it by this id.
+pub fn name_call(answer: &mut HeaderMap, call_id: &str, dialect: Dialect) {
+    let id = header_value(call_id);
+    if dialect == Dialect::Anthropic {
+        answer.insert(&REQUEST_ID, id.clone());
+    }
+    answer.insert(&X_REQUEST_ID, id);
+}
+
+/// The form of Anthropic's beta values: a name and a date. Only such a value is written to the log.
+fn is_beta(value: &str) -> bool {
+    let name = value.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
+    let date = value[name.len()..].bytes().filter(u8::is_ascii_digit).count();
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    value.len() <= 64 && !name.is_empty() && date >= 8 && value.bytes().all(plain)
 }
 
 /// What `--pass-response-header` may not name: it would leak the operator's side, or steer the client.

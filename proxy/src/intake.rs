@@ -104,7 +104,8 @@ pub async fn read(
     bounds: &Bounds,
 ) -> Result<(Reading, Text), Refusal> {
     let mut reader = BodyReader::new(wire, policy);
-    let text = collect(body, bounds, |piece| reader.feed(piece)).await?;
+    let text = collect(body, bounds, |piece| reader.feed(piece)).await;
+    let text = text.map_err(|refusal| refusal.for_model(reader.model()))?;
     Ok((reader.finish()?, text))
 }
 

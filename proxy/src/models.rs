@@ -8,6 +8,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::refusal::{Reason, Refusal, clip};
+
 /// A list of models is not longer than this.
 pub const MAX: usize = 4 * 1024 * 1024;
 
@@ -17,23 +19,86 @@ struct Named<'a> {
     id: std::borrow::Cow<'a, str>,
 }
 
-/// The list without the models that are not allowed, everything else as it was; `None` if it is no list.
+/// The upstream's answer is not a list of models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAList;
+
+/// Admits a question for one model. An id of several segments has to be one that the operator has named.
+///
+/// # Errors
+/// `model_not_found`
+pub fn admit(id: &str, allowed: &[String]) -> Result<(), Refusal> {
+    let known = if allowed.is_empty() { !id.contains('/') } else { allowed.iter().any(|allowed| allowed == id) };
+    if known { Ok(()) } else { Err(not_found(id)) }
+}
+
+/// The refusal for a model that is not in the list.
 #[must_use]
-pub fn filter(list: &[u8], allowed: &[String]) -> Option<Bytes> {
-    let mut list: BTreeMap<&str, &RawValue> = serde_json::from_slice(list).ok()?;
-    let models: Vec<&RawValue> = serde_json::from_str(list.get("data")?.get()).ok()?;
+pub fn not_found(id: &str) -> Refusal {
+    let message = format!("this run has no model '{}'; GET /v1/models lists those that it may use", clip(id, 64));
+    Refusal::new(Reason::ModelNotFound, message).param("model").for_model(Some(id))
+}
+
+/// The entry of one model, as it stands in the list; `None` if the list does not have it.
+///
+/// # Errors
+/// [`NotAList`]
+pub fn find(list: &[u8], id: &str) -> Result<Option<Bytes>, NotAList> {
+    let (_, models) = read(list)?;
+    let is_asked =
+        |model: &&&RawValue| serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| named.id == id);
+    Ok(models.iter().find(is_asked).map(|model| Bytes::copy_from_slice(model.get().as_bytes())))
+}
+
+/// The list without the models that are not allowed, everything else as it was.
+///
+/// # Errors
+/// [`NotAList`]
+pub fn filter(list: &[u8], allowed: &[String]) -> Result<Bytes, NotAList> {
+    let (mut list, models) = read(list)?;
     let is_allowed = |model: &&&RawValue| {
         serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
     };
     let kept: Vec<&RawValue> = models.iter().filter(is_allowed).copied().collect();
-    let kept = serde_json::value::to_raw_value(&kept).ok()?;
+    let kept = serde_json::value::to_raw_value(&kept).map_err(|_| NotAList)?;
     list.insert("data", &kept);
-    serde_json::to_vec(&list).ok().map(Bytes::from)
+    serde_json::to_vec(&list).map(Bytes::from).map_err(|_| NotAList)
+}
+
+/// The members of a list, and its models.
+fn read(list: &[u8]) -> Result<(BTreeMap<&str, &RawValue>, Vec<&RawValue>), NotAList> {
+    let list: BTreeMap<&str, &RawValue> = serde_json::from_slice(list).map_err(|_| NotAList)?;
+    let data: &RawValue = list.get("data").ok_or(NotAList)?;
+    let models = serde_json::from_str(data.get()).map_err(|_| NotAList)?;
+    Ok((list, models))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::filter;
+    use super::*;
+
+    #[test]
+    fn one_model_is_given_as_it_stands_in_the_list() {
+        let list = br#"{"object":"list","data":[{"no":"id"},{"id":"a","x":1.50},{"id":"b/c"}]}"#;
+        assert_eq!(find(list, "a"), Ok(Some(Bytes::from_static(br#"{"id":"a","x":1.50}"#))));
+        assert_eq!(find(list, "b/c"), Ok(Some(Bytes::from_static(br#"{"id":"b/c"}"#))));
+        assert_eq!(find(list, "b"), Ok(None));
+        for bad in [&b"[]"[..], b"{}", br#"{"data":{}}"#, b"x"] {
+            assert_eq!(find(bad, "a"), Err(NotAList));
+        }
+    }
+
+    #[test]
+    fn an_id_with_slashes_must_be_one_that_was_named() {
+        let allowed = ["a".to_owned(), "b/c".to_owned()];
+        for (id, of_any, of_allowed) in
+            [("a", true, true), ("b/c", false, true), ("b", true, false), ("b/d", false, false)]
+        {
+            assert_eq!((admit(id, &[]).is_ok(), admit(id, &allowed).is_ok()), (of_any, of_allowed), "{id}");
+        }
+        let refusal = admit("x", &allowed).expect_err("not named");
+        assert_eq!((refusal.reason, refusal.model.as_deref()), (Reason::ModelNotFound, Some("x")));
+    }
 
     #[test]
     fn only_allowed_models_are_left() {
@@ -41,7 +106,7 @@ mod tests {
         let kept = filter(list, &["a".to_owned()]).expect("a list");
         assert_eq!(kept, r#"{"data":[{"id":"a","x":1.50}],"object":"list"}"#);
         assert_eq!(filter(list, &[]).expect("a list"), r#"{"data":[],"object":"list"}"#);
-        assert_eq!(filter(b"[]", &[]), None);
-        assert_eq!(filter(br#"{"data":{}}"#, &[]), None);
+        assert_eq!(filter(b"[]", &[]), Err(NotAList));
+        assert_eq!(filter(br#"{"data":{}}"#, &[]), Err(NotAList));
     }
 }

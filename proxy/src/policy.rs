@@ -3,7 +3,7 @@
 //! Pure. Paths are compared byte for byte: what is not written here does not exist, so there is nothing
 //! to normalise and nothing to trick. LiteLLM has 148 paths under `/v1`, many of them administrative.
 
-use http::{Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 
 use crate::refusal::{Dialect, Reason, Refusal};
 
@@ -61,10 +61,12 @@ pub struct Route {
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted<'a> {
-    /// `GET /health`, answered here.
+    /// `GET /health` and its like, answered here.
     Health,
     /// To the upstream.
     Call(&'a Route),
+    /// One model of the list that this route gives, by its id.
+    Model(&'a Route, &'a str),
     /// To the controller, with `--relay`.
     Relay(&'static str),
 }
@@ -86,6 +88,11 @@ const DEFAULT: [(&str, &str, Wire); 7] = [
     ("POST", "/v1/messages/count_tokens", Wire::CountTokens),
     ("GET", "/v1/models", Wire::Models),
 ];
+
+/// Answered by the sidecar itself. Claude Code asks for `/`, or for `/api/hello`, before its first call.
+const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
+
+static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
 const RELAY_ROOT: &str = "/api/v1/sandboxes/";
 const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
@@ -136,14 +143,15 @@ impl Policy {
     ///
     /// # Errors
     /// `route_not_allowed`, `method_not_allowed`, `not_own_run`.
-    pub fn admit(&self, method: &Method, uri: &Uri) -> Result<Admitted<'_>, Refusal> {
+    pub fn admit<'a>(&'a self, method: &Method, uri: &'a Uri) -> Result<Admitted<'a>, Refusal> {
         // Absolute-form names a host, and nobody but us says which host is called.
         if uri.scheme().is_some() || uri.authority().is_some() {
             return Err(Refusal::new(Reason::RouteNotAllowed, "send a plain path, not a whole URL"));
         }
         let path = uri.path();
-        if path == "/health" {
-            return if method == Method::GET { Ok(Admitted::Health) } else { Err(wrong_method("GET")) };
+        if LOCAL.contains(&path) {
+            let reads = method == Method::GET || method == Method::HEAD;
+            return if reads { Ok(Admitted::Health) } else { Err(wrong_method("GET, HEAD")) };
         }
         let mut allowed = None;
         for route in &self.routes {
@@ -156,6 +164,10 @@ impl Policy {
         }
         if let Some(allowed) = allowed {
             return Err(wrong_method(allowed));
+        }
+        let of_list = self.routes.iter().find(|route| route.wire == Wire::Models);
+        if let (Some(route), Some(id)) = (of_list, model_id(path)) {
+            return if route.method == method { Ok(Admitted::Model(route, id)) } else { Err(wrong_method("GET")) };
         }
         self.admit_relay(method, path).unwrap_or_else(|| {
             Err(Refusal::new(
@@ -188,10 +200,12 @@ impl Policy {
         format!("{}{resource}", self.relay.as_deref().unwrap_or(RELAY_ROOT))
     }
 
-    /// Whose error shape this path's callers expect, also when it is refused.
+    /// Whose error shape this path's callers expect, also when it is refused. Both SDKs list models at one path, and
+    /// only Anthropic's names a version.
     #[must_use]
-    pub fn dialect(path: &str) -> Dialect {
-        if path.starts_with("/v1/messages") || path.starts_with("/messages") {
+    pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
+        let path = path.strip_prefix("/v1").unwrap_or(path);
+        if path.starts_with("/messages") || path.starts_with("/models") && headers.contains_key(&ANTHROPIC_VERSION) {
             Dialect::Anthropic
         } else {
             Dialect::OpenAi
@@ -202,6 +216,16 @@ impl Policy {
     pub fn describe(&self) -> impl Iterator<Item = String> {
         self.routes.iter().map(|route| format!("{} {}", route.method, route.path))
     }
+}
+
+/// The model in `/v1/models/{id}`. An id is what is written there, byte for byte: nothing is decoded, and no segment of
+/// it is empty or leads elsewhere.
+#[must_use]
+pub fn model_id(path: &str) -> Option<&str> {
+    let id = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/models/")?;
+    let is_plain = id.len() <= 256 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
+    let leads_on = |segment| !matches!(segment, "" | "." | "..");
+    (is_plain && id.split('/').all(leads_on)).then_some(id)
 }
 
 /// The route's path, or the same without `/v1`: SDKs differ in what they call a base URL.
@@ -223,6 +247,7 @@ mod tests {
         match policy.admit(&method, &uri) {
             Ok(Admitted::Health) => Ok("health".to_owned()),
             Ok(Admitted::Call(route)) => Ok(route.path.to_owned()),
+            Ok(Admitted::Model(route, id)) => Ok(format!("{} of {}", id, route.path)),
             Ok(Admitted::Relay(resource)) => Ok(policy.relay_path(resource)),
             Err(refusal) => Err(refusal.reason),
         }
@@ -237,23 +262,66 @@ mod tests {
             assert_eq!(ask(&policy, method, &format!("{path}?user=x")), Ok(path.to_owned()));
             assert_eq!(ask(&policy, "DELETE", path), Err(Reason::MethodNotAllowed));
         }
-        assert_eq!(ask(&policy, "GET", "/health"), Ok("health".to_owned()));
-        assert_eq!(ask(&policy, "POST", "/health"), Err(Reason::MethodNotAllowed));
+        for path in LOCAL {
+            assert_eq!(ask(&policy, "GET", path), Ok("health".to_owned()));
+            assert_eq!(ask(&policy, "HEAD", path), Ok("health".to_owned()));
+            assert_eq!(ask(&policy, "POST", path), Err(Reason::MethodNotAllowed));
+        }
     }
 
     #[test]
     fn everything_else_does_not_exist() {
         let policy = Policy::new(&[], None);
         for path in [
-            "/", "/v1", "/v1/", "/v1/model/info", "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches",
-            "/v1/realtime", "/v1/realtime/client_secrets", "/v1/models/gpt", "/key/generate", "/v1/chat/completions/",
-            "/v1//chat/completions", "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions",
-            "/v1/chat/%63ompletions", "/V1/chat/completions", "/v1/chat/completions%00", "/v1/chat/completions;x",
-            "//v1/models", "/v1\\models", "/health/", "/%68ealth", "/messages/batches", "/api/v1/sandboxes/r1/events",
-            "http://evil/v1/models", "http://evil/health",
+            "/v1", "/v1/", "/api", "/api/", "/api/hello/", "/v1/api/hello", "/v1/health", "/v1/model/info",
+            "/v1/mcp/server", "/v1/access_group", "/v1/files", "/v1/batches", "/v1/realtime",
+            "/v1/realtime/client_secrets", "/key/generate", "/v1/chat/completions/", "/v1//chat/completions",
+            "/v1/./chat/completions", "/v1/x/../chat/completions", "/v1/chat%2fcompletions", "/v1/chat/%63ompletions",
+            "/V1/chat/completions", "/v1/chat/completions%00", "/v1/chat/completions;x", "//v1/models", "/v1\\models",
+            "/health/", "/%68ealth", "/messages/batches", "/api/v1/sandboxes/r1/events", "http://evil/v1/models",
+            "http://evil/health",
         ] {
             let refused = ask(&policy, "GET", path).expect_err(path);
             assert!(matches!(refused, Reason::RouteNotAllowed | Reason::BadRequest), "{path}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_known_by_what_stands_behind_the_list() {
+        let policy = Policy::new(&[], None);
+        for (path, id) in [
+            ("/v1/models/gpt-5.5", "gpt-5.5"),
+            ("/models/gpt-5.5?x=1", "gpt-5.5"),
+            ("/v1/models/openai/gpt-5.5", "openai/gpt-5.5"),
+            ("/v1/models/a:b@c+d", "a:b@c+d"),
+        ] {
+            assert_eq!(ask(&policy, "GET", path), Ok(format!("{id} of /v1/models")), "{path}");
+            for method in ["POST", "DELETE", "HEAD"] {
+                assert_eq!(ask(&policy, method, path), Err(Reason::MethodNotAllowed), "{method} {path}");
+            }
+        }
+        let long = format!("/v1/models/{}", "x".repeat(257));
+        for path in [
+            "/v1/models/", "/v1/models//a", "/v1/models/a/", "/v1/models/a//b", "/v1/models/..", "/v1/models/a/../b",
+            "/v1/models/../../key/list", "/v1/models/.", "/v1/models/a%2Fb", "/v1/models/%61", "/v1/models/a;b",
+            "/v1/models/a,b", "/V1/models/a", "/v1/v1/models/a", &long,
+        ] {
+            assert_eq!(ask(&policy, "GET", path), Err(Reason::RouteNotAllowed), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_dialect_is_that_of_the_callers_sdk() {
+        let (plain, mut anthropic) = (HeaderMap::new(), HeaderMap::new());
+        anthropic.insert(&ANTHROPIC_VERSION, http::HeaderValue::from_static("2023-06-01"));
+        for (path, without, with) in [
+            ("/v1/messages", Dialect::Anthropic, Dialect::Anthropic),
+            ("/messages/batches", Dialect::Anthropic, Dialect::Anthropic),
+            ("/v1/models/m", Dialect::OpenAi, Dialect::Anthropic),
+            ("/models", Dialect::OpenAi, Dialect::Anthropic),
+            ("/v1/responses", Dialect::OpenAi, Dialect::OpenAi),
+        ] {
+            assert_eq!((Policy::dialect(path, &plain), Policy::dialect(path, &anthropic)), (without, with), "{path}");
         }
     }
 

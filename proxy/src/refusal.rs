@@ -52,10 +52,12 @@ reasons! {
     PeerNotAllowed = "peer_not_allowed" FORBIDDEN,
     /// No such path here, whatever the upstream may have.
     RouteNotAllowed = "route_not_allowed" NOT_FOUND,
+    /// A model that is asked for by its id, and that this run may not use or that the upstream does not have.
+    ModelNotFound = "model_not_found" NOT_FOUND,
     /// The path is there, the method is not.
     MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
-    /// WebSocket and the like.
-    UpgradeNotAllowed = "upgrade_not_allowed" BAD_REQUEST,
+    /// WebSocket and the like. Clients that can do without, such as Codex, go on in plain HTTP after a 426 alone.
+    UpgradeNotAllowed = "upgrade_not_allowed" UPGRADE_REQUIRED,
     /// A relayed path of another run.
     NotOwnRun = "not_own_run" FORBIDDEN,
     /// A compressed request body.
@@ -107,8 +109,12 @@ pub struct Refusal {
     pub reason: Reason,
     /// What happened and what to do, for the person who reads the agent's log.
     pub message: Cow<'static, str>,
-    /// Which member of the body, if one.
-    pub param: Option<String>,
+    /// The member of the body that is at fault, if one is.
+    pub param: Option<Box<str>>,
+    /// The tool that is at fault, by its type or by its name.
+    pub tool: Option<Box<str>>,
+    /// The model that was asked for, if it was read before the refusal.
+    pub model: Option<Box<str>>,
     /// Seconds after which to try again, if that can help.
     pub retry_after: Option<u32>,
 }
@@ -116,13 +122,27 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with its words.
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, message: message.into(), param: None, retry_after: None }
+        Self { reason, message: message.into(), param: None, tool: None, model: None, retry_after: None }
     }
 
     /// Names the member of the body that is at fault.
     #[must_use]
     pub fn param(mut self, name: &str) -> Self {
-        self.param = Some(clip(name, 64).to_owned());
+        self.param = bounded(name);
+        self
+    }
+
+    /// Names the tool that is at fault, by its type or by its name.
+    #[must_use]
+    pub fn tool(mut self, name: &str) -> Self {
+        self.tool = bounded(name);
+        self
+    }
+
+    /// Names the model that was asked for, unless the refusal names one already.
+    #[must_use]
+    pub fn for_model(mut self, name: Option<&str>) -> Self {
+        self.model = self.model.or_else(|| bounded(name?));
         self
     }
 
@@ -158,6 +178,22 @@ impl Refusal {
             Reason::Draining | Reason::AuditUnavailable | Reason::UpstreamAuth | Reason::UpstreamRedirect
         )
     }
+}
+
+/// Maximum length of a name in a refusal, in bytes.
+const NAME_MAX: usize = 64;
+
+/// What a body names, fit for a line of the log: without control characters, and cut. None if nothing is left.
+fn bounded(name: &str) -> Option<Box<str>> {
+    let printable = name.chars().filter(|c| !c.is_control());
+    let mut bounded = String::new();
+    for c in printable {
+        if bounded.len() + c.len_utf8() > NAME_MAX {
+            break;
+        }
+        bounded.push(c);
+    }
+    (!bounded.is_empty()).then(|| bounded.into())
 }
 
 /// Cuts at a character boundary.
@@ -217,6 +253,26 @@ mod tests {
             refusal.body(Dialect::Anthropic),
             r#"{"error":{"code":"param_not_allowed","message":"leave it out [param_not_allowed]","param":"api_base","type":"invalid_request_error"},"type":"error"}"#
         );
+    }
+
+    #[test]
+    fn names_are_bounded_and_have_no_control_characters() {
+        let long = "x".repeat(65);
+        for (name, expected) in [
+            ("web_search", Some("web_search")),
+            ("a\u{1b}[31m\nb\u{9b}\0", Some("a[31mb")),
+            ("\r\n", None),
+            ("", None),
+            (&long, Some(&long[..64])),
+            (&"é".repeat(40), Some(&*"é".repeat(32))),
+        ] {
+            let refusal = Refusal::new(Reason::ToolNotAllowed, "").param(name).tool(name).for_model(Some(name));
+            for found in [refusal.param, refusal.tool, refusal.model] {
+                assert_eq!(found.as_deref(), expected, "{name:?}");
+            }
+        }
+        let refusal = Refusal::new(Reason::ModelNotAllowed, "").for_model(Some("a")).for_model(Some("b"));
+        assert_eq!(refusal.for_model(None).model.as_deref(), Some("a"));
     }
 
     #[test]

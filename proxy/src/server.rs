@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::exchange::exchange;
 use crate::memory;
-use crate::refusal::Reason;
+use crate::refusal::{Reason, Refusal};
 use crate::run::Run;
 use crate::slots::{SWEEP, Slot, Slots};
 use crate::wire::{Line, Stream, Wire};
@@ -148,7 +148,7 @@ async fn connection(run: Arc<Run>, stream: UnixStream, slot: Slot, since: Stage,
     // hyper swallows an error that came before the first byte of a request; the line remembers why.
     if let Some(reason) = line.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
         // A request that never became one is refused too, and the log says so.
-        let _ = run.journal.refused("", "", reason.as_str(), reason.status().as_u16()).await;
+        let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }
 }
 

@@ -10,6 +10,22 @@ const BYTES_MAX: usize = 1024;
 /// Maximum length of one name.
 const NAME_MAX: usize = 64;
 
+/// Members that identify or file a call, and the one that asks for usage: ours take their place, and the answer is the same.
+const WITHOUT_EFFECT: [&str; 6] =
+    ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "stream_options"];
+
+/// The names of dropped members that have an effect on the answer, for the header that tells the caller; bounded like
+/// [`bounded`].
+#[must_use]
+pub fn effective(names: Vec<Cow<'static, str>>) -> Option<Box<str>> {
+    let is_effective = |name: &Cow<'static, str>| {
+        let member = name.rsplit('.').next().unwrap_or(name);
+        !WITHOUT_EFFECT.contains(&member)
+    };
+    let names = bounded(names.into_iter().filter(is_effective).collect());
+    (!names.is_empty()).then(|| names.join(", ").into())
+}
+
 /// Keeps what may be written, in its order, and counts the rest in one last entry.
 #[must_use]
 pub fn bounded(mut names: Vec<Cow<'static, str>>) -> Vec<Cow<'static, str>> {
@@ -33,6 +49,7 @@ pub fn bounded(mut names: Vec<Cow<'static, str>>) -> Vec<Cow<'static, str>> {
 }
 
 fn is_identifier(name: &str) -> bool {
+    let name = name.strip_prefix("anthropic-beta:").unwrap_or(name);
     (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
 }
@@ -56,6 +73,22 @@ mod tests {
             assert_eq!(of(names), expected, "{names:?}");
         }
         assert_eq!(bounded(vec!["x-stainless-*".into()]), ["x-stainless-*"]);
+        assert_eq!(
+            of(&["anthropic-beta:a-2026-01-01", "x:a", "anthropic-beta:"]),
+            ["anthropic-beta:a-2026-01-01", "+2"]
+        );
+    }
+
+    #[test]
+    fn a_caller_is_told_what_had_an_effect() {
+        let told = |names: &[&str]| effective(names.iter().map(|name| Cow::Owned((*name).to_owned())).collect());
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&["user", "metadata", "tags", "safety_identifier", "stream_options", "input.metadata"]), None);
+        assert_eq!(told(&["user", "min_p", "tools.server_url"]).as_deref(), Some("min_p, tools.server_url"));
+        assert_eq!(told(&["min_p", "a\r\nb", "\u{1b}"]).as_deref(), Some("min_p, +2"));
+        let many: Vec<_> = (0..300).map(|n| format!("{n:064}")).collect();
+        let told = told(&many.iter().map(String::as_str).collect::<Vec<_>>()).expect("names");
+        assert!(told.len() <= BYTES_MAX && told.ends_with(", +285"), "{told}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use sluice_testkit::audit::AuditFile;
 use sluice_testkit::{Raw, Sidecar, TempDir, Upstream};
 
 mod faults;
+mod refusals;
 mod restarts;
 mod secrets;
 mod syncs;

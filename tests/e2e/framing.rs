@@ -72,7 +72,7 @@ async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body(
         ("PUT /v1/chat/completions", 10, "", 405, "method_not_allowed"),
         ("POST /v1/chat/completions", 1001, "", 413, "body_too_large"),
         ("POST /v1/chat/completions", 10, "content-encoding: gzip\r\n", 415, "content_encoding_not_allowed"),
-        ("POST /v1/chat/completions", 10, "upgrade: websocket\r\nconnection: upgrade\r\n", 400, "upgrade_not_allowed"),
+        ("POST /v1/chat/completions", 10, "upgrade: websocket\r\nconnection: upgrade\r\n", 426, "upgrade_not_allowed"),
     ] {
         let mut client = sidecar.connect().await;
         client

@@ -5,6 +5,7 @@ use sluice_testkit::{Answer, Script, Sidecar, Upstream};
 
 use crate::bodies::{WIRES, body};
 
+mod models;
 mod refused;
 
 #[tokio::test]
@@ -32,9 +33,15 @@ async fn health_is_answered_here() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).run_id("run-7").start().await;
 
-    for path in ["/health", "/health?deep=1"] {
+    // Claude Code asks for `/`, or for `/api/hello`, before its first call.
+    let mut raw = sidecar.connect().await;
+    for path in ["/health", "/health?deep=1", "/", "/?x=1", "/api/hello"] {
         let answer = sidecar.get(path).await.expect(200);
-        assert_eq!(answer.json(), json!({"status": "ok", "runId": "run-7"}));
+        assert_eq!(answer.json(), json!({"status": "ok", "runId": "run-7"}), "{path}");
+        let head = raw.request("HEAD", path, &[], ()).await;
+        assert_eq!((head.status, head.body.len()), (200, 0), "{path}");
+        // Had the answer a body, it would be read as the next answer.
+        raw.get(path).await.expect(200);
     }
     sidecar.post("/health", "{}").await.expect_refusal(405, "method_not_allowed");
     sidecar.stop().await;

@@ -1,5 +1,7 @@
 //! What a run comes to: the answer, the result in JSON, the verdict and its exit code.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use sluice_testkit::controller::Report;
 use sluice_testkit::litellm::LiteLlm;
@@ -221,6 +223,8 @@ async fn a_cap_that_is_reached_fails_the_run_only_if_the_program_fails_of_it() {
 
     assert_eq!((failed.verdict(), failed.refused), ((false, Some("budget_exceeded"), 121), 1));
     assert!(failed.message().contains("budget_exceeded"), "{}", failed.message());
+    assert_eq!(failed.refused_by_reason, BTreeMap::from([("budget_exceeded".to_owned(), 1)]));
+    assert_eq!(under.refused_by_reason, BTreeMap::new());
     assert_eq!((content.verdict(), content.refused, content.content.as_str()), ((true, None, 0), 1, "so be it\n"));
     assert_eq!((under.verdict(), under.refused, under.receipts.len()), ((true, None, 0), 0, 2));
     assert_eq!(upstream.requests().len(), 4);
@@ -247,7 +251,7 @@ async fn a_call_that_was_refused_for_its_moment_has_reached_no_cap_of_the_run() 
 
     let ran = live.finish().await.expect(3);
     assert!(ran.stderr.contains("sluice: container_failed: "), "{}", ran.stderr);
-    assert!(ran.stderr.contains("calls   64 (1 refused)"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("calls   64 (1 refused: too_many_calls)"), "{}", ran.stderr);
 }
 
 #[tokio::test]

@@ -18,9 +18,33 @@ use answer::{check_headers, parse_head};
 pub use payload::Payload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
-pub const ALLOWED: [&str; 12] = [
-    "content-type", "content-length", "transfer-encoding", "connection", "date", "retry-after", "x-litellm-call-id",
-    "x-litellm-response-cost", "x-sluice-reason", "x-sluice-max-tokens", "x-should-retry", "allow",
+pub const ALLOWED: [&str; 26] = [
+    "content-type",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "date",
+    "retry-after",
+    "x-litellm-call-id",
+    "x-litellm-response-cost",
+    "x-sluice-reason",
+    "x-sluice-max-tokens",
+    "x-should-retry",
+    "allow",
+    "upgrade",
+    "x-request-id",
+    "request-id",
+    "x-sluice-dropped",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-remaining-input-tokens",
+    "x-ratelimit-remaining-output-tokens",
+    "anthropic-ratelimit-requests-remaining",
+    "anthropic-ratelimit-requests-reset",
+    "anthropic-ratelimit-input-tokens-remaining",
+    "anthropic-ratelimit-input-tokens-reset",
 ];
 
 /// One connection to a unix socket.

@@ -46,6 +46,19 @@ impl Member for Tokens {
     }
 }
 
+/// A name that stands in a line only where there is one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Name<'a>(pub Cow<'a, str>);
+
+impl Member for Name<'_> {
+    const LEFT_OUT: bool = true;
+
+    fn write(&self, line: &mut Vec<u8>) {
+        self.0.write(line);
+    }
+}
+
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident<$life:lifetime> = $kind:literal { $($(#[$fdoc:meta])* $field:ident : $ty:ty),* $(,)? })*) => {
         $(
@@ -159,12 +172,22 @@ records! {
         attempt: u32,
         kind: Cow<'a, str>,
         method: Cow<'a, str>,
+        /// The model asked for, if the request named one before it was refused. This name, like `param` and `tool`, is
+        /// left out where there is none, and in the files of older sidecars.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<Name<'a>>,
+        /// The member of the body that the request was refused for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        param: Option<Name<'a>>,
         path: Cow<'a, str>,
         prev: Cow<'a, str>,
         reason: Cow<'a, str>,
         run_id: Cow<'a, str>,
         seq: u64,
         status: u16,
+        /// The tool that the request was refused for, by its type or by its name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool: Option<Name<'a>>,
         ts: Cow<'a, str>,
         v: u32,
     }

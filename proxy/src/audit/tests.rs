@@ -9,6 +9,10 @@ use super::*;
 mod faults;
 mod files;
 
+fn refusal() -> Refusal {
+    Refusal::new(crate::refusal::Reason::RouteNotAllowed, "")
+}
+
 /// What happened to a scripted file, in order.
 #[derive(Debug, Clone, Default)]
 struct Script {
@@ -182,7 +186,7 @@ fn a_failed_write_poisons_for_ever() {
         assert!(journal.refuses());
         assert_eq!(wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))), Err(Poisoned));
         assert!(journal.intent(planned()).is_err());
-        assert_eq!(wait(journal.refused("GET", "/", "x", 404)), Err(Poisoned));
+        assert_eq!(wait(journal.refused("GET", "/", &refusal())), Err(Poisoned));
         assert_eq!(wait(journal.close("test")), Err(Poisoned));
         assert_eq!(events(&script), ["0 open"], "{mode:?}");
     }
@@ -218,7 +222,7 @@ fn a_full_disk_refuses_calls_and_loses_none() {
         wait(ack).expect("written");
         assert!(journal.intent(planned()).is_err(), "no room for a third");
         assert!(journal.refuses());
-        assert_eq!(wait(journal.refused("GET", "/", "x", 404)), Err(Poisoned));
+        assert_eq!(wait(journal.refused("GET", "/", &refusal())), Err(Poisoned));
 
         wait(first.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
         // There would be room again, but a log that was full once stays so.
@@ -299,7 +303,7 @@ fn a_flood_of_refusals_is_counted_and_not_written() {
     let script = Script::default();
     let journal = begin(&script, SyncMode::Off).expect("begins");
     for _ in 0..REFUSED_LINES + 5 {
-        wait(journal.refused("GET", "/x", "route_not_allowed", 404)).expect("taken");
+        wait(journal.refused("GET", "/x", &refusal())).expect("taken");
     }
     assert_eq!(events(&script).len() as u64, 1 + REFUSED_LINES);
     wait(journal.close("test")).expect("closes");

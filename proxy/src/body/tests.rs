@@ -51,6 +51,40 @@ fn identity_members_and_unknown_ones_are_taken_out_and_named() {
 }
 
 #[test]
+fn a_refusal_names_the_model_that_was_read_before_it() {
+    for (body, model, tool) in [
+        (r#"{"model":"m","tools":[{"type":"mcp"}]}"#, Some("m"), Some("mcp")),
+        (r#"{"tools":[{"type":"mcp"}],"model":"m"}"#, None, Some("mcp")),
+        (r#"{"model":"m","tools":[{"type":"shell"}]}"#, Some("m"), Some("shell")),
+        (r#"{"model":"m","tools":[{"name":"web_search_x"}]}"#, Some("m"), Some("web_search_x")),
+        (r#"{"model":"m","n":9}"#, Some("m"), None),
+        (r#"{"model":"m","#, Some("m"), None),
+        (r#"{"model":"a,b"}"#, Some("a,b"), None),
+    ] {
+        let refusal = read(Wire::Chat, body).expect_err(body);
+        assert_eq!((refusal.model.as_deref(), refusal.tool.as_deref()), (model, tool), "{body}");
+    }
+}
+
+#[test]
+fn what_was_dropped_with_a_value_is_told() {
+    for (body, dropped) in [
+        (r#"{"model":"m","messages":[]}"#, None),
+        (r#"{"model":"m","user":"u","metadata":{"a":1},"tags":["t"],"safety_identifier":"s"}"#, None),
+        (r#"{"model":"m","min_p":null,"max_tokens":null,"previous_response_id":null}"#, None),
+        (r#"{"model":"m","stream":true,"stream_options":{"include_obfuscation":true}}"#, None),
+        (r#"{"model":"m","min_p":0.1,"user":"u","chat_template_kwargs":{"a":1}}"#, Some("min_p, chat_template_kwargs")),
+        (
+            r#"{"model":"m","tools":[{"type":"function","function":{"name":"f"},"server_url":"x"}]}"#,
+            Some("tools.server_url"),
+        ),
+    ] {
+        let (reading, _) = read(Wire::Chat, body).expect("allowed");
+        assert_eq!(reading.dropped.as_deref(), dropped, "{body}");
+    }
+}
+
+#[test]
 fn a_name_in_escapes_is_the_same_name() {
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","n\u006f-log":true}"#), Some(Reason::ParamNotAllowed));
     assert_eq!(reason(Wire::Chat, r#"{"model":"m","mode\u006c":"n"}"#), Some(Reason::DuplicateMember));

@@ -140,8 +140,8 @@ pub(super) struct ToolCheck {
     shaped: bool,
     /// It says what its arguments are.
     described: bool,
-    /// Its name is one that the gateway takes for a search of the provider's.
-    searches: bool,
+    /// Its name, if it is one that the gateway takes for a search of the provider's.
+    searches: Option<String>,
     /// It is that very name.
     is_web_search: bool,
 }
@@ -158,7 +158,9 @@ impl ToolCheck {
 
     /// Takes the name.
     pub(super) fn name(&mut self, name: Text<'_>) {
-        self.searches |= plain(name).starts_with("websearch");
+        if plain(name).starts_with("websearch") {
+            self.searches = Some(name.as_str().to_owned());
+        }
         self.is_web_search |= name.head == b"web_search";
     }
 
@@ -201,10 +203,13 @@ impl ToolCheck {
             return Ok(());
         }
         // On its way to a model of OpenAI's, LiteLLM makes a search of the provider's of such a Messages tool.
-        if self.is_web_search && wire == Wire::Messages || self.searches && !self.described {
+        if let Some(name) = &self.searches
+            && (self.is_web_search && wire == Wire::Messages || !self.described)
+        {
             return Err(refused(
                 "the gateway would put the provider's web search in the place of this tool; give it another name",
-            ));
+            )
+            .tool(self.kind.as_ref().unwrap_or(name)));
         }
         let Some(kind) = &self.kind else {
             return if self.shaped { Ok(()) } else { Err(refused("a tool needs a type")) };
@@ -218,7 +223,7 @@ impl ToolCheck {
             }
             (Some(Runner::Agent | Runner::AgentIf(_)), None) => return Ok(()),
         };
-        Err(refused(&format!("{why} outside the sandbox")))
+        Err(refused(&format!("{why} outside the sandbox")).tool(kind))
     }
 }
 
@@ -227,7 +232,7 @@ pub(super) fn check_name(name: Text<'_>) -> Result<(), Refusal> {
     if plain(name).starts_with("litellm") {
         let message =
             format!("the gateway itself runs the tool '{}'; give your tool another name", clip(name.as_str(), 64));
-        return Err(Refusal::new(Reason::ToolNotAllowed, message).param("tools"));
+        return Err(Refusal::new(Reason::ToolNotAllowed, message).param("tools").tool(name.as_str()));
     }
     Ok(())
 }

@@ -163,6 +163,49 @@ fn metadata_may_not_take_our_names_or_overflow() {
 }
 
 #[test]
+fn no_default_beta_makes_the_provider_run_or_read_something() {
+    for part in [
+        "code-execution", "files-api", "mcp", "web-fetch", "web-search", "skills", "compact", "memory", "agents",
+        "fallback", "fast-mode", "advisor", "inline-tools", "tool-changes", "batches", "cache-keepalive",
+    ] {
+        assert!(!DEFAULT_BETAS.iter().any(|beta| beta.contains(part)), "{part}");
+    }
+    assert!(DEFAULT_BETAS.is_sorted() && DEFAULT_BETAS.iter().all(|beta| is_beta(beta)));
+}
+
+#[test]
+fn a_dropped_beta_is_named_by_its_value() {
+    let named = |value: &str| {
+        let mut names = Vec::new();
+        injector("{}").expect("valid").stripped(&client(&[("anthropic-beta", value)]), &mut names);
+        names
+    };
+    assert_eq!(named("claude-code-20250219, ,mine-2026"), [""; 0]);
+    assert_eq!(
+        named("skills-2025-10-02,claude-code-20250219,x-20260101"),
+        ["anthropic-beta:skills-2025-10-02", "anthropic-beta:x-20260101"]
+    );
+    // A secret that was put there by mistake has not the form of a beta.
+    assert_eq!(named("sk-secret, SKILLS-2025-10-02, a b-2025-10-02, 2025-10-02"), ["anthropic-beta"]);
+    assert_eq!(named(&format!("{}-2025-10-02", "x".repeat(60))), ["anthropic-beta"]);
+}
+
+#[test]
+fn only_numbers_durations_and_times_are_amounts() {
+    for value in
+        ["0", "41", "-5", "1.5", "6m0s", "120ms", "1h2m3.5s", "2026-01-27T12:00:30Z", "2026-01-27T12:00:30.5+00:00"]
+    {
+        assert!(is_amount(value.as_bytes()), "{value}");
+    }
+    for value in
+        ["", "-", "s", "m5", "sk-1", "1h; org=acme", "1 2", "1e5x", "12abc", "5sm", "2026-01-27Tacme", "acme", "1,2"]
+    {
+        assert!(!is_amount(value.as_bytes()), "{value}");
+    }
+    assert!(!is_amount("1".repeat(41).as_bytes()));
+}
+
+#[test]
 fn the_answer_shows_only_what_is_listed() {
     let upstream = client(&[
         ("content-type", "application/json"),

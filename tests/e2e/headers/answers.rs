@@ -18,7 +18,10 @@ async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
             let mut names: Vec<_> = answer.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
             names.sort();
             let streams = answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
-            let mut expected = vec!["content-type", "date", "retry-after"];
+            let mut expected = vec!["content-type", "date", "retry-after", "x-request-id"];
+            if path.contains("/messages") {
+                expected.push("request-id");
+            }
             // LiteLLM names neither call nor cost when it counts tokens, and no cost at the head of a stream.
             if !path.ends_with("count_tokens") {
                 expected.push("x-litellm-call-id");
@@ -31,6 +34,91 @@ async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
             assert_eq!(names, expected, "{path} {stream}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_answer_names_its_call_as_the_sdks_expect() {
+    for script in [
+        Script::provider("hi").header("x-request-id", "THEIRS").header("request-id", "THEIRS"),
+        Script::error(500, "x"),
+        Script::error(401, "x"),
+        Script::gzip(),
+    ] {
+        let upstream = Upstream::answering(script).start().await;
+        let sidecar = Sidecar::to(&upstream).args(["--pass-response-header", "x-request-id"]).start().await;
+        let openai = sidecar.post("/v1/chat/completions", CHAT).await;
+        let anthropic = sidecar.post("/v1/messages", CHAT).await;
+        let calls = sidecar.audit().calls();
+        let ids = |answer: &sluice_testkit::Answer| {
+            [answer.header("x-request-id"), answer.header("request-id")].map(|id| id.map(str::to_owned))
+        };
+        assert_eq!(ids(&openai), [Some(calls[0].id().to_owned()), None]);
+        assert_eq!(ids(&anthropic), [Some(calls[1].id().to_owned()), Some(calls[1].id().to_owned())]);
+    }
+    // What was not forwarded is no call.
+    let refusing = Sidecar::to_url("http://127.0.0.1:1").start().await;
+    assert_eq!(refusing.post("/v1/messages", "{}").await.expect(400).header("request-id"), None);
+}
+
+#[tokio::test]
+async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
+    let passed = [
+        ("x-ratelimit-remaining-requests", "41"),
+        ("x-ratelimit-remaining-tokens", "-5"),
+        ("x-ratelimit-reset-requests", "6m0s"),
+        ("x-ratelimit-reset-tokens", "120ms"),
+        ("anthropic-ratelimit-requests-remaining", "0"),
+        ("anthropic-ratelimit-requests-reset", "2026-01-27T12:00:30Z"),
+        ("anthropic-ratelimit-input-tokens-remaining", "1000"),
+    ];
+    // Limits are the operator's, and so are the names of what LiteLLM counts by; nothing but a number or a time passes.
+    let kept = [
+        ("x-ratelimit-limit-requests", "500"),
+        ("x-ratelimit-limit-tokens", "30000"),
+        ("anthropic-ratelimit-tokens-limit", "80000"),
+        ("anthropic-ratelimit-unified-status", "allowed"),
+        ("anthropic-ratelimit-unified-reset", "1700000000"),
+        ("x-ratelimit-api_key-remaining-requests", "9"),
+        ("x-ratelimit-team-remaining-tokens", "9"),
+        ("x-ratelimit-model_per_key-limit-requests", "9"),
+        ("x-ratelimit-remaining", "9"),
+        ("llm_provider-x-ratelimit-remaining-requests", "9"),
+        ("x-ratelimit-remaining-input-tokens", "key sk-1"),
+        ("anthropic-ratelimit-input-tokens-reset", "1h; org=acme"),
+    ];
+    let script =
+        passed.iter().chain(&kept).fold(Script::chat("hi"), |script, (name, value)| script.header(name, value));
+    let upstream = Upstream::answering(script).start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+
+    let answer = sidecar.post("/v1/chat/completions", CHAT).await.expect(200);
+
+    for (name, value) in passed {
+        assert_eq!(answer.header(name), Some(value), "{name}");
+    }
+    for (name, _) in kept {
+        assert_eq!(answer.header(name), None, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_dropped_from_a_body_is_told_by_name() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let many: String = (0..100).map(|n| format!(r#","member_with_a_rather_long_name_{n:03}":1"#)).collect();
+    for (more, told) in [
+        ("", None),
+        (r#","user":"SECRET","metadata":{"a":"SECRET"},"tags":["SECRET"],"seed":1"#, None),
+        (r#","min_p":0.1,"chat_template_kwargs":{"a":"SECRET"},"user":"u""#, Some("min_p, chat_template_kwargs")),
+        (r#","a\r\nx-evil: 1":1"#, Some("+1")),
+    ] {
+        let answer = sidecar.post("/v1/chat/completions", body(r#""messages":[]"#, more)).await.expect(200);
+        assert_eq!(answer.header("x-sluice-dropped"), told, "{more}");
+        assert!(!String::from_utf8_lossy(&answer.raw).contains("SECRET"));
+    }
+    let answer = sidecar.post("/v1/chat/completions", body(r#""messages":[]"#, &many)).await.expect(200);
+    let told = answer.header("x-sluice-dropped").expect("names");
+    assert!(told.len() <= 1024 && told.contains(", +"), "{told}");
 }
 
 #[tokio::test]

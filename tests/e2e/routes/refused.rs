@@ -5,20 +5,19 @@ use sluice_testkit::{Answer, Sidecar, Upstream};
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
 /// Paths of LiteLLM that answered through a proxy that passed `/v1`, and others that must never.
-const ADMIN: [&str; 38] = [
-    "/v1/model/info", "/v1/models/gpt-4o-mini", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group",
-    "/v1/unified_access_group", "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes",
-    "/v1/files", "/v1/batches", "/v1/vector_store", "/v1/vector_stores", "/v1/search/tools", "/v1/realtime",
-    "/v1/realtime/client_secrets", "/v1/responses/resp_123", "/v1/audio/speech", "/v1/images/generations",
-    "/v1/moderations", "/v1/rerank", "/v1/messages/batches", "/key/generate", "/key/list", "/user/new", "/spend/logs",
-    "/global/spend", "/model/new", "/config/update", "/health/readiness", "/metrics",
-    "/openai/deployments/m/chat/completions", "/anthropic/v1/messages", "/engines/m/chat/completions",
-    "/api/v1/sandboxes/r1/events",
+const ADMIN: [&str; 37] = [
+    "/v1/model/info", "/v1/mcp/server", "/v1/mcp/tools", "/v1/agents", "/v1/access_group", "/v1/unified_access_group",
+    "/v1/memory", "/v1/tool/policy", "/v1/tool/list", "/v1/workflows/runs", "/v1/indexes", "/v1/files", "/v1/batches",
+    "/v1/vector_store", "/v1/vector_stores", "/v1/search/tools", "/v1/realtime", "/v1/realtime/client_secrets",
+    "/v1/responses/resp_123", "/v1/audio/speech", "/v1/images/generations", "/v1/moderations", "/v1/rerank",
+    "/v1/messages/batches", "/key/generate", "/key/list", "/user/new", "/spend/logs", "/global/spend", "/model/new",
+    "/config/update", "/health/readiness", "/metrics", "/openai/deployments/m/chat/completions",
+    "/anthropic/v1/messages", "/engines/m/chat/completions", "/api/v1/sandboxes/r1/events",
 ];
 
 /// Other spellings of paths that are routes, or of paths that are not.
-const TRICKS: [&str; 31] = [
-    "/", "/v1", "/v1/", "/v1/..%2fkey/list", "/v1/..%2Fkey/list", "/v1/%2e%2e/key/list", "/v1/%2E%2E%2Fkey/list",
+const TRICKS: [&str; 30] = [
+    "/v1", "/v1/", "/v1/..%2fkey/list", "/v1/..%2Fkey/list", "/v1/%2e%2e/key/list", "/v1/%2E%2E%2Fkey/list",
     "/v1/../key/list", "/v1/models/../../key/list", "/v1/chat/../chat/completions", "/v1/./chat/completions",
     "/v1/chat/completions/", "/v1/chat/completions/.", "/v1/chat/completions/..", "//v1/chat/completions",
     "/v1//chat/completions", "/v1/chat//completions", "/v1/chat/completions//", "/v1/chat%2fcompletions",
@@ -112,7 +111,7 @@ async fn a_route_takes_one_method() {
     let sidecar = Sidecar::to(&upstream).start().await;
     let routes = crate::bodies::WIRES.map(|(path, _)| (path, "GET"));
     let mut count = 0;
-    for (path, other) in routes.into_iter().chain([("/v1/models", "POST"), ("/health", "POST")]) {
+    for (path, other) in routes.into_iter().chain([("/v1/models", "POST")]) {
         for method in [other, "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "post"] {
             let answer = send(&sidecar, method, path, "").await;
             assert_eq!(
@@ -130,6 +129,12 @@ async fn a_route_takes_one_method() {
         // Had the answer a body, it would be read as the next answer.
         raw.get("/health").await.expect(200);
     }
+    for path in ["/health", "/", "/api/hello"] {
+        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+            send(&sidecar, method, path, "").await.expect_refusal(405, "method_not_allowed");
+            count += 1;
+        }
+    }
     let audit = sidecar.audit();
     assert_eq!((audit.refusals().len(), upstream.begun()), (count, 0));
     assert!(audit.refusals().iter().all(|line| line["reason"] == "method_not_allowed" && line["status"] == 405));
@@ -142,18 +147,41 @@ async fn a_connection_stays_plain_http() {
     let websocket = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
         sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     for (method, target, headers, status, reason) in [
-        ("GET", "/v1/models", websocket, 400, "upgrade_not_allowed"),
-        ("POST", "/v1/responses", websocket, 400, "upgrade_not_allowed"),
-        ("POST", "/v1/chat/completions", "upgrade: h2c\r\nhttp2-settings: AAMA\r\n", 400, "upgrade_not_allowed"),
-        ("POST", "/v1/chat/completions", "Upgrade: TLS/1.0\r\n", 400, "upgrade_not_allowed"),
+        ("GET", "/v1/models", websocket, 426, "upgrade_not_allowed"),
+        ("POST", "/v1/responses", websocket, 426, "upgrade_not_allowed"),
+        ("POST", "/v1/chat/completions", "upgrade: h2c\r\nhttp2-settings: AAMA\r\n", 426, "upgrade_not_allowed"),
+        ("POST", "/v1/chat/completions", "Upgrade: TLS/1.0\r\n", 426, "upgrade_not_allowed"),
+        ("GET", "/v1/responses", websocket, 426, "upgrade_not_allowed"),
+        ("GET", "/responses", websocket, 426, "upgrade_not_allowed"),
+        ("GET", "/v1/messages", websocket, 426, "upgrade_not_allowed"),
         ("GET", "/v1/realtime", websocket, 404, "route_not_allowed"),
-        ("GET", "/v1/responses", websocket, 405, "method_not_allowed"),
+        ("GET", "/v1/responses", "", 405, "method_not_allowed"),
     ] {
         let answer = send(&sidecar, method, target, headers).await;
         assert_eq!((answer.status, answer.reason()), (status, reason), "{method} {target} {headers:?}");
-        assert_eq!(answer.header("upgrade"), None);
+        let named = (answer.header("upgrade"), answer.header("connection"));
+        let expected = if status == 426 { (Some("HTTP/1.1"), Some("upgrade")) } else { (None, None) };
+        assert_eq!(named, expected, "{method} {target} {headers:?}");
     }
-    assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (6, 0));
+    assert_eq!((sidecar.audit().refusals().len(), upstream.begun()), (9, 0));
+}
+
+#[tokio::test]
+async fn a_refused_websocket_leaves_its_connection_usable() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    let mut raw = sidecar.connect().await;
+    let websocket = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+
+    // Codex asks so, and goes on in plain HTTP.
+    raw.request("GET", "/v1/responses", &websocket, ()).await.expect_refusal(426, "upgrade_not_allowed");
+    raw.request("POST", "/v1/responses", &[], r#"{"model":"m","input":"x"}"#).await.expect(200);
+    assert_eq!(sidecar.audit_with("outcome", 1).await.kinds(), ["open", "refused", "intent", "outcome"]);
 }
 
 #[tokio::test]

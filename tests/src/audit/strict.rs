@@ -62,6 +62,18 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
     if !line["attempt"].is_u64() || line["attempt"] != first["attempt"] {
         return Err(format!("attempt is {}, began as {}", line["attempt"], first["attempt"]));
     }
+    if line["kind"] == "refused" { names(line) } else { Ok(()) }
+}
+
+/// What a refusal names is a short text without control characters, or left out.
+fn names(line: &Value) -> Result<(), String> {
+    for name in ["model", "param", "tool"] {
+        let Some(value) = line.get(name) else { continue };
+        let fits = |text: &str| (1..=64).contains(&text.len()) && !text.chars().any(char::is_control);
+        if !value.as_str().is_some_and(fits) {
+            return Err(format!("{name} is {value}, not 1 to 64 bytes without control characters"));
+        }
+    }
     Ok(())
 }
 
@@ -231,6 +243,9 @@ mod tests {
             (2, "123456Z", "123456+00:00", "ts is"),
             (2, "r1", "r2", "run_id"),
             (2, "\"attempt\":0", "\"attempt\":1", "attempt"),
+            (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"model\":null", "model is null"),
+            (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"param\":\"\"", "param is"),
+            (2, "\"ts\"", "\"tool\":\"a\\u0001b\",\"ts\"", "tool is"),
             (0, "open", "epoch", "open is the first"),
             (2, "refused", "open", "open is the first"),
             (2, "refused", "whatever", "unknown kind"),

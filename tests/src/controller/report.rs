@@ -1,5 +1,7 @@
 //! The one object of `sluice run --json`, as its users know it: a member more or less fails the test that reads it.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 /// The report of a run.
@@ -25,6 +27,7 @@ pub struct Report {
     #[serde(deserialize_with = "required")]
     pub cost_usd: Option<String>,
     pub refused: u64,
+    pub refused_by_reason: BTreeMap<String, u64>,
     pub receipts: Vec<Receipt>,
     pub audit: Audit,
     pub timings: Timings,

@@ -82,7 +82,11 @@ fn describe(line: &Line<'_>) -> String {
             };
             format!("{} {}{status}, {tokens} tokens, {cost}", outcome.call, outcome.result.as_str())
         }
-        Record::Refused(refused) => format!("{} {}: {}", refused.method, refused.path, refused.reason),
+        Record::Refused(refused) => {
+            let names = [("model", &refused.model), ("param", &refused.param), ("tool", &refused.tool)];
+            let named = names.into_iter().filter_map(|(what, name)| Some(format!(", {what} {}", name.as_ref()?.0)));
+            format!("{} {}: {}{}", refused.method, refused.path, refused.reason, named.collect::<String>())
+        }
         Record::Recovered(recovered) => {
             format!("{} bytes torn off, {} calls open", recovered.bytes, recovered.open_calls.len())
         }

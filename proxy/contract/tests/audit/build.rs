@@ -2,8 +2,8 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, Limits, NullReason, Open, Outcome, Peer, Recovered,
-    Refused, SCHEMA, Timing, Tokens, Usage,
+    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, Limits, Name, NullReason, Open, Outcome, Peer,
+    Recovered, Refused, SCHEMA, Timing, Tokens, Usage,
 };
 use sluice_contract::{Hash, PrivateKey, PublicKey, Story, Totals, Usd};
 
@@ -161,7 +161,34 @@ impl File {
         self.totals.refused += 1;
         let record = record!(
             self,
-            Refused { method: "GET".into(), path: "/v1/files".into(), reason: "route_not_allowed".into(), status: 404 }
+            Refused {
+                method: "GET".into(),
+                model: None,
+                param: None,
+                path: "/v1/files".into(),
+                reason: "route_not_allowed".into(),
+                status: 404,
+                tool: None,
+            }
+        );
+        self.push(&line(&record));
+        self
+    }
+
+    /// A refusal that says what was asked for.
+    pub(crate) fn refused_for(mut self, reason: &str, model: &str, param: &str, tool: Option<&str>) -> Self {
+        self.totals.refused += 1;
+        let record = record!(
+            self,
+            Refused {
+                method: "POST".into(),
+                model: Some(Name(model.to_owned().into())),
+                param: Some(Name(param.to_owned().into())),
+                path: "/v1/responses".into(),
+                reason: reason.to_owned().into(),
+                status: 400,
+                tool: tool.map(|tool| Name(tool.to_owned().into())),
+            }
         );
         self.push(&line(&record));
         self

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use sluice_contract::reader::lines;
 use sluice_contract::record::CallResult;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{Story, Trust, Verdict, verify};
+use sluice_contract::{Record, Story, Trust, Verdict, verify};
 
 use crate::build::{File, key, public};
 
@@ -27,10 +28,19 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("torn-open", File::torn_in_open().restarted().closed(Some(&key())), 3),
         ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
         ("bounded", File::opened().bounded().outcome(ok).bounded().outcome(left).closed(Some(&key())), 0),
+        ("refused", named_refusals().closed(Some(&key())), 0),
         ("empty", File::default(), 3),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
     ]
+}
+
+/// Refusals with and without the names of what was asked for.
+fn named_refusals() -> File {
+    File::opened()
+        .refused()
+        .refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"))
+        .refused_for("model_not_allowed", "gr\u{f6}\u{df}er \"model\"", "model", None)
 }
 
 #[test]
@@ -67,6 +77,26 @@ fn without_a_key_what_is_written_counts_and_no_signature() {
         let signed = report.closed && name != "unsigned";
         assert_eq!(report.seal, if signed { Seal::Unchecked(public().id()) } else { Seal::None }, "{name}");
     }
+}
+
+#[test]
+fn a_refusal_names_what_was_asked_for() {
+    let refused: Vec<_> = lines(&named_refusals().bytes)
+        .filter_map(|line| match line.expect("readable").record {
+            Record::Refused(refused) => Some(*refused),
+            _ => None,
+        })
+        .map(|refused| [refused.model, refused.param, refused.tool].map(|name| name.map(|name| name.0.into_owned())))
+        .collect();
+    let names = |names: [Option<&str>; 3]| names.map(|name| name.map(str::to_owned));
+    let expected = [
+        [None; 3],
+        [Some("gpt-5.5"), Some("tools"), Some("web_search")],
+        [Some("gr\u{f6}\u{df}er \"model\""), Some("model"), None],
+    ];
+    assert_eq!(refused, expected.map(names));
+    let text = String::from_utf8(named_refusals().bytes).expect("UTF-8");
+    assert!(!text.lines().any(|line| line.contains("refused") && line.contains("null")), "{text}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn live(journal: &Arc<Journal>, told: &mut Told) {
     let entry = intend("a", told);
     settle("a", entry, told);
     let (first, second) = (intend("b", told), intend("c", told));
-    told.refused += usize::from(wait(journal.refused("GET", "/", "x", 404)).is_ok());
+    told.refused += usize::from(wait(journal.refused("GET", "/", &refusal())).is_ok());
     settle("b", first, told);
     let third = intend("d", told);
     settle("c", second, told);

@@ -106,7 +106,7 @@ fn nothing_stays_reserved_behind_the_end() {
     use std::os::unix::fs::MetadataExt;
     let dir = Dir::new("blocks");
     let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
-    wait(journal.refused("GET", "/", "x", 404)).expect("written");
+    wait(journal.refused("GET", "/", &refusal())).expect("written");
     let blocks = || std::fs::metadata(dir.file()).expect("the file").blocks() * 512;
     assert!(blocks() >= 60_000, "{} bytes are reserved", blocks());
     wait(journal.close("test")).expect("closes");
