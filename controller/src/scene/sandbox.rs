@@ -18,6 +18,8 @@ use super::{Timings, chain, ms_since};
 
 /// What a container wrote before its end is read by then, or never.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long the output of a program that is stopped may wait for a reader, beyond the time that the program has.
+const LAST_ROOM: Duration = Duration::from_millis(500);
 /// How far apart two clocks may be that tell of the same end.
 const SAME_TIME: Duration = Duration::from_millis(300);
 /// How long the kernel may take to end what cannot refuse.
@@ -130,6 +132,9 @@ impl<'a> Sandbox<'a> {
     /// keeps the engine from everything.
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop_grace);
+        if let Some(attached) = &self.attached {
+            attached.stop_waiting(grace + LAST_ROOM);
+        }
         for (signal, limit, keep) in [("SIGTERM", grace, true), ("SIGKILL", KILL, true), ("SIGKILL", KILL, false)] {
             if limit.is_zero() {
                 continue;
