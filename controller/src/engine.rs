@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::blueprint::Blueprint;
+use crate::input::Stdin;
 use crate::layout::RunKey;
 use crate::plan;
 use crate::process::Process;
@@ -27,7 +28,7 @@ use crate::run::Exit;
 mod create;
 mod stdio;
 
-pub use stdio::{Attached, Output};
+pub use stdio::{Attached, Stdio};
 
 const QUICK: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(60);
@@ -200,8 +201,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`]; the container is not running then.
-    pub async fn start(&self, name: &str, output: Output) -> Result<Attached, EngineError> {
-        let options = AttachContainerOptionsBuilder::new().stream(true).stdout(true).stderr(true).build();
+    pub async fn start(&self, name: &str, output: Stdio) -> Result<Attached, EngineError> {
+        let has_stdin = output.stdin == Stdin::Ours;
+        let options =
+            AttachContainerOptionsBuilder::new().stream(true).stdin(has_stdin).stdout(true).stderr(true).build();
         let attached =
             within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
         let (sent, waiting) = oneshot::channel();

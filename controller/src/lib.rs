@@ -14,6 +14,7 @@ pub mod envelope;
 pub mod forward;
 pub mod harden;
 pub mod host;
+pub mod input;
 pub mod keys;
 pub mod layout;
 pub mod ledger;

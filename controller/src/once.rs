@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use crate::budget::{Admission, Admitted, BudgetError};
 use crate::drive::{Reins, drive};
-use crate::engine::Output;
+use crate::engine::Stdio;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::layout::RunKey;
@@ -42,7 +42,7 @@ pub struct Once<'a> {
     pub host: &'a Host,
     pub request: Request,
     pub admitted: Admitted,
-    pub output: Output,
+    pub output: Stdio,
     /// Writes the output that is passed on.
     pub printer: Option<Printer>,
     pub stop_grace: Duration,

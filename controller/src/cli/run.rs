@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
 use crate::budget::{BudgetError, Shortfall};
-use crate::engine::Output;
+use crate::engine::Stdio;
 use crate::forward;
 use crate::host::Host;
 use crate::ledger::usd;
@@ -39,6 +39,7 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"
   sluice run --model gpt-4o-mini --messages chat.json --json
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
+  sluice run --quiet -- sha256sum < archive.tar
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
@@ -62,6 +63,9 @@ pub(super) struct Flags {
     /// Messages for the agent: a JSON array as the OpenAI API takes it; '-' is stdin
     #[arg(long, value_name = "FILE")]
     messages: Option<PathBuf>,
+    /// Pass stdin to a program behind --, also when it is a terminal; a pipe or a file is passed without this flag
+    #[arg(long, short)]
+    interactive: bool,
     /// The agent to ask; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
@@ -214,7 +218,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
-    let (contract, own) = (request.contract, request.key.to_string());
+    let (contract, stdin, own) = (request.contract, request.asked.stdin, request.key.to_string());
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
         let (outlet, printer) = forward::start(stop).map_err(|error| before(&error))?;
         // What passes on whole need not be kept.
@@ -226,7 +230,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         host: &host,
         request,
         admitted,
-        output: Output { max, live },
+        output: Stdio { stdin, max, live },
         printer,
         stop_grace: settings.stop_grace,
         progress: &progress,

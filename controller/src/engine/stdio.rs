@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bollard::container::{AttachContainerResults, LogOutput};
+use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use tokio::sync::watch;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::forward::{Outlet, Piece};
+use crate::input::{self, Stdin};
 use crate::output::{Capture, Captured};
 use crate::process::Process;
 
@@ -21,9 +24,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How much the engine may still hold of a program that has ended; it buffers about 1 MiB for each stream.
 const LEFT_MAX: usize = 8 << 20;
 
-/// Where output goes.
+/// Where input comes from, and where output goes.
 #[derive(Debug)]
-pub struct Output {
+pub struct Stdio {
+    /// What the program finds on its stdin.
+    pub stdin: Stdin,
     /// How many bytes of both streams together are kept.
     pub max: usize,
     /// Takes all of both streams as they come.
@@ -37,6 +42,7 @@ pub struct Attached {
     reader: JoinHandle<()>,
     closed: Arc<OnceLock<SystemTime>>,
     pace: watch::Sender<Pace>,
+    writer: Option<JoinHandle<()>>,
     exit: JoinHandle<()>,
 }
 
@@ -55,14 +61,16 @@ impl Attached {
     /// Takes the streams of a container that was started. `init` is its first process, where the engine named it.
     pub(super) fn new(
         attached: AttachContainerResults,
-        output: Output,
+        output: Stdio,
         init: Option<Process>,
         exit: JoinHandle<()>,
     ) -> Self {
         let capture = || Capture::new(output.max / 2);
         let captures = Arc::new(Mutex::new((capture(), capture())));
-        // Nothing is ever written to it: a container has no stdin.
-        drop(attached.input);
+        let writer = match output.stdin {
+            Stdin::Closed => None,
+            Stdin::Ours => Some(tokio::spawn(write(attached.input, input::read()))),
+        };
         let closed = Arc::new(OnceLock::new());
         let (pace, paced) = watch::channel(Pace::Program);
         let (kept, ended) = (Arc::clone(&captures), Arc::clone(&closed));
@@ -71,7 +79,7 @@ impl Attached {
             read(attached.output, kept, live).await;
             let _ = ended.set(SystemTime::now());
         });
-        Self { captures, reader, closed, pace, exit }
+        Self { captures, reader, closed, pace, writer, exit }
     }
 
     /// Waits until the container has ended, or has closed its output, which mostly is the same. Cancel-safe.
@@ -107,9 +115,22 @@ impl Attached {
     pub fn finish(self) -> (Captured, Captured) {
         self.reader.abort();
         self.exit.abort();
+        if let Some(writer) = self.writer {
+            writer.abort();
+        }
         let (out, err) = self.captures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (out.finish(), err.finish())
     }
+}
+
+/// Passes our stdin on, and its end. A program that does not read holds this up, and nothing else.
+async fn write(mut input: impl AsyncWrite + Unpin, mut pieces: mpsc::Receiver<Bytes>) {
+    while let Some(piece) = pieces.recv().await {
+        if input.write_all(&piece).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+    let _ = input.shutdown().await;
 }
 
 async fn read(

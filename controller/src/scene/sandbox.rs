@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::timeout;
 
 use crate::blueprint::{self, Blueprint};
-use crate::engine::{Attached, Engine, EngineError, Output};
+use crate::engine::{Attached, Engine, EngineError, Stdio};
 use crate::host::Host;
 use crate::layout::RunKey;
 use crate::output::{Capture, Captured};
@@ -33,7 +33,7 @@ pub(super) struct Sandbox<'a> {
     id: Option<String>,
     seen: plan::Container,
     stop_grace: Duration,
-    output: Option<Output>,
+    output: Option<Stdio>,
     attached: Option<Attached>,
     written: Option<(Captured, Captured)>,
     finished: Option<SystemTime>,
@@ -44,7 +44,7 @@ pub(super) struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    pub(super) fn new(host: &'a Host, key: &RunKey, output: Output, stop_grace: Duration) -> Self {
+    pub(super) fn new(host: &'a Host, key: &RunKey, output: Stdio, stop_grace: Duration) -> Self {
         Self {
             engine: &host.engine,
             name: blueprint::container_name(key),
