@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::input::Stdin;
 use crate::layout::{RunKey, RunPaths};
 use crate::rundir::SANDBOX_UID;
 
@@ -34,6 +35,8 @@ pub struct Order<'a> {
     pub model: Option<&'a str>,
     /// Other directories.
     pub volumes: &'a [Volume],
+    /// What the program finds on its stdin.
+    pub stdin: Stdin,
     /// Bounds.
     pub limits: &'a Limits,
     /// The run's directories.
@@ -107,6 +110,8 @@ pub struct Blueprint {
     pub nofile: u64,
     /// Size of `/dev/shm`, in bytes.
     pub shm: u64,
+    /// What the program finds on its stdin.
+    pub stdin: Stdin,
     /// The system calls that are left.
     #[serde(skip)]
     pub seccomp: String,
@@ -154,6 +159,7 @@ pub fn blueprint(order: &Order<'_>) -> Blueprint {
         pids: order.limits.pids,
         nofile: 4096,
         shm: 16 << 20,
+        stdin: order.stdin,
         seccomp: order.seccomp.to_owned(),
     }
 }
@@ -260,6 +266,7 @@ mod tests {
             env: &BTreeMap::from([("LANG".into(), "C.UTF-8".into())]),
             model: Some("demo"),
             volumes: &[volume(Path::new("/src/app"), "/workspace/repo", Access::ReadOnly)],
+            stdin: Stdin::Closed,
             limits: &Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 },
             paths: &paths,
             seccomp: "{}",

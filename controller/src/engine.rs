@@ -19,14 +19,16 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::blueprint::Blueprint;
+use crate::input::Stdin;
 use crate::layout::RunKey;
 use crate::plan;
+use crate::process::Process;
 use crate::run::Exit;
 
 mod create;
 mod stdio;
 
-pub use stdio::{Attached, Output, Piece};
+pub use stdio::{Attached, Stdio};
 
 const QUICK: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(60);
@@ -199,8 +201,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`]; the container is not running then.
-    pub async fn start(&self, name: &str, output: Output) -> Result<Attached, EngineError> {
-        let options = AttachContainerOptionsBuilder::new().stream(true).stdout(true).stderr(true).build();
+    pub async fn start(&self, name: &str, output: Stdio) -> Result<Attached, EngineError> {
+        let has_stdin = output.stdin == Stdin::Ours;
+        let options =
+            AttachContainerOptionsBuilder::new().stream(true).stdin(has_stdin).stdout(true).stderr(true).build();
         let attached =
             within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
         let (sent, waiting) = oneshot::channel();
@@ -212,7 +216,16 @@ impl Engine {
             exit.abort();
             return Err(refused(error));
         }
-        Ok(Attached::new(attached, output, exit))
+        let init = if output.live.is_some() { self.init_of(name).await } else { None };
+        Ok(Attached::new(attached, output, init, exit))
+    }
+
+    /// The first process of a running container.
+    async fn init_of(&self, name: &str) -> Option<Process> {
+        let asked = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+        let state = within(QUICK, "inspect the container", asked).await.ok()?.state?;
+        let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0)?;
+        Process::of(pid).ok()
     }
 
     /// What is there under this name or id, if it carries these labels: anybody can take a name.

@@ -7,15 +7,16 @@ use tokio::task::JoinHandle;
 
 use crate::budget::{Admission, Admitted, BudgetError};
 use crate::drive::{Reins, drive};
-use crate::engine::Output;
+use crate::engine::Stdio;
+use crate::forward::Printer;
 use crate::host::Host;
 use crate::layout::RunKey;
 use crate::ledger::Pending;
-use crate::output::Captured;
 use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
 use crate::scene::{Asked, Finished, Scene, chain};
+use crate::signals;
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
@@ -41,7 +42,9 @@ pub struct Once<'a> {
     pub host: &'a Host,
     pub request: Request,
     pub admitted: Admitted,
-    pub output: Output,
+    pub output: Stdio,
+    /// Writes the output that is passed on.
+    pub printer: Option<Printer>,
     pub stop_grace: Duration,
     pub progress: &'a Progress,
 }
@@ -51,8 +54,6 @@ pub struct Once<'a> {
 pub struct Done {
     /// What it came to.
     pub report: Report,
-    /// What it wrote, byte for byte.
-    pub written: (Captured, Captured),
     /// Its receipts on their way into the ledger; nobody needs to wait for that to have the answer.
     pub posting: Option<Pending>,
     /// Its virtual key on its way out of LiteLLM, if it may have one; nobody needs to wait for that either.
@@ -83,7 +84,7 @@ pub async fn admit(host: &Host, request: &Request) -> Result<Admitted, BudgetErr
 /// # Errors
 /// When its record cannot be kept.
 pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
-    let Once { host, request, admitted, output, stop_grace, progress } = once;
+    let Once { host, request, admitted, output, printer, stop_grace, progress } = once;
     let Request { key, contract, mut asked, .. } = request;
     // What it holds of a budget is its cap: the sidecar keeps it.
     asked.max_cost = admitted.cap;
@@ -101,35 +102,51 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     });
 
     let lost_output = scene.lost_output();
-    let Finished { tally, written, timings, reading, notes } = scene.finish();
+    let Finished { tally, written, timings, reading, mut notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
-    let judgement = judge(&Facts {
+    let mut facts = Facts {
         verdict,
         contract,
         stdout: &stdout,
         truncated: written.0.left_out() > 0,
         lost_output,
+        unwritten: None,
         audit_fault: tally.fault.as_deref(),
         budget: tally.budget.as_deref(),
-    });
-    let judgement = with_leftovers(judgement, &run);
-    let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
-    if let (Err(error), Ok(())) = (host.store.judge(key, 0, code, judgement.exit_code).await, left_of(&run)) {
-        return Err(error);
-    }
+    };
+    let mut judgement = with_leftovers(judge(&facts), &run);
+    record(host, key, &judgement, &run).await?;
     // Behind all that the answer waits for. Should we be killed before it is done, the next run does it.
     let posting = reading.map(|reading| host.store.ingest(reading));
+    if let Some(mut printer) = printer {
+        // Nothing is left of the run but the output that its reader has not taken yet.
+        if let Err(error) = printer.finish(signals::next()).await {
+            let reason = chain(&error);
+            facts.unwritten = Some((&reason, error.exit_code()));
+            judgement = with_leftovers(judge(&facts), &run);
+            record(host, key, &judgement, &run).await?;
+        } else if printer.dropped() > 0 {
+            notes.push(format!("{} bytes of output were dropped: they were not read in time", printer.dropped()));
+        }
+    }
     let report = Report::new(Parts {
         key,
         judgement,
         oom_seen: matches!(verdict, Verdict::Exited(exit) if exit.oom),
-        written: written.clone(),
+        written,
         tally,
         audit_file: host.layout.run(key).audit.display().to_string(),
         timings,
     });
-    Ok(Done { report, written, posting, revoking, notes })
+    Ok(Done { report, posting, revoking, notes })
+}
+
+async fn record(host: &Host, key: &RunKey, judgement: &Judgement, run: &Run) -> Result<(), StoreError> {
+    let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
+    let recorded = host.store.judge(key, 0, code, judgement.exit_code).await;
+    // A run of which something is left says so itself.
+    if left_of(run).is_ok() { recorded } else { Ok(()) }
 }
 
 /// What could not be taken down is told, and fails a run that was fine otherwise.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use sluice_contract::{Trust, Witness, reader};
 
 use crate::blueprint::{self, Limits, Volume};
-use crate::engine::Output;
+use crate::engine::Stdio;
 use crate::host::Host;
+use crate::input::Stdin;
 use crate::layout::{RunKey, RunPaths};
 use crate::ledger::{self, Reading, Writer};
 use crate::litellm::{Litellm, LitellmError};
@@ -44,6 +45,7 @@ pub struct Asked {
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
+    pub stdin: Stdin,
     pub limits: Limits,
     pub timeout: Duration,
     pub seccomp: String,
@@ -130,7 +132,7 @@ pub enum Woken {
 impl<'a> Scene<'a> {
     /// A run of which nothing exists yet.
     #[must_use]
-    pub fn new(host: &'a Host, key: &'a RunKey, asked: &'a Asked, output: Output, stop_grace: Duration) -> Self {
+    pub fn new(host: &'a Host, key: &'a RunKey, asked: &'a Asked, output: Stdio, stop_grace: Duration) -> Self {
         Self::of(host, key, Some(asked), output, stop_grace)
     }
 
@@ -139,7 +141,7 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
-        let mut scene = Self::of(host, key, None, Output { max: 0, live: None }, Duration::ZERO);
+        let mut scene = Self::of(host, key, None, Stdio { stdin: Stdin::Closed, max: 0, live: None }, Duration::ZERO);
         scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
@@ -147,7 +149,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a Asked>, output: Output, stop_grace: Duration) -> Self {
+    fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a Asked>, output: Stdio, stop_grace: Duration) -> Self {
         let paths = host.layout.run(key);
         Self {
             side: Side::new(host, paths.clone()),
@@ -336,6 +338,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
         env: &asked.env,
         model: asked.model.as_deref(),
         volumes: &asked.volumes,
+        stdin: asked.stdin,
         limits: &asked.limits,
         paths,
         seccomp: &asked.seccomp,

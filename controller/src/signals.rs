@@ -17,6 +17,15 @@ const CAUGHT: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 /// When the signals cannot be caught.
 pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
     let (sender, receiver) = watch::channel(None);
+    catch(&sender)?;
+    Ok(receiver)
+}
+
+/// Sends the first of these signals, if nothing else has asked for the end before.
+///
+/// # Errors
+/// When the signals cannot be caught.
+pub fn catch(sender: &watch::Sender<Option<Cancel>>) -> io::Result<()> {
     for caught in CAUGHT {
         let mut signals = signal(SignalKind::from_raw(caught as i32))?;
         let sender = sender.clone();
@@ -28,12 +37,13 @@ pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
             }
         });
     }
-    Ok(receiver)
+    Ok(())
 }
 
 /// The next of them.
-pub async fn next() {
+pub async fn next() -> Signal {
     let mut signals: Vec<_> =
         CAUGHT.iter().filter_map(|caught| signal(SignalKind::from_raw(*caught as i32)).ok()).collect();
-    let _ = futures_util::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+    let next = futures_util::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+    CAUGHT[next.1]
 }

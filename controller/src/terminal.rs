@@ -26,6 +26,16 @@ impl<W: Write + IsTerminal> Screened<W> {
 }
 
 impl<W: Write> Screened<W> {
+    /// Screens what goes to this stream, which writes to a terminal.
+    pub fn for_terminal(stream: W) -> Self {
+        Self::of(stream, true)
+    }
+
+    /// Passes every byte to this stream, which does not write to a terminal.
+    pub fn for_pipe(stream: W) -> Self {
+        Self::of(stream, false)
+    }
+
     fn of(stream: W, is_terminal: bool) -> Self {
         Self { stream, is_terminal, cut: Vec::new() }
     }

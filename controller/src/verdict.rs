@@ -3,7 +3,9 @@
 //! Pure. The order of the questions is the contract: the log, our own doing, memory, then the program.
 
 use crate::envelope::{self, Envelope};
-use crate::run::{Step, Verdict};
+use crate::run::{Cancel, Step, Verdict};
+
+const SIGPIPE: i32 = nix::libc::SIGPIPE;
 
 /// Why a run is not ok; stable words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub enum ErrorCode {
     Cancelled,
     /// The agent printed something else than an envelope.
     BadEnvelope,
+    /// The program's output could not be written to our stdout or stderr.
+    OutputFailed,
 }
 
 /// How the program's stdout is meant.
@@ -54,6 +58,8 @@ pub struct Facts<'a> {
     pub truncated: bool,
     /// Whether some of the program's output never came.
     pub lost_output: bool,
+    /// Why some of its output did not reach our stdout or stderr, and the exit code for that.
+    pub unwritten: Option<(&'a str, i32)>,
     /// Why the audit log cannot be relied on, if so.
     pub audit_fault: Option<&'a str>,
     /// The cap that a call was refused for, if one was.
@@ -86,6 +92,11 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
     };
     if let Some(fault) = facts.audit_fault {
         return failed(ErrorCode::AuditFailed, 120, fault.to_owned());
+    }
+    // A failed write stops a run as SIGPIPE does; any other cause of its end was there before that.
+    let is_cause = matches!(facts.verdict, Verdict::Cancelled(Cancel { signal: SIGPIPE }) | Verdict::Exited(_));
+    if let Some((reason, code)) = facts.unwritten.filter(|_| is_cause) {
+        return failed(ErrorCode::OutputFailed, code, reason.to_owned());
     }
     let exit = match facts.verdict {
         Verdict::Cancelled(cancel) => {
@@ -164,6 +175,7 @@ impl ErrorCode {
             Self::AuditFailed => "audit_failed",
             Self::Cancelled => "cancelled",
             Self::BadEnvelope => "bad_envelope",
+            Self::OutputFailed => "output_failed",
         }
     }
 }
@@ -187,6 +199,7 @@ mod tests {
             stdout,
             truncated: false,
             lost_output: false,
+            unwritten: None,
             audit_fault: None,
             budget: None,
         }
@@ -247,6 +260,20 @@ mod tests {
     fn an_answer_of_which_a_part_was_lost_is_none() {
         let verdict = exited(0, false);
         assert_eq!(word_and_code(&Facts { lost_output: true, ..facts(&verdict, GOOD) }), (Some("internal"), 125));
+    }
+
+    #[test]
+    fn output_that_cannot_be_written_fails_the_run_that_it_ended() {
+        for (verdict, word, code) in [
+            (Verdict::Cancelled(Cancel { signal: SIGPIPE }), "output_failed", 141),
+            (exited(0, false), "output_failed", 141),
+            (exited(3, false), "output_failed", 141),
+            (Verdict::Cancelled(Cancel { signal: 2 }), "cancelled", 130),
+            (Verdict::TimedOut, "timeout", 124),
+        ] {
+            let facts = Facts { unwritten: Some(("no reader", 141)), contract: Contract::Plain, ..facts(&verdict, "") };
+            assert_eq!(word_and_code(&facts), (Some(word), code), "{verdict:?}");
+        }
     }
 
     #[test]

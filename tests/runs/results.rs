@@ -8,6 +8,7 @@ use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
 
+mod input;
 mod output;
 mod terminal;
 

@@ -137,6 +137,11 @@ impl Sluice {
         remains::processes_naming(&self.state())
     }
 
+    /// The controllers that run on the state directory.
+    pub fn controllers(&self) -> Vec<i32> {
+        remains::controllers_of(&self.state())
+    }
+
     /// The rows that a statement in SQL gives on the database of runs, as JSON.
     pub async fn sql(&self, statement: &str) -> String {
         const PROGRAM: &str = "import json, sqlite3, sys; database = sqlite3.connect(sys.argv[1], isolation_level=None); \

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::watch;
 
-use super::{BEFORE_START, Common, Failed, failure, print, print_json, put, say};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
 use crate::budget::{BudgetError, Shortfall};
-use crate::engine::{Output, Piece};
+use crate::engine::Stdio;
+use crate::forward;
 use crate::host::Host;
 use crate::ledger::usd;
 use crate::once::{self, Done, Once};
-use crate::output::Captured;
 use crate::progress::Progress;
 use crate::reconcile::background;
 use crate::removal::{self, Remaining};
@@ -40,12 +39,14 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"
   sluice run --model gpt-4o-mini --messages chat.json --json
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
+  sluice run --quiet -- sha256sum < archive.tar
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
 account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
-128+n ended by signal n.";
+128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
+other error, such as a full disk.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
@@ -62,6 +63,9 @@ pub(super) struct Flags {
     /// Messages for the agent: a JSON array as the OpenAI API takes it; '-' is stdin
     #[arg(long, value_name = "FILE")]
     messages: Option<PathBuf>,
+    /// Pass stdin to a program behind --, also when it is a terminal; a pipe or a file is passed without this flag
+    #[arg(long, short)]
+    interactive: bool,
     /// The agent to ask; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
@@ -112,7 +116,8 @@ pub(super) struct Flags {
     /// How long it may take to end when it is told to [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     stop_grace: Option<String>,
-    /// How much of stdout and stderr is kept: head and tail, half of it each [default: 2m]
+    /// How much of stdout and stderr is kept for --json and for the answer of an agent: head and tail, half of it each.
+    /// What a program behind -- writes is passed on whole [default: 2m]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     output_max: Option<String>,
     /// Calls of the whole run
@@ -200,7 +205,8 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
     let progress = if flags.quiet { Progress::silent() } else { Progress::on_terminal() };
-    let mut cancelled = signals::cancelled().map_err(|error| before(&error))?;
+    let (stop, mut cancelled) = watch::channel(None);
+    signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
@@ -212,13 +218,20 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
-    let (contract, own) = (request.contract, request.key.to_string());
-    let (live, printer) = if contract == Contract::Plain && !flags.json { forward() } else { (None, None) };
+    let (contract, stdin, own) = (request.contract, request.asked.stdin, request.key.to_string());
+    let (max, live, printer) = if contract == Contract::Plain && !flags.json {
+        let (outlet, printer) = forward::start(stop).map_err(|error| before(&error))?;
+        // What passes on whole need not be kept.
+        (0, Some(outlet), Some(printer))
+    } else {
+        (settings.output_max, None, None)
+    };
     let once = Once {
         host: &host,
         request,
         admitted,
-        output: Output { max: settings.output_max, live },
+        output: Stdio { stdin, max, live },
+        printer,
         stop_grace: settings.stop_grace,
         progress: &progress,
     };
@@ -230,9 +243,6 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
     let shown = tokio::task::spawn_blocking(move || {
-        if let Some(printer) = printer {
-            let _ = printer.join();
-        }
         show(&flags, contract, &done);
     });
     tokio::select! {
@@ -299,22 +309,6 @@ impl Flags {
     }
 }
 
-/// Hands output on as it comes, on a thread of its own: a terminal that stalls must not stall the run.
-fn forward() -> (Option<mpsc::UnboundedSender<Piece>>, Option<JoinHandle<()>>) {
-    let (sender, mut pieces) = mpsc::unbounded_channel();
-    let printer = std::thread::spawn(move || {
-        let (mut stdout, mut stderr) = (Screened::new(std::io::stdout()), Screened::new(std::io::stderr()));
-        while let Some(piece) = pieces.blocking_recv() {
-            // Whoever read it may have gone; the run goes on all the same.
-            let _ = match piece {
-                Piece::Out(bytes) => stdout.put(&bytes),
-                Piece::Err(bytes) => stderr.put(&bytes),
-            };
-        }
-    });
-    (Some(sender), Some(printer))
-}
-
 /// Of runs whose calls nobody saw the end of: there may be money in that, and nobody else says so.
 fn told(faults: &[String]) {
     faults.iter().for_each(|fault| say(fault));
@@ -325,9 +319,7 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
     let report = &done.report;
     if flags.json {
         print_json(report);
-    } else if contract == Contract::Plain {
-        tails(&done.written);
-    } else if !report.content.is_empty() {
+    } else if contract == Contract::Envelope && !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
     let mut stderr = Screened::new(std::io::stderr());
@@ -341,15 +333,4 @@ fn show(flags: &Flags, contract: Contract, done: &Done) {
         done.notes.iter().for_each(|note| say(note));
         let _ = stderr.put(report.receipt().as_bytes());
     }
-}
-
-/// What did not go on as it came: the ends of long streams.
-fn tails((out, err): &(Captured, Captured)) {
-    for (name, captured) in [("stdout", out), ("stderr", err)] {
-        if captured.left_out() > 0 {
-            say(&format!("{} bytes of {name} left out here", captured.left_out()));
-        }
-    }
-    let _ = put(&out.tail);
-    let _ = Screened::new(std::io::stderr()).put(&err.tail);
 }

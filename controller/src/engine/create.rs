@@ -9,9 +9,11 @@ use bollard::models::{
 };
 
 use crate::blueprint::{Access, Blueprint, Volume};
+use crate::input::Stdin;
 
 /// The request that creates the container.
 pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
+    let has_stdin = blueprint.stdin == Stdin::Ours;
     ContainerCreateBody {
         image: Some(blueprint.image.clone()),
         cmd: Some(blueprint.argv.clone()),
@@ -22,7 +24,10 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         tty: Some(false),
-        open_stdin: Some(false),
+        attach_stdin: Some(has_stdin),
+        open_stdin: Some(has_stdin),
+        // Our end is its end.
+        stdin_once: Some(has_stdin),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         host_config: Some(host(blueprint)),
         ..ContainerCreateBody::default()

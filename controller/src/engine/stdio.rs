@@ -1,35 +1,38 @@
-//! What a container writes, taken off its hands at once.
+//! The streams of a container.
 //!
-//! A reader that stalls makes a container unkillable. So it only takes and counts; what is kept is bounded, and what
-//! goes on to a terminal goes through a queue that nobody waits for.
+//! A reader that stalls makes a container unkillable: the engine waits for it before it reports any end. So the reader
+//! only waits for room in our own output while the program runs and nobody wants it to stop.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bollard::container::{AttachContainerResults, LogOutput};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
 
+use crate::forward::{Outlet, Piece};
+use crate::input::{self, Stdin};
 use crate::output::{Capture, Captured};
+use crate::process::Process;
 
-/// Where output goes.
+/// How often a reader that waits looks whether the program has ended. The engine cuts the streams 2 s after that.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How much the engine may still hold of a program that has ended; it buffers about 1 MiB for each stream.
+const LEFT_MAX: usize = 8 << 20;
+
+/// Where input comes from, and where output goes.
 #[derive(Debug)]
-pub struct Output {
+pub struct Stdio {
+    /// What the program finds on its stdin.
+    pub stdin: Stdin,
     /// How many bytes of both streams together are kept.
     pub max: usize,
-    /// Who wants to see the heads of both streams as they come.
-    pub live: Option<mpsc::UnboundedSender<Piece>>,
-}
-
-/// A piece of output, for whoever looks on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    /// Of stdout.
-    Out(Bytes),
-    /// Of stderr.
-    Err(Bytes),
+    /// Takes all of both streams as they come.
+    pub live: Option<Outlet>,
 }
 
 /// A running container's output and end.
@@ -38,22 +41,45 @@ pub struct Attached {
     captures: Arc<Mutex<(Capture, Capture)>>,
     reader: JoinHandle<()>,
     closed: Arc<OnceLock<SystemTime>>,
+    pace: watch::Sender<Pace>,
+    writer: Option<JoinHandle<()>>,
     exit: JoinHandle<()>,
 }
 
+/// How long the reader may wait for room in our own output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// As long as it takes: the program waits, too.
+    Program,
+    /// Until then; what comes later is dropped.
+    Until(Instant),
+    /// Not at all: the program has ended, and what the engine still holds is taken at once.
+    Ended,
+}
+
 impl Attached {
-    pub(super) fn new(attached: AttachContainerResults, output: Output, exit: JoinHandle<()>) -> Self {
+    /// Takes the streams of a container that was started. `init` is its first process, where the engine named it.
+    pub(super) fn new(
+        attached: AttachContainerResults,
+        output: Stdio,
+        init: Option<Process>,
+        exit: JoinHandle<()>,
+    ) -> Self {
         let capture = || Capture::new(output.max / 2);
         let captures = Arc::new(Mutex::new((capture(), capture())));
-        // Nothing is ever written to it: a container has no stdin.
-        drop(attached.input);
+        let writer = match output.stdin {
+            Stdin::Closed => None,
+            Stdin::Ours => Some(tokio::spawn(write(attached.input, input::read()))),
+        };
         let closed = Arc::new(OnceLock::new());
+        let (pace, paced) = watch::channel(Pace::Program);
         let (kept, ended) = (Arc::clone(&captures), Arc::clone(&closed));
+        let live = output.live.map(|outlet| Live::new(outlet, init, paced));
         let reader = tokio::spawn(async move {
-            read(attached.output, kept, output.live).await;
+            read(attached.output, kept, live).await;
             let _ = ended.set(SystemTime::now());
         });
-        Self { captures, reader, closed, exit }
+        Self { captures, reader, closed, pace, writer, exit }
     }
 
     /// Waits until the container has ended, or has closed its output, which mostly is the same. Cancel-safe.
@@ -71,41 +97,120 @@ impl Attached {
         self.closed.get().copied()
     }
 
-    /// Waits until all output was read. Cancel-safe.
+    /// The program is about to be stopped: from then on nothing waits for our own output longer than this.
+    pub fn stop_waiting(&self, within: Duration) {
+        self.pace.send_replace(Pace::Until(Instant::now() + within));
+    }
+
+    /// Waits until all output of a program that has ended was read. Cancel-safe.
     pub async fn drained(&mut self) {
+        self.pace.send_replace(Pace::Ended);
         if !self.reader.is_finished() {
             let _ = (&mut self.reader).await;
         }
     }
 
-    /// Lets go of the streams, and returns what was written: stdout, stderr.
+    /// Lets go of the streams, and returns what was kept: stdout, stderr.
     #[must_use]
     pub fn finish(self) -> (Captured, Captured) {
         self.reader.abort();
         self.exit.abort();
+        if let Some(writer) = self.writer {
+            writer.abort();
+        }
         let (out, err) = self.captures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (out.finish(), err.finish())
     }
 }
 
+/// Passes our stdin on, and its end. A program that does not read holds this up, and nothing else.
+async fn write(mut input: impl AsyncWrite + Unpin, mut pieces: mpsc::Receiver<Bytes>) {
+    while let Some(piece) = pieces.recv().await {
+        if input.write_all(&piece).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+    let _ = input.shutdown().await;
+}
+
 async fn read(
     mut output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Unpin,
     captures: Arc<Mutex<(Capture, Capture)>>,
-    live: Option<mpsc::UnboundedSender<Piece>>,
+    mut live: Option<Live>,
 ) {
     // An error is the end: the connection is gone, and with it what was still to come.
     while let Some(Ok(piece)) = output.next().await {
-        let mut captures = captures.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = match piece {
-            LogOutput::StdOut { message } => Piece::Out(message.slice(..captures.0.push(&message).len())),
-            LogOutput::StdErr { message } => Piece::Err(message.slice(..captures.1.push(&message).len())),
+        let piece = match piece {
+            LogOutput::StdOut { message } => Piece::Out(message),
+            LogOutput::StdErr { message } => Piece::Err(message),
             // Without a terminal there is neither.
             LogOutput::StdIn { .. } | LogOutput::Console { .. } => continue,
         };
-        drop(captures);
-        if let Some(live) = &live {
-            // The heads are bounded, and so is this queue.
-            let _ = live.send(seen);
+        {
+            let mut captures = captures.lock().unwrap_or_else(PoisonError::into_inner);
+            match &piece {
+                Piece::Out(bytes) => captures.0.push(bytes),
+                Piece::Err(bytes) => captures.1.push(bytes),
+            };
         }
+        if let Some(live) = &mut live {
+            live.pass(&piece).await;
+        }
+    }
+}
+
+/// Passes output on, and decides what happens to it when our own output is slow.
+struct Live {
+    outlet: Outlet,
+    init: Option<Process>,
+    /// Whether `init` was seen to have ended.
+    has_ended: bool,
+    pace: watch::Receiver<Pace>,
+    next_look: Instant,
+    /// How much may still be taken without room for it, once the program has ended.
+    left: usize,
+    /// Once a piece is missing, no later one follows it.
+    is_cut: bool,
+}
+
+impl Live {
+    fn new(outlet: Outlet, init: Option<Process>, pace: watch::Receiver<Pace>) -> Self {
+        Self { outlet, init, has_ended: false, pace, next_look: Instant::now(), left: LEFT_MAX, is_cut: false }
+    }
+
+    async fn pass(&mut self, piece: &Piece) {
+        while !self.is_cut {
+            let pace = match *self.pace.borrow_and_update() {
+                Pace::Program if self.has_ended => Pace::Ended,
+                pace => pace,
+            };
+            if pace == Pace::Ended && self.left >= piece.len() {
+                self.left -= piece.len();
+                self.is_cut = !self.outlet.push(piece);
+                return;
+            }
+            let until = if let Pace::Until(until) = pace { until } else { self.next_look };
+            tokio::select! {
+                biased;
+                // Cancel-safe: a piece is taken when this is ready, and not before.
+                is_taken = self.outlet.pass(piece) => {
+                    self.is_cut = !is_taken;
+                    return;
+                }
+                Ok(()) = self.pace.changed() => {}
+                () = sleep_until(until) => match pace {
+                    Pace::Until(_) => self.is_cut = true,
+                    Pace::Program | Pace::Ended => self.look(),
+                }
+            }
+        }
+        self.outlet.drop_piece(piece);
+    }
+
+    /// Finds out by itself whether the program has ended: the engine only says so once its streams have.
+    fn look(&mut self) {
+        self.next_look = Instant::now() + LOOK_EVERY;
+        // With the first process of a container all others end, so that nothing writes any more.
+        self.has_ended |= self.init.as_ref().is_some_and(|init| !init.is_alive());
     }
 }

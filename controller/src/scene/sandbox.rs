@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::time::timeout;
 
 use crate::blueprint::{self, Blueprint};
-use crate::engine::{Attached, Engine, EngineError, Output};
+use crate::engine::{Attached, Engine, EngineError, Stdio};
 use crate::host::Host;
 use crate::layout::RunKey;
 use crate::output::{Capture, Captured};
@@ -18,6 +18,8 @@ use super::{Timings, chain, ms_since};
 
 /// What a container wrote before its end is read by then, or never.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long the output of a program that is stopped may wait for a reader, beyond the time that the program has.
+const LAST_ROOM: Duration = Duration::from_millis(500);
 /// How far apart two clocks may be that tell of the same end.
 const SAME_TIME: Duration = Duration::from_millis(300);
 /// How long the kernel may take to end what cannot refuse.
@@ -31,7 +33,7 @@ pub(super) struct Sandbox<'a> {
     id: Option<String>,
     seen: plan::Container,
     stop_grace: Duration,
-    output: Option<Output>,
+    output: Option<Stdio>,
     attached: Option<Attached>,
     written: Option<(Captured, Captured)>,
     finished: Option<SystemTime>,
@@ -42,7 +44,7 @@ pub(super) struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    pub(super) fn new(host: &'a Host, key: &RunKey, output: Output, stop_grace: Duration) -> Self {
+    pub(super) fn new(host: &'a Host, key: &RunKey, output: Stdio, stop_grace: Duration) -> Self {
         Self {
             engine: &host.engine,
             name: blueprint::container_name(key),
@@ -130,6 +132,9 @@ impl<'a> Sandbox<'a> {
     /// keeps the engine from everything.
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop_grace);
+        if let Some(attached) = &self.attached {
+            attached.stop_waiting(grace + LAST_ROOM);
+        }
         for (signal, limit, keep) in [("SIGTERM", grace, true), ("SIGKILL", KILL, true), ("SIGKILL", KILL, false)] {
             if limit.is_zero() {
                 continue;

@@ -20,7 +20,7 @@ pub struct Invocation<'a> {
     wrapper: Vec<String>,
     args: Vec<String>,
     env: Vec<(String, String)>,
-    stdin: Vec<u8>,
+    stdin: Option<Vec<u8>>,
 }
 
 impl<'a> Invocation<'a> {
@@ -34,7 +34,7 @@ impl<'a> Invocation<'a> {
         ];
         env.extend(std::env::var("SLUICE_PROXY_BIN").ok().map(|bin| ("SLUICE_PROXY", bin)));
         let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { sluice, wrapper: Vec::new(), args: Vec::new(), env, stdin: Vec::new() }
+        Self { sluice, wrapper: Vec::new(), args: Vec::new(), env, stdin: None }
     }
 
     /// One more argument.
@@ -62,9 +62,9 @@ impl<'a> Invocation<'a> {
         self
     }
 
-    /// What stands on stdin; else nothing.
+    /// A pipe for stdin, with these bytes and then its end; otherwise stdin is `/dev/null`.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
-        self.stdin = bytes.into();
+        self.stdin = Some(bytes.into());
         self
     }
 

@@ -237,7 +237,7 @@ impl Launch {
                 command.env(kept, value);
             }
         }
-        Process::spawn(command, self.stdin.clone().unwrap_or_else(|| self.key.clone().into_bytes()))
+        Process::spawn(command, Some(self.stdin.clone().unwrap_or_else(|| self.key.clone().into_bytes())))
     }
 }
 

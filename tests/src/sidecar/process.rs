@@ -96,19 +96,21 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the command, writes `stdin` to it and closes that.
-    pub(crate) fn spawn(mut command: Command, stdin: Vec<u8>) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    /// Starts the command, writes `stdin` to it and closes that; without any, its stdin is `/dev/null`.
+    pub(crate) fn spawn(mut command: Command, stdin: Option<Vec<u8>>) -> Self {
+        let input = if stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let pid = i32::try_from(child.id()).expect("a pid is an i32");
-        let mut input = child.stdin.take().expect("stdin is piped");
         let (alive, watching) = channel();
         let stdout = Output::capture(child.stdout.take().expect("stdout is piped"), alive.clone());
         let stderr = Output::capture(child.stderr.take().expect("stderr is piped"), alive.clone());
         let exit = Arc::new(Board::new(None));
-        reap(child, pid, exit.clone(), alive);
         // A child that refuses its arguments never reads its key: then this ends by a broken pipe.
-        std::thread::spawn(move || drop(input.write_all(&stdin)));
+        if let (Some(mut input), Some(bytes)) = (child.stdin.take(), stdin) {
+            std::thread::spawn(move || drop(input.write_all(&bytes)));
+        }
+        reap(child, pid, exit.clone(), alive);
         Self { pid, stdout, stderr, exit, watching: Mutex::new(watching) }
     }
 

@@ -14,6 +14,7 @@ use super::source::{Places, refused};
 use crate::agents::{Agent, catalog};
 use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
 use crate::engine::socket_of;
+use crate::input::{Kind, Stdin};
 use crate::layout::RunKey;
 use crate::once::Request;
 use crate::scene::Asked;
@@ -35,6 +36,10 @@ pub(super) enum RequestError {
     Nothing,
     #[error("there is no agent '{0}'; sluice agents lists them")]
     NoAgent(String),
+    #[error("--interactive: stdin is for a program behind --")]
+    NoReader,
+    #[error("--interactive: --messages - reads stdin already")]
+    StdinTaken,
     #[error("--env '{0}': write K=V")]
     NoValue(String),
     #[error("--env {name}: it {reason}")]
@@ -74,6 +79,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
             argv: if contract == Contract::Envelope { argv } else { flags.argv.clone() },
             env: environment(&flags.env)?,
             volumes: volumes(flags, settings)?,
+            stdin: stdin(flags, contract)?,
             limits: settings.limits.clone(),
             timeout: settings.timeout,
             seccomp: seccomp(settings)?,
@@ -125,6 +131,17 @@ fn messages(flags: &Flags) -> Result<Option<Vec<u8>>, RequestError> {
         }
         Ok(_) => Err(wrong("it holds no messages; write [{\"role\":\"user\",\"content\":\"…\"}]".to_owned())),
         Err(error) => Err(wrong(format!("it is no JSON: {error}"))),
+    }
+}
+
+/// What the program finds on its stdin.
+fn stdin(flags: &Flags, contract: Contract) -> Result<Stdin, RequestError> {
+    let is_taken = flags.messages.as_deref() == Some(Path::new("-"));
+    match (contract, is_taken) {
+        (Contract::Envelope, _) if flags.interactive => Err(RequestError::NoReader),
+        (Contract::Plain, true) if flags.interactive => Err(RequestError::StdinTaken),
+        (Contract::Envelope, _) | (Contract::Plain, true) => Ok(Stdin::Closed),
+        (Contract::Plain, false) => Ok(Kind::current().given(flags.interactive)),
     }
 }
 
