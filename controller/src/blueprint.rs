@@ -31,7 +31,7 @@ pub struct Order<'a> {
     pub argv: &'a [String],
     /// What the user wants in the environment, beside ours.
     pub env: &'a BTreeMap<String, String>,
-    /// The only model that the run may name, if there is one.
+    /// The first of the models that the run may name, if they are limited.
     pub model: Option<&'a str>,
     /// Other directories.
     pub volumes: &'a [Volume],

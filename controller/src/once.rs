@@ -72,7 +72,7 @@ pub async fn admit(host: &Host, request: &Request) -> Result<Admitted, BudgetErr
         key: key.clone(),
         account: asked.account.clone(),
         agent: agent.clone(),
-        model: asked.model.clone(),
+        model: asked.models.first().cloned(),
         image: asked.image.clone(),
         owner: host.owner.clone(),
     };

@@ -40,7 +40,8 @@ use side::Side;
 pub struct Asked {
     pub account: String,
     pub graph_id: String,
-    pub model: Option<String>,
+    /// The models that may be named; none for any one.
+    pub models: Vec<String>,
     pub image: String,
     pub argv: Vec<String>,
     pub env: BTreeMap<String, String>,
@@ -336,7 +337,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
         image: &asked.image,
         argv: &asked.argv,
         env: &asked.env,
-        model: asked.model.as_deref(),
+        model: asked.models.first().map(String::as_str),
         volumes: &asked.volumes,
         stdin: asked.stdin,
         limits: &asked.limits,

@@ -52,7 +52,7 @@ pub const ITEMS: &[Item] = items![
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of ours";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
-    "model" "SLUICE_MODEL" = None, "the model that a run may name";
+    "model" "SLUICE_MODEL" = None, "the models that a run may name; the first one is SLUICE_MODEL in the sandbox";
     "account" "SLUICE_ACCOUNT" = Some("default"), "the billing account that pays";
     "timeout" "SLUICE_TIMEOUT" = Some("120s"), "how long a run may take";
     "stop_grace" "SLUICE_STOP_GRACE" = Some("1s"), "how long a program may take to end when it is told to";
@@ -67,8 +67,34 @@ pub const ITEMS: &[Item] = items![
     "prices" "SLUICE_PRICES" = None, "prices to reserve by, in place of what LiteLLM says at GET /model/info: the same JSON, in a file";
     "rate" "SLUICE_RATE" = None, "calls of a run per second, such as 5/s";
     "sidecar_memory" "SLUICE_SIDECAR_MEMORY" = None, "memory of a run's sidecar, such as 1g, or none; else what its other limits need";
+    "allow" "SLUICE_ALLOW" = None, "more routes for runs, such as 'POST /v1/rerank'";
+    "allow_tool" "SLUICE_ALLOW_TOOL" = None, "types of tools that calls may have beside 'function' and 'custom'";
+    "allow_beta" "SLUICE_ALLOW_BETA" = None, "more values of the header anthropic-beta";
+    "allow_param" "SLUICE_ALLOW_PARAM" = None, "members of bodies that are dropped or refused otherwise";
+    "allow_remote_media" "SLUICE_ALLOW_REMOTE_MEDIA" = None, "whether messages may have URLs that the provider fetches: true or false";
+    "pass_response_header" "SLUICE_PASS_RESPONSE_HEADER" = None, "more headers of answers that a sandbox sees";
+    "max_body" "SLUICE_MAX_BODY" = None, "the largest body of a call; else 32MiB";
+    "max_concurrency" "SLUICE_MAX_CONCURRENCY" = None, "calls of a run at once; else 64";
+    "first_byte_timeout" "SLUICE_FIRST_BYTE_TIMEOUT" = None, "silence before an answer; else 600s";
+    "idle_timeout" "SLUICE_IDLE_TIMEOUT" = None, "silence within an answer; else 300s";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
 ];
+
+/// Settings that are flags of the sidecar, which checks them.
+const OF_THE_SIDECAR: [&str; 9] = [
+    "allow", "allow_tool", "allow_beta", "allow_param", "pass_response_header", "max_body", "max_concurrency",
+    "first_byte_timeout", "idle_timeout",
+];
+
+/// The character between the values of a setting that can have several; it is that of the sidecar's variables.
+#[must_use]
+pub fn separator(name: &str) -> Option<char> {
+    match name {
+        "allow" => Some(';'),
+        "model" | "allow_tool" | "allow_beta" | "allow_param" | "pass_response_header" => Some(' '),
+        _ => None,
+    }
+}
 
 /// Where the file is looked for when nobody names one.
 pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
@@ -148,7 +174,7 @@ pub struct Settings {
     pub image: String,
     pub seccomp: Option<PathBuf>,
     pub agent: String,
-    pub model: Option<String>,
+    pub models: Vec<String>,
     pub account: Account,
     pub timeout: Duration,
     pub stop_grace: Duration,
@@ -193,15 +219,27 @@ impl Layers {
         };
         for item in ITEMS {
             let set = item.variables.iter().find_map(|name| Some((variable(name)?, Source::Variable(name))));
-            layers.values.extend(set.filter(|(value, _)| !value.is_empty()).map(|set| (item.name, set)));
+            if let Some((value, from)) = set.filter(|(value, _)| !value.is_empty()) {
+                layers.set(item.name, value, from);
+            }
             if let Some(value) = flags.get(item.name) {
-                layers.values.insert(item.name, (value.clone(), Source::Flag));
+                layers.set(item.name, value.clone(), Source::Flag);
             }
             if let (false, Some(default)) = (layers.values.contains_key(item.name), item.default) {
                 layers.values.insert(item.name, (default.to_owned(), Source::Default));
             }
         }
         Ok(layers)
+    }
+
+    /// Sets a value in place of the one of a lower layer. What is allowed adds to what the lower layers allow.
+    fn set(&mut self, name: &'static str, value: String, from: Source) {
+        let before = self.values.get(name).map(|(before, _)| before.as_str()).filter(|before| !before.is_empty());
+        let value = match (before, separator(name)) {
+            (Some(before), Some(separator)) if name != "model" => format!("{before}{separator}{value}"),
+            _ => value,
+        };
+        self.values.insert(name, (value, from));
     }
 
     /// A value, and where it comes from.
@@ -237,6 +275,16 @@ impl Layers {
                 sidecar_flags.extend([format!("--{}", name.replace('_', "-")), value.to_owned()]);
             }
         }
+        for name in OF_THE_SIDECAR {
+            let value = self.get(name).map_or("", |(value, _)| value);
+            // A separator that does not occur: one value.
+            let values = value.split(separator(name).unwrap_or('\0')).filter(|value| !value.is_empty());
+            sidecar_flags.extend(values.map(|value| format!("--{}={value}", name.replace('_', "-"))));
+        }
+        let allows_media = self.parse("allow_remote_media", |value| {
+            value.parse::<bool>().map_err(|_| format!("'{value}' is neither true nor false"))
+        })?;
+        sidecar_flags.extend(allows_media.filter(|allows| *allows).map(|_| "--allow-remote-media".to_owned()));
         for name in ["max_calls", "max_tokens"] {
             self.parse(name, |value| value.parse::<u64>().map_err(|_| format!("'{value}' is no number")))?;
         }
@@ -280,7 +328,13 @@ impl Layers {
             image: text("image").expect("it has a default"),
             seccomp: path("seccomp"),
             agent: text("agent").expect("it has a default"),
-            model: text("model"),
+            // A setting without a name must not open all models.
+            models: self
+                .parse("model", |value| {
+                    let names: Vec<_> = value.split_whitespace().map(str::to_owned).collect();
+                    if names.is_empty() { Err("it names no model".to_owned()) } else { Ok(names) }
+                })?
+                .unwrap_or_default(),
             account: self.required("account", |value| value.parse().map_err(|error| format!("'{value}': {error}")))?,
             timeout: self.required("timeout", |value| positive(units::time(value)?, value))?,
             stop_grace: self.required("stop_grace", units::time)?,
@@ -402,11 +456,23 @@ fn read(path: &Path) -> Result<Layers, SettingError> {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(flag) if name == "allow_remote_media" => flag.to_string(),
+            toml::Value::Array(values) if separator(&name).is_some() => joined(&name, &values).map_err(wrong)?,
             other => return Err(wrong(format!("{name} is {}; write a text or a number", other.type_str()))),
         };
         layers.values.insert(item.name, (text, Source::File(path.to_owned())));
     }
     Ok(layers)
+}
+
+/// A list of the file as one value.
+fn joined(name: &str, values: &[toml::Value]) -> Result<String, String> {
+    let separator = separator(name).unwrap_or(' ');
+    let texts = values.iter().map(|value| match value.as_str() {
+        Some(text) if !text.is_empty() && !text.contains(separator) => Ok(text),
+        _ => Err(format!("{name} is a list of texts, and none is empty or contains '{separator}'")),
+    });
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join(&separator.to_string()))
 }
 
 /// An address without the user and password that some write into it.

@@ -46,8 +46,8 @@ pub struct Order<'a> {
     pub graph_id: &'a str,
     /// Where calls go.
     pub upstream: &'a str,
-    /// The only model that may be named; else any one.
-    pub model: Option<&'a str>,
+    /// The models that may be named; none for any one.
+    pub models: &'a [String],
     /// The user that it becomes; otherwise it stays what it is.
     pub user: Option<SidecarUser>,
     /// When it ends by itself.
@@ -181,7 +181,7 @@ fn arguments(order: &Order<'_>) -> Vec<OsString> {
     if let Some(SidecarUser { uid, gid }) = order.user {
         flag("--user", format!("{uid}:{gid}").into());
     }
-    if let Some(model) = order.model {
+    for model in order.models {
         flag("--model", model.into());
     }
     words.extend(order.flags.iter().map(OsString::from));

@@ -40,7 +40,7 @@ pub struct Grant<'a> {
     pub instance: &'a str,
     pub account: &'a str,
     pub graph_id: &'a str,
-    pub model: Option<&'a str>,
+    pub models: &'a [String],
     /// Nano-USD.
     pub max_cost: Option<i64>,
     /// How long it is good at all.
@@ -153,7 +153,7 @@ fn generate<'a>(grant: &Grant<'a>, alias: &'a str) -> Generate<'a> {
     Generate {
         key_alias: alias,
         duration: format!("{}s", grant.lifetime.as_secs().max(1)),
-        models: grant.model.into_iter().collect(),
+        models: grant.models.iter().map(String::as_str).collect(),
         max_budget: grant.max_cost.map(dollars),
         // Whatever its models are: no route that makes keys, or reads what others spent.
         key_type: "llm_api",

@@ -299,3 +299,30 @@ async fn every_command_with_json_gives_one_object_of_its_failure_too() {
     let ran = sluice.command(["audit", "tail", "--json", "/nope"]).finish().await.expect(4);
     assert_eq!(ran.stdout, "");
 }
+
+#[tokio::test]
+async fn file_and_flags_say_what_the_sidecar_allows() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.file("sluice.toml", "model = ['first', 'second']\nallow = ['POST /v1/rerank']\n");
+    let script = r#"
+        ask() { curl --silent --output /dev/null --write-out "%{http_code} " "$OPENAI_BASE_URL/$1" --json "$2"; }
+        for model in first second third; do ask chat/completions "{\"model\": \"$model\", \"messages\": []}"; done
+        for path in rerank score other; do ask $path "{\"model\": \"first\"}"; done
+        echo "$SLUICE_MODEL""#;
+
+    let file = sluice.run(["-q", "--", "sh", "-c", script]).finish().await.expect(0);
+    let flags = ["-q", "--model", "third", "--model", "first", "--allow", "POST /v1/score"];
+    let both = sluice.run(flags).args(["--", "sh", "-c", script]).finish().await.expect(0);
+
+    assert_eq!(file.stdout, "200 200 400 200 404 404 first\n");
+    assert_eq!(both.stdout, "200 400 200 200 200 404 third\n");
+    for flag in
+        ["--max-body", "--max-concurrency", "--first-byte-timeout", "--idle-timeout", "--allow", "--allow-param"]
+    {
+        let value = if flag == "--allow-param" { "api_base" } else { "soon" };
+        refused(&sluice, &[flag, value, "--", "true"], &["cannot start the sidecar", flag]).await;
+    }
+    refused(&sluice, &["--model", "a b", "--", "true"], &["--model", "repeat the flag"]).await;
+    sluice.assert_nothing_left().await;
+}

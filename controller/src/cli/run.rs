@@ -20,6 +20,7 @@ use crate::progress::Progress;
 use crate::reconcile::background;
 use crate::removal::{self, Remaining};
 use crate::scene::chain;
+use crate::settings::separator;
 use crate::signals;
 use crate::sweep;
 use crate::terminal::Screened;
@@ -69,9 +70,9 @@ pub(super) struct Flags {
     /// The agent to ask; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
-    /// The only model that the run may name
-    #[arg(long, value_name = "NAME")]
-    model: Option<String>,
+    /// A model that the run may name; repeat for more, the first one is SLUICE_MODEL [default: any one]
+    #[arg(long, value_name = "NAME", value_parser = one_word)]
+    model: Vec<String>,
     /// The billing account that pays [default: default]
     #[arg(long, value_name = "ID")]
     account: Option<String>,
@@ -109,6 +110,37 @@ pub(super) struct Flags {
     /// A seccomp profile in place of ours
     #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
     seccomp: Option<String>,
+
+    /// Open one more route, such as 'POST /v1/rerank'; repeat for more
+    #[arg(long, value_name = "METHOD /PATH", value_parser = one_route, help_heading = "What calls may say")]
+    allow: Vec<String>,
+    /// Let tools of this type through, which run outside the sandbox; repeat for more
+    #[arg(long, value_name = "TYPE", value_parser = one_word, help_heading = "What calls may say")]
+    allow_tool: Vec<String>,
+    /// Let an anthropic-beta value through; repeat for more
+    #[arg(long, value_name = "VALUE", value_parser = one_word, help_heading = "What calls may say")]
+    allow_beta: Vec<String>,
+    /// Let a body member through that is dropped or refused otherwise; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
+    allow_param: Vec<String>,
+    /// Let messages have URLs that the upstream or the provider will fetch
+    #[arg(long, help_heading = "What calls may say")]
+    allow_remote_media: bool,
+    /// Let a header of answers through to the sandbox; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
+    pass_response_header: Vec<String>,
+    /// The largest body of a call [default: 32MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    max_body: Option<String>,
+    /// Calls at once [default: 64]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_concurrency: Option<String>,
+    /// Silence before an answer [default: 600s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    first_byte_timeout: Option<String>,
+    /// Silence within an answer [default: 300s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    idle_timeout: Option<String>,
 
     /// How long the program may run [default: 120s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
@@ -285,7 +317,6 @@ impl Flags {
     fn given(&self) -> BTreeMap<&'static str, String> {
         [
             ("agent", &self.agent),
-            ("model", &self.model),
             ("account", &self.account),
             ("image", &self.image),
             ("memory", &self.memory),
@@ -302,11 +333,46 @@ impl Flags {
             ("rate", &self.rate),
             ("key_mode", &self.key_mode),
             ("audit_sync", &self.audit_sync),
+            ("max_body", &self.max_body),
+            ("max_concurrency", &self.max_concurrency),
+            ("first_byte_timeout", &self.first_byte_timeout),
+            ("idle_timeout", &self.idle_timeout),
+            ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .chain(self.lists())
         .collect()
     }
+
+    fn lists(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let lists = [
+            ("model", &self.model),
+            ("allow", &self.allow),
+            ("allow_tool", &self.allow_tool),
+            ("allow_beta", &self.allow_beta),
+            ("allow_param", &self.allow_param),
+            ("pass_response_header", &self.pass_response_header),
+        ];
+        lists.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| {
+            let separator = separator(name).unwrap_or(' ').to_string();
+            (name, values.join(&separator))
+        })
+    }
+}
+
+fn one_word(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err("write one name without blanks, and repeat the flag for more".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn one_route(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(';') {
+        return Err("write one route, such as 'POST /v1/rerank', and repeat the flag for more".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Of runs whose calls nobody saw the end of: there may be money in that, and nobody else says so.

@@ -77,7 +77,7 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
         account: settings.account.as_str(),
         graph_id: GRAPH,
         upstream,
-        model: None,
+        models: &[],
         user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,
         deadline: Duration::from_secs(60),
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],

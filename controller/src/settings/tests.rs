@@ -55,6 +55,27 @@ fn every_default_means_something() {
 }
 
 #[test]
+fn what_a_run_may_say_is_allowed_by_file_and_flags_together() {
+    let file = Scratch::new("policy", "model = ['a', 'b']\nallow = ['GET /x', 'GET /y']\nallow_remote_media = true\n");
+    let flags = [("allow", "POST /z"), ("model", "c"), ("max_body", "-1")];
+    let settings = layers(&flags, &[("SLUICE_ALLOW_TOOL", "t u")], Some(&file)).and_then(|layers| layers.settings());
+    let settings = settings.expect("all is right");
+
+    assert_eq!(settings.models, ["c"]);
+    assert_eq!(
+        settings.sidecar_flags,
+        [
+            "--audit-sync", "call", "--allow=GET /x", "--allow=GET /y", "--allow=POST /z", "--allow-tool=t",
+            "--allow-tool=u", "--max-body=-1", "--allow-remote-media",
+        ]
+    );
+    for text in ["model = []", "model = ''", "model = [1]", "allow = ['a;b']", "allow_remote_media = 'x'"] {
+        let file = Scratch::new("no-policy", text);
+        layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect_err(text);
+    }
+}
+
+#[test]
 fn the_memory_of_the_sidecar_is_a_flag_of_it() {
     for (value, flag) in [("1g", "1073741824"), ("none", "none")] {
         let settings = layers(&[], &[("SLUICE_SIDECAR_MEMORY", value)], None).and_then(|layers| layers.settings());

@@ -1,12 +1,12 @@
 use super::*;
 
-fn grant<'a>(key: &'a RunKey, model: Option<&'a str>, max_cost: Option<i64>) -> Grant<'a> {
+fn grant<'a>(key: &'a RunKey, models: &'a [String], max_cost: Option<i64>) -> Grant<'a> {
     Grant {
         key,
         instance: "0123456789abcdef",
         account: "acct-1",
         graph_id: "sandbox:agent",
-        model,
+        models,
         max_cost,
         lifetime: Duration::from_millis(300_500),
         upstream: "http://127.0.0.1:4000",
@@ -16,15 +16,16 @@ fn grant<'a>(key: &'a RunKey, model: Option<&'a str>, max_cost: Option<i64>) -> 
 #[test]
 fn a_key_is_asked_for_what_the_run_needs_and_no_more() {
     let key = "r1.2".parse().expect("a key");
+    let models = ["m".to_owned()];
     let text = |grant| serde_json::to_string(&generate(&grant, "a")).expect("plain data");
     assert_eq!(
-        text(grant(&key, Some("m"), Some(250_000_001))),
+        text(grant(&key, &models, Some(250_000_001))),
         concat!(
             r#"{"key_alias":"a","duration":"300s","models":["m"],"max_budget":0.250000001,"key_type":"llm_api","#,
             r#""metadata":{"made_by":"sluice","run_id":"r1","attempt":2,"account":"acct-1","graph_id":"sandbox:agent"}}"#
         )
     );
-    let open = text(grant(&key, None, None));
+    let open = text(grant(&key, &[], None));
     assert!(open.contains(r#""models":[],"key_type""#), "{open}");
 }
 

@@ -63,7 +63,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
     if contract == Contract::Envelope && messages.is_none() {
         return Err(RequestError::Nothing);
     }
-    if contract == Contract::Envelope && settings.model.is_none() {
+    if contract == Contract::Envelope && settings.models.is_empty() {
         return Err(missing("model").into());
     }
     let Agent { agent_id, graph_id, argv, image, .. } = agent;
@@ -74,7 +74,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
         asked: Asked {
             account: settings.account.to_string(),
             graph_id,
-            model: settings.model.clone(),
+            models: settings.models.clone(),
             image: image.filter(|_| contract == Contract::Envelope).unwrap_or_else(|| settings.image.clone()),
             argv: if contract == Contract::Envelope { argv } else { flags.argv.clone() },
             env: environment(&flags.env)?,
