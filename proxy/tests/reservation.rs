@@ -89,7 +89,7 @@ fn call(wire: Wire, body: &str, prices: &Prices, random: &mut Random) -> Value {
         let output = ask.output.unwrap_or_default();
         let answers = granted.unwrap_or(0) * output.choices;
         let femtos = ask.femtos + u128::from(answers) * output.femtos;
-        json!({ "tokens": ask.tokens + answers, "femtos": femtos.to_string() })
+        json!({ "tokens": ask.tokens + answers, "answers": answers, "femtos": femtos.to_string() })
     };
     json!({
         "model": reading.model,
@@ -341,7 +341,7 @@ impl Generator {
             0 => json!(self.tokens()),
             1 => json!((0..=self.random.below(5)).map(|_| self.tokens()).collect::<Vec<_>>()),
             2 => json!((0..=self.random.below(5)).map(|_| self.text()).collect::<Vec<_>>()),
-            3 => json!([self.image_url()]),
+            3 | 4 => json!([self.image_url()]),
             _ => json!(self.text()),
         };
         [("input".to_owned(), input)].into_iter().collect()
@@ -419,7 +419,7 @@ impl Generator {
             }
             5 if depth > 0 => json!({ "type": "array", "items": self.property(definitions, depth - 1) }),
             6 => {
-                let most = [3, 40, 900][self.random.below(3)];
+                let most = [3, 40, 6000][self.random.below(3)];
                 let numbers: Vec<usize> = (0..=self.random.below(most)).map(|_| self.random.below(30)).collect();
                 json!({ "type": self.random.of(&["integer", "number"]), "enum": numbers })
             }
@@ -494,7 +494,8 @@ impl Generator {
         bytes.extend(side().to_be_bytes());
         bytes.extend(side().to_be_bytes());
         bytes.extend(b"\x08\x02\0\0\0crc.\0\0\0\x10IDAT");
-        bytes.extend((0..self.random.below(300)).map(|i| (i * 7) as u8));
+        let more = [0, 300][self.random.below(2)];
+        bytes.extend((0..self.random.below(more + 1)).map(|i| (i * 7) as u8));
         base64(&bytes)
     }
 
