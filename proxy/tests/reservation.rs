@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
-use sluice_proxy::caps::Ask;
+use sluice_proxy::caps::{Ask, OUTPUT_FLOOR};
 use sluice_proxy::estimate::Estimate;
 use sluice_proxy::policy::Wire;
 use sluice_proxy::prices::Prices;
@@ -74,13 +74,16 @@ fn call(wire: Wire, body: &str, prices: &Prices, random: &mut Random) -> Value {
     let policy = BodyPolicy { account_json: "\"account\"".to_owned(), ..BodyPolicy::default() };
     let mut reader = BodyReader::new(wire, &policy);
     let read = body.as_bytes().chunks(1 << 14).try_for_each(|piece| reader.feed(piece));
-    let mut reading = read.and_then(|()| reader.finish()).unwrap_or_else(|refusal| panic!("{refusal:?}: {body}"));
+    let mut reading = read
+        .and_then(|()| reader.finish())
+        .unwrap_or_else(|refusal| panic!("{refusal:?}: {}", &body[..body.len().min(2000)]));
     let mut estimate = Estimate::of(&reading, body.len() as u64, Some(prices), wire);
     let (bytes, words) = (estimate.by_bytes(), estimate.by_words(&reading, std::iter::once(body.as_bytes())));
     assert!(words.tokens <= bytes.tokens, "words are counted closer than bytes: {body}");
     let wanted = bytes.output.map(|output| output.wanted);
     // Where not all fits, a shorter answer is granted.
-    let granted = wanted.map(|wanted| if random.below(3) == 0 { (wanted / 2).max(1) } else { wanted });
+    let granted =
+        wanted.map(|wanted| if random.below(3) == 0 { (wanted / 2).max(wanted.min(OUTPUT_FLOOR)) } else { wanted });
     let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
     if let Some(granted) = granted.filter(|_| granted != wanted || !is_bounded) {
         reading.bound_output(wire, granted);
@@ -89,7 +92,7 @@ fn call(wire: Wire, body: &str, prices: &Prices, random: &mut Random) -> Value {
         let output = ask.output.unwrap_or_default();
         let answers = granted.unwrap_or(0) * output.choices;
         let femtos = ask.femtos + u128::from(answers) * output.femtos;
-        json!({ "tokens": ask.tokens + answers, "femtos": femtos.to_string() })
+        json!({ "tokens": ask.tokens + answers, "answers": answers, "femtos": femtos.to_string() })
     };
     json!({
         "model": reading.model,
@@ -112,7 +115,9 @@ fn sent(reading: &Reading, body: &str) -> String {
 }
 
 fn words() -> Vec<&'static str> {
-    WORDS.lines().map(|line| &line[..line.len() - 1]).collect()
+    let words = WORDS.lines().map(|line| &line[..line.len() - 1]);
+    // Tools have these names, and one of the gateway's own is refused.
+    words.filter(|word| !word.to_lowercase().starts_with("litellm")).collect()
 }
 
 /// The models of the price list, by what they are for.
@@ -341,7 +346,7 @@ impl Generator {
             0 => json!(self.tokens()),
             1 => json!((0..=self.random.below(5)).map(|_| self.tokens()).collect::<Vec<_>>()),
             2 => json!((0..=self.random.below(5)).map(|_| self.text()).collect::<Vec<_>>()),
-            3 => json!([self.image_url()]),
+            3 | 4 => json!([self.image_url()]),
             _ => json!(self.text()),
         };
         [("input".to_owned(), input)].into_iter().collect()
@@ -419,7 +424,7 @@ impl Generator {
             }
             5 if depth > 0 => json!({ "type": "array", "items": self.property(definitions, depth - 1) }),
             6 => {
-                let most = [3, 40, 900][self.random.below(3)];
+                let most = [3, 40, 6000][self.random.below(3)];
                 let numbers: Vec<usize> = (0..=self.random.below(most)).map(|_| self.random.below(30)).collect();
                 json!({ "type": self.random.of(&["integer", "number"]), "enum": numbers })
             }
@@ -494,7 +499,8 @@ impl Generator {
         bytes.extend(side().to_be_bytes());
         bytes.extend(side().to_be_bytes());
         bytes.extend(b"\x08\x02\0\0\0crc.\0\0\0\x10IDAT");
-        bytes.extend((0..self.random.below(300)).map(|i| (i * 7) as u8));
+        let more = [0, 300][self.random.below(2)];
+        bytes.extend((0..self.random.below(more + 1)).map(|i| (i * 7) as u8));
         base64(&bytes)
     }
 

@@ -188,10 +188,14 @@ class Body:
         prompt = body.get("prompt")
         several = isinstance(prompt, list) and [p for p in prompt if not isinstance(p, int)]
         answers = max(body.get("n") or 1, body.get("best_of") or 1) * (len(several) if several else 1)
-        predicted = (body.get("prediction") or {}).get("content") or ""
+        return each * answers
+
+    def predicted_tokens(self):
+        """Of a predicted answer, none of which comes true."""
+        predicted = (self.body.get("prediction") or {}).get("content") or ""
         if isinstance(predicted, list):
             predicted = "".join(part["text"] for part in predicted)
-        return each * answers + self.text(predicted)
+        return self.text(predicted)
 
     def usages(self, prompt, completion):
         """Each way in which the provider may split the tokens into classes."""
@@ -305,7 +309,8 @@ def main():
         strict += 1
         body = Body(call["wire"], call["model"], json.loads(call["body"]))
         prompt = body.prompt_tokens()
-        completion = 0 if body.wire == "embeddings" else body.completion_tokens()
+        answers = 0 if body.wire == "embeddings" else body.completion_tokens()
+        completion = answers + body.predicted_tokens()
         # LiteLLM's client for embeddings tries three times, and each may be billed.
         tries = 3 if body.wire == "embeddings" else 1
         tokens = prompt * tries + completion
@@ -313,7 +318,8 @@ def main():
         for way, reserved in call["reserved"].items():
             femtos = Fraction(int(reserved["femtos"]), 10**15)
             # What a sum of floats may be off by.
-            if tokens > reserved["tokens"] or cost > femtos * (1 + Fraction(1, 10**12)):
+            is_longer = tokens > reserved["tokens"] or answers > reserved["answers"]
+            if is_longer or cost > femtos * (1 + Fraction(1, 10**12)):
                 over += 1
                 if over <= 20:
                     print(
