@@ -7,7 +7,7 @@
 //! - A run of ASCII letters that is in `tokens/words.txt`. `tokens/words.py` checks each word of that list with every
 //!   ASCII byte that may stand in front and every contraction that may follow. Where something else touches the run
 //!   (a byte above 0x7f, a `\u` escape, a contraction in front), each letter counts one.
-//! - A run of spaces: see [`spaces`].
+//! - A run of spaces: see `spaces`.
 //!
 //! The bound holds for cl100k_base and o200k_base, and for the older Claude tokenizer unless a text has characters
 //! that Unicode's NFKC makes longer: that tokenizer normalises first, and U+FDFA becomes fifteen tokens. The
