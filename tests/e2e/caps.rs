@@ -187,11 +187,11 @@ async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it()
 async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
     let answer = json!({"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}});
     let upstream = Upstream::json(200, answer).start().await;
-    let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0125"]);
+    let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0225"]);
     let sidecar = launch.start().await;
 
-    // Half a cent each, reserved and used: the third would be at a cent and a half.
-    assert_eq!(until_refused(&sidecar, CHAT, &declared(5)).await, 2);
+    // Half a cent each is used and 1.6 cents are reserved: the third would be at 2.6.
+    assert_eq!(until_refused(&sidecar, CHAT, &declared(16)).await, 2);
     assert_eq!(sidecar.stop().await, 0);
     let costs: Vec<_> = sidecar.audit().calls().iter().map(|call| call.cost().map(str::to_owned)).collect();
     assert_eq!(costs, [None, None], "our own price is no cost of the provider's");
