@@ -79,7 +79,7 @@ async fn other_paths_are_not_there_and_reach_nobody() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let paths = [
-        "/", "/v1", "/healthz", "/health/", "/health/readiness", "/metrics", "/key/generate", "/v1/../key/generate",
+        "/v1", "/healthz", "/health/", "/health/readiness", "/metrics", "/key/generate", "/v1/../key/generate",
         "/v1/files", "/model/info", "/api/v1/sandboxes", "//health", "/%68ealth", "/v1/chat/completions/x",
     ];
     let script: String = paths.iter().map(|path| format!("{}; echo; ", ask(path))).collect();
