@@ -158,8 +158,9 @@ async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
 
 #[tokio::test]
 async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_on() {
-    // More than the kernel holds for a client that does not read yet, less than the sidecar does.
-    for size in [260_000, 330_000] {
+    // More than the kernel holds for a client that does not read yet (180 to 241 KB, by the size of the pieces), and no
+    // more than the sidecar's 64 KiB beside that.
+    for size in [242_000, 245_000] {
         let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
         let mut slow = sidecar.stream(CHAT, call()).await;
@@ -177,7 +178,7 @@ async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_o
 
 #[tokio::test]
 async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_has_said_its_last() {
-    for size in [260_000, 330_000] {
+    for size in [242_000, 245_000] {
         let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
         let mut slow = sidecar.stream(CHAT, call()).await;
