@@ -34,7 +34,7 @@ pub struct BodyPolicy {
     pub models: Vec<String>,
     /// Members that pass although this build would drop or refuse them.
     pub params: Vec<String>,
-    /// Tool types beside `function` and `custom`.
+    /// Tool types that pass beside those that the agent runs.
     pub tools: Vec<String>,
     /// Whether URLs that somebody else would fetch may stand in the content.
     pub remote_media: bool,

@@ -136,7 +136,7 @@ impl Estimate {
         let rate = |rate: fn(&Price, &Terms) -> u128| self.price.as_ref().map_or(0, |price| rate(price, &self.terms));
         let output_rate = rate(Price::output);
         let guessed = if self.wire == Wire::Other { ASSUMED_OUTPUT } else { 0 };
-        let fixed = self.prediction.saturating_add(guessed);
+        let fixed = self.prediction.saturating_mul(self.choices).saturating_add(guessed);
         let femtos = u128::from(input) * rate(Price::input) + u128::from(fixed) * output_rate;
         Ask {
             tokens: input.saturating_add(fixed),

@@ -110,7 +110,7 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow_beta: Vec<String>,
-    /// Let tools of this type through, beside 'function' and 'custom'; they run outside the sandbox, and the URLs that
+    /// Let tools of this type through, beside those that the agent runs; they run outside the sandbox, and the URLs that
     /// they found can be sent back only with --allow-remote-media
     #[arg(
         long,
