@@ -34,6 +34,8 @@ const NO_BUDGET: u8 = 121;
 
 /// How long the process stays after its answer to remove workspaces; the rest is left to the next one.
 const REMOVE_WITHIN: Duration = Duration::from_secs(10);
+/// The same after a signal. Most workspaces need milliseconds.
+const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -301,9 +303,14 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     {
         say(&format!("LiteLLM has not deleted the run's virtual key: {reason}; sluice sweep tries again"));
     }
+    let hurried = async {
+        signals::next().await;
+        // A second one ends it at once.
+        let _ = tokio::time::timeout(REMOVE_AFTER_SIGNAL, signals::next()).await;
+    };
     let remaining = tokio::select! {
         remaining = removing => remaining.unwrap_or_default(),
-        _ = signals::next() => return Ok(code),
+        () = hurried => return Ok(code),
     };
     for Remaining { name, reason } in remaining {
         say(&format!(
