@@ -42,15 +42,7 @@ test:
 	$(MAKE) --no-print-directory image
 	tests/setup/wheels.sh
 	cargo build --workspace --bins --locked
-	cargo test --workspace --locked --no-fail-fast
-	@echo '== once more, what the shipped binary does differently: static, stripped, a panic aborts'
-	$(MAKE) --no-print-directory dist
-	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --test e2e -- \
-	    budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
-	@echo '== what a call of it may cost: instructions and allocations'
-	SLUICE_PROXY_BIN=$(CURDIR)/dist/sluice-proxy cargo test --locked -p sluice-testkit --features cost --test cost
-	@echo '== kills at random moments; make chaos has more of them'
-	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
+	tests/stages.sh
 
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where

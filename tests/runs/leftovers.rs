@@ -12,14 +12,6 @@ mod signals;
 /// Runs until something ends it, and does not end by being asked.
 const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo deaf; while :; do sleep 60; done"];
 
-/// Makes a program out of a script, and says where it is.
-fn program(sluice: &Sluice, name: &str, script: &str) -> String {
-    use std::os::unix::fs::PermissionsExt;
-    let path = sluice.file(name, &format!("#!/bin/sh\n{script}\n"));
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("our own file");
-    path
-}
-
 #[tokio::test]
 async fn nothing_is_left_of_a_run_but_its_audit_file() {
     let upstream = Upstream::chat("hello").start().await;
@@ -115,7 +107,7 @@ async fn a_sidecar_that_does_not_start_says_why_and_leaves_nothing() {
             &["health"],
         ),
     ] {
-        let proxy = program(&sluice, name, script);
+        let proxy = sluice.script(name, script);
         let report = sluice.run(["--proxy", &proxy, "--json", "--", "true"]).finish().await.expect(125).json();
 
         assert_eq!(report.verdict(), (false, Some("creation_failed"), 125), "{name}");

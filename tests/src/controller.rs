@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::audit::AuditFile;
 use crate::engine;
 use crate::litellm::{LiteLlm, poll, python};
-use crate::scratch::TempDir;
+use crate::scratch::{TempDir, write_script};
 use crate::sidecar::{CANARY, inspect};
 use crate::upstream::Upstream;
 
@@ -79,6 +79,13 @@ impl Sluice {
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.dir.join(name);
         fs::write(&path, content).expect("a test's directory takes files");
+        path.display().to_string()
+    }
+
+    /// Writes a shell script into the test's directory, and says where it is.
+    pub fn script(&self, name: &str, lines: &str) -> String {
+        let path = self.dir.join(name);
+        write_script(&path, lines);
         path.display().to_string()
     }
 

@@ -1,6 +1,8 @@
 //! Directories that live as long as a test.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A fresh directory, removed with everything in it when dropped.
@@ -34,6 +36,21 @@ impl TempDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+}
+
+/// Writes a program, a shell script. A process of its own does it: a file that this one has open for writing cannot be
+/// executed ("Text file busy"), and a child that another test starts meanwhile keeps it open for a moment longer.
+pub fn write_script(path: &Path, lines: &str) {
+    let mut writer = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("there is a shell");
+    let mut stdin = writer.stdin.take().expect("stdin is piped");
+    stdin.write_all(format!("#!/bin/sh\n{lines}\n").as_bytes()).expect("cat reads it");
+    drop(stdin);
+    assert!(writer.wait().expect("it is our child").success(), "cannot write {}", path.display());
 }
 
 impl Default for TempDir {

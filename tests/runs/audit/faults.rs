@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -146,8 +145,7 @@ async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run()
     let calm = calm.finish().await.expect(0).json();
     let bytes = fs::read(sluice.audit_path(&calm.run_id)).expect("we are root");
     let two: usize = bytes.split_inclusive(|byte| *byte == b'\n').take(2).map(<[u8]>::len).sum();
-    let proxy = sluice.file("limited", &format!("#!/bin/sh\nexec prlimit --fsize={} {} \"$@\"\n", two + 100, proxy()));
-    fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755)).expect("our own file");
+    let proxy = limited(&sluice, two + 100);
 
     let live = sluice.run(["--json", "--proxy", &proxy, "--", "sh", "-c", &stream_and_ask()]);
     let report = live.finish().await.expect(120).json();
@@ -164,6 +162,11 @@ async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run()
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
 }
 
+/// A sidecar whose files may have so many bytes.
+fn limited(sluice: &Sluice, bytes: usize) -> String {
+    sluice.script("limited", &format!("exec prlimit --fsize={bytes} {} \"$@\"", proxy()))
+}
+
 /// The sidecar's program that the tests use.
 fn proxy() -> String {
     let beside = std::env::current_exe().expect("a running test has an executable");
@@ -176,8 +179,7 @@ async fn a_log_that_no_disk_takes_lets_no_run_begin() {
     let upstream = upstream().await;
     for limit in [10, 100] {
         let sluice = Sluice::to(&upstream);
-        let proxy = sluice.file("limited", &format!("#!/bin/sh\nexec prlimit --fsize={limit} {} \"$@\"\n", proxy()));
-        fs::set_permissions(&proxy, fs::Permissions::from_mode(0o755)).expect("our own file");
+        let proxy = limited(&sluice, limit);
         let script = "echo began";
 
         let ran = sluice.run(["--json", "--proxy", &proxy, "--", "sh", "-c", script]).finish().await.expect(125);

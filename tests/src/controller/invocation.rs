@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Report, Sluice};
-use crate::sidecar::process::Process;
+use crate::sidecar::process::{Process, default_signals};
 use crate::sidecar::{Exit, inspect};
 
 /// A command that is still being described.
@@ -77,7 +77,8 @@ impl<'a> Invocation<'a> {
     /// Starts it, as the leader of a process group of its own.
     pub fn spawn(self) -> Live<'a> {
         let binary = binary().display().to_string();
-        let mut words = self.wrapper.iter().chain([&binary]).chain(&self.args);
+        let words = self.wrapper.iter().chain([&binary]).chain(&self.args).map(String::as_str);
+        let mut words = default_signals().iter().copied().chain(words);
         let mut command = Command::new(words.next().expect("the binary at least"));
         command.args(words).env_clear().current_dir(self.sluice.dir()).process_group(0);
         for kept in ["PATH", "LLVM_PROFILE_FILE"] {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::process::{Exit, Process};
+use super::process::{Exit, Process, default_signals};
 use super::{Sidecar, inspect};
 use crate::scratch::TempDir;
 
@@ -228,7 +228,8 @@ impl Launch {
 
     fn spawn(&self) -> Process {
         let binary = self.binary.clone().unwrap_or_else(binary).display().to_string();
-        let mut words = self.wrapper.iter().chain([&binary]).chain(&self.subcommand);
+        let words = self.wrapper.iter().chain([&binary]).chain(&self.subcommand).map(String::as_str);
+        let mut words = default_signals().iter().copied().chain(words);
         let mut command = Command::new(words.next().expect("the binary at least"));
         command.args(words).args(self.flags.iter().flat_map(|(name, value)| [name, value])).args(&self.args);
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir("/");

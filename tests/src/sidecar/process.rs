@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -81,6 +81,18 @@ impl Output {
     async fn ended(&self) {
         self.0.until("the end of the output", |captured| captured.ended.then_some(())).await;
     }
+}
+
+/// What stands before a command, so that it finds the signals of a terminal as they are by default. A shell starts its
+/// background jobs with these ignored, and whoever they start inherits that.
+pub(crate) fn default_signals() -> &'static [&'static str] {
+    const TERMINAL: u64 = 1 << (Signal::SIGINT as u64 - 1) | 1 << (Signal::SIGQUIT as u64 - 1);
+    static IGNORED: LazyLock<bool> = LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").expect("a process has a status");
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("it lists ignored signals");
+        u64::from_str_radix(mask.trim(), 16).expect("a mask in hex") & TERMINAL != 0
+    });
+    if *IGNORED { &["/usr/bin/env", "--default-signal=INT,QUIT"] } else { &[] }
 }
 
 /// A child and the threads that watch it.

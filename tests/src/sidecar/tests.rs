@@ -1,17 +1,15 @@
 //! The process half of the test kit, on shell scripts that only pretend to be a sidecar.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{CANARY, Exit, Launch, Sidecar};
-use crate::TempDir;
+use crate::{TempDir, write_script};
 
 const READY: &str = r#"read -r key; echo "{\"event\":\"ready\",\"pid\":$$}""#;
 
 fn script(dir: &TempDir, lines: &str) -> Launch {
     let path = dir.join("fake");
-    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).expect("a fresh directory takes a file");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("our own file");
+    write_script(&path, lines);
     Sidecar::to_url("http://127.0.0.1:1").binary(path)
 }
 
