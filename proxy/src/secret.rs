@@ -1,9 +1,7 @@
 //! The upstream key: read once, kept once, shown to nobody.
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -38,20 +36,12 @@ pub enum SecretError {
 }
 
 impl Secret {
-    /// Reads the key from a file, or from stdin to its end.
+    /// Reads at most one key, to the end of the source: a final newline is not part of it. Bounded, and into one buffer
+    /// that never grows, so that no copy is left behind by a reallocation.
     ///
     /// # Errors
     /// [`SecretError`], which tells which check failed.
-    pub fn read(from: Option<&Path>) -> Result<Self, SecretError> {
-        match from {
-            Some(path) => Self::read_from(File::open(path).map_err(SecretError::Unreadable)?),
-            None => Self::read_from(std::io::stdin()),
-        }
-    }
-
-    /// Reads at most one key: a final newline is not part of it. Bounded, and into one buffer that never
-    /// grows, so that no copy is left behind by a reallocation.
-    fn read_from(mut source: impl Read) -> Result<Self, SecretError> {
+    pub fn read(mut source: impl Read) -> Result<Self, SecretError> {
         let mut buffer = Zeroizing::new(vec![0; BEARER.len() + MAX + 3]);
         buffer[..BEARER.len()].copy_from_slice(BEARER);
         let mut len = BEARER.len();
@@ -110,7 +100,7 @@ mod tests {
     #[test]
     fn one_final_newline_is_not_part_of_the_key() {
         for text in ["sk-test", "sk-test\n", "sk-test\r\n"] {
-            assert_eq!(Secret::read_from(text.as_bytes()).expect("a key").expose(), b"sk-test");
+            assert_eq!(Secret::read(text.as_bytes()).expect("a key").expose(), b"sk-test");
         }
     }
 
@@ -127,13 +117,13 @@ mod tests {
             ("sk test", "holds a byte that is not visible ASCII, at position 2; write one key on one line".to_owned()),
             (&"x".repeat(9000), format!("holds {} bytes; give a key of 6 to 8192", MAX + 3)),
         ] {
-            assert_eq!(Secret::read_from(text.as_bytes()).expect_err("no key").to_string(), why);
+            assert_eq!(Secret::read(text.as_bytes()).expect_err("no key").to_string(), why);
         }
     }
 
     #[test]
     fn debug_says_nothing() {
-        let secret = Secret::read_from("sk-canary".as_bytes()).expect("a key");
+        let secret = Secret::read("sk-canary".as_bytes()).expect("a key");
         assert_eq!(format!("{secret:?} {:?}", secret.bearer()), "Secret(redacted) Sensitive");
     }
 }

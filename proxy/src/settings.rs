@@ -157,7 +157,8 @@ impl Settings {
         };
         Ok(Self {
             socket: flags.socket,
-            socket_mode: flags.socket_mode,
+            // Who may connect is decided by the list of users, if there is one, and otherwise by the mode.
+            socket_mode: flags.socket_mode.unwrap_or(if flags.peer_uid.is_empty() { 0o600 } else { 0o666 }),
             peer_uids: flags.peer_uid,
             upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
             ca: flags.ca,

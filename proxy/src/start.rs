@@ -1,6 +1,5 @@
 //! From settings to a run that is ready: everything that can fail, fails here, by the name of its flag.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,10 +8,8 @@ use nix::unistd::{AccessFlags, Uid, access};
 use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
 use sluice_contract::AuditSigner;
-use sluice_contract::certificate::KEY_FILE_MAX;
 use sluice_contract::record::{Open, SCHEMA};
 use sluice_contract::recovery::{Owner, Unusable};
-use zeroize::Zeroizing;
 
 use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
@@ -25,11 +22,15 @@ use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
 use crate::run::{Ending, Run};
-use crate::secret::{Secret, SecretError};
+use crate::secret::Secret;
 use crate::server::connections_max;
 use crate::settings::{Exit, Settings, StartError, unreadable};
 use crate::socket::{BindError, Socket};
 use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
+
+mod secrets;
+
+use secrets::{secret, signer};
 
 /// What `build.rs` found.
 const BUILD: &str = env!("SLUICE_BUILD");
@@ -86,6 +87,7 @@ pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
+    apart(settings)?;
     let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
     let socket =
@@ -189,6 +191,7 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
         .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
+    apart(settings).map_err(config)?;
     signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
     if let (Some(user), false) = (settings.user, settings.is_root) {
@@ -268,36 +271,27 @@ fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }
 
-/// Reads the key that signs the end of the audit file.
-fn signer(settings: &Settings) -> Result<Option<AuditSigner>, StartError> {
-    const FLAG: &str = "--audit-key-file";
-    let Some(path) = &settings.audit_key_file else { return Ok(None) };
-    // One byte more than the longest file, so that a longer one is refused and not cut.
-    let mut buffer = Zeroizing::new([0; KEY_FILE_MAX + 1]);
-    let mut file = std::fs::File::open(path).map_err(|source| unreadable(FLAG, path, &source))?;
-    let mut len = 0;
-    while len < buffer.len() {
-        match file.read(&mut buffer[len..]) {
-            Ok(0) => break,
-            Ok(n) => len += n,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(unreadable(FLAG, path, &error)),
-        }
+/// A sandbox sees the directory of its socket, and must not see its audit file.
+fn apart(settings: &Settings) -> Result<(), StartError> {
+    let real = |path: &Path| directory(path).canonicalize();
+    match (real(&settings.audit), real(&settings.socket)) {
+        (Ok(audit), Ok(socket)) if audit.starts_with(&socket) => Err(StartError::new(
+            "--audit",
+            Exit::Config,
+            format!(
+                "{} is in the directory of the socket, {}, which the sandbox sees; choose another directory",
+                settings.audit.display(),
+                socket.display()
+            ),
+        )),
+        // A directory that is not there is an error of its own.
+        _ => Ok(()),
     }
-    let signer = AuditSigner::parse(&buffer[..len]);
-    signer.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
 }
 
 fn owner(settings: &Settings) -> Owner<'_> {
     let identity = &settings.identity;
     Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
-}
-
-fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
-    Secret::read(path).map_err(|error| match (&error, path) {
-        (SecretError::Unreadable(source), Some(path)) => unreadable(flag, path, source),
-        _ => StartError::caused(flag, Exit::NoInput, &error),
-    })
 }
 
 /// Files and ports that are still used once everything is open.

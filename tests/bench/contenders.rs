@@ -165,7 +165,8 @@ impl Contender {
             fs::remove_dir_all(&dir)?;
         }
         fs::create_dir(&dir)?;
-        let socket = dir.join("llm.sock");
+        let socket = dir.join("run/llm.sock");
+        fs::create_dir(dir.join("run"))?;
         let errors = dir.join("stderr");
         let mut command = self.command(processor, field, &dir, &socket)?;
         command.stderr(File::create(&errors)?);

@@ -29,6 +29,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn set(dir: PathBuf, run_id: String) -> io::Result<Self> {
         std::fs::create_dir(&dir)?;
+        std::fs::create_dir(dir.join("run"))?;
         Ok(Self { dir, run_id })
     }
 
@@ -42,7 +43,7 @@ impl Stage {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.dir.join("llm.sock")
+        self.dir.join("run/llm.sock")
     }
 
     /// What the upstream saw.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 use crate::upstreams::{Tls, call};
 
@@ -59,7 +59,7 @@ const STRANGER: (u32, u32) = (2_000_000_123, 2_000_000_124);
 /// A sidecar of the stranger, who may remove the socket.
 fn as_stranger(launch: Launch) -> Launch {
     let (uid, gid) = STRANGER;
-    chown(launch.dir(), Some(uid), Some(gid)).expect("we are root");
+    chown(launch.dir().join("run"), Some(uid), Some(gid)).expect("we are root");
     launch.args(["--user", &format!("{uid}:{gid}")])
 }
 
@@ -327,7 +327,7 @@ fn descriptors(sidecar: &Sidecar) -> Vec<String> {
 async fn only_what_is_needed_stays_open() {
     let launch = Sidecar::to_url("http://127.0.0.1:9");
     let (key, prices) = (launch.dir().join("up.key"), launch.dir().join("prices.json"));
-    fs::write(&key, CANARY).expect("the directory takes files");
+    write_private(&key, CANARY);
     let model = json!({"model_name": "m", "model_info": {"input_cost_per_token": 1, "output_cost_per_token": 1}});
     fs::write(&prices, json!({"data": [model]}).to_string()).expect("the directory takes files");
     let flags = ["--key-file", &key.display().to_string(), "--prices", &prices.display().to_string()];
@@ -336,7 +336,9 @@ async fn only_what_is_needed_stays_open() {
     let open = descriptors(&sidecar);
 
     let audit = sidecar.audit_path().display().to_string();
-    let of_ours = [audit.as_str(), sidecar.dir().to_str().expect("a plain path"), "/dev/null"];
+    let directories = [sidecar.socket().parent(), sidecar.audit_path().parent()];
+    let [socket, log] = directories.map(|path| path.expect("a directory").display().to_string());
+    let of_ours = [audit.as_str(), &socket, &log, "/dev/null"];
     let odd: Vec<_> = open
         .iter()
         .filter(|to| !["pipe:", "socket:", "anon_inode:"].iter().any(|kind| to.starts_with(kind)))

@@ -36,11 +36,10 @@ fn code(code: i32) -> Exit {
     Exit { code: Some(code), signal: None }
 }
 
-/// What stands in the sidecar's directory, but for its audit file.
+/// What stands in the directory of the sidecar's socket.
 fn left_behind(sidecar: &Sidecar) -> Vec<String> {
-    let entries = fs::read_dir(sidecar.dir()).expect("the sidecar's directory").flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name != "audit.jsonl").collect()
+    let entries = fs::read_dir(sidecar.dir().join("run")).expect("the socket's directory").flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[tokio::test]
@@ -207,9 +206,9 @@ async fn a_socket_that_is_gone_does_not_disturb_the_end() {
 #[tokio::test]
 async fn a_stop_gives_a_new_sidecar_the_socket_and_a_call_its_answer() {
     let upstream = Upstream::chat("hello").start().await;
-    let dir = TempDir::new();
+    let (dir, log) = (TempDir::new(), TempDir::new());
     for attempt in 0..3 {
-        let audit = dir.join(&format!("{attempt}.jsonl"));
+        let audit = log.join(&format!("{attempt}.jsonl"));
         let launch = Sidecar::to(&upstream).socket_path(dir.join("s")).audit_path(audit);
         let sidecar = launch.args(["--attempt", &attempt.to_string()]).start().await;
         sidecar.post(CHAT, call()).await.expect(200);

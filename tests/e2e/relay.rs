@@ -1,7 +1,7 @@
 //! The way to the controller: four resources of the own run, and no more.
 
 use serde_json::json;
-use sluice_testkit::{Launch, Nowhere, Received, Script, Sidecar, Upstream};
+use sluice_testkit::{Launch, Nowhere, Received, Script, Sidecar, Upstream, write_private};
 
 const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 
@@ -10,7 +10,7 @@ fn relaying(url: &str) -> Launch {
     let launch = Sidecar::to_url("http://127.0.0.1:1").args(["--relay", url]);
     // Named *.key: whoever reads this file knows what is in it.
     let file = launch.dir().join("relay.key");
-    std::fs::write(&file, format!("{TOKEN}\n")).expect("a fresh directory takes a file");
+    write_private(&file, &format!("{TOKEN}\n"));
     launch.args(["--relay-token-file", &file.display().to_string()])
 }
 

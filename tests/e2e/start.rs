@@ -8,17 +8,18 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
 use sluice_testkit::upstream::Nowhere;
-use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 mod refusals;
 
 fn launch(dir: &TempDir) -> Launch {
-    Sidecar::to_url("http://127.0.0.1:9").socket_path(dir.join("s")).audit_path(dir.join("a.jsonl"))
+    fs::create_dir_all(dir.join("run")).expect("the test's own directory");
+    Sidecar::to_url("http://127.0.0.1:9").socket_path(dir.join("run/s")).audit_path(dir.join("a.jsonl"))
 }
 
 fn file(dir: &Path, name: &str, text: &str) -> String {
     let path = dir.join(name);
-    fs::write(&path, text).expect("a test's directory takes files");
+    write_private(&path, text);
     path.display().to_string()
 }
 
@@ -47,10 +48,11 @@ async fn the_ready_line_says_what_is_ready() {
 #[tokio::test]
 async fn a_stale_socket_is_replaced() {
     let dir = TempDir::new();
-    drop(UnixListener::bind(dir.join("s")).expect("a fresh directory takes a socket"));
-    assert!(dir.join("s").exists(), "its file outlives a listener");
+    let launch = launch(&dir);
+    drop(UnixListener::bind(dir.join("run/s")).expect("a fresh directory takes a socket"));
+    assert!(dir.join("run/s").exists(), "its file outlives a listener");
 
-    let sidecar = launch(&dir).start().await;
+    let sidecar = launch.start().await;
 
     assert_eq!(sidecar.get("/health").await.expect(200).json()["runId"], "r1");
 }
@@ -73,12 +75,17 @@ async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
 
 #[tokio::test]
 async fn the_socket_has_its_mode_whatever_the_umask() {
-    for (umask, flag, mode) in [("077", None, 0o666), ("000", Some("0600"), 0o600), ("777", Some("660"), 0o660)] {
+    let cases: [(_, &[&str], _); 4] = [
+        ("000", &[], 0o600),
+        ("077", &["--peer-uid", "0"], 0o666),
+        ("077", &["--peer-uid", "0", "--socket-mode", "0600"], 0o600),
+        ("777", &["--socket-mode", "660"], 0o660),
+    ];
+    for (umask, flags, mode) in cases {
         let umasked = format!("umask {umask}; exec \"$@\"");
         let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", &umasked, "sh"]);
-        let flags = flag.map(|mode| ["--socket-mode", mode]);
 
-        let sidecar = launch.args(flags.into_iter().flatten()).start().await;
+        let sidecar = launch.args(flags).start().await;
 
         let meta = fs::metadata(sidecar.socket()).expect("the socket is there");
         assert_eq!(meta.permissions().mode() & 0o777, mode, "umask {umask}");
@@ -255,7 +262,8 @@ async fn check_says_what_would_be_done_and_does_nothing() {
     let said: Value = serde_json::from_str(&checked.stdout).expect("check prints JSON");
     assert_eq!((&said["run_id"], &said["account"]), (&json!("r1"), &json!("acct-1")));
     assert_eq!(said["rules"]["limits"]["max_calls"], 3);
-    let made: Vec<_> = fs::read_dir(dir.path()).expect("the directory").flatten().collect();
+    let made = [dir.path(), &dir.join("run")].map(|dir| fs::read_dir(dir).expect("the directory").flatten());
+    let made: Vec<_> = made.into_iter().flatten().filter(|entry| entry.file_name() != "run").collect();
     assert!(made.is_empty(), "{made:?}");
     let sidecar = launch(&dir).args(["--max-calls", "3"]).start().await;
     assert_eq!(sidecar.ready()["policy"], said["policy"], "the policy has one name");

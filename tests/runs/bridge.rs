@@ -1,11 +1,12 @@
 //! Inside a sandbox, localhost leads to the sidecar: through the image's entrypoint, also where it is used by hand.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::engine::{self, Said};
-use sluice_testkit::{Sidecar, Sluice, Upstream};
+use sluice_testkit::{Launch, Sidecar, Sluice, Upstream};
 
 use crate::agents::{kit, without_calls};
 
@@ -53,9 +54,14 @@ impl Drop for ByHand {
     }
 }
 
-/// `-v DIRECTORY:/llm-sock:ro` of a sidecar.
-pub(crate) fn socket_of(sidecar: &Sidecar) -> String {
-    format!("{}:/llm-sock:ro", sidecar.dir().display())
+/// A sidecar without an upstream, for the user of a sandbox.
+pub(crate) fn for_sandbox() -> Launch {
+    Sidecar::to_url("http://127.0.0.1:9").args(["--peer-uid", "1001"])
+}
+
+/// `-v DIRECTORY:/llm-sock:ro` of a sidecar whose directory this is.
+pub(crate) fn socket_in(dir: &Path) -> String {
+    format!("{}:/llm-sock:ro", dir.join("run").display())
 }
 
 fn ask(path: &str) -> String {
@@ -138,17 +144,17 @@ async fn without_a_command_there_is_a_login_shell() {
 
 #[tokio::test]
 async fn a_socket_is_bridged_also_when_nobody_asked_for_it() {
-    let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
+    let sidecar = for_sandbox().start().await;
 
-    let said = ByHand::run(&["-v", &socket_of(&sidecar)], &["sh", "-c", &ask("/health")]).await;
+    let said = ByHand::run(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", &ask("/health")]).await;
 
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (0, "200", ""));
 }
 
 #[tokio::test]
 async fn a_socket_that_comes_late_is_waited_for() {
-    let launch = Sidecar::to_url("http://127.0.0.1:9");
-    let mount = format!("{}:/llm-sock:ro", launch.dir().display());
+    let launch = for_sandbox();
+    let mount = socket_in(launch.dir());
     let flags = ["-v", &mount, "-e", "OPENAI_API_BASE=http://localhost:8080"];
     let container = ByHand::start(&flags, &["sh", "-c", &ask("/health")]).await;
     // Until it has looked for the socket in vain, and waits.

@@ -6,11 +6,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use serde_json::{Value, json};
+use sluice_testkit::Sluice;
 use sluice_testkit::engine;
-use sluice_testkit::{Sidecar, Sluice};
 
 use crate::agents::{kit, without_calls};
-use crate::bridge::{ByHand, socket_of};
+use crate::bridge::{ByHand, for_sandbox, socket_in};
 
 /// What `network.py` tells, run in a sandbox that is to try these addresses too.
 async fn network(sluice: &Sluice, more: &[&str]) -> Value {
@@ -134,8 +134,8 @@ async fn two_runs_share_nothing_with_each_other_nor_with_the_host() {
 
 #[tokio::test]
 async fn the_bridge_leads_nowhere_once_the_sidecar_is_gone() {
-    let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
-    let container = ByHand::start(&["-v", &socket_of(&sidecar)], &["sh", "-c", "touch /tmp/up; sleep 600"]).await;
+    let sidecar = for_sandbox().start().await;
+    let container = ByHand::start(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", "touch /tmp/up; sleep 600"]).await;
     let ask = "until [ -e /tmp/up ]; do :; done; curl -sS -o /dev/null -w '%{http_code}' http://localhost:8080/health";
     assert_eq!(container.shell(ask).await.stdout, "200");
 

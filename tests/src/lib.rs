@@ -26,7 +26,7 @@ pub use audit::{AuditFile, Call};
 pub use board::PATIENCE;
 pub use client::{Answer, Head, Payload, Raw};
 pub use controller::Sluice;
-pub use scratch::{TempDir, write_script};
+pub use scratch::{TempDir, write_private, write_script};
 pub use sidecar::{Exit, Finished, Launch, Sidecar};
 pub use upstream::{Deaf, Gate, Nowhere, Received, Script, Step, Upstream};
 pub use wire::sse_data;

@@ -1,6 +1,8 @@
 //! Directories that live as long as a test.
 
+use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +38,13 @@ impl TempDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+}
+
+/// Writes a file that its owner alone can read, as a key must be.
+pub fn write_private(path: &Path, text: &str) {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a test's directory takes files");
 }
 
 /// Writes a program, a shell script. A process of its own does it: a file that this one has open for writing cannot be

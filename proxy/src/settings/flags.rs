@@ -49,7 +49,8 @@ pub struct Flags {
     /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
     pub upstream: String,
-    /// The audit file to create, or to go on with after a crash, in a directory that no sandbox sees
+    /// The audit file to create, or to go on with after a crash, in a directory that no sandbox sees: not in that of the
+    /// socket
     #[arg(long, value_name = "PATH", env = "SLUICE_AUDIT", help_heading = "The run")]
     pub audit: PathBuf,
     /// The run: 1 to 63 of a-z, 0-9, '_' and '-'
@@ -76,7 +77,7 @@ pub struct Flags {
     /// The same, from a file
     #[arg(long, value_name = "FILE", env = "SLUICE_METADATA_FILE", help_heading = "The run")]
     pub metadata_file: Option<PathBuf>,
-    /// The upstream's key, one line; '-' is stdin, read once to its end
+    /// The upstream's key, one line, in a file that its owner alone can read; '-' is stdin, read once to its end
     #[arg(long, value_name = "PATH", default_value = "-", env = "SLUICE_KEY_FILE", help_heading = "The run")]
     pub key_file: Option<PathBuf>,
 
@@ -184,9 +185,9 @@ pub struct Flags {
     /// the key for this run and attempt
     #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
     pub audit_key_file: Option<PathBuf>,
-    /// Mode of the socket, whatever the umask
-    #[arg(long, value_name = "MODE", value_parser = units::mode, default_value = "0666", env = "SLUICE_SOCKET_MODE", help_heading = "The host")]
-    pub socket_mode: u32,
+    /// Mode of the socket, whatever the umask [default: 0600, or 0666 where the users who may connect are listed]
+    #[arg(long, value_name = "MODE", value_parser = units::mode, env = "SLUICE_SOCKET_MODE", help_heading = "The host")]
+    pub socket_mode: Option<u32>,
     /// A user that may connect; repeat for more [default: whom the mode lets in]
     #[arg(long, value_name = "UID", env = "SLUICE_PEER_UID", value_delimiter = ' ', help_heading = "The host")]
     pub peer_uid: Vec<u32>,

@@ -6,7 +6,7 @@ use serde_json::json;
 use sluice_contract::verdict::Seal;
 use sluice_contract::{PublicKey, Trust, Verdict, verify};
 use sluice_testkit::audit::AuditFile;
-use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 use super::{CHAT, call};
 
@@ -16,7 +16,7 @@ const POINT: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f70
 
 fn launch(upstream: &Upstream, dir: &TempDir) -> Launch {
     let key = dir.join("audit.key");
-    std::fs::write(&key, format!("{SEED}\n")).expect("our own directory");
+    write_private(&key, &format!("{SEED}\n"));
     Sidecar::to(upstream).audit_path(dir.join("a.jsonl")).args(["--audit-key-file", &key.display().to_string()])
 }
 

@@ -14,6 +14,13 @@ use super::{file, launch};
 /// still be reached wherever it was built.
 const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"];
 
+/// A file with a key, of this mode.
+fn of_mode(dir: &Path, mode: u32) -> String {
+    let path = file(dir, "open.key", CANARY);
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("our own file");
+    path
+}
+
 /// Name, exit code, the flag at fault, a word of the cause, and how it comes about.
 type Case = (&'static str, i32, &'static str, &'static str, fn(Launch, &Path) -> Launch);
 
@@ -65,7 +72,7 @@ fn one_helpful_line(failed: &Finished, code: i32, flag: &str, cause: &str) -> Re
 
 /// A socket, under its own or its temporary name.
 fn left_behind(dir: &Path) -> Option<String> {
-    let names = fs::read_dir(dir).expect("the test's directory").flatten();
+    let names = fs::read_dir(dir.join("run")).expect("the socket's directory").flatten();
     names
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .find(|name| name == "s" || name.starts_with(".s"))
@@ -140,6 +147,8 @@ async fn what_is_no_key_is_refused_and_never_shown() {
         ("endless", 66, "--key-file", "8192", |l, _| l.stdin(CANARY.repeat(100_000))),
         ("an empty file", 66, "--key-file", "empty", |l, dir| l.args(["--key-file", &file(dir, "e.key", "")])),
         ("a directory", 66, "--key-file", "", |l, dir| l.args(["--key-file", &dir.display().to_string()])),
+        ("everybody's", 77, "--key-file", "0644", |l, dir| l.args(["--key-file", &of_mode(dir, 0o644)])),
+        ("its group's", 77, "--key-file", "0640", |l, dir| l.args(["--key-file", &of_mode(dir, 0o640)])),
     ])
     .await;
 }
@@ -155,6 +164,9 @@ async fn what_is_no_audit_key_is_refused() {
         ("long", 66, "--audit-key-file", "64 hex digits", |l, dir| with(&"5e".repeat(33))(l, dir)),
         ("two lines", 66, "--audit-key-file", "64 hex digits", |l, dir| {
             with(&format!("{}\n\n", "5e".repeat(32)))(l, dir)
+        }),
+        ("everybody's", 77, "--audit-key-file", "chmod 600", |l, dir| {
+            l.args(["--audit-key-file", &of_mode(dir, 0o604)])
         }),
         ("no file", 66, "--audit-key-file", "/nope", |l, _| l.args(["--audit-key-file", "/nope"])),
     ])
@@ -184,6 +196,10 @@ async fn an_audit_log_that_cannot_be_begun_is_said_why() {
         ("damaged", 74, "--audit", "line 1", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
         ("a device", 74, "--audit", "regular file", |l, _| l.audit_path("/dev/full")),
         ("a directory", 74, "--audit", "regular file", |l, dir| l.audit_path(dir)),
+        ("beside the socket", 78, "--audit", "which the sandbox sees", |l, dir| l.audit_path(dir.join("run/a.jsonl"))),
+        ("below the socket", 78, "--audit", "which the sandbox sees", |l, dir| {
+            l.audit_path(dir_of_mode(dir, "run/log", 0o700).join("a.jsonl"))
+        }),
         ("no room", 74, "--audit", "cannot write", |l, _| l.fsize(10)),
     ])
     .await;

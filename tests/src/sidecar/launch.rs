@@ -43,8 +43,10 @@ impl Launch {
     pub(super) fn new(url: &str) -> Self {
         let dir = TempDir::new();
         let path = |name: &str| dir.join(name).display().to_string();
+        // The audit file may not lie in the directory of the socket.
+        std::fs::create_dir(dir.join("run")).expect("a fresh directory takes another");
         let flags = [
-            ("--socket", path("llm.sock")),
+            ("--socket", path("run/llm.sock")),
             ("--upstream", url.to_owned()),
             ("--audit", path("audit.jsonl")),
             ("--run-id", "r1".to_owned()),
@@ -114,7 +116,7 @@ impl Launch {
         self.flag("--audit", &path.as_ref().display().to_string())
     }
 
-    /// Another `--socket` than llm.sock in the directory of the sidecar.
+    /// Another `--socket` than run/llm.sock in the directory of the sidecar.
     pub fn socket_path(self, path: impl AsRef<Path>) -> Self {
         self.flag("--socket", &path.as_ref().display().to_string())
     }
