@@ -42,6 +42,7 @@ pub mod signals;
 pub mod store;
 pub mod sweep;
 pub mod terminal;
+pub mod tty;
 pub mod units;
 pub mod upstream;
 pub mod verdict;

@@ -19,6 +19,7 @@ use crate::scene::{Asked, Finished, Scene, chain};
 use crate::signals;
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
+use crate::tty;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
 use crate::virtual_key::{self, KeyMode};
 
@@ -130,6 +131,8 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
             notes.push(format!("{} bytes of output were dropped: they were not read in time", printer.dropped()));
         }
     }
+    // All that the program wrote is on the terminal; what follows is ours.
+    tty::restore();
     let report = Report::new(Parts {
         key,
         judgement,

@@ -47,6 +47,8 @@ pub struct Asked {
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
     pub stdin: Stdin,
+    /// Whether the program has our terminal.
+    pub tty: bool,
     pub limits: Limits,
     pub timeout: Duration,
     pub seccomp: String,
@@ -142,7 +144,8 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
-        let mut scene = Self::of(host, key, None, Stdio { stdin: Stdin::Closed, max: 0, live: None }, Duration::ZERO);
+        let mut scene =
+            Self::of(host, key, None, Stdio { stdin: Stdin::Closed, tty: false, max: 0, live: None }, Duration::ZERO);
         scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
@@ -340,6 +343,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
         model: asked.models.first().map(String::as_str),
         volumes: &asked.volumes,
         stdin: asked.stdin,
+        tty: asked.tty,
         limits: &asked.limits,
         paths,
         seccomp: &asked.seccomp,

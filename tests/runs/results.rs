@@ -11,6 +11,7 @@ use sluice_testkit::{Sluice, Upstream};
 mod input;
 mod output;
 mod terminal;
+mod tty;
 
 /// Asks the model twice, and fails as its second call does.
 const TWO_CALLS: &str = r#"
