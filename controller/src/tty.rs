@@ -42,9 +42,9 @@ const RESET: &str = concat!(
     // The whole screen scrolls, between no margins; the cursor stays where it is.
     "\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8",
     // The soft reset, and what it leaves: charsets, keys, reverse video, line wrap, a visible cursor.
-    "\x1b[!p\x1b(B\x0f\x1b>\x1b[?1l\x1b[4l\x1b[?5l\x1b[?7h\x1b[?25h",
+    "\x1b[!p\x1b(B\x0f\x1b>\x1b[?1l\x1b[4l\x1b[?5l\x1b[?7h\x1b[?25h\x1b[0 q",
     // No reports of the mouse, of focus, of pastes, and keys as they were: by kitty's protocol and by xterm's.
-    "\x1b[?9l\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l",
+    "\x1b[?9l\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?2031l",
     "\x1b[?2004l\x1b[<99u\x1b[=0u\x1b[>4;0m",
     // Colours that text can be seen in; no link and no attribute goes on.
     "\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\\x1b]8;;\x1b\\\x1b[0m",
