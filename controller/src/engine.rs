@@ -95,6 +95,8 @@ pub struct Found {
     pub exit: Option<Exit>,
     /// When.
     pub finished: Option<SystemTime>,
+    /// Its first process, while it runs.
+    pub init: Option<i32>,
 }
 
 /// A container of ours, as a sweep finds it.
@@ -267,6 +269,7 @@ impl Engine {
         let state = found.state.unwrap_or_default();
         let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
         let finished = state.finished_at.as_deref().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
+        let init = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
         let (state, exit) = match state.status {
             // Somebody else is at it.
             Some(Status::REMOVING) => return Ok(None),
@@ -274,7 +277,7 @@ impl Engine {
             Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
             _ => (plan::Container::Running, None),
         };
-        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished }))
+        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished, init }))
     }
 
     /// Sends a signal; a container that has ended needs none.

@@ -24,6 +24,7 @@ pub mod output;
 pub mod plain;
 pub mod plan;
 pub mod preflight;
+pub mod pressure;
 pub mod prices;
 pub mod process;
 pub mod progress;

@@ -103,6 +103,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     });
 
     let lost_output = scene.lost_output();
+    let is_short_of_memory = scene.is_short_of_memory();
     let Finished { tally, written, timings, reading, mut notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
@@ -112,6 +113,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         stdout: &stdout,
         truncated: written.0.left_out() > 0,
         lost_output,
+        short_of_memory: is_short_of_memory.then_some(asked.limits.memory),
         unwritten: None,
         audit_fault: tally.fault.as_deref(),
         budget: tally.budget.as_deref(),
@@ -137,6 +139,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         key,
         judgement,
         oom_seen: matches!(verdict, Verdict::Exited(exit) if exit.oom),
+        short_of_memory: is_short_of_memory,
         written,
         tally,
         audit_file: host.layout.run(key).audit.display().to_string(),

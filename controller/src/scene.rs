@@ -308,6 +308,12 @@ impl<'a> Scene<'a> {
         self.sandbox.lost_output()
     }
 
+    /// Whether the program was short of memory at the end.
+    #[must_use]
+    pub fn is_short_of_memory(&self) -> bool {
+        self.sandbox.is_short_of_memory()
+    }
+
     /// What the audit file says, once it was read.
     #[must_use]
     pub fn told(&self) -> &Tally {
