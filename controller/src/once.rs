@@ -16,6 +16,7 @@ use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
 use crate::scene::{Asked, Finished, Scene, chain};
+use crate::sidecar::{self, SidecarError};
 use crate::signals;
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
@@ -61,6 +62,22 @@ pub struct Done {
     pub revoking: Option<JoinHandle<Result<(), String>>>,
     /// What somebody should know of it, a line each.
     pub notes: Vec<String>,
+}
+
+/// Lets the sidecar's program check what this controller passes on unread, so that nothing is held for a run that cannot
+/// begin.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
+    let Asked { models, prices, sidecar_flags, upstream, account, .. } = &request.asked;
+    let mut flags: Vec<String> = models.iter().map(|model| format!("--model={model}")).collect();
+    flags.extend(prices.iter().map(|file| format!("--prices={}", file.display())));
+    flags.extend_from_slice(sidecar_flags);
+    if sidecar::needs_check(&flags) {
+        sidecar::check(&host.proxy, &host.layout, &request.key, account, upstream, &flags).await?;
+    }
+    Ok(())
 }
 
 /// Writes down that it was asked for, with what it holds of its account's budget.

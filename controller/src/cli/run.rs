@@ -248,6 +248,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
     let admitted = match once::admit(&host, &request).await {
