@@ -265,7 +265,11 @@ impl<'a> Scene<'a> {
         for volume in &asked.volumes {
             // The engine would make them as root.
             let inside = volume.target.strip_prefix(blueprint::WORKSPACE).map(|path| path.trim_matches('/'));
-            if let Some(name) = inside.filter(|name| !name.is_empty()) {
+            let Some(name) = inside.filter(|name| !name.is_empty()) else { continue };
+            if volume.source.is_file() {
+                let (directory, name) = name.rsplit_once('/').unwrap_or(("", name));
+                workspace::write(&self.paths.work, directory, name, b"").map_err(failed)?;
+            } else {
                 workspace::make_directory(&self.paths.work, name).map_err(failed)?;
             }
         }

@@ -29,6 +29,7 @@ use crate::tty;
 use crate::verdict::{Contract, ErrorCode};
 
 mod request;
+mod rights;
 mod source;
 
 /// As for a run that dies of its cap.
@@ -102,8 +103,8 @@ pub(super) struct Flags {
     /// A directory to see at /workspace/repo, read-only unless it ends in :rw
     #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
     repo: Option<String>,
-    /// A directory to see at another place, read-only unless it ends in :rw; repeat for more
-    #[arg(long, short, value_name = "DIR:PATH[:ro|:rw]", help_heading = "The sandbox")]
+    /// A directory or a file to see at another place, read-only unless it ends in :rw; repeat for more
+    #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
     volume: Vec<String>,
     /// Memory, swap included [default: 512m]
     #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
@@ -245,6 +246,11 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
     // A program with our terminal draws on it alone.
     let progress = if flags.quiet || flags.tty { Progress::silent() } else { Progress::on_terminal() };
+    for volume in &request.asked.volumes {
+        if let Some(rights::Wrong::Limited(reason)) = rights::wrong(volume) {
+            say(&format!("warning: {reason}"));
+        }
+    }
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;

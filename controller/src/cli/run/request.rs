@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sluice_contract::run_id::NameError;
 
 use super::Flags;
+use super::rights::{self, Wrong};
 use super::source::{Places, refused};
 use crate::agents::{Agent, catalog};
 use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
@@ -197,8 +198,10 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
             return Err(wrong(format!("{target} {reason}")));
         }
         let source = fs::canonicalize(source).map_err(|error| wrong(format!("{source}: {error}")))?;
-        if !source.is_dir() {
-            return Err(wrong(format!("{} is not a directory", source.display())));
+        let is_file = flag == "volume" && source.is_file();
+        if !source.is_dir() && !is_file {
+            let wanted = if flag == "volume" { "neither a directory nor a regular file" } else { "not a directory" };
+            return Err(wrong(format!("{} is {wanted}", source.display())));
         }
         if let Some(reason) = refused(&source, &places) {
             return Err(wrong(format!("{} {reason}", source.display())));
@@ -208,7 +211,11 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
         if let Some(other) = volumes.iter().find(|v| nested(&v.target, target) || nested(target, &v.target)) {
             return Err(wrong(format!("{target} and {} are one, or inside each other", other.target)));
         }
-        volumes.push(Volume { source, target: target.to_owned(), access });
+        let volume = Volume { source, target: target.to_owned(), access };
+        if let Some(Wrong::Useless(reason)) = rights::wrong(&volume) {
+            return Err(wrong(reason));
+        }
+        volumes.push(volume);
     }
     Ok(volumes)
 }
