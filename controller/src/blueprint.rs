@@ -37,6 +37,8 @@ pub struct Order<'a> {
     pub volumes: &'a [Volume],
     /// What the program finds on its stdin.
     pub stdin: Stdin,
+    /// Whether it has our terminal.
+    pub tty: bool,
     /// Bounds.
     pub limits: &'a Limits,
     /// The run's directories.
@@ -112,6 +114,8 @@ pub struct Blueprint {
     pub shm: u64,
     /// What the program finds on its stdin.
     pub stdin: Stdin,
+    /// Whether it has a terminal.
+    pub tty: bool,
     /// The system calls that are left.
     #[serde(skip)]
     pub seccomp: String,
@@ -160,6 +164,7 @@ pub fn blueprint(order: &Order<'_>) -> Blueprint {
         nofile: 4096,
         shm: 16 << 20,
         stdin: order.stdin,
+        tty: order.tty,
         seccomp: order.seccomp.to_owned(),
     }
 }
@@ -267,6 +272,7 @@ mod tests {
             model: Some("demo"),
             volumes: &[volume(Path::new("/src/app"), "/workspace/repo", Access::ReadOnly)],
             stdin: Stdin::Closed,
+            tty: false,
             limits: &Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 },
             paths: &paths,
             seccomp: "{}",

@@ -4,27 +4,30 @@
 //! engine itself, since how they ended has to be read first.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use bollard::Docker;
 use bollard::errors::Error;
 use bollard::models::ContainerStateStatusEnum as Status;
 use bollard::query_parameters::{
-    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder,
-    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
+    RemoveContainerOptionsBuilder, StartContainerOptions, WaitContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::blueprint::Blueprint;
-use crate::input::Stdin;
 use crate::layout::RunKey;
 use crate::plan;
 use crate::process::Process;
 use crate::run::Exit;
+use crate::tty;
 
+mod attach;
 mod create;
 mod stdio;
 
@@ -38,6 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub struct Engine {
     docker: Docker,
+    /// Its socket: the terminal of a container needs a connection of its own.
+    socket: PathBuf,
 }
 
 /// Why the engine did not do something.
@@ -71,6 +76,9 @@ pub enum EngineError {
     /// It said no.
     #[error("the engine says: {0}")]
     Refused(String),
+    /// Our own terminal cannot be given to a program.
+    #[error("cannot change the modes of the terminal; leave out --tty")]
+    Terminal(#[source] std::io::Error),
     /// The connection failed.
     #[error("cannot talk to the engine")]
     Transport(#[source] Error),
@@ -87,6 +95,8 @@ pub struct Found {
     pub exit: Option<Exit>,
     /// When.
     pub finished: Option<SystemTime>,
+    /// Its first process, while it runs.
+    pub init: Option<i32>,
 }
 
 /// A container of ours, as a sweep finds it.
@@ -120,15 +130,15 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Unreachable`], [`EngineError::Remote`].
     pub async fn connect(host: &str) -> Result<Self, EngineError> {
-        if !host.starts_with("unix://") {
+        let Some(socket) = socket_of(host) else {
             return Err(EngineError::Remote(host.to_owned()));
-        }
+        };
         let unreachable = |source| EngineError::Unreachable { host: host.to_owned(), source };
         // The client's own deadline only has to be longer than each of ours.
         let docker =
             Docker::connect_with_unix(host, 2 * SLOW.as_secs(), bollard::API_DEFAULT_VERSION).map_err(unreachable)?;
         match timeout(QUICK, docker.negotiate_version()).await {
-            Ok(Ok(docker)) => Ok(Self { docker }),
+            Ok(Ok(docker)) => Ok(Self { docker, socket: socket.to_owned() }),
             Ok(Err(source)) => Err(unreachable(source)),
             Err(_) => Err(EngineError::Late("answer")),
         }
@@ -202,11 +212,12 @@ impl Engine {
     /// # Errors
     /// [`EngineError`]; the container is not running then.
     pub async fn start(&self, name: &str, output: Stdio) -> Result<Attached, EngineError> {
-        let has_stdin = output.stdin == Stdin::Ours;
-        let options =
-            AttachContainerOptionsBuilder::new().stream(true).stdin(has_stdin).stdout(true).stderr(true).build();
-        let attached =
-            within(QUICK, "attach", self.docker.attach_container(name, Some(options))).await.map_err(refused)?;
+        let streams = if output.tty {
+            within(QUICK, "attach", attach::raw(&self.docker, &self.socket, name, output.stdin)).await
+        } else {
+            within(QUICK, "attach", attach::framed(&self.docker, name, output.stdin)).await
+        };
+        let streams = streams.map_err(refused)?;
         let (sent, waiting) = oneshot::channel();
         let exit = tokio::spawn(watch(self.docker.clone(), name.to_owned(), "next-exit", sent));
         // Its request is on the way before that of the start.
@@ -216,8 +227,21 @@ impl Engine {
             exit.abort();
             return Err(refused(error));
         }
+        let resizer = if output.tty { Some(self.lend_terminal(name, &output).await?) } else { None };
         let init = if output.live.is_some() { self.init_of(name).await } else { None };
-        Ok(Attached::new(attached, output, init, exit))
+        Ok(Attached::new(streams, output, init, exit, resizer))
+    }
+
+    /// Gives our terminal to a container that was started, and follows the size of the window.
+    async fn lend_terminal(&self, name: &str, output: &Stdio) -> Result<JoinHandle<()>, EngineError> {
+        // Before the size is read: a later change is noticed.
+        let changes = signal(SignalKind::window_change()).map_err(EngineError::Terminal)?;
+        stdio::resize(&self.docker, name).await;
+        if let Err(error) = tty::lend(output.stdin) {
+            let _ = self.kill(name, "SIGKILL").await;
+            return Err(EngineError::Terminal(error));
+        }
+        Ok(tokio::spawn(stdio::follow_size(self.docker.clone(), name.to_owned(), changes)))
     }
 
     /// The first process of a running container.
@@ -245,6 +269,7 @@ impl Engine {
         let state = found.state.unwrap_or_default();
         let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
         let finished = state.finished_at.as_deref().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
+        let init = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
         let (state, exit) = match state.status {
             // Somebody else is at it.
             Some(Status::REMOVING) => return Ok(None),
@@ -252,7 +277,7 @@ impl Engine {
             Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
             _ => (plan::Container::Running, None),
         };
-        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished }))
+        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished, init }))
     }
 
     /// Sends a signal; a container that has ended needs none.

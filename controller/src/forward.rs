@@ -74,13 +74,22 @@ struct Queued {
 /// A descriptor of ours. Other processes can set it to non-blocking, which is no reason to lose output.
 struct Patient(File);
 
+/// What becomes of bytes that would be orders to a terminal, where our stdout or stderr is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orders {
+    /// They become blanks.
+    Screened,
+    /// They pass: the program draws on the terminal.
+    Passed,
+}
+
 /// Starts the thread. A failed write asks for the end of the run with SIGPIPE.
 ///
 /// # Errors
 /// When stdout or stderr cannot be duplicated.
-pub fn start(stop: watch::Sender<Option<Cancel>>) -> io::Result<(Outlet, Printer)> {
-    let stdout = screened(io::stdout().as_fd().try_clone_to_owned()?);
-    let stderr = screened(io::stderr().as_fd().try_clone_to_owned()?);
+pub fn start(orders: Orders, stop: watch::Sender<Option<Cancel>>) -> io::Result<(Outlet, Printer)> {
+    let stdout = stream(io::stdout().as_fd().try_clone_to_owned()?, orders);
+    let stderr = stream(io::stderr().as_fd().try_clone_to_owned()?, orders);
     Ok(start_with(stdout, stderr, stop))
 }
 
@@ -118,11 +127,11 @@ fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
     (Outlet { pieces: sender, room, dropped: Arc::clone(&dropped) }, Printer { done, dropped })
 }
 
-fn screened(fd: OwnedFd) -> Screened<Patient> {
+fn stream(fd: OwnedFd, orders: Orders) -> Screened<Patient> {
     let file = File::from(fd);
-    let is_terminal = file.is_terminal();
+    let is_screened = orders == Orders::Screened && file.is_terminal();
     let stream = Patient(file);
-    if is_terminal { Screened::for_terminal(stream) } else { Screened::for_pipe(stream) }
+    if is_screened { Screened::for_terminal(stream) } else { Screened::for_pipe(stream) }
 }
 
 fn failed(stream: &'static str, source: io::Error) -> ForwardError {

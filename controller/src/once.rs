@@ -16,9 +16,11 @@ use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
 use crate::scene::{Asked, Finished, Scene, chain};
+use crate::sidecar::{self, SidecarError};
 use crate::signals;
 use crate::store::{Entry, StoreError};
 use crate::sweep::left_of;
+use crate::tty;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
 use crate::virtual_key::{self, KeyMode};
 
@@ -62,6 +64,22 @@ pub struct Done {
     pub notes: Vec<String>,
 }
 
+/// Lets the sidecar's program check what this controller passes on unread, so that nothing is held for a run that cannot
+/// begin.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
+    let Asked { models, prices, sidecar_flags, upstream, account, .. } = &request.asked;
+    let mut flags: Vec<String> = models.iter().map(|model| format!("--model={model}")).collect();
+    flags.extend(prices.iter().map(|file| format!("--prices={}", file.display())));
+    flags.extend_from_slice(sidecar_flags);
+    if sidecar::needs_check(&flags) {
+        sidecar::check(&host.proxy, &host.layout, &request.key, account, upstream, &flags).await?;
+    }
+    Ok(())
+}
+
 /// Writes down that it was asked for, with what it holds of its account's budget.
 ///
 /// # Errors
@@ -102,6 +120,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     });
 
     let lost_output = scene.lost_output();
+    let is_short_of_memory = scene.is_short_of_memory();
     let Finished { tally, written, timings, reading, mut notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
@@ -111,6 +130,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
         stdout: &stdout,
         truncated: written.0.left_out() > 0,
         lost_output,
+        short_of_memory: is_short_of_memory.then_some(asked.limits.memory),
         unwritten: None,
         audit_fault: tally.fault.as_deref(),
         budget: tally.budget.as_deref(),
@@ -130,10 +150,13 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
             notes.push(format!("{} bytes of output were dropped: they were not read in time", printer.dropped()));
         }
     }
+    // All that the program wrote is on the terminal; what follows is ours.
+    tty::restore();
     let report = Report::new(Parts {
         key,
         judgement,
         oom_seen: matches!(verdict, Verdict::Exited(exit) if exit.oom),
+        short_of_memory: is_short_of_memory,
         written,
         tally,
         audit_file: host.layout.run(key).audit.display().to_string(),

@@ -39,6 +39,8 @@ pub struct Report {
     pub output: Streams,
     /// Whether the kernel killed something for want of memory, be it a child.
     pub oom_seen: bool,
+    /// Whether all of its memory was used at the end, and it read the same pages again and again.
+    pub short_of_memory: bool,
     /// Tokens of all calls.
     pub usage: Usage,
     /// Dollars that are known; null when none are.
@@ -92,6 +94,7 @@ pub struct Parts<'a> {
     pub key: &'a RunKey,
     pub judgement: Judgement,
     pub oom_seen: bool,
+    pub short_of_memory: bool,
     pub written: (Captured, Captured),
     pub tally: Tally,
     pub audit_file: String,
@@ -102,7 +105,8 @@ impl Report {
     /// Puts it together.
     #[must_use]
     pub fn new(parts: Parts<'_>) -> Self {
-        let Parts { key, judgement, oom_seen, written: (out, err), tally, audit_file, timings } = parts;
+        let Parts { key, judgement, oom_seen, short_of_memory, written: (out, err), tally, audit_file, timings } =
+            parts;
         let (error_code, error_message) = judgement.error.map(|(code, message)| (code.as_str(), message)).unzip();
         Self {
             ok: error_code.is_none(),
@@ -117,6 +121,7 @@ impl Report {
             output_truncated: out.left_out() > 0 || err.left_out() > 0,
             output: Streams { stdout: stream(out), stderr: stream(err) },
             oom_seen,
+            short_of_memory,
             usage: tally.usage,
             cost_usd: tally.cost_usd,
             refused: tally.refused,

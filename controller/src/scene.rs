@@ -47,6 +47,8 @@ pub struct Asked {
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
     pub stdin: Stdin,
+    /// Whether the program has our terminal.
+    pub tty: bool,
     pub limits: Limits,
     pub timeout: Duration,
     pub seccomp: String,
@@ -142,7 +144,8 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// Of the engine.
     pub async fn adopt(host: &'a Host, key: &'a RunKey, sidecar: Option<Process>) -> Result<Self, String> {
-        let mut scene = Self::of(host, key, None, Stdio { stdin: Stdin::Closed, max: 0, live: None }, Duration::ZERO);
+        let mut scene =
+            Self::of(host, key, None, Stdio { stdin: Stdin::Closed, tty: false, max: 0, live: None }, Duration::ZERO);
         scene.is_ours = true;
         scene.side.adopt(sidecar);
         scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
@@ -262,7 +265,11 @@ impl<'a> Scene<'a> {
         for volume in &asked.volumes {
             // The engine would make them as root.
             let inside = volume.target.strip_prefix(blueprint::WORKSPACE).map(|path| path.trim_matches('/'));
-            if let Some(name) = inside.filter(|name| !name.is_empty()) {
+            let Some(name) = inside.filter(|name| !name.is_empty()) else { continue };
+            if volume.source.is_file() {
+                let (directory, name) = name.rsplit_once('/').unwrap_or(("", name));
+                workspace::write(&self.paths.work, directory, name, b"").map_err(failed)?;
+            } else {
                 workspace::make_directory(&self.paths.work, name).map_err(failed)?;
             }
         }
@@ -305,6 +312,12 @@ impl<'a> Scene<'a> {
         self.sandbox.lost_output()
     }
 
+    /// Whether the program was short of memory at the end.
+    #[must_use]
+    pub fn is_short_of_memory(&self) -> bool {
+        self.sandbox.is_short_of_memory()
+    }
+
     /// What the audit file says, once it was read.
     #[must_use]
     pub fn told(&self) -> &Tally {
@@ -340,6 +353,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
         model: asked.models.first().map(String::as_str),
         volumes: &asked.volumes,
         stdin: asked.stdin,
+        tty: asked.tty,
         limits: &asked.limits,
         paths,
         seccomp: &asked.seccomp,

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::layout::{RunKey, RunPaths};
+use crate::layout::{Layout, RunKey, RunPaths};
 use crate::process::Process;
 use crate::rundir::SANDBOX_UID;
 use crate::secret::Key;
@@ -73,6 +73,9 @@ pub enum SidecarError {
     /// It said why not.
     #[error("{0}")]
     Refused(String),
+    /// It did not say why not.
+    #[error("it refuses the run's flags, and does not say why ({0})")]
+    Unchecked(ExitStatus),
     /// It did not get ready in time.
     #[error("it was not ready within {} s", READY_WITHIN.as_secs())]
     Late,
@@ -162,6 +165,48 @@ impl Sidecar {
     }
 }
 
+/// Flags that the controller checks itself, or does not take from anybody.
+const CHECKED: [&str; 4] = ["--audit-sync", "--max-calls", "--max-tokens", "--max-memory"];
+
+/// Whether any of these flags is one that only the sidecar can check. A name of a model is wrong if it is several.
+#[must_use]
+pub fn needs_check(flags: &[String]) -> bool {
+    flags.iter().filter(|flag| flag.starts_with("--")).any(|flag| match flag.strip_prefix("--model=") {
+        Some(model) => model.contains(',') || model.chars().any(char::is_control),
+        None => !CHECKED.contains(&flag.as_str()),
+    })
+}
+
+/// Lets the program say what is wrong with the flags of a run of which nothing exists yet.
+///
+/// # Errors
+/// [`SidecarError`].
+pub async fn check(
+    program: &Path,
+    layout: &Layout,
+    key: &RunKey,
+    account: &str,
+    upstream: &str,
+    flags: &[String],
+) -> Result<(), SidecarError> {
+    let mut command = Command::new(program);
+    command.arg("check").args(flags).args(["--upstream", upstream, "--account", account]);
+    command.args(["--run-id", key.run_id.as_str()]);
+    // Names that no run has: its own directory is not there yet.
+    command.arg("--socket").arg(layout.runs_directory().join("check.sock"));
+    command.arg("--audit").arg(layout.runs_directory().join("check.jsonl"));
+    command.env_clear().current_dir("/").stdin(Stdio::null()).kill_on_drop(true);
+    let ran = match timeout(READY_WITHIN, command.output()).await {
+        Ok(ran) => ran.map_err(|error| SidecarError::Spawn(program.to_owned(), error))?,
+        Err(_) => return Err(SidecarError::Late),
+    };
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    Err(last_line(&said).map_or(SidecarError::Unchecked(ran.status), SidecarError::Refused))
+}
+
 fn arguments(order: &Order<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
@@ -197,7 +242,10 @@ fn log(path: &Path) -> io::Result<File> {
 
 /// The last thing that it said on its way out.
 fn said(log: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(log).ok()?;
+    last_line(&std::fs::read_to_string(log).ok()?)
+}
+
+fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
     Some(line.trim_start_matches("sluice-proxy: ").to_owned())
 }

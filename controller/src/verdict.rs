@@ -58,6 +58,8 @@ pub struct Facts<'a> {
     pub truncated: bool,
     /// Whether some of the program's output never came.
     pub lost_output: bool,
+    /// Its limit in bytes, if it was short of memory at the end.
+    pub short_of_memory: Option<u64>,
     /// Why some of its output did not reach our stdout or stderr, and the exit code for that.
     pub unwritten: Option<(&'a str, i32)>,
     /// Why the audit log cannot be relied on, if so.
@@ -100,10 +102,12 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
     }
     let exit = match facts.verdict {
         Verdict::Cancelled(cancel) => {
-            return failed(ErrorCode::Cancelled, 128 + cancel.signal, "the run was told to stop".into());
+            let message = format!("the run was told to stop{}", shortage(facts));
+            return failed(ErrorCode::Cancelled, 128 + cancel.signal, message);
         }
         Verdict::TimedOut => {
-            return failed(ErrorCode::Timeout, 124, "the run took longer than --timeout, and was stopped".into());
+            let message = format!("the run took longer than --timeout, and was stopped{}", shortage(facts));
+            return failed(ErrorCode::Timeout, 124, message);
         }
         Verdict::Interrupted => {
             return failed(ErrorCode::Internal, 125, "the controller of the run was killed; another cleaned up".into());
@@ -149,6 +153,16 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         Err(reason) if facts.truncated => failed(ErrorCode::OutputTruncated, 1, reason),
         Err(reason) => failed(ErrorCode::BadEnvelope, 1, reason),
     }
+}
+
+/// That want of memory may be why a run did not end by itself.
+fn shortage(facts: &Facts<'_>) -> String {
+    facts.short_of_memory.map_or(String::new(), |limit| {
+        let limit = limit >> 20;
+        format!(
+            "; it was short of memory (--memory {limit}m): it kept reading pages again that had no room; give it more"
+        )
+    })
 }
 
 fn program_failed(code: i32, answer: Option<&Envelope>) -> String {
@@ -199,6 +213,7 @@ mod tests {
             stdout,
             truncated: false,
             lost_output: false,
+            short_of_memory: None,
             unwritten: None,
             audit_fault: None,
             budget: None,
@@ -233,6 +248,22 @@ mod tests {
         ];
         for (verdict, stdout, word, code) in &rows {
             assert_eq!(word_and_code(&facts(verdict, stdout)), (*word, *code), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn want_of_memory_is_named_where_a_run_was_stopped() {
+        for (verdict, is_named) in [
+            (Verdict::TimedOut, true),
+            (Verdict::Cancelled(Cancel { signal: 2 }), true),
+            (exited(3, false), false),
+            (exited(137, true), false),
+        ] {
+            let short = judge(&Facts { short_of_memory: Some(64 << 20), ..facts(&verdict, "") });
+            let enough = judge(&facts(&verdict, ""));
+            let said = |judgement: &Judgement| judgement.error.clone().expect("it failed").1;
+            assert_eq!(said(&short).contains("short of memory (--memory 64m)"), is_named, "{verdict:?}");
+            assert!(!said(&enough).contains("short of memory"), "{verdict:?}");
         }
     }
 

@@ -11,6 +11,7 @@ use sluice_testkit::{Sluice, Upstream};
 mod input;
 mod output;
 mod terminal;
+mod tty;
 
 /// Asks the model twice, and fails as its second call does.
 const TWO_CALLS: &str = r#"
@@ -198,6 +199,26 @@ async fn want_of_memory_is_told_from_a_signal() {
     assert!(itself.message().contains("--memory"), "{}", itself.message());
     assert_eq!((child.verdict(), child.oom_seen), ((true, None, 0), true));
     assert_eq!((child_failed.verdict(), child_failed.oom_seen), ((false, Some("container_failed"), 3), true));
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn want_of_memory_that_kills_nobody_is_named() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    // Data that fit, and a file that does not fit beside them: the kernel reads it again and again.
+    let program = "import mmap\ndata = bytearray(40 << 20)\nfor i in range(0, len(data), 4096): data[i] = 1\n\
+        with open('file', 'wb') as file:\n    for _ in range(80): file.write(bytes(1 << 20))\n\
+        file = open('file', 'rb'); pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n\
+        while True: sum(pages[i] for i in range(0, len(pages), 4096))";
+    for (memory, is_short) in [("64m", true), ("512m", false)] {
+        let words = ["--memory", memory, "--timeout", "12s", "--json", "--", "python3", "-c", program];
+        let report = sluice.run(words).finish().await.expect(124).json();
+
+        assert_eq!((report.verdict(), report.oom_seen), ((false, Some("timeout"), 124), false), "{memory}");
+        assert_eq!(report.short_of_memory, is_short, "{memory}");
+        assert_eq!(report.message().contains("short of memory (--memory 64m)"), is_short, "{}", report.message());
+    }
     sluice.assert_nothing_left().await;
 }
 

@@ -51,7 +51,9 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
         ("/tmp".to_owned(), &["DIR:PATH"][..]),
         ("/tmp:relative".to_owned(), &["relative", "absolute"]),
         ("/nope:/data".to_owned(), &["/nope"]),
-        (format!("{file}:/data"), &["not a directory"]),
+        ("/dev/null:/data".to_owned(), &["neither a directory nor a regular file"]),
+        (format!("{}:/data", sluice.key_file().display()), &["holds a key of yours"]),
+        ("/etc/passwd:/data".to_owned(), &["overlaps /etc"]),
         ("/tmp:/workspace".to_owned(), &["/workspace"]),
         ("/tmp:/workspace/.sluice".to_owned(), &["/workspace/.sluice"]),
         ("/tmp:/llm-sock".to_owned(), &["/llm-sock"]),
@@ -86,6 +88,32 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
     refused(&sluice, &["--repo", "/nope", "--", "true"], &["--repo '/nope'"]).await;
     refused(&sluice, &["--repo", &file, "--", "true"], &["--repo", "not a directory"]).await;
     refused(&sluice, &["--repo", "/usr", "-v", "/opt:/workspace/repo", "--", "true"], &["inside each other"]).await;
+}
+
+#[tokio::test]
+async fn values_that_only_the_sidecar_reads_are_refused_before_anything_is_held() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.command(["budget", "set", "acct", "5"]).finish().await.expect(0);
+    let prices = sluice.file("prices.json", "{\"data\": 1}");
+    for (flags, words) in [
+        (["--allow", "POST"], &["--allow: ", "such as 'POST /v1/rerank'"][..]),
+        (["--allow-param", "api_base"], &["--allow-param: 'api_base'"]),
+        (["--pass-response-header", "set-cookie"], &["--pass-response-header: 'set-cookie'"]),
+        (["--max-body", "much"], &["--max-body", "much"]),
+        (["--max-concurrency", "0"], &["--max-concurrency: 0"]),
+        (["--rate", "fast"], &["--rate", "fast"]),
+        (["--idle-timeout", "soon"], &["--idle-timeout", "soon"]),
+        (["--model", "a,b"], &["--model: "]),
+        (["--prices", &prices], &["--prices: "]),
+        (["--prices", "/nope.json"], &["--prices: ", "/nope.json"]),
+    ] {
+        refused(&sluice, &["--account", "acct", flags[0], flags[1], "--", "true"], words).await;
+    }
+    assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
+    // The same values, as they should be.
+    let good = ["--allow", "POST /v1/rerank", "--rate", "5/s", "--max-body", "1m", "--", "true"];
+    sluice.run(["-q"]).args(good).finish().await.expect(0);
 }
 
 #[tokio::test]
@@ -321,7 +349,7 @@ async fn file_and_flags_say_what_the_sidecar_allows() {
         ["--max-body", "--max-concurrency", "--first-byte-timeout", "--idle-timeout", "--allow", "--allow-param"]
     {
         let value = if flag == "--allow-param" { "api_base" } else { "soon" };
-        refused(&sluice, &[flag, value, "--", "true"], &["cannot start the sidecar", flag]).await;
+        refused(&sluice, &[flag, value, "--", "true"], &[flag]).await;
     }
     refused(&sluice, &["--model", "a b", "--", "true"], &["--model", "repeat the flag"]).await;
     sluice.assert_nothing_left().await;

@@ -209,6 +209,50 @@ async fn directories_that_are_a_way_out_are_refused() {
 }
 
 #[tokio::test]
+async fn a_directory_that_the_sandbox_cannot_use_is_told_before_the_run() {
+    let (sluice, _upstream) = without_calls().await;
+    let path = sluice.dir().join("roots");
+    fs::create_dir(&path).expect("a fresh directory takes another");
+    let given = path.display().to_string();
+    let writes = format!("{given}:rw");
+    for (mode, repo, code, told) in [
+        (0o755, &given, 0, ""),
+        (0o777, &writes, 0, ""),
+        (0o755, &writes, 0, "sluice: warning: the sandbox's user 1001 cannot create files in "),
+        (0o711, &given, 0, "sluice: warning: the sandbox's user 1001 cannot list "),
+        (0o700, &given, 125, "the sandbox's user 1001 cannot enter "),
+        (0o700, &writes, 125, "the sandbox's user 1001 cannot enter "),
+    ] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        let ran = sluice.run(["-q", "--repo", repo, "--", "true"]).finish().await.expect(code);
+        assert!(ran.stderr.contains(told), "{mode:o} {repo}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), told.is_empty(), "{mode:o} {repo}: {}", ran.stderr);
+        assert!(told.is_empty() || ran.stderr.contains(&format!("chown 1001:1001 {given}")), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_volume_can_be_one_file() {
+    let (sluice, _upstream) = without_calls().await;
+    sluice.file("one.txt", "one\n");
+    sluice.file("two.txt", "");
+    chown(sluice.dir().join("two.txt"), Some(SANDBOX), Some(SANDBOX)).expect("we are root");
+    let script = "cat /data/one.txt deep/er/one.txt && ! echo x 2>/dev/null >/data/one.txt && echo two >/data/two.txt && stat -c %U deep";
+    let volumes = ["one.txt:/data/one.txt:ro", "one.txt:/workspace/deep/er/one.txt", "two.txt:/data/two.txt:rw"];
+
+    let run = sluice.run(["-q"]).args(volumes.iter().flat_map(|volume| ["-v", volume]));
+    let ran = run.args(["--", "sh", "-c", script]).finish().await.expect(0);
+
+    assert_eq!(ran.stdout, "one\none\nsandboxer\n");
+    assert_eq!(fs::read_to_string(sluice.dir().join("two.txt")).expect("it stays"), "two\n");
+    let private = sluice.dir().join("one.txt");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let ran = sluice.run(["-v", "one.txt:/data/one.txt", "--", "true"]).finish().await.expect(125);
+    assert!(ran.stderr.contains("the sandbox's user 1001 cannot read "), "{}", ran.stderr);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn volumes_inside_each_other_are_refused() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);

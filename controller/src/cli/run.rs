@@ -12,8 +12,9 @@ use tokio::sync::watch;
 use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
 use crate::budget::{BudgetError, Shortfall};
 use crate::engine::Stdio;
-use crate::forward;
+use crate::forward::{self, Orders};
 use crate::host::Host;
+use crate::input::Stdin;
 use crate::ledger::usd;
 use crate::once::{self, Done, Once};
 use crate::progress::Progress;
@@ -24,9 +25,11 @@ use crate::settings::separator;
 use crate::signals;
 use crate::sweep;
 use crate::terminal::Screened;
+use crate::tty;
 use crate::verdict::{Contract, ErrorCode};
 
 mod request;
+mod rights;
 mod source;
 
 /// As for a run that dies of its cap.
@@ -69,6 +72,9 @@ pub(super) struct Flags {
     /// Pass stdin to a program behind --, also when it is a terminal; a pipe or a file is passed without this flag
     #[arg(long, short)]
     interactive: bool,
+    /// Give a program behind -- our terminal, for a user interface of its own; with -i also the keys: -it
+    #[arg(long, short)]
+    tty: bool,
     /// The agent to ask; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
@@ -97,8 +103,8 @@ pub(super) struct Flags {
     /// A directory to see at /workspace/repo, read-only unless it ends in :rw
     #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
     repo: Option<String>,
-    /// A directory to see at another place, read-only unless it ends in :rw; repeat for more
-    #[arg(long, short, value_name = "DIR:PATH[:ro|:rw]", help_heading = "The sandbox")]
+    /// A directory or a file to see at another place, read-only unless it ends in :rw; repeat for more
+    #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
     volume: Vec<String>,
     /// Memory, swap included [default: 512m]
     #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
@@ -238,10 +244,17 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let settings =
         flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
-    let progress = if flags.quiet { Progress::silent() } else { Progress::on_terminal() };
+    // A program with our terminal draws on it alone.
+    let progress = if flags.quiet || flags.tty { Progress::silent() } else { Progress::on_terminal() };
+    for volume in &request.asked.volumes {
+        if let Some(rights::Wrong::Limited(reason)) = rights::wrong(volume) {
+            say(&format!("warning: {reason}"));
+        }
+    }
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
     let admitted = match once::admit(&host, &request).await {
@@ -252,9 +265,13 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
-    let (contract, stdin, own) = (request.contract, request.asked.stdin, request.key.to_string());
+    let (contract, stdin, tty, own) =
+        (request.contract, request.asked.stdin, request.asked.tty, request.key.to_string());
+    // However the run ends, and if there is none.
+    let restore = tty::Restore;
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
-        let (outlet, printer) = forward::start(stop).map_err(|error| before(&error))?;
+        let orders = if tty { Orders::Passed } else { Orders::Screened };
+        let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
         // What passes on whole need not be kept.
         (0, Some(outlet), Some(printer))
     } else {
@@ -264,15 +281,20 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         host: &host,
         request,
         admitted,
-        output: Stdio { stdin, max, live },
+        output: Stdio { stdin, tty, max, live },
         printer,
         stop_grace: settings.stop_grace,
         progress: &progress,
     };
+    if tty && stdin == Stdin::Ours && !flags.quiet {
+        let pid = std::process::id();
+        say(&format!("run {own}: Ctrl-C goes to the program; to stop the run, kill {pid} from another terminal"));
+    }
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
     let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
     told(&faults);
+    drop(restore);
     let mut done = done.map_err(|error| before(&error))?;
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));

@@ -10,6 +10,7 @@ use bollard::models::{
 
 use crate::blueprint::{Access, Blueprint, Volume};
 use crate::input::Stdin;
+use crate::tty;
 
 /// The request that creates the container.
 pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
@@ -23,7 +24,7 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
         labels: Some(blueprint.labels.clone().into_iter().collect()),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
-        tty: Some(false),
+        tty: Some(blueprint.tty),
         attach_stdin: Some(has_stdin),
         open_stdin: Some(has_stdin),
         // Our end is its end.
@@ -61,6 +62,12 @@ fn host(blueprint: &Blueprint) -> HostConfig {
         cpu_quota: signed(blueprint.cpu_quota),
         pids_limit: signed(blueprint.pids),
         ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", blueprint.nofile)]),
+        // Engines before API 1.42 do not know it, and get it when the container has started.
+        console_size: if blueprint.tty {
+            tty::size().map(|size| vec![size.rows.into(), size.columns.into()])
+        } else {
+            None
+        },
         shm_size: signed(blueprint.shm),
         init: Some(true),
         ipc_mode: Some("private".to_owned()),

@@ -6,21 +6,28 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use bollard::container::{AttachContainerResults, LogOutput};
+use bollard::Docker;
+use bollard::query_parameters::ResizeContainerTTYOptionsBuilder;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::forward::{Outlet, Piece};
 use crate::input::{self, Stdin};
 use crate::output::{Capture, Captured};
 use crate::process::Process;
+use crate::tty;
+
+use super::attach::Streams;
 
 /// How often a reader that waits looks whether the program has ended. The engine cuts the streams 2 s after that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the engine may take to change the size of a window.
+const RESIZE: Duration = Duration::from_secs(2);
 /// How much the engine may still hold of a program that has ended; it buffers about 1 MiB for each stream.
 const LEFT_MAX: usize = 8 << 20;
 
@@ -29,6 +36,8 @@ const LEFT_MAX: usize = 8 << 20;
 pub struct Stdio {
     /// What the program finds on its stdin.
     pub stdin: Stdin,
+    /// Whether the program has our terminal.
+    pub tty: bool,
     /// How many bytes of both streams together are kept.
     pub max: usize,
     /// Takes all of both streams as they come.
@@ -43,6 +52,8 @@ pub struct Attached {
     closed: Arc<OnceLock<SystemTime>>,
     pace: watch::Sender<Pace>,
     writer: Option<JoinHandle<()>>,
+    /// Tells the container of the size of our window.
+    resizer: Option<JoinHandle<()>>,
     exit: JoinHandle<()>,
 }
 
@@ -60,26 +71,29 @@ enum Pace {
 impl Attached {
     /// Takes the streams of a container that was started. `init` is its first process, where the engine named it.
     pub(super) fn new(
-        attached: AttachContainerResults,
+        streams: Streams,
         output: Stdio,
         init: Option<Process>,
         exit: JoinHandle<()>,
+        resizer: Option<JoinHandle<()>>,
     ) -> Self {
         let capture = || Capture::new(output.max / 2);
         let captures = Arc::new(Mutex::new((capture(), capture())));
         let writer = match output.stdin {
             Stdin::Closed => None,
-            Stdin::Ours => Some(tokio::spawn(write(attached.input, input::read()))),
+            Stdin::Ours => Some(tokio::spawn(write(streams.input, input::read()))),
         };
         let closed = Arc::new(OnceLock::new());
         let (pace, paced) = watch::channel(Pace::Program);
         let (kept, ended) = (Arc::clone(&captures), Arc::clone(&closed));
         let live = output.live.map(|outlet| Live::new(outlet, init, paced));
         let reader = tokio::spawn(async move {
-            read(attached.output, kept, live).await;
+            read(streams.output, kept, live).await;
+            // Nothing takes our keys any more. If the engine is gone, Ctrl-C is the way out.
+            tty::take_keys();
             let _ = ended.set(SystemTime::now());
         });
-        Self { captures, reader, closed, pace, writer, exit }
+        Self { captures, reader, closed, pace, writer, resizer, exit }
     }
 
     /// Waits until the container has ended, or has closed its output, which mostly is the same. Cancel-safe.
@@ -115,9 +129,7 @@ impl Attached {
     pub fn finish(self) -> (Captured, Captured) {
         self.reader.abort();
         self.exit.abort();
-        if let Some(writer) = self.writer {
-            writer.abort();
-        }
+        self.writer.iter().chain(&self.resizer).for_each(JoinHandle::abort);
         let (out, err) = self.captures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (out.finish(), err.finish())
     }
@@ -133,19 +145,27 @@ async fn write(mut input: impl AsyncWrite + Unpin, mut pieces: mpsc::Receiver<By
     let _ = input.shutdown().await;
 }
 
+/// Gives a container's terminal the size of our window.
+pub(super) async fn resize(docker: &Docker, name: &str) {
+    let Some(size) = tty::size() else { return };
+    let options = ResizeContainerTTYOptionsBuilder::new().h(size.rows.into()).w(size.columns.into()).build();
+    // A container that has ended has no terminal; its end is found elsewhere.
+    let _ = timeout(RESIZE, docker.resize_container_tty(name, options)).await;
+}
+
+/// Does the same each time that our window changes.
+pub(super) async fn follow_size(docker: Docker, name: String, mut changes: Signal) {
+    while changes.recv().await.is_some() {
+        resize(&docker, &name).await;
+    }
+}
+
 async fn read(
-    mut output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Unpin,
+    mut output: impl Stream<Item = Piece> + Unpin,
     captures: Arc<Mutex<(Capture, Capture)>>,
     mut live: Option<Live>,
 ) {
-    // An error is the end: the connection is gone, and with it what was still to come.
-    while let Some(Ok(piece)) = output.next().await {
-        let piece = match piece {
-            LogOutput::StdOut { message } => Piece::Out(message),
-            LogOutput::StdErr { message } => Piece::Err(message),
-            // Without a terminal there is neither.
-            LogOutput::StdIn { .. } | LogOutput::Console { .. } => continue,
-        };
+    while let Some(piece) = output.next().await {
         {
             let mut captures = captures.lock().unwrap_or_else(PoisonError::into_inner);
             match &piece {

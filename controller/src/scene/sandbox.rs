@@ -12,6 +12,7 @@ use crate::layout::RunKey;
 use crate::output::{Capture, Captured};
 use crate::plan;
 use crate::preflight;
+use crate::pressure::Pressure;
 use crate::run::{Event, Exit, Step};
 
 use super::{Timings, chain, ms_since};
@@ -38,6 +39,8 @@ pub(super) struct Sandbox<'a> {
     written: Option<(Captured, Captured)>,
     finished: Option<SystemTime>,
     lost_output: bool,
+    init: Option<i32>,
+    pressure: Pressure,
     timings: Timings,
     /// When the program began, then when it had ended.
     clock: Option<Instant>,
@@ -57,6 +60,8 @@ impl<'a> Sandbox<'a> {
             written: None,
             finished: None,
             lost_output: false,
+            init: None,
+            pressure: Pressure::default(),
             timings: Timings::default(),
             clock: None,
         }
@@ -79,6 +84,7 @@ impl<'a> Sandbox<'a> {
         let found = self.engine.look(self.target(), &self.identity).await?;
         self.seen = found.as_ref().map_or(plan::Container::Absent, |found| found.state);
         self.finished = found.as_ref().and_then(|found| found.finished);
+        self.init = found.as_ref().and_then(|found| found.init);
         let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
         self.id = id;
         Ok(exit)
@@ -179,7 +185,10 @@ impl<'a> Sandbox<'a> {
         let event = match (self.seen, exit) {
             (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
             (plan::Container::Absent, _) => Event::Removed,
-            _ => return None,
+            _ => {
+                self.init.into_iter().for_each(|init| self.pressure.look(init));
+                return None;
+            }
         };
         self.over().await;
         Some(event)
@@ -188,6 +197,11 @@ impl<'a> Sandbox<'a> {
     /// Whether some of its output never came.
     pub(super) fn lost_output(&self) -> bool {
         self.lost_output
+    }
+
+    /// Whether it was short of memory when it was last seen.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.pressure.is_short()
     }
 
     async fn over(&mut self) {

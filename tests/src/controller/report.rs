@@ -23,6 +23,7 @@ pub struct Report {
     pub output_truncated: bool,
     pub output: Streams,
     pub oom_seen: bool,
+    pub short_of_memory: bool,
     pub usage: Usage,
     #[serde(deserialize_with = "required")]
     pub cost_usd: Option<String>,

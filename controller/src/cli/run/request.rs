@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sluice_contract::run_id::NameError;
 
 use super::Flags;
+use super::rights::{self, Wrong};
 use super::source::{Places, refused};
 use crate::agents::{Agent, catalog};
 use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
@@ -19,6 +20,7 @@ use crate::layout::RunKey;
 use crate::once::Request;
 use crate::scene::Asked;
 use crate::settings::{SettingError, Settings, missing};
+use crate::tty;
 use crate::verdict::Contract;
 
 /// The system calls that a sandbox may make.
@@ -40,6 +42,12 @@ pub(super) enum RequestError {
     NoReader,
     #[error("--interactive: --messages - reads stdin already")]
     StdinTaken,
+    #[error("--tty: a terminal is for a program behind --, and an agent answers with one object; use -- PROGRAM")]
+    NoScreen,
+    #[error("--tty: --json prints one object on stdout, where the program would draw; leave out one of them")]
+    NoObject,
+    #[error("--tty: stdin is not a terminal; leave out --tty, or start sluice in a terminal")]
+    NoTerminal,
     #[error("--env '{0}': write K=V")]
     NoValue(String),
     #[error("--env {name}: it {reason}")]
@@ -77,9 +85,10 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
             models: settings.models.clone(),
             image: image.filter(|_| contract == Contract::Envelope).unwrap_or_else(|| settings.image.clone()),
             argv: if contract == Contract::Envelope { argv } else { flags.argv.clone() },
-            env: environment(&flags.env)?,
+            env: environment(flags)?,
             volumes: volumes(flags, settings)?,
             stdin: stdin(flags, contract)?,
+            tty: tty(flags, contract)?,
             limits: settings.limits.clone(),
             timeout: settings.timeout,
             seccomp: seccomp(settings)?,
@@ -145,14 +154,28 @@ fn stdin(flags: &Flags, contract: Contract) -> Result<Stdin, RequestError> {
     }
 }
 
-fn environment(given: &[String]) -> Result<BTreeMap<String, String>, RequestError> {
+/// Whether the program has our terminal.
+fn tty(flags: &Flags, contract: Contract) -> Result<bool, RequestError> {
+    match (flags.tty, contract) {
+        (false, _) => Ok(false),
+        (true, Contract::Envelope) => Err(RequestError::NoScreen),
+        (true, Contract::Plain) if flags.json => Err(RequestError::NoObject),
+        (true, Contract::Plain) if Kind::current() != Kind::Terminal => Err(RequestError::NoTerminal),
+        (true, Contract::Plain) => Ok(true),
+    }
+}
+
+fn environment(flags: &Flags) -> Result<BTreeMap<String, String>, RequestError> {
     let mut env = BTreeMap::new();
-    for pair in given {
+    for pair in &flags.env {
         let (name, value) = pair.split_once('=').ok_or_else(|| RequestError::NoValue(pair.clone()))?;
         if let Some(reason) = reserved_variable(name) {
             return Err(RequestError::Variable { name: name.to_owned(), reason });
         }
         env.insert(name.to_owned(), value.to_owned());
+    }
+    if let Some(term) = flags.tty.then(tty::term).flatten() {
+        env.entry("TERM".to_owned()).or_insert(term);
     }
     Ok(env)
 }
@@ -175,8 +198,10 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
             return Err(wrong(format!("{target} {reason}")));
         }
         let source = fs::canonicalize(source).map_err(|error| wrong(format!("{source}: {error}")))?;
-        if !source.is_dir() {
-            return Err(wrong(format!("{} is not a directory", source.display())));
+        let is_file = flag == "volume" && source.is_file();
+        if !source.is_dir() && !is_file {
+            let wanted = if flag == "volume" { "neither a directory nor a regular file" } else { "not a directory" };
+            return Err(wrong(format!("{} is {wanted}", source.display())));
         }
         if let Some(reason) = refused(&source, &places) {
             return Err(wrong(format!("{} {reason}", source.display())));
@@ -186,7 +211,11 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
         if let Some(other) = volumes.iter().find(|v| nested(&v.target, target) || nested(target, &v.target)) {
             return Err(wrong(format!("{target} and {} are one, or inside each other", other.target)));
         }
-        volumes.push(Volume { source, target: target.to_owned(), access });
+        let volume = Volume { source, target: target.to_owned(), access };
+        if let Some(Wrong::Useless(reason)) = rights::wrong(&volume) {
+            return Err(wrong(reason));
+        }
+        volumes.push(volume);
     }
     Ok(volumes)
 }
