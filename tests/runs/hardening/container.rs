@@ -67,8 +67,15 @@ impl Expected {
                 format!("RUN_ID={}", self.id),
                 "SLUICE_MODEL=m",
                 // Of the image.
-                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "PATH=/opt/tools/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                "NPM_CONFIG_PREFIX=/opt/tools",
+                "NPM_CONFIG_CACHE=/tmp/npm",
+                "NPM_CONFIG_UPDATE_NOTIFIER=false",
+                "NPM_CONFIG_FUND=false",
+                "PIP_NO_CACHE_DIR=1",
+                "PIP_DISABLE_PIP_VERSION_CHECK=1",
                 "HOME=/workspace",
+                "OPENCODE_CONFIG=/etc/sluice/opencode.json",
                 "NODE_OPTIONS=--dns-result-order=ipv4first",
             ],
         })
