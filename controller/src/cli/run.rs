@@ -41,6 +41,7 @@ const EXAMPLES: &str = "\
 Examples:
   sluice run --model gpt-4o-mini \"say hello\"
   sluice run --model gpt-4o-mini --messages chat.json --json
+  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw \"fix the failing test\"
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
   sluice run --quiet -- sha256sum < archive.tar
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
@@ -69,7 +70,7 @@ pub(super) struct Flags {
     /// Pass stdin to a program behind --, also when it is a terminal; a pipe or a file is passed without this flag
     #[arg(long, short)]
     interactive: bool,
-    /// The agent to ask; see sluice agents [default: sandbox:agent]
+    /// The agent to ask, such as claude or codex; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
     /// A model that the run may name; repeat for more, the first one is SLUICE_MODEL [default: any one]
@@ -88,7 +89,7 @@ pub(super) struct Flags {
     #[arg(long, short)]
     quiet: bool,
 
-    /// The image [default: sluice-runtime:latest]
+    /// The image [default: the agent's own, or sluice-runtime:latest]
     #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
     image: Option<String>,
     /// A variable in the sandbox; repeat for more
@@ -100,7 +101,7 @@ pub(super) struct Flags {
     /// A directory to see at another place, read-only unless it ends in :rw; repeat for more
     #[arg(long, short, value_name = "DIR:PATH[:ro|:rw]", help_heading = "The sandbox")]
     volume: Vec<String>,
-    /// Memory, swap included [default: 512m]
+    /// Memory, swap included [default: the agent's own, or 512m]
     #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
     memory: Option<String>,
     /// Processors [default: 1]
@@ -144,7 +145,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     idle_timeout: Option<String>,
 
-    /// How long the program may run [default: 120s]
+    /// How long the program may run [default: the agent's own, or 120s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     timeout: Option<String>,
     /// How long it may take to end when it is told to [default: 1s]
@@ -242,6 +243,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
     let admitted = match once::admit(&host, &request).await {
