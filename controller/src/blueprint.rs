@@ -14,6 +14,8 @@ use crate::rundir::SANDBOX_UID;
 
 /// Where the workspace is mounted.
 pub const WORKSPACE: &str = "/workspace";
+/// Where `--repo` is mounted.
+pub const REPOSITORY: &str = "/workspace/repo";
 /// Where the socket's directory is mounted: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
 const PORT: u16 = 8080;
@@ -29,7 +31,9 @@ pub struct Order<'a> {
     pub image: &'a str,
     /// The program and its arguments, behind the image's entrypoint.
     pub argv: &'a [String],
-    /// What the user wants in the environment, beside ours.
+    /// Where the program starts.
+    pub workdir: &'a str,
+    /// What the agent and the user want in the environment, beside ours.
     pub env: &'a BTreeMap<String, String>,
     /// The first of the models that the run may name, if they are limited.
     pub model: Option<&'a str>,
@@ -127,13 +131,27 @@ const OURS: [&str; 9] = [
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "RUN_ID", "SLUICE_MODEL",
 ];
 
+/// What a sandbox has unless the agent or the user sets it. Telemetry waits for hosts that no sandbox reaches: seconds of
+/// a run. Python without a terminal keeps its output back until it ends.
+const DEFAULTS: [(&str, &str); 7] = [
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ("CREWAI_DISABLE_TELEMETRY", "true"),
+    ("DISABLE_TELEMETRY", "1"),
+    ("DO_NOT_TRACK", "1"),
+    // The `litellm` library would ask a host of its own for prices, at each start.
+    ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+    ("OPENAI_AGENTS_DISABLE_TRACING", "1"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+
 /// The value of the keys that SDKs insist on: it opens nothing.
 const NO_KEY: &str = "sk-none-the-sidecar-holds-the-key";
 
 /// The container for an order.
 #[must_use]
 pub fn blueprint(order: &Order<'_>) -> Blueprint {
-    let mut env = order.env.clone();
+    let mut env: BTreeMap<_, _> = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    env.extend(order.env.clone());
     env.extend(environment(order));
     let mut mounts = vec![
         volume(&order.paths.work, WORKSPACE, Access::ReadWrite),
@@ -147,7 +165,7 @@ pub fn blueprint(order: &Order<'_>) -> Blueprint {
         argv: order.argv.to_vec(),
         env: env.into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
         user: format!("{SANDBOX_UID}:{SANDBOX_UID}"),
-        workdir: WORKSPACE.to_owned(),
+        workdir: order.workdir.to_owned(),
         labels: labels(order),
         mounts,
         tmpfs: [("/tmp", "64m"), ("/run", "8m")]
@@ -268,7 +286,8 @@ mod tests {
             instance: "0123456789abcdef0123456789abcdef",
             image: "sluice-runtime:latest",
             argv: &["node".into(), "/opt/sluice/agent/run.mjs".into()],
-            env: &BTreeMap::from([("LANG".into(), "C.UTF-8".into())]),
+            workdir: WORKSPACE,
+            env: &BTreeMap::from([("LANG".into(), "C.UTF-8".into()), ("DO_NOT_TRACK".into(), "0".into())]),
             model: Some("demo"),
             volumes: &[volume(Path::new("/src/app"), "/workspace/repo", Access::ReadOnly)],
             stdin: Stdin::Closed,

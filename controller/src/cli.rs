@@ -167,7 +167,7 @@ pub fn main() -> ExitCode {
             Command::Budget(flags) => budget::run(&flags).await,
             Command::Reconcile(flags) => reconcile::run(&flags).await,
             Command::Audit(flags) => audit::run(&flags).await,
-            Command::Agents(flags) => agents::run(&flags),
+            Command::Agents(flags) => agents::run(&flags).await,
             Command::Config(flags) => config::run(&flags),
         }
     });

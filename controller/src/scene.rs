@@ -44,6 +44,8 @@ pub struct Asked {
     pub models: Vec<String>,
     pub image: String,
     pub argv: Vec<String>,
+    /// Where the program starts.
+    pub workdir: &'static str,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
     pub stdin: Stdin,
@@ -349,6 +351,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
         instance: &host.instance,
         image: &asked.image,
         argv: &asked.argv,
+        workdir: asked.workdir,
         env: &asked.env,
         model: asked.models.first().map(String::as_str),
         volumes: &asked.volumes,

@@ -108,6 +108,8 @@ pub enum Source {
     Variable(&'static str),
     /// This file.
     File(PathBuf),
+    /// The catalogue's entry of this agent.
+    Agent(String),
     /// Nobody set it.
     Default,
 }
@@ -229,7 +231,22 @@ impl Layers {
                 layers.values.insert(item.name, (default.to_owned(), Source::Default));
             }
         }
+        if layers.agents.is_empty() {
+            layers.agents = agents::catalogue();
+        }
+        layers.take_defaults_of_agent();
         Ok(layers)
+    }
+
+    /// What the agent needs goes before the built-in defaults, and before nothing that was set.
+    fn take_defaults_of_agent(&mut self) {
+        let asked = self.get("agent").and_then(|(id, _)| agents::find(&self.agents, id));
+        let Some(Agent { agent_id, memory, timeout, .. }) = asked.cloned() else { return };
+        for (name, value) in [("memory", memory), ("timeout", timeout)] {
+            if let (Some(value), Some((_, Source::Default))) = (value, self.get(name)) {
+                self.values.insert(name, (value, Source::Agent(agent_id.clone())));
+            }
+        }
     }
 
     /// Sets a value in place of the one of a lower layer. What is allowed adds to what the lower layers allow.
@@ -495,6 +512,7 @@ impl fmt::Display for Source {
             Self::Flag => f.write_str("the command line"),
             Self::Variable(name) => write!(f, "{name} in the environment"),
             Self::File(path) => write!(f, "{}", path.display()),
+            Self::Agent(id) => write!(f, "the agent {id}"),
             Self::Default => f.write_str("the default"),
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Pure. The order of the questions is the contract: the log, our own doing, memory, then the program.
 
+use serde::{Deserialize, Serialize};
+
 use crate::envelope::{self, Envelope};
 use crate::run::{Cancel, Step, Verdict};
 
@@ -37,9 +39,11 @@ pub enum ErrorCode {
 }
 
 /// How the program's stdout is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Contract {
     /// One envelope.
+    #[default]
     Envelope,
     /// The answer itself.
     Plain,

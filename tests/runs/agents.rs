@@ -149,7 +149,7 @@ async fn the_agent_of_the_image_passes_its_own_tests() {
     let node = ["run", "--rm", "--network=none", "--init", "--entrypoint", "node", "--volume", tests];
     let run = tokio::process::Command::new("docker")
         .args(node)
-        .args(["sluice-runtime:latest", "--test", "/t/run.test.mjs"])
+        .args(["sluice-runtime:latest", "--test", "--test-reporter=tap", "/t/run.test.mjs"])
         .output()
         .await
         .expect("docker is installed");

@@ -207,11 +207,16 @@ async fn the_agents_are_ours_and_those_of_the_configuration_file() {
     assert_eq!((&ours["defaultAgentId"], &both["defaultAgentId"]), (&json!("sandbox:agent"), &json!("sandbox:agent")));
     let mine = json!({
         "agentId": "sandbox:mine", "graphId": "sandbox:mine", "name": "sandbox:mine",
-        "description": "does it my way", "argv": ["python3", "/a.py"],
+        "description": "does it my way", "argv": ["python3", "/a.py"], "output": "envelope", "imageIsThere": true,
     });
-    assert_eq!(both["agents"], json!([ours["agents"][0], mine]));
-    let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
-    assert_eq!(lines, ["sandbox:agent", "sandbox:mine"]);
+    let mut all = ours["agents"].as_array().expect("a list").clone();
+    all.push(mine);
+    assert_eq!(both["agents"], json!(all));
+    // A missing image has a line of its own, which is indented.
+    let lines: Vec<_> = text.lines().filter(|line| !line.starts_with(' ')).collect();
+    let ids: Vec<_> = lines.iter().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+    let shipped = ["sandbox:agent", "sandbox:claude", "sandbox:codex", "sandbox:aider", "sandbox:opencode"];
+    assert_eq!(ids, [&shipped[..], &["sandbox:mine"]].concat());
 
     let file = sluice.file("sluice.toml", "[[agents]]\nagentId = \"sandbox:mine\"\nargv = []\n");
     let wrong = sluice.command(["agents"]).finish().await.expect(2);

@@ -5,6 +5,7 @@ mod audit;
 mod bridge;
 mod budgets;
 mod caps;
+mod catalogue;
 mod commands;
 mod hardening;
 mod hostile;

@@ -44,6 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   sluice run --model gpt-4o-mini \"say hello\"
   sluice run --model gpt-4o-mini --messages chat.json --json
+  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw \"fix the failing test\"
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
   sluice run --quiet -- sha256sum < archive.tar
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
@@ -75,7 +76,7 @@ pub(super) struct Flags {
     /// Give a program behind -- our terminal, for a user interface of its own; with -i also the keys: -it
     #[arg(long, short)]
     tty: bool,
-    /// The agent to ask; see sluice agents [default: sandbox:agent]
+    /// The agent to ask, such as claude or codex; see sluice agents [default: sandbox:agent]
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
     /// A model that the run may name; repeat for more, the first one is SLUICE_MODEL [default: any one]
@@ -94,7 +95,7 @@ pub(super) struct Flags {
     #[arg(long, short)]
     quiet: bool,
 
-    /// The image [default: sluice-runtime:latest]
+    /// The image [default: the agent's own, or sluice-runtime:latest]
     #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
     image: Option<String>,
     /// A variable in the sandbox; repeat for more
@@ -106,7 +107,7 @@ pub(super) struct Flags {
     /// A directory or a file to see at another place, read-only unless it ends in :rw; repeat for more
     #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
     volume: Vec<String>,
-    /// Memory, swap included [default: 512m]
+    /// Memory, swap included [default: the agent's own, or 512m]
     #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
     memory: Option<String>,
     /// Processors [default: 1]
@@ -150,7 +151,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     idle_timeout: Option<String>,
 
-    /// How long the program may run [default: 120s]
+    /// How long the program may run [default: the agent's own, or 120s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     timeout: Option<String>,
     /// How long it may take to end when it is told to [default: 1s]
@@ -254,6 +255,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 

@@ -141,8 +141,25 @@ fn a_key_is_taken_from_a_private_file_only_and_never_shown() {
 fn agents_of_the_file_stand_beside_ours() {
     let file = Scratch::new("agents", "[[agents]]\nagentId = \"sandbox:coder\"\nargv = [\"coder\"]");
     let settings = layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect("it is right");
-    let ids: Vec<_> =
-        agents::catalog(&settings.agents).into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
+    let ids: Vec<_> = settings.agents.into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
     let pair = |id: &str| (id.to_owned(), id.to_owned());
-    assert_eq!(ids, [pair("sandbox:agent"), pair("sandbox:coder")]);
+    let shipped = agents::catalogue().into_iter().map(|agent| pair(&agent.agent_id));
+    assert_eq!(ids, shipped.chain([pair("sandbox:coder")]).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_agent_sets_what_nobody_else_set() {
+    let set = |flags: &[(&'static str, &str)], variables: &[(&str, &str)], text: &str| {
+        let file = Scratch::new("needs", text);
+        let layers = layers(flags, variables, Some(&file)).expect("it is right");
+        ["memory", "timeout"]
+            .map(|name| layers.get(name).map(|(value, from)| (value.to_owned(), from.clone())).expect(name))
+    };
+    let agent = || Source::Agent("sandbox:claude".to_owned());
+    assert_eq!(set(&[("agent", "claude")], &[], ""), [("2g".to_owned(), agent()), ("30m".to_owned(), agent())]);
+    let [memory, timeout] = set(&[("agent", "claude"), ("memory", "1g")], &[("SLUICE_TIMEOUT", "5m")], "");
+    assert_eq!((memory, timeout.0.as_str()), (("1g".to_owned(), Source::Flag), "5m"));
+    let [memory, timeout] = set(&[], &[], "agent = \"codex\"\ntimeout = \"9m\"");
+    assert_eq!((memory.0.as_str(), timeout.0.as_str()), ("2g", "9m"));
+    assert_eq!(set(&[], &[], ""), [("512m".to_owned(), Source::Default), ("120s".to_owned(), Source::Default)]);
 }

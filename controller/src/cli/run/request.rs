@@ -12,9 +12,9 @@ use sluice_contract::run_id::NameError;
 use super::Flags;
 use super::rights::{self, Wrong};
 use super::source::{Places, refused};
-use crate::agents::{Agent, catalog};
-use crate::blueprint::{Access, Volume, reserved_target, reserved_variable};
-use crate::engine::socket_of;
+use crate::agents::{self, Agent, Placeholders};
+use crate::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
+use crate::engine::{Engine, EngineError, socket_of};
 use crate::input::{Kind, Stdin};
 use crate::layout::RunKey;
 use crate::once::Request;
@@ -38,6 +38,12 @@ pub(super) enum RequestError {
     Nothing,
     #[error("there is no agent '{0}'; sluice agents lists them")]
     NoAgent(String),
+    #[error("{0} takes one MESSAGE, and no --messages")]
+    OneMessage(String),
+    #[error("there is no image {image} on this engine, and {agent} runs in it; {advice}")]
+    NoImage { agent: String, image: String, advice: String },
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     #[error("--interactive: stdin is for a program behind --")]
     NoReader,
     #[error("--interactive: --messages - reads stdin already")]
@@ -62,30 +68,36 @@ pub(super) enum RequestError {
 
 /// Reads a request.
 pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, RequestError> {
-    let agent = catalog(&settings.agents)
-        .into_iter()
-        .find(|agent| agent.agent_id == settings.agent)
-        .ok_or_else(|| RequestError::NoAgent(settings.agent.clone()))?;
-    let contract = if flags.argv.is_empty() { Contract::Envelope } else { Contract::Plain };
+    let agent =
+        agents::find(&settings.agents, &settings.agent).ok_or_else(|| RequestError::NoAgent(settings.agent.clone()))?;
+    let asks_agent = flags.argv.is_empty();
+    let contract = if asks_agent { agent.output } else { Contract::Plain };
     let messages = messages(flags)?;
-    if contract == Contract::Envelope && messages.is_none() {
+    if asks_agent && messages.is_none() {
         return Err(RequestError::Nothing);
     }
-    if contract == Contract::Envelope && settings.models.is_empty() {
+    if asks_agent && agent.takes_message() && flags.message.is_none() {
+        return Err(RequestError::OneMessage(agent.agent_id.clone()));
+    }
+    if asks_agent && settings.models.is_empty() {
         return Err(missing("model").into());
     }
-    let Agent { agent_id, graph_id, argv, image, .. } = agent;
+    let values = Placeholders { message: flags.message.as_deref(), models: &settings.models };
+    let mut env = agent.variables(values);
+    env.extend(environment(flags)?);
     Ok(Request {
         key: RunKey { run_id: run_id(flags)?, attempt: 0 },
-        agent: agent_id,
+        agent: agent.agent_id.clone(),
         contract,
         asked: Asked {
             account: settings.account.to_string(),
-            graph_id,
+            graph_id: agent.graph_id.clone(),
             models: settings.models.clone(),
-            image: image.filter(|_| contract == Contract::Envelope).unwrap_or_else(|| settings.image.clone()),
-            argv: if contract == Contract::Envelope { argv } else { flags.argv.clone() },
-            env: environment(flags)?,
+            image: image(flags, settings, agent).to_owned(),
+            argv: if asks_agent { agent.arguments(values) } else { flags.argv.clone() },
+            // A coding agent works on what it is started in.
+            workdir: if agent.output == Contract::Plain && flags.repo.is_some() { REPOSITORY } else { WORKSPACE },
+            env,
             volumes: volumes(flags, settings)?,
             stdin: stdin(flags, contract)?,
             tty: tty(flags, contract)?,
@@ -102,6 +114,26 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
             sidecar_flags: settings.sidecar_flags.clone(),
         },
     })
+}
+
+/// Looks for the image of an agent that has its own, before anything is held or made for the run.
+pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &Request) -> Result<(), RequestError> {
+    let (agent, image) = (&request.agent, &request.asked.image);
+    let found = agents::find(&settings.agents, agent).filter(|agent| agent.image.as_ref() == Some(image));
+    let Some(found) = found else { return Ok(()) };
+    match engine.image(image).await {
+        Err(EngineError::NoImage(image)) => {
+            Err(RequestError::NoImage { agent: agent.clone(), image, advice: found.image_advice() })
+        }
+        looked => Ok(looked?),
+    }
+}
+
+/// The image of a flag, else the agent's, else that of the settings. A program behind `--` runs in the image of a plain
+/// agent, beside its program; an envelope agent's image is for that agent alone.
+fn image<'a>(flags: &'a Flags, settings: &'a Settings, agent: &'a Agent) -> &'a str {
+    let own = agent.image.as_deref().filter(|_| flags.argv.is_empty() || agent.output == Contract::Plain);
+    flags.image.as_deref().or(own).unwrap_or(&settings.image)
 }
 
 /// The given name, or one that sorts by time.
@@ -191,7 +223,7 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
             _ => (given.as_str(), Access::ReadOnly),
         };
         let (source, target) = match flag {
-            "repo" => (rest, "/workspace/repo"),
+            "repo" => (rest, REPOSITORY),
             _ => rest.split_once(':').ok_or_else(|| wrong("write DIR:PATH, or DIR:PATH:rw".to_owned()))?,
         };
         if let Some(reason) = reserved_target(target) {
