@@ -11,14 +11,14 @@ use sluice_testkit::litellm::poll;
 use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 
 /// Where the sidecar is, in a sandbox.
-pub const SIDECAR: &str = "http://localhost:8080";
+pub(crate) const SIDECAR: &str = "http://localhost:8080";
 /// More than `--timeout` of the runs here.
 const LIMIT: Duration = Duration::from_secs(200);
 /// What a receipt counts as `input` on `/v1/messages`: without what a cache read or wrote, as Anthropic does.
 const MESSAGES_INPUT_HAS_CACHED: bool = false;
 
 /// Runs an agent in a sandbox, and holds what became of it against what the provider has seen.
-pub async fn finishes(agent: &Agent) -> Report {
+pub(crate) async fn finishes(agent: &Agent) -> Report {
     let provider = AgentProvider::shared().await;
     let sluice = Sluice::with(provider.litellm().url(), provider.litellm().key());
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());

@@ -4,17 +4,17 @@ use std::path::Path;
 
 /// An agent, before it has its prompt.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub(crate) struct Agent {
     /// Letters, digits and dashes: the name of its task.
-    pub name: String,
+    pub(crate) name: String,
     /// Flags of `sluice run`.
-    pub flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
     /// The program in the sandbox; the prompt follows as its last argument.
-    pub argv: Vec<String>,
+    pub(crate) argv: Vec<String>,
     /// Options of its task: see `tests/python/agent_provider.py`.
-    pub options: String,
+    pub(crate) options: String,
     /// Arguments after the prompt.
-    pub after: Vec<String>,
+    pub(crate) after: Vec<String>,
 }
 
 impl Agent {
@@ -25,20 +25,20 @@ impl Agent {
     }
 
     /// Options of its task, which also tell it from another one of the same agent.
-    pub fn with(mut self, name: &str, options: &str) -> Self {
+    pub(crate) fn with(mut self, name: &str, options: &str) -> Self {
         self.name = format!("{}-{name}", self.name);
         self.options = format!("{} {options}", self.options).trim().to_owned();
         self
     }
 
     /// More flags of `sluice run`.
-    pub fn flags<A: AsRef<str>>(mut self, flags: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn flags<A: AsRef<str>>(mut self, flags: impl IntoIterator<Item = A>) -> Self {
         self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
     /// Arguments after the prompt.
-    pub fn after<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn after<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.after.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
@@ -69,7 +69,7 @@ fn native(short: &str) -> String {
 }
 
 /// Codex, with the flags that the guide names; `sidecar` is where its calls go.
-pub fn codex(model: &str, base: &str) -> Agent {
+pub(crate) fn codex(model: &str, base: &str) -> Agent {
     let triple = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86_64" };
     let program = format!("{}/vendor/{triple}-unknown-linux-musl/bin/codex", native("@openai/codex"));
     let provider = format!(
@@ -96,14 +96,14 @@ pub fn codex(model: &str, base: &str) -> Agent {
 }
 
 /// Claude Code.
-pub fn claude(model: &str) -> Agent {
+pub(crate) fn claude(model: &str) -> Agent {
     let program = format!("{}/claude", native("@anthropic-ai/claude-code"));
     Agent::new(&format!("claude-{model}"), [&program, "--dangerously-skip-permissions", "--model", model, "-p"])
         .sees("short/node_modules", "/opt/node_modules")
 }
 
 /// A program of ours on Vercel's AI SDK.
-pub fn ai_sdk(model: &str) -> Agent {
+pub(crate) fn ai_sdk(model: &str) -> Agent {
     Agent::new(&format!("ai-sdk-{model}"), ["node", "/opt/agents/ai_sdk.mjs", model])
         .sees("short/node_modules", "/opt/node_modules")
         .sees_programs()
@@ -117,17 +117,17 @@ fn framework(name: &str, program: &str, model: &str) -> Agent {
 }
 
 /// A program of ours on LangGraph.
-pub fn langgraph(model: &str) -> Agent {
+pub(crate) fn langgraph(model: &str) -> Agent {
     framework("langgraph", "langgraph_agent.py", model)
 }
 
 /// A program of ours on pydantic-ai.
-pub fn pydantic_ai(model: &str) -> Agent {
+pub(crate) fn pydantic_ai(model: &str) -> Agent {
     framework("pydantic-ai", "pydantic_agent.py", model)
 }
 
 /// A program of ours on OpenAI's Agents SDK for Python; `api` is `chat` or `responses`.
-pub fn agents_sdk(model: &str, api: &str) -> Agent {
+pub(crate) fn agents_sdk(model: &str, api: &str) -> Agent {
     // It sends traces to OpenAI, and waits for seconds at its end where it cannot.
     framework(&format!("agents-sdk-{api}"), "openai_agents.py", model)
         .env("OPENAI_AGENTS_DISABLE_TRACING=1")
@@ -135,7 +135,7 @@ pub fn agents_sdk(model: &str, api: &str) -> Agent {
 }
 
 /// A program of ours on OpenAI's Agents SDK for JavaScript.
-pub fn agents_sdk_js(model: &str) -> Agent {
+pub(crate) fn agents_sdk_js(model: &str) -> Agent {
     Agent::new(&format!("agents-sdk-js-{model}"), ["node", "/opt/agents/openai_agents.mjs", model])
         .sees("long/node_modules", "/opt/node_modules")
         .sees_programs()
@@ -143,14 +143,14 @@ pub fn agents_sdk_js(model: &str) -> Agent {
 }
 
 /// opencode; it needs more memory than others.
-pub fn opencode(model: &str) -> Agent {
+pub(crate) fn opencode(model: &str) -> Agent {
     let program = format!("{}/bin/opencode", native("opencode"));
     Agent::new(&format!("opencode-{model}"), [&program, "run", "-m", model])
         .sees("long/node_modules", "/opt/node_modules")
 }
 
 /// aider, which edits by text and has no tools.
-pub fn aider(model: &str) -> Agent {
+pub(crate) fn aider(model: &str) -> Agent {
     let start = "git init -q . && exec python3 -B -m aider \"$@\"";
     let flags = ["--no-check-update", "--no-show-model-warnings", "--yes-always", "--edit-format", "diff"];
     Agent::new(&format!("aider-{model}"), ["sh", "-c", start, "aider", "--model", model])
@@ -164,7 +164,7 @@ pub fn aider(model: &str) -> Agent {
 }
 
 /// mini-swe-agent.
-pub fn mini_swe_agent(model: &str) -> Agent {
+pub(crate) fn mini_swe_agent(model: &str) -> Agent {
     let argv = ["python3", "-B", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-m", model, "-t"];
     Agent::new(&format!("mini-{model}"), argv)
         .sees("mini", "/opt/python")
