@@ -3,6 +3,7 @@
 #   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
 #   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
 #   make image    the runtime image of agents                make agents   Claude Code, Codex, aider, opencode on it
+#   make test-agents   every real agent and framework in a sandbox; make test has four of them
 #   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
 #   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
 #   make clean    what was built; make distclean: and downloaded
@@ -17,7 +18,7 @@ DENY := .cache/tools/bin/cargo-deny
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test dist image agents bench chaos fuzz profile readme clean distclean
+.PHONY: help demo demo-clean check test test-agents dist image agents bench chaos fuzz profile readme clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -41,8 +42,18 @@ test:
 	tests/setup/spenddb.sh
 	$(MAKE) --no-print-directory image
 	tests/setup/wheels.sh
+	tests/setup/agents.sh short
 	cargo build --workspace --bins --locked
 	tests/stages.sh
+
+# `make test` has Codex, Claude Code, LangGraph and the AI SDK of these. What begins with `defect_` is known to fail.
+test-agents:
+	tests/setup/packages.sh
+	tests/setup/venv.sh
+	$(MAKE) --no-print-directory image
+	tests/setup/agents.sh all
+	cargo build --workspace --bins --locked
+	cargo test --locked -p sluice-testkit --test conformance -- --include-ignored --skip defect_
 
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where

@@ -250,8 +250,8 @@ class Provider(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, record):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, record, handler=Handler):
+        super().__init__(("127.0.0.1", 0), handler)
         self.record = os.open(record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(self, request):

@@ -10,6 +10,7 @@
 mod board;
 mod scratch;
 
+pub mod agent_provider;
 pub mod audit;
 pub mod client;
 pub mod controller;

@@ -12,7 +12,7 @@ use std::{
     io,
     os::unix::fs::{DirBuilderExt, FileExt},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
@@ -227,6 +227,19 @@ impl LiteLlm {
         json_lines(&provider.directory.join("requests.jsonl"))
     }
 
+    /// Runs a program of `tests/python` that asks both ways, `through` and this LiteLLM, and looks up what reached the
+    /// provider: `PROGRAM THROUGH DIRECT KEY RECORD`.
+    ///
+    /// # Panics
+    /// When it cannot be started, or the provider is not ours.
+    pub async fn compare(&self, program: &str, through: &str) -> Output {
+        let provider = self.provider.as_ref().expect("compare() needs LiteLlm::shared()");
+        let mut command = tokio::process::Command::new(python());
+        command.arg(python_file(program)).args([through, self.url(), self.key()]);
+        command.arg(provider.directory.join("requests.jsonl")).env_clear().env("LANG", "C.UTF-8").kill_on_drop(true);
+        command.output().await.unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
+    }
+
     /// Those whose body holds `marker`, which a test puts into its prompt to find its own. Written down before the
     /// provider answers: there is nothing to wait for.
     pub fn provider_requests_with(&self, marker: &str) -> Vec<Value> {
@@ -377,7 +390,7 @@ fn port_after(log: &str, marker: &str) -> Option<u16> {
 }
 
 /// The values of a file that others append to; a last line that is not complete yet is left out.
-fn json_lines(file: &Path) -> Vec<Value> {
+pub(crate) fn json_lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.split_inclusive('\n')
         .filter(|line| line.ends_with('\n'))

@@ -1,0 +1,182 @@
+//! How each agent is started in a sandbox, from the directories that `tests/setup/agents.sh` made.
+
+use std::path::Path;
+
+/// An agent, before it has its prompt.
+#[derive(Debug, Clone)]
+pub(crate) struct Agent {
+    /// Letters, digits and dashes: the name of its task.
+    pub(crate) name: String,
+    /// Flags of `sluice run`.
+    pub(crate) flags: Vec<String>,
+    /// The program in the sandbox; the prompt follows as its last argument.
+    pub(crate) argv: Vec<String>,
+    /// Options of its task: see `tests/python/agent_provider.py`.
+    pub(crate) options: String,
+    /// Arguments after the prompt.
+    pub(crate) after: Vec<String>,
+}
+
+impl Agent {
+    fn new<A: AsRef<str>>(name: &str, argv: impl IntoIterator<Item = A>) -> Self {
+        let argv = argv.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        let name = name.replace(['.', ':', '/'], "-");
+        Self { name, flags: Vec::new(), argv, options: String::new(), after: Vec::new() }
+    }
+
+    /// Options of its task, which also tell it from another one of the same agent.
+    pub(crate) fn with(mut self, name: &str, options: &str) -> Self {
+        self.name = format!("{}-{name}", self.name);
+        self.options = format!("{} {options}", self.options).trim().to_owned();
+        self
+    }
+
+    /// More flags of `sluice run`.
+    pub(crate) fn flags<A: AsRef<str>>(mut self, flags: impl IntoIterator<Item = A>) -> Self {
+        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self
+    }
+
+    /// Arguments after the prompt.
+    pub(crate) fn after<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.after.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Shows it a directory of `.cache/agents` at `/opt/NAME`, or elsewhere.
+    fn sees(self, directory: &str, at: &str) -> Self {
+        let made = format!("{}/../.cache/agents/{directory}", env!("CARGO_MANIFEST_DIR"));
+        assert!(
+            Path::new(&made).exists(),
+            "the agents are missing: run `make test` or `make test-agents`, or tests/setup/agents.sh all"
+        );
+        self.flags(["--volume", &format!("{made}:{at}:ro")])
+    }
+
+    /// Shows it `tests/agents`, the programs that are ours.
+    fn sees_programs(self) -> Self {
+        self.flags(["--volume", &format!("{}/agents:/opt/agents:ro", env!("CARGO_MANIFEST_DIR"))])
+    }
+
+    fn env(self, variable: &str) -> Self {
+        self.flags(["--env", variable])
+    }
+}
+
+fn native(short: &str) -> String {
+    let machine = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+    format!("/opt/node_modules/{short}-linux-{machine}")
+}
+
+/// Codex, with the flags that the guide names; `sidecar` is where its calls go.
+pub(crate) fn codex(model: &str, base: &str) -> Agent {
+    let triple = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86_64" };
+    let program = format!("{}/vendor/{triple}-unknown-linux-musl/bin/codex", native("@openai/codex"));
+    let provider = format!(
+        "model_providers.sluice={{name=\"sluice\",base_url=\"{base}/v1\",env_key=\"OPENAI_API_KEY\",wire_api=\"responses\"}}"
+    );
+    Agent::new(
+        &format!("codex-{model}"),
+        [
+            &program,
+            "exec",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "-m",
+            model,
+            "-c",
+            "model_provider=sluice",
+            "-c",
+            &provider,
+            "-c",
+            "web_search=disabled",
+        ],
+    )
+    .sees("short/node_modules", "/opt/node_modules")
+}
+
+/// Claude Code.
+pub(crate) fn claude(model: &str) -> Agent {
+    let program = format!("{}/claude", native("@anthropic-ai/claude-code"));
+    Agent::new(&format!("claude-{model}"), [&program, "--dangerously-skip-permissions", "--model", model, "-p"])
+        .sees("short/node_modules", "/opt/node_modules")
+}
+
+/// A program of ours on Vercel's AI SDK.
+pub(crate) fn ai_sdk(model: &str) -> Agent {
+    Agent::new(&format!("ai-sdk-{model}"), ["node", "/opt/agents/ai_sdk.mjs", model])
+        .sees("short/node_modules", "/opt/node_modules")
+        .sees_programs()
+}
+
+fn framework(name: &str, program: &str, model: &str) -> Agent {
+    Agent::new(&format!("{name}-{model}"), ["python3", "-B", &format!("/opt/agents/{program}"), model])
+        .sees("frameworks", "/opt/python")
+        .sees_programs()
+        .env("PYTHONPATH=/opt/python")
+}
+
+/// A program of ours on LangGraph.
+pub(crate) fn langgraph(model: &str) -> Agent {
+    framework("langgraph", "langgraph_agent.py", model)
+}
+
+/// A program of ours on pydantic-ai.
+pub(crate) fn pydantic_ai(model: &str) -> Agent {
+    framework("pydantic-ai", "pydantic_agent.py", model)
+}
+
+/// A program of ours on OpenAI's Agents SDK for Python; `api` is `chat` or `responses`.
+pub(crate) fn agents_sdk(model: &str, api: &str) -> Agent {
+    // It sends traces to OpenAI, and waits for seconds at its end where it cannot.
+    framework(&format!("agents-sdk-{api}"), "openai_agents.py", model)
+        .env("OPENAI_AGENTS_DISABLE_TRACING=1")
+        .env(&format!("AGENT_API={api}"))
+}
+
+/// A program of ours on OpenAI's Agents SDK for JavaScript.
+pub(crate) fn agents_sdk_js(model: &str) -> Agent {
+    Agent::new(&format!("agents-sdk-js-{model}"), ["node", "/opt/agents/openai_agents.mjs", model])
+        .sees("long/node_modules", "/opt/node_modules")
+        .sees_programs()
+        .env("OPENAI_AGENTS_DISABLE_TRACING=1")
+}
+
+/// opencode; it needs more memory than others.
+pub(crate) fn opencode(model: &str) -> Agent {
+    let program = format!("{}/bin/opencode", native("opencode"));
+    Agent::new(&format!("opencode-{model}"), [&program, "run", "-m", model])
+        .sees("long/node_modules", "/opt/node_modules")
+}
+
+/// aider, which edits by text and has no tools.
+pub(crate) fn aider(model: &str) -> Agent {
+    let start = "git init -q . && exec python3 -B -m aider \"$@\"";
+    let flags = ["--no-check-update", "--no-show-model-warnings", "--yes-always", "--edit-format", "diff"];
+    Agent::new(&format!("aider-{model}"), ["sh", "-c", start, "aider", "--model", model])
+        .more(flags)
+        .more(["--message"])
+        .with("edit", "edit")
+        .sees("aider", "/opt/python")
+        .env("PYTHONPATH=/opt/python")
+        .env("AIDER_ANALYTICS=false")
+        .env("LITELLM_LOCAL_MODEL_COST_MAP=True")
+}
+
+/// mini-swe-agent.
+pub(crate) fn mini_swe_agent(model: &str) -> Agent {
+    let argv = ["python3", "-B", "-m", "minisweagent.run.mini", "-y", "--exit-immediately", "-m", model, "-t"];
+    Agent::new(&format!("mini-{model}"), argv)
+        .sees("mini", "/opt/python")
+        .env("PYTHONPATH=/opt/python")
+        .env("MSWEA_CONFIGURED=true")
+        .env("MSWEA_COST_TRACKING=ignore_errors")
+        .env("LITELLM_LOCAL_MODEL_COST_MAP=True")
+}
+
+impl Agent {
+    fn more<A: AsRef<str>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.argv.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+}

@@ -1,0 +1,81 @@
+//! The provider that leads real agents through a task (`tests/python/agent_provider.py`), behind a real LiteLLM.
+
+use std::process::Command;
+
+use serde_json::Value;
+use tokio::sync::OnceCell;
+
+use crate::litellm::{Leash, LiteLlm, json_lines, python, python_file};
+
+/// A provider, and the LiteLLM that calls it.
+#[derive(Debug)]
+pub struct AgentProvider {
+    litellm: LiteLlm,
+    provider: Leash,
+}
+
+/// Tokens that the provider billed for one answer; each token is counted once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bill {
+    /// Input that no cache had.
+    pub fresh: u64,
+    /// Input that was read from a cache.
+    pub cached: u64,
+    /// Input that was written to a cache.
+    pub written: u64,
+    /// Output, with what the model thought.
+    pub output: u64,
+}
+
+impl AgentProvider {
+    /// The one of this test process, started by the first caller.
+    ///
+    /// # Panics
+    /// As [`LiteLlm::shared`].
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Result<AgentProvider, String>> = OnceCell::const_new();
+        match SHARED.get_or_init(Self::start).await {
+            Ok(provider) => provider,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    async fn start() -> Result<Self, String> {
+        let (provider, port) = Leash::start_listening(
+            |directory| {
+                let mut command = Command::new(python());
+                command.arg(python_file("agent_provider.py")).arg(directory.join("requests.jsonl"));
+                command
+            },
+            "listening on 127.0.0.1:",
+        )
+        .await?;
+        let litellm = LiteLlm::with_provider(&format!("http://127.0.0.1:{port}")).await;
+        Ok(Self { litellm, provider })
+    }
+
+    /// The LiteLLM whose models this provider answers.
+    pub fn litellm(&self) -> &LiteLlm {
+        &self.litellm
+    }
+
+    /// Every request of one task that reached the provider; the fields are those of `agent_provider.py`.
+    pub fn requests(&self, task: &str) -> Vec<Value> {
+        let mut requests = json_lines(&self.provider.directory().join("requests.jsonl"));
+        requests.retain(|request| request["task"] == task);
+        requests
+    }
+}
+
+impl Bill {
+    /// What the provider billed for a request; `None` where it billed nothing.
+    ///
+    /// # Panics
+    /// When a bill lacks a member.
+    pub fn of(request: &Value) -> Option<Self> {
+        let bill = request["bill"].as_object()?;
+        let tokens = |name: &str| bill[name].as_u64().expect("a bill is made of counts");
+        let [fresh, cached, written, output] = ["fresh", "cached", "written", "output"].map(tokens);
+        Some(Self { fresh, cached, written, output })
+    }
+}
