@@ -5,6 +5,7 @@
 #   make image    the runtime image of agents                make agents   Claude Code, Codex, aider, opencode on it
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
 #   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
+#   make keys     N calls (1000) with keys of their own at the real LiteLLM: none that fits is refused
 #   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
 #   make clean    what was built; make distclean: and downloaded
 
@@ -18,7 +19,7 @@ DENY := .cache/tools/bin/cargo-deny
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-agents dist image agents bench chaos fuzz profile readme clean distclean
+.PHONY: help demo demo-clean check test test-agents dist image agents bench chaos keys fuzz profile readme clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -87,6 +88,16 @@ bench: dist image
 chaos: dist image
 	cargo build --release --locked -p sluice-testkit --bin sluice-chaos
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-chaos $(N) $(CHAOS)
+
+# Back to back, and four at once.
+keys: N := $(if $(filter file,$(origin N)),1000,$(N))
+keys:
+	tests/setup/packages.sh
+	tests/setup/venv.sh
+	tests/setup/spenddb.sh
+	$(MAKE) --no-print-directory image
+	cargo build --workspace --bins --locked
+	SLUICE_KEY_CALLS=$(N) cargo test --locked -p sluice-testkit --test runs -- virtual_keys::gateway::a_key_of_a_run
 
 fuzz:
 	proxy/fuzz/run.sh $(SECONDS_EACH)

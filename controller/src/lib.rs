@@ -11,6 +11,7 @@ pub mod cli;
 pub mod drive;
 pub mod engine;
 pub mod envelope;
+pub mod exhausted;
 pub mod forward;
 pub mod harden;
 pub mod host;

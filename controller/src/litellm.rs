@@ -3,14 +3,17 @@
 //! No redirect is followed, since it would carry the key elsewhere. What an answer that is no success says is never
 //! repeated: LiteLLM's error bodies hold parts of keys, and tracebacks.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Request, header};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use sluice_contract::budget::{BUDGET_EXCEEDED, BudgetRefusal};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use crate::exhausted::Exhausted;
 use crate::secret::Key;
 
 mod wire;
@@ -67,9 +70,45 @@ pub enum LitellmError {
     /// It has none, and the key is another than its own.
     #[error("LiteLLM refuses the key for {0}: without a database it takes its master key alone, and this is another")]
     NotMaster(String),
+    /// One of its budgets stops the key that it is asked with.
+    #[error("LiteLLM refused {0} (status {1}): {2}; raise that budget, or wait until it is reset")]
+    Budget(String, u16, Box<Exhausted>),
+    /// Its configuration, or the key that it is asked with, sets a bound to the keys that are made.
+    #[error("LiteLLM refused {0} (status {1}): {2}")]
+    Bound(String, u16, Bound),
     /// Any other answer that is no success.
     #[error("LiteLLM answered {0} with status {1}")]
     Status(String, u16),
+}
+
+/// What LiteLLM does not allow of a key that is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Its `max_budget`.
+    MaxBudget,
+    /// Its life.
+    Duration,
+    /// Something else.
+    Other,
+    /// Something that takes a licence.
+    Licence,
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MaxBudget => {
+                "it makes no key with such a max_budget; raise max_budget in upperbound_key_generate_params of its \
+                 configuration, or of the key of key_file"
+            }
+            Self::Duration => {
+                "it makes no key that lives as long; raise duration in upperbound_key_generate_params of its \
+                 configuration to --timeout and 3 minutes, or shorten --timeout"
+            }
+            Self::Other => "upperbound_key_generate_params of its configuration does not allow such a key",
+            Self::Licence => "that takes a licence of LiteLLM Enterprise",
+        })
+    }
 }
 
 impl LitellmError {
@@ -132,12 +171,8 @@ impl Litellm {
         let what = name(&method, path);
         match self.exchange(method, path, body).await? {
             (200..=299, body) => Ok(body),
-            (status @ (401 | 403), _) => Err(LitellmError::Denied(what, status)),
-            (status, body) => Err(match lack(&String::from_utf8_lossy(&body)) {
-                Some(Lack::Database) => LitellmError::NoDatabase(what),
-                Some(Lack::MasterKey) => LitellmError::NotMaster(what),
-                None => LitellmError::Status(what, status),
-            }),
+            (status @ (401 | 403), body) if bound(&body).is_none() => Err(LitellmError::Denied(what, status)),
+            (status, body) => Err(refused(what, status, &String::from_utf8_lossy(&body))),
         }
     }
 
@@ -168,9 +203,68 @@ impl Litellm {
     }
 }
 
+/// What an answer that is no success means. Its words are looked at and not repeated.
+fn refused(what: String, status: u16, text: &str) -> LitellmError {
+    match lack(text) {
+        Some(Lack::Database) => return LitellmError::NoDatabase(what),
+        Some(Lack::MasterKey) => return LitellmError::NotMaster(what),
+        None => {}
+    }
+    if let Some(budget) = spent_budget(text) {
+        return LitellmError::Budget(what, status, Box::new(budget));
+    }
+    match bound(text.as_bytes()) {
+        Some(bound) => LitellmError::Bound(what, status, bound),
+        None => LitellmError::Status(what, status),
+    }
+}
+
+/// The budget that has no room left, if that is what an answer says.
+fn spent_budget(text: &str) -> Option<Exhausted> {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: Error,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        message: String,
+        r#type: String,
+    }
+    let Refusal { error } = serde_json::from_str(text).ok()?;
+    let budget = BudgetRefusal::of_account(&error.message).filter(|_| error.r#type == BUDGET_EXCEEDED)?;
+    Some(Exhausted::from(&budget))
+}
+
+/// What LiteLLM says of a key that it does not make.
+fn bound(body: &[u8]) -> Option<Bound> {
+    let text = String::from_utf8_lossy(body);
+    let says = |words: &str| text.contains(words);
+    if says("LiteLLM Enterprise") || says("enterprise license") {
+        Some(Bound::Licence)
+    } else if says("max_budget is over max limit set in config") || (says("max_budget (") && says(" cannot ")) {
+        Some(Bound::MaxBudget)
+    } else if says("duration is over max limit set in config") {
+        Some(Bound::Duration)
+    } else {
+        says("is over max limit set in config").then_some(Bound::Other)
+    }
+}
+
 /// Without the query: it may name accounts.
 fn name(method: &Method, path: &str) -> String {
     format!("{method} {}", path.split('?').next().unwrap_or_default())
+}
+
+/// A value as it stands in a query.
+pub(crate) fn escaped(value: &str) -> String {
+    value.bytes().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+        text
+    })
 }
 
 /// What a LiteLLM without a database says is missing.

@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use crate::budget::{Admission, Admitted, BudgetError};
 use crate::drive::{Reins, drive};
 use crate::engine::Stdio;
+use crate::exhausted::Exhausted;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::layout::RunKey;
@@ -152,6 +153,9 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     }
     // All that the program wrote is on the terminal; what follows is ours.
     tty::restore();
+    if judgement.error.as_ref().is_none_or(|(code, _)| *code != ErrorCode::BudgetExceeded) {
+        notes.extend(tally.litellm_budgets.iter().map(Exhausted::advice));
+    }
     let report = Report::new(Parts {
         key,
         judgement,

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::engine::Facts;
 
+mod budgets;
 mod checks;
 mod litellm;
 mod probe;
@@ -20,6 +21,24 @@ pub struct Check {
     pub status: Status,
     /// What was found; or what is wrong and what to do.
     pub detail: String,
+    /// The budget at LiteLLM that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+}
+
+/// A budget at LiteLLM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Budget {
+    /// Whose it is: `customer`, `key`, `team`, `team_member`, `user` and so on.
+    pub of: String,
+    /// Its limit; null where LiteLLM does not give it.
+    pub limit_usd: Option<String>,
+    /// What is spent of it; null where LiteLLM does not say.
+    pub spent_usd: Option<String>,
+    /// When it begins anew, as LiteLLM writes it; null where that is not known, or never.
+    pub resets: Option<String>,
+    /// Whether LiteLLM refuses calls for it.
+    pub is_used_up: bool,
 }
 
 /// What came of a check.

@@ -8,6 +8,7 @@ use serde::Serialize;
 use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{Call, Story, reader};
 
+use crate::exhausted::{Exhausted, exhausted};
 use crate::layout::RunKey;
 use crate::ledger::Reading;
 
@@ -70,8 +71,10 @@ pub struct Tally {
     pub usage: Usage,
     /// All dollars that are known; null when there are none.
     pub cost_usd: Option<String>,
-    /// The cap that a request was refused for, if one was.
+    /// Why a request was refused for money, if one was: a cap of the run, or else a budget at LiteLLM.
     pub budget: Option<String>,
+    /// The budgets at LiteLLM that refused calls.
+    pub litellm_budgets: Vec<Exhausted>,
     /// Lines of the file.
     pub lines: u64,
     /// Why the file is no complete account, if so.
@@ -86,13 +89,18 @@ const CAP: &str = "budget_exceeded";
 pub fn tally(reading: &Reading) -> Tally {
     let story = &reading.story;
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
+    let litellm_budgets = exhausted(story);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     Tally {
         refused: story.totals().refused,
         refused_by_reason: story.refused().clone(),
         usage: story.totals().usage,
         cost_usd: priced.then(|| story.totals().cost().to_string()),
-        budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),
+        budget: match litellm_budgets.first() {
+            _ if story.refused().contains_key(CAP) => Some(format!("a call was refused: {CAP}")),
+            budget => budget.map(Exhausted::advice),
+        },
+        litellm_budgets,
         lines: reading.lines,
         fault: reading.fault.clone(),
         receipts,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sluice_contract::record::Usage;
 
+use crate::exhausted::Exhausted;
 use crate::layout::RunKey;
 use crate::output::Captured;
 use crate::plain::plain;
@@ -49,6 +50,8 @@ pub struct Report {
     pub refused: u64,
     /// How many of them each reason has.
     pub refused_by_reason: BTreeMap<String, u64>,
+    /// The budgets at LiteLLM that refused calls.
+    pub litellm_budgets: Vec<Exhausted>,
     /// One for each call.
     pub receipts: Vec<Receipt>,
     /// The audit file.
@@ -126,6 +129,7 @@ impl Report {
             cost_usd: tally.cost_usd,
             refused: tally.refused,
             refused_by_reason: tally.refused_by_reason,
+            litellm_budgets: tally.litellm_budgets,
             receipts: tally.receipts,
             audit: Audit { file: audit_file, lines: tally.lines, complete: tally.fault.is_none() && tally.lines > 0 },
             timings,

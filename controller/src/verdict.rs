@@ -68,7 +68,7 @@ pub struct Facts<'a> {
     pub unwritten: Option<(&'a str, i32)>,
     /// Why the audit log cannot be relied on, if so.
     pub audit_fault: Option<&'a str>,
-    /// The cap that a call was refused for, if one was.
+    /// What was said of a call that was refused for money, if one was.
     pub budget: Option<&'a str>,
 }
 
@@ -143,15 +143,15 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         return failed(ErrorCode::OomKilled, code, "the run needed more than --memory, and was killed".into());
     }
     if code != 0 {
-        if let Some(cap) = facts.budget {
-            return failed(ErrorCode::BudgetExceeded, 121, format!("a call was refused: {cap}"));
+        if let Some(refused) = facts.budget {
+            return failed(ErrorCode::BudgetExceeded, 121, refused.to_owned());
         }
         return failed(ErrorCode::ContainerFailed, code, program_failed(code, answer.ok().as_ref()));
     }
     match answer {
         Ok(Envelope { error: None, content }) => Judgement { error: None, exit_code: 0, content },
         Ok(Envelope { error: Some(error), .. }) => match facts.budget {
-            Some(cap) => failed(ErrorCode::BudgetExceeded, 121, format!("a call was refused: {cap}")),
+            Some(refused) => failed(ErrorCode::BudgetExceeded, 121, refused.to_owned()),
             None => failed(ErrorCode::ContainerFailed, 1, format!("{}: {}", error.code, error.message)),
         },
         Err(reason) if facts.truncated => failed(ErrorCode::OutputTruncated, 1, reason),

@@ -1,7 +1,8 @@
 //! A key of its own for a run: made by LiteLLM before the run's sidecar starts, deleted when the run is over.
 //!
-//! It can name one model, spend the run's cap, call no route but those of models, and ends by itself a little after
-//! the run must have. The name under which LiteLLM deletes it is in the database before LiteLLM is asked to make it, so
+//! It can name one model, spend a hundred times the run's cap, call no route but those of models, and ends by itself a
+//! little after the run must have. The cap itself is the sidecar's to keep: LiteLLM reserves what a call could cost at most
+//! against a key's budget, and frees it some time after the answer, so a budget of the cap refuses calls that fit. The name under which LiteLLM deletes it is in the database before LiteLLM is asked to make it, so
 //! that whoever comes after a kill finds it; the key itself is in the memory of two processes and nowhere else.
 
 use std::time::Duration;
@@ -9,9 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sluice_contract::Usd;
+use zeroize::Zeroizing;
 
 use crate::layout::RunKey;
-use crate::litellm::{Litellm, LitellmError};
+use crate::litellm::{Bound, Litellm, LitellmError};
 use crate::scene::chain;
 use crate::secret::Key;
 use crate::store::{Store, StoreError, now_us};
@@ -41,7 +43,7 @@ pub struct Grant<'a> {
     pub account: &'a str,
     pub graph_id: &'a str,
     pub models: &'a [String],
-    /// Nano-USD.
+    /// The run's cap, in nano-USD.
     pub max_cost: Option<i64>,
     /// How long it is good at all.
     pub lifetime: Duration,
@@ -67,6 +69,13 @@ pub enum MintError {
 const UNDER_WAY: Duration = Duration::from_secs(60);
 /// So long after its end a key that cannot be deleted is left to LiteLLM.
 const GIVEN_UP: Duration = Duration::from_secs(3600);
+
+/// The budget of a key is so many times the cap of its run. What LiteLLM has not freed yet of earlier calls is no more
+/// than the cap for each time in which all calls of the run are answered; four times was enough in bursts of calls without
+/// a bound, and two times back to back.
+const KEY_BUDGET_CAPS: i64 = 100;
+/// It is not less than this, in nano-USD: LiteLLM counts some documents at more than they cost.
+const KEY_BUDGET_MIN: i64 = 10_000_000_000;
 
 #[derive(Serialize)]
 struct Generate<'a> {
@@ -114,7 +123,7 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
         expires_us: now.saturating_add(lifetime),
     };
     store.key_asked(asked).await?;
-    match litellm.post("/key/generate", &generate(grant, &alias)).await {
+    match ask(litellm, grant, &alias).await {
         Ok(answer) => key_in(&answer),
         Err(error) => {
             if was_refused(&error) {
@@ -132,11 +141,27 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
 /// In words.
 pub async fn try_out(litellm: &Litellm, grant: &Grant<'_>) -> Result<(), String> {
     let alias = alias(grant);
-    let answer = litellm.post("/key/generate", &generate(grant, &alias)).await;
+    let answer = ask(litellm, grant, &alias).await;
     let made = answer.map_err(MintError::from).and_then(|answer| key_in(&answer));
     let deleted = litellm.post("/key/delete", &Delete { key_aliases: [&alias] }).await;
     made.map_err(|error| chain(&error))?;
     deleted.map(drop).map_err(|error| format!("LiteLLM has made one, and does not delete it: {}", chain(&error)))
+}
+
+/// Asks for a key. Where LiteLLM allows none with such a budget, it gets the one that LiteLLM gives to keys without.
+async fn ask(litellm: &Litellm, grant: &Grant<'_>, alias: &str) -> Result<Zeroizing<Vec<u8>>, LitellmError> {
+    let budget = grant.max_cost.map(key_budget);
+    match litellm.post("/key/generate", &generate(grant, alias, budget)).await {
+        Err(LitellmError::Bound(_, _, Bound::MaxBudget)) if budget.is_some() => {
+            litellm.post("/key/generate", &generate(grant, alias, None)).await
+        }
+        answer => answer,
+    }
+}
+
+/// The budget of a key, for a run with this cap; both in nano-USD.
+fn key_budget(cap: i64) -> i64 {
+    cap.saturating_mul(KEY_BUDGET_CAPS).max(KEY_BUDGET_MIN)
 }
 
 fn alias(grant: &Grant<'_>) -> String {
@@ -148,13 +173,13 @@ fn key_in(answer: &[u8]) -> Result<Key, MintError> {
     Key::new(generated.key).filter(|key| key.bearer().is_some()).ok_or(MintError::NoKey)
 }
 
-fn generate<'a>(grant: &Grant<'a>, alias: &'a str) -> Generate<'a> {
+fn generate<'a>(grant: &Grant<'a>, alias: &'a str, budget: Option<i64>) -> Generate<'a> {
     let dollars = |nanos| RawValue::from_string(Usd::from_nanos(nanos).to_string()).expect("a decimal is JSON");
     Generate {
         key_alias: alias,
         duration: format!("{}s", grant.lifetime.as_secs().max(1)),
         models: grant.models.iter().map(String::as_str).collect(),
-        max_budget: grant.max_cost.map(dollars),
+        max_budget: budget.map(dollars),
         // Whatever its models are: no route that makes keys, or reads what others spent.
         key_type: "llm_api",
         metadata: Metadata {
@@ -176,7 +201,9 @@ fn was_refused(error: &LitellmError) -> bool {
         | LitellmError::Denied(..)
         | LitellmError::NoDatabase(_)
         | LitellmError::NotMaster(_) => true,
-        LitellmError::Status(_, status) => *status < 500,
+        LitellmError::Status(_, status) | LitellmError::Budget(_, status, _) | LitellmError::Bound(_, status, _) => {
+            *status < 500
+        }
         LitellmError::Broken(..) | LitellmError::Late(..) | LitellmError::TooLong(..) => false,
     }
 }

@@ -319,8 +319,13 @@ impl Journal {
         state.cut += u64::from(ended.result == CallResult::Deadline);
         state.open -= 1;
         let stamp = self.stamp(&state);
+        let budget = ended.budget.as_deref();
+        let usd = |amount: Option<i64>| amount.map(|nanos| Name(Usd::from_nanos(nanos).to_string().into()));
         let line = line(&Outcome {
             attempt: stamp.attempt,
+            budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
+            budget_of: budget.map(|budget| Name(budget.owner.into())),
+            budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
             call,
             call_id: call_id.into(),
             cost_source: ended.cost_source,

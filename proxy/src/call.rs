@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_contract::Usd;
+use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::could_be_billed;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Timing, Usage};
 
 use crate::audit::{Ack, Ended, Entry};
 use crate::caps::{Reservation, Spent};
+
 use crate::policy::Wire;
 use crate::prices::{Price, Terms};
 use crate::usage::Seen;
@@ -26,6 +28,8 @@ pub struct Call {
     pub clock: Clock,
     /// What was read off the answer's head.
     pub head: Option<AnswerHead>,
+    /// The budget that LiteLLM refused it for.
+    pub budget: Option<Box<BudgetRefusal>>,
     /// Bytes of the answer's body that came.
     pub resp_bytes: u64,
     sent: bool,
@@ -130,7 +134,16 @@ impl Call {
         wire: Wire,
         clock: Clock,
     ) -> Self {
-        Self { open: Some((entry, reservation)), price, wire, clock, head: None, resp_bytes: 0, sent: false }
+        Self {
+            open: Some((entry, reservation)),
+            price,
+            wire,
+            clock,
+            head: None,
+            budget: None,
+            resp_bytes: 0,
+            sent: false,
+        }
     }
 
     /// From here on money may be spent.
@@ -166,7 +179,8 @@ impl Call {
         let head = self.head.take();
         let (answered, head) = (head.is_some(), head.unwrap_or_default());
         let is_success = (200..300).contains(&head.status);
-        let (cost, cost_source, why) = if self.wire.is_billed() {
+        let budget = self.budget.take();
+        let (cost, cost_source, why) = if self.wire.is_billed() && budget.is_none() {
             cost(&head, seen.cost, is_success)
         } else {
             (None, CostSource::None, Some(NullReason::NotBilled))
@@ -174,6 +188,7 @@ impl Call {
         let usage = if is_success && self.wire.is_billed() { seen.usage } else { None };
         let null_reason = why_null(why, usage.is_some(), end, answered, seen.unreadable);
         Ended {
+            budget,
             result,
             end,
             status: answered.then_some(head.status),

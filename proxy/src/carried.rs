@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, End};
 
 use crate::audit::Ack;
 use crate::call::{AnswerHead, Call};
 use crate::filter::{Filter, Passed};
 use crate::headers;
+
 use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
 use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
@@ -168,6 +170,12 @@ impl Inner {
     pub fn rejected(&mut self) -> Ack {
         let seen = self.take_seen();
         self.call.end(seen, CallResult::UpstreamError, End::Complete, None)
+    }
+
+    /// LiteLLM refused the call for a budget of its own, before any provider was asked.
+    pub fn refused_for_budget(&mut self, budget: BudgetRefusal) -> Ack {
+        self.call.budget = Some(Box::new(budget));
+        self.rejected()
     }
 
     fn cut(&mut self) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, response};
 use http_body::Body;
 use hyper::body::Incoming;
 use sluice_contract::Usd;
@@ -30,7 +30,7 @@ use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{filter, headers, models, screen, stripped};
+use crate::{filter, headers, litellm_budget, models, screen, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
@@ -125,7 +125,8 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
             return Err(Denied::Failed(screen::lost(broken), Some(id)));
         }
     };
-    if let Some(refusal) = screen::reject(&upstream) {
+    let may_be_budget = litellm_budget::is_candidate(&upstream);
+    if !may_be_budget && let Some(refusal) = screen::reject(&upstream) {
         carried.rejected().await?;
         return Err(Denied::Failed(refusal, Some(id)));
     }
@@ -136,6 +137,9 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     }
     if let Some(dropped) = reading.dropped.as_deref().and_then(|names| HeaderValue::from_str(names).ok()) {
         screened.insert(&DROPPED, dropped);
+    }
+    if may_be_budget {
+        return Box::pin(client_error(carried, id, upstream, screened)).await;
     }
     if route.wire == Wire::Models && upstream.status.is_success() {
         let asked = policy::model_id(head.uri.path());
@@ -280,6 +284,37 @@ fn outbound(
     *request.uri_mut() = run.address.target(route.path);
     *request.headers_mut() = run.injector.outbound(&head.headers, call_id, is_post);
     request
+}
+
+/// A short answer that says that the request was refused: by a budget of LiteLLM's, or for what only the client can read.
+async fn client_error(
+    mut carried: Carried,
+    id: Uuid,
+    upstream: response::Parts,
+    mut screened: HeaderMap,
+) -> Result<Given, Denied> {
+    let body = match carried.collect(litellm_budget::MAX).await {
+        Ok(pieces) => filter::join(pieces),
+        // It is longer than its head said: hyper does not let that happen.
+        Err(None) => Bytes::new(),
+        Err(Some(broken)) => {
+            carried.broke(broken).await?;
+            return Err(Denied::Failed(screen::lost(broken), Some(id)));
+        }
+    };
+    if let Some(budget) = litellm_budget::read(upstream.status, &upstream.headers, &body) {
+        let refusal = litellm_budget::refusal(&budget);
+        carried.refused_for_budget(budget).await?;
+        return Err(Denied::Failed(refusal, Some(id)));
+    }
+    if let Some(refusal) = screen::reject(&upstream) {
+        carried.rejected().await?;
+        return Err(Denied::Failed(refusal, Some(id)));
+    }
+    carried.complete().await?;
+    // What was scrubbed off need not have the length that the head says.
+    screened.remove(header::CONTENT_LENGTH);
+    Ok(Given::whole(upstream.status, screened, body))
 }
 
 /// The list, cut down to what the run may use, or the one entry that was asked for.

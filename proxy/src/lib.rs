@@ -26,6 +26,7 @@ pub mod headers;
 pub mod ids;
 pub mod intake;
 pub mod json;
+pub mod litellm_budget;
 pub mod media;
 pub mod memory;
 pub mod models;

@@ -8,6 +8,7 @@ use sluice_testkit::upstream::{Nowhere, Script};
 use sluice_testkit::{Answer, Launch, Raw, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
+mod litellm;
 mod peers;
 
 const CHAT: &str = "/v1/chat/completions";

@@ -11,6 +11,8 @@ use sluice_testkit::sidecar::CANARY;
 use sluice_testkit::upstream::{Plan, Script};
 use sluice_testkit::{Received, Sluice, Upstream};
 
+mod gateway;
+
 const ASK: &str = r#"
 curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
     --json '{"model": "m", "max_tokens": 20, "messages": [{"role": "user", "content": "hello"}]}'
@@ -126,7 +128,7 @@ async fn a_run_calls_with_a_key_of_its_own_which_is_deleted_when_it_is_over() {
         json!({"made_by": "sluice", "run_id": "r1", "attempt": 0, "account": "acct-1", "graph_id": "sandbox:agent"});
     assert_eq!(
         made,
-        [json!({"key_alias": alias, "duration": "240s", "models": ["m"], "max_budget": 0.25, "key_type": "llm_api",
+        [json!({"key_alias": alias, "duration": "240s", "models": ["m"], "max_budget": 25, "key_type": "llm_api",
                 "metadata": metadata})]
     );
     assert!(shop.lock().live.is_empty());
@@ -155,6 +157,17 @@ fn failures() -> Vec<(Script, &'static str, bool)> {
         (Script::json(401, error("Received API Key")), "refuses the key", true),
         (Script::json(403, error("Only proxy admins")), "refuses the key", true),
         (Script::json(404, error("Not Found")), "status 404", true),
+        (Script::json(400, error("duration is over max limit set in config")), "shorten --timeout", true),
+        (Script::json(403, error("You must be a LiteLLM Enterprise user")), "licence", true),
+        (
+            Script::json(
+                422,
+                json!({"error": {"type": "budget_exceeded",
+                                 "message": format!("Budget has been exceeded! Key={VIRTUAL} Current cost: 2, Max budget: 1")}}),
+            ),
+            "$2 spent or reserved of $1",
+            true,
+        ),
         (Script::json(200, json!({"key": ""})), "holds no key", false),
         (Script::json(200, json!({"token": format!("{VIRTUAL}x")})), "holds no key", false),
         (Script::raw("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"key\": \"sk-virtual-key-x"), "broke off", false),
@@ -203,6 +216,32 @@ async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_an
     let ran = sluice.run(["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK]).finish().await.expect(0);
     assert!(!ran.stderr.contains("none of its own"), "{}", ran.stderr);
     assert_eq!(keys_of_calls(&upstream), [format!("{VIRTUAL}1")]);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn where_no_key_may_have_such_a_budget_it_gets_the_one_that_litellm_gives() {
+    let shop = KeyShop::default();
+    let told = "max_budget is over max limit set in config - user_value=25.0; max_value=5.0";
+    let refusal = Script::json(400, json!({"detail": {"error": told}}));
+    let keys = shop.clone();
+    let upstream = Upstream::with(move |request| {
+        let is_too_much = request.target == "/key/generate" && request.json().get("max_budget").is_some();
+        if is_too_much { refusal.clone() } else { keys.answer(request) }
+    });
+    let upstream = upstream.start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = sluice.file(
+        "prices.json",
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#,
+    );
+    let words = ["--max-cost-usd", "0.25", "--prices", &prices];
+
+    sluice.run(RUN).args(words).args(["--", "sh", "-ec", ASK]).finish().await.expect(0);
+
+    assert_eq!(shop.lock().made[0].get("max_budget"), None);
+    assert_eq!(keys_of_calls(&upstream), [format!("{VIRTUAL}1")]);
+    assert!(shop.lock().live.is_empty());
     sluice.assert_nothing_left().await;
 }
 

@@ -91,10 +91,19 @@ impl LiteLlm {
     /// # Panics
     /// When it gives none: it needs a database for that.
     pub async fn mint(&self, rights: Value) -> String {
+        let answer = self.post("/key/generate", rights).await;
+        answer["key"].as_str().unwrap_or_else(|| panic!("LiteLLM gave no key: {answer}")).to_owned()
+    }
+
+    /// The answer to a `POST` with the master key.
+    ///
+    /// # Panics
+    /// When it is not JSON with status 200.
+    pub async fn post(&self, path: &str, body: Value) -> Value {
         let address = self.url.trim_start_matches("http://");
-        let body = rights.to_string();
+        let body = body.to_string();
         let head = format!(
-            "POST /key/generate HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
              content-length: {}\r\nconnection: close\r\n\r\n",
             self.key,
             body.len()
@@ -107,9 +116,9 @@ impl LiteLlm {
             io::Result::Ok(answer)
         };
         let answer = ask.await.expect("LiteLLM is there");
-        let key = answer.split_once("\r\n\r\n").and_then(|(_, body)| serde_json::from_str::<Value>(body).ok());
-        let key = key.and_then(|object| object["key"].as_str().map(str::to_owned));
-        key.unwrap_or_else(|| panic!("LiteLLM gave no key: {answer}"))
+        let body = answer.strip_prefix("HTTP/1.1 200").and_then(|rest| rest.split_once("\r\n\r\n"));
+        let body = body.and_then(|(_, body)| serde_json::from_str(body).ok());
+        body.unwrap_or_else(|| panic!("POST {path}: {answer}"))
     }
 
     /// The database of its spend log.

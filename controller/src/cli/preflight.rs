@@ -12,8 +12,8 @@ use crate::preflight::{Status, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key; says what to do about what is wrong.
 ///
-/// Where the settings count on them, also that LiteLLM makes virtual keys (key_mode), and that its spend log can be read
-/// (spend_key_file).
+/// Where the upstream is a LiteLLM, also which of its budgets would stop the calls of the account, and where the settings
+/// count on them, that it makes virtual keys (key_mode), and that its spend log can be read (spend_key_file).
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// One JSON object

@@ -188,6 +188,9 @@ impl Log {
         let source = if made.cost.is_some() { CostSource::Header } else { CostSource::None };
         self.push(&line(&Outcome {
             attempt: key.attempt,
+            budget_limit_usd: None,
+            budget_of: None,
+            budget_spent_usd: None,
             call,
             call_id: format!("call-{call}").into(),
             cost_source: source,

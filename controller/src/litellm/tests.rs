@@ -61,6 +61,38 @@ async fn a_failure_is_named_and_says_nothing_of_the_answer() {
     }
 }
 
+#[test]
+fn a_refusal_that_can_be_mended_says_how() {
+    let told = |status, text: &str| crate::scene::chain(&refused("POST /key/generate".into(), status, text));
+    let error = |message: &str, kind: &str| {
+        serde_json::json!({"error": {"message": message, "type": kind, "param": null, "code": "422"}}).to_string()
+    };
+    let detail = |text: &str| serde_json::json!({"detail": {"error": text}}).to_string();
+    let over = "is over max limit set in config - user_value=25.0; max_value=5.0";
+    for (status, text, words) in [
+        (
+            422,
+            error("Budget has been exceeded! Team=t-secret Current cost: 2, Max budget: 1", "budget_exceeded"),
+            "the team of",
+        ),
+        (
+            422,
+            error("Budget has been exceeded! Team=t-secret Current cost: 2, Max budget: 1", "budget_exceeded"),
+            "$2 spent",
+        ),
+        (422, error("Budget has been exceeded! Team=t-secret", "other"), "status 422"),
+        (400, detail(&format!("max_budget {over}")), "max_budget in upperbound_key_generate_params"),
+        (400, detail("max_budget (25.0) cannot exceed the caller's own max_budget (5.0)."), "of the key of key_file"),
+        (400, detail(&format!("duration {over}")), "shorten --timeout"),
+        (400, detail(&format!("rpm_limit {over}")), "upperbound_key_generate_params"),
+        (403, detail("You must be a LiteLLM Enterprise user to use this feature. sk-secret"), "licence"),
+        (400, detail("sk-secret"), "status 400"),
+    ] {
+        let said = told(status, &text);
+        assert!(said.contains(words) && !said.contains("secret"), "{words}: {said}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_litellm_is_given_up() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");

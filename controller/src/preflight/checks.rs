@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::probe::probe;
-use super::{Check, Status, litellm, unfit};
+use super::probe::{LITELLM, probe};
+use super::{Check, Status, budgets, litellm, unfit};
 use crate::engine::{self, Engine};
 use crate::host;
 use crate::layout::{Layout, RunKey};
@@ -44,12 +44,16 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
             let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
             checks.extend(probe(settings, &layout, &proxy, &key).await);
             checks.extend(litellm::virtual_key(settings, &layout, &key).await);
+            if checks.iter().any(|check| check.name == LITELLM) {
+                checks.extend(budgets::budgets(settings).await);
+            }
             checks.extend(litellm::spend_log(settings).await);
         }
         _ => checks.push(Check {
             name: "upstream key",
             status: Status::Skipped,
             detail: "needs all of the above".into(),
+            budget: None,
         }),
     }
     checks
@@ -101,7 +105,7 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
         Err(error) => {
             checks.push(fail("engine", chain(&error)));
             for name in ["limits", "image"] {
-                checks.push(Check { name, status: Status::Skipped, detail: "needs the engine".into() });
+                checks.push(Check { name, status: Status::Skipped, detail: "needs the engine".into(), budget: None });
             }
             return;
         }
@@ -125,13 +129,13 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
 }
 
 pub(super) fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Pass, detail }
+    Check { name, status: Status::Pass, detail, budget: None }
 }
 
 pub(super) fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Warn, detail }
+    Check { name, status: Status::Warn, detail, budget: None }
 }
 
 pub(super) fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Fail, detail }
+    Check { name, status: Status::Fail, detail, budget: None }
 }

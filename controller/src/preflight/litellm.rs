@@ -14,8 +14,8 @@ use crate::settings::Settings;
 use crate::store::now_us;
 use crate::virtual_key::{Grant, KeyMode, try_out};
 
-/// Should it stay behind, it ends by itself.
-const LIFETIME: Duration = Duration::from_secs(60);
+/// What the key of a run lives longer than `--timeout`.
+const AFTER: Duration = Duration::from_secs(180);
 
 /// Has a virtual key made and deleted, where runs would have one.
 pub(super) async fn virtual_key(settings: &Settings, layout: &Layout, key: &RunKey) -> Option<Check> {
@@ -41,8 +41,8 @@ async fn made(settings: &Settings, layout: &Layout, key: &RunKey) -> Result<(), 
         account: settings.account.as_str(),
         graph_id: GRAPH,
         models: &settings.models,
-        max_cost: None,
-        lifetime: LIFETIME,
+        max_cost: settings.max_cost,
+        lifetime: settings.timeout + AFTER,
         upstream,
     };
     try_out(&litellm, &grant).await

@@ -25,7 +25,10 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Asks for the upstream's models, and for what it is.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match recorded(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
+        Ok((models, description)) => [key_check(settings.upstream.as_deref().unwrap_or_default(), &models)]
+            .into_iter()
+            .chain(version_check(&description))
+            .collect(),
         Err(reason) => vec![fail("upstream key", reason)],
     }
 }
@@ -91,16 +94,31 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
     answers.map_err(late)?.map_err(|error| error.to_string())
 }
 
-fn key_check(answer: &str) -> Check {
+/// What the answer to `GET /v1/models` says of the key. Where the sidecar answered in the upstream's place, it says why.
+fn key_check(upstream: &str, answer: &str) -> Check {
     let name = "upstream key";
-    match answer.split(' ').nth(1).unwrap_or_default() {
-        "200" => pass(name, "the upstream takes it".to_owned()),
-        "404" => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
-        status => {
-            fail(name, format!("the upstream does not take it (status {status} to GET /v1/models); correct key_file"))
+    let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    match (status, head.lines().find_map(|line| line.strip_prefix("x-sluice-reason: "))) {
+        ("200", _) => pass(name, "the upstream takes it".to_owned()),
+        (_, Some("upstream_auth")) => fail(name, "the upstream does not take it; correct key_file".to_owned()),
+        (_, Some(_)) => fail(name, short(body["error"]["message"].as_str().unwrap_or(status))),
+        ("404", None) if upstream.trim_end_matches('/').ends_with("/v1") => {
+            fail(name, format!("{upstream} has no GET /v1/models; write the upstream without /v1"))
         }
+        ("404", None) => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
+        (status, None) => fail(
+            name,
+            format!(
+                "the upstream answered GET /v1/models with status {status}, so calls may fail; its own log says why"
+            ),
+        ),
     }
 }
+
+/// The name of the check that is there where the upstream is a LiteLLM.
+pub(super) const LITELLM: &str = "litellm";
 
 /// Which LiteLLM this is; nothing when it is something else, or does not say.
 fn version_check(answer: &str) -> Option<Check> {
@@ -111,9 +129,9 @@ fn version_check(answer: &str) -> Option<Check> {
     let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
     let mut parts = version.split('.');
     Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
-        warn("litellm", format!("{} has holes that a sidecar cannot close; use 1.106 or newer", short(version)))
+        warn(LITELLM, format!("{} has holes that a sidecar cannot close; use 1.106 or newer", short(version)))
     } else {
-        pass("litellm", short(version))
+        pass(LITELLM, short(version))
     })
 }
 

@@ -3,14 +3,13 @@
 //! What may help is tried again.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::sleep;
 
 use super::row::{self, Page, Row, Unreadable};
 use super::window::Window;
-use crate::litellm::{Lack, Litellm, LitellmError, lack};
+use crate::litellm::{Lack, Litellm, LitellmError, escaped, lack};
 use crate::secret::Key;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
@@ -291,17 +290,6 @@ fn refusal(upstream: &str, status: u16, text: &str) -> SpendLogError {
 fn time(seconds: i64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(seconds.max(0).cast_unsigned());
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', "")
-}
-
-fn escaped(value: &str) -> String {
-    value.bytes().fold(String::new(), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            let _ = write!(text, "%{byte:02X}");
-        }
-        text
-    })
 }
 
 #[cfg(test)]

@@ -17,14 +17,19 @@ fn grant<'a>(key: &'a RunKey, models: &'a [String], max_cost: Option<i64>) -> Gr
 fn a_key_is_asked_for_what_the_run_needs_and_no_more() {
     let key = "r1.2".parse().expect("a key");
     let models = ["m".to_owned()];
-    let text = |grant| serde_json::to_string(&generate(&grant, "a")).expect("plain data");
+    let text = |grant: Grant<'_>| {
+        let budget = grant.max_cost.map(key_budget);
+        serde_json::to_string(&generate(&grant, "a", budget)).expect("plain data")
+    };
     assert_eq!(
         text(grant(&key, &models, Some(250_000_001))),
         concat!(
-            r#"{"key_alias":"a","duration":"300s","models":["m"],"max_budget":0.250000001,"key_type":"llm_api","#,
+            r#"{"key_alias":"a","duration":"300s","models":["m"],"max_budget":25.0000001,"key_type":"llm_api","#,
             r#""metadata":{"made_by":"sluice","run_id":"r1","attempt":2,"account":"acct-1","graph_id":"sandbox:agent"}}"#
         )
     );
+    let least = text(grant(&key, &models, Some(1_000)));
+    assert!(least.contains(r#""max_budget":10,"#), "{least}");
     let open = text(grant(&key, &[], None));
     assert!(open.contains(r#""models":[],"key_type""#), "{open}");
 }
@@ -68,6 +73,7 @@ fn a_key_that_may_have_been_made_is_not_forgotten() {
         (LitellmError::Unreachable(String::new(), std::io::Error::other("x")), true),
         (status(404), true),
         (status(422), true),
+        (LitellmError::Bound(String::new(), 400, Bound::Duration), true),
         (status(500), false),
         (status(504), false),
         (LitellmError::Late(String::new(), UNDER_WAY), false),

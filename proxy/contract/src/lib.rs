@@ -4,6 +4,7 @@
 //! run ids, money, audit records, and how to read them. No clock, no async, and no I/O but from a reader that is given.
 
 pub mod billing;
+pub mod budget;
 pub mod canon;
 pub mod certificate;
 pub mod chain;

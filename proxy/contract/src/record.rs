@@ -140,6 +140,16 @@ records! {
     /// A call came to its end.
     Outcome<'a> = "outcome" {
         attempt: u32,
+        /// The limit of the budget that LiteLLM refused the call for. This member and the next two are left out where no
+        /// budget refused the call, and in the files of older sidecars; the amounts also where LiteLLM does not give them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        budget_limit_usd: Option<Name<'a>>,
+        /// Whose budget it is: a word of [`crate::budget`], such as `key`, `team` or `customer`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        budget_of: Option<Name<'a>>,
+        /// What LiteLLM counts as spent of it, reservations of open calls included.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        budget_spent_usd: Option<Name<'a>>,
         call: u64,
         call_id: Cow<'a, str>,
         cost_source: CostSource,

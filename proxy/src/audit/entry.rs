@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use sluice_contract::Usd;
+use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
 
 use super::{Ack, Journal};
@@ -30,6 +31,7 @@ pub struct Planned<'a> {
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct Ended {
+    pub budget: Option<Box<BudgetRefusal>>,
     pub result: CallResult,
     pub end: End,
     pub status: Option<u16>,
@@ -50,6 +52,7 @@ impl Ended {
     #[must_use]
     pub fn not_sent(result: CallResult, end: End) -> Self {
         Self {
+            budget: None,
             result,
             end,
             status: None,

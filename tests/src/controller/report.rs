@@ -29,6 +29,7 @@ pub struct Report {
     pub cost_usd: Option<String>,
     pub refused: u64,
     pub refused_by_reason: BTreeMap<String, u64>,
+    pub litellm_budgets: Vec<serde_json::Value>,
     pub receipts: Vec<Receipt>,
     pub audit: Audit,
     pub timings: Timings,

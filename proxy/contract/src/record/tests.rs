@@ -73,6 +73,9 @@ fn samples() -> Vec<String> {
         }),
         written(&Outcome {
             attempt: 0,
+            budget_limit_usd: Some(Name(text("0.25"))),
+            budget_of: Some(Name(text("team"))),
+            budget_spent_usd: Some(Name(text("0.3"))),
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::Chunk,
@@ -161,6 +164,9 @@ fn samples() -> Vec<String> {
         // Nothing is known of it: what is optional is null, but for what is left out.
         written(&Outcome {
             attempt: 0,
+            budget_limit_usd: None,
+            budget_of: None,
+            budget_spent_usd: None,
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::None,

@@ -128,6 +128,9 @@ impl File {
         let record = record!(
             self,
             Outcome {
+                budget_limit_usd: None,
+                budget_of: None,
+                budget_spent_usd: None,
                 call,
                 call_id: call_id.clone().into(),
                 cost_source: if is_ok { CostSource::Header } else { CostSource::None },
