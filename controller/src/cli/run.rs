@@ -244,7 +244,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let host = Host::open(&settings).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
-    let admitted = match once::admit(&host, &request).await {
+    let (admitted, note) = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
             told(&sweep::heal(&host).await);
@@ -252,6 +252,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
+    note.iter().for_each(|note| say(note));
     let (contract, stdin, own) = (request.contract, request.asked.stdin, request.key.to_string());
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
         let (outlet, printer) = forward::start(stop).map_err(|error| before(&error))?;
