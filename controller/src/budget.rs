@@ -13,8 +13,12 @@ use serde::Serialize;
 use crate::ledger::usd;
 
 mod book;
+mod keep;
+mod log;
 
 pub use book::{Admission, Admitted, BudgetError, Held};
+pub use keep::{BudgetLog, LogError};
+pub use log::LineFault;
 
 /// An account with a budget, in nano-USD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -88,6 +88,23 @@ impl Keys {
         put.and_then(|mut out| out.write_all(file.as_bytes())).map_err(|e| KeyError::Io(path.to_owned(), e))
     }
 
+    /// The key that signs lines of the budget log.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn budget_signer(&self) -> Result<PrivateKey, KeyError> {
+        self.certifier()
+    }
+
+    /// Trusts the public key of another host from now on: files that it certifies are verified and billed here.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn import(&self, key: &PublicKey) -> Result<(), KeyError> {
+        let _lock = self.lock()?;
+        self.publish(key)
+    }
+
     fn certifier(&self) -> Result<PrivateKey, KeyError> {
         let path = self.signing();
         let line = Zeroizing::new(fs::read(&path).map_err(|e| KeyError::Io(path.clone(), e))?);

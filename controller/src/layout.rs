@@ -1,4 +1,4 @@
-//! Where everything of one controller lies: `STATE/{instance,sluice.db,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+//! Where everything of one controller lies: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -99,6 +99,12 @@ impl Layout {
     #[must_use]
     pub fn database(&self) -> PathBuf {
         self.state.join("sluice.db")
+    }
+
+    /// The log of budgets, from which a lost database gets them back.
+    #[must_use]
+    pub fn budget_log(&self) -> PathBuf {
+        self.state.join("budgets.log")
     }
 
     /// The name by which containers of this controller are known from those of others; made at first use.

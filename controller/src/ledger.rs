@@ -3,7 +3,7 @@
 //! A receipt and what came of it are separate rows, and rows are only added: `pending` is a receipt without an entry,
 //! and each later status is an entry. An amount is the sum of entries; what was wrong is taken back by an entry with
 //! the opposite numbers. All of it follows from the audit files (`ingest`), so it can be built again from them
-//! (`rebuild`). Every total that is shown anywhere is made here (`total`), and exact: nano-USD in `i64`, sums in
+//! (`rebuild`). Every total that is shown anywhere is made here (`total`, `sums`), and exact: nano-USD in `i64`, sums in
 //! `i128`.
 
 use crate::layout::RunKey;
@@ -17,17 +17,19 @@ mod post;
 mod query;
 mod rebuild;
 mod settle;
+mod sums;
 mod total;
 
 pub use bill::{Bill, Posting, Status, Tokens};
 pub use entry::{Entry, Receipt, SOURCE};
-pub use ingest::{Reading, Worth, Writer, read};
+pub use ingest::{Reading, Row, Rows, Source, Worth, Writer, read, unknown_key};
 pub use post::{Pending, Posted};
-pub use query::{Filter, Selection, Unsettled};
+pub use query::{Filter, Listed, Selection, Unsettled};
 pub(crate) use query::{key, of_run, read_to_end};
-pub use rebuild::{Difference, Found, Rebuilt, Shelf};
+pub use rebuild::{Difference, Found, Rebuilt, Restored, Shelf};
 pub use settle::{Held, PriceSource, SPEND_LOG, Settled, Settlement};
-pub use total::{Group, Sums, Total, grouped, total, usd};
+pub use sums::Usages;
+pub use total::{Group, Sums, Total, total, usd};
 
 /// Why the ledger did not take something, or cannot tell.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,14 @@ pub enum LedgerError {
     /// The database said no.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl LedgerError {
+    /// Whether the ledger knows something else, so that it refuses what a file says.
+    #[must_use]
+    pub fn is_contradiction(&self) -> bool {
+        matches!(self, Self::Conflict { .. } | Self::Late { .. })
+    }
 }
 
 impl From<rusqlite::Error> for LedgerError {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::budget::{Admission, Admitted, BudgetError};
+use crate::budget::{Admission, Admitted, BudgetError, BudgetLog};
 use crate::drive::{Reins, drive};
 use crate::engine::Stdio;
 use crate::exhausted::Exhausted;
@@ -81,12 +81,15 @@ pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
     Ok(())
 }
 
-/// Writes down that it was asked for, with what it holds of its account's budget.
+/// Writes down that it was asked for, with what it holds of its account's budget. Also returns what is wrong with the log of
+/// budgets, if anything.
 ///
 /// # Errors
 /// [`BudgetError::Short`]: then nothing was written down. And when its record cannot be kept.
-pub async fn admit(host: &Host, request: &Request) -> Result<Admitted, BudgetError> {
+pub async fn admit(host: &Host, request: &Request) -> Result<(Admitted, Option<String>), BudgetError> {
     let Request { key, agent, asked, .. } = request;
+    let log = BudgetLog { layout: &host.layout, keys: &host.keys, store: &host.store };
+    let note = log.ready(&asked.account).await?;
     let entry = Entry {
         key: key.clone(),
         account: asked.account.clone(),
@@ -95,7 +98,8 @@ pub async fn admit(host: &Host, request: &Request) -> Result<Admitted, BudgetErr
         image: asked.image.clone(),
         owner: host.owner.clone(),
     };
-    host.store.admit(Admission { entry, cap: asked.max_cost, default: asked.hold }).await
+    let admitted = host.store.admit(Admission { entry, cap: asked.max_cost, default: asked.hold }).await?;
+    Ok((admitted, note.map(|error| chain(&error))))
 }
 
 /// Runs it, from where it was admitted to its last record.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use sluice_contract::record::{CallResult, NullReason, Usage};
+use sluice_contract::record::{CallResult, NullReason, Outcome, Usage};
 use sluice_contract::{Call, Story, reader};
 
 use crate::exhausted::{Exhausted, exhausted};
@@ -87,7 +87,7 @@ const CAP: &str = "budget_exceeded";
 /// What an audit file comes to.
 #[must_use]
 pub fn tally(reading: &Reading) -> Tally {
-    let story = &reading.story;
+    let story = reading.story();
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let litellm_budgets = exhausted(story);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
@@ -131,7 +131,7 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
         source_reference: reference(key, &intent.call_id),
         call_id: intent.call_id.to_string(),
         litellm_call_id: outcome.and_then(|o| o.litellm_call_id.as_deref().map(str::to_owned)),
-        status: status(call),
+        status: status(outcome),
         result: outcome.map(|o| o.result),
         model: intent.model.as_deref().map(str::to_owned),
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
@@ -142,8 +142,8 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
 }
 
 /// What is known of a call's money when its file has ended.
-pub(crate) fn status(call: &Call) -> Status {
-    let Some(outcome) = &call.outcome else {
+pub(crate) fn status(outcome: Option<&Outcome<'_>>) -> Status {
+    let Some(outcome) = outcome else {
         return Status::Unknown;
     };
     match (outcome.result, &outcome.cost_usd, outcome.null_reason) {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -15,7 +16,7 @@ use crate::engine::Stdio;
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::layout::{RunKey, RunPaths};
-use crate::ledger::{self, Reading, Writer};
+use crate::ledger::{self, Reading, Source, Writer};
 use crate::litellm::{Litellm, LitellmError};
 use crate::output::Captured;
 use crate::plain::short;
@@ -285,16 +286,17 @@ impl<'a> Scene<'a> {
         let evidence = || -> Result<_, String> {
             let keys = self.host.keys.public().map_err(|error| chain(&error))?;
             let failed = |error| format!("{}: {error}", self.paths.audit.display());
-            Ok((keys, read_audit(&self.paths.audit).map_err(failed)?))
+            Ok((keys, read_audit(&self.paths.audit).map_err(failed)?.map(Arc::from)))
         };
         self.tally = match evidence() {
             Ok((keys, bytes)) => {
                 let trust = Trust { keys: &keys, seen: &self.witnesses };
                 // A sidecar that could not write its first line has carried nothing, and has said why.
                 let began = self.asked.is_none() || self.side.ready_ms().is_some();
-                let bytes = bytes.filter(|bytes| began || bytes.contains(&b'\n'));
+                let bytes = bytes.filter(|bytes: &Arc<[u8]>| began || bytes.contains(&b'\n'));
                 let gone = bytes.is_none() && self.side.ready_ms().is_some();
-                let mut reading = ledger::read(self.key, bytes.as_deref(), &trust, Writer::Gone);
+                let source = bytes.map_or(Source::Absent, Source::Bytes);
+                let mut reading = ledger::read(self.key, source, &trust, Writer::Gone).expect("memory does not fail");
                 reading.fault = reading.fault.or(gone.then(|| "the audit file is gone".to_owned()));
                 receipt::tally(self.reading.insert(reading))
             }
@@ -336,7 +338,7 @@ impl<'a> Scene<'a> {
 }
 
 /// The whole file, if there is one; up to a line that is too long to be a record.
-pub(crate) fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
+fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let file = match witness::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,

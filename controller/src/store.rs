@@ -20,12 +20,13 @@ use crate::process::Process;
 use crate::run::{Phase, Run};
 
 /// What makes each schema of the one before. A step that was released is never changed.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("store/migrations/1-runs.sql"),
     include_str!("store/migrations/2-witnesses.sql"),
     include_str!("store/migrations/3-ledger.sql"),
     include_str!("store/migrations/4-reconcile.sql"),
     include_str!("store/migrations/5-budgets.sql"),
+    include_str!("store/migrations/7-sums.sql"),
 ];
 const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const BUSY: Duration = Duration::from_secs(10);
@@ -91,7 +92,7 @@ pub enum StoreError {
     #[error("run {0} is driven by another controller now")]
     Stale(RunKey),
     /// SQLite said no.
-    #[error("cannot write to the database")]
+    #[error("cannot use the database")]
     Sqlite(#[from] rusqlite::Error),
     /// The thread has ended.
     #[error("the database is closed")]

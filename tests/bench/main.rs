@@ -14,6 +14,7 @@ mod callgrind;
 mod contenders;
 mod hyper;
 mod instructions;
+mod ledger;
 mod load;
 mod machine;
 mod measure;
@@ -99,6 +100,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         None
     };
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
+    let ledgers = if options.wants(ledger::NAME) { ledger::measure(scratch.path(), options)? } else { Vec::new() };
     let syscalls =
         if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
     let instructions =
@@ -114,7 +116,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
     }
-    let figures = report::Figures { startups, syscalls, instructions, runs, crowds, modes: results };
+    let figures = report::Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
     report::publish(&machine, &figures, options)
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::Outcome;
 use crate::contenders::Contender;
 use crate::measure::Placement;
-use crate::{instructions, modes, runs, scale, syscalls};
+use crate::{instructions, ledger, modes, runs, scale, syscalls};
 
 /// Printed for `--help`.
 pub(crate) const HELP: &str = "\
@@ -15,6 +15,7 @@ sluice-bench: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on
   --only MODE,…         only these modes: chat-1 chat-8 chat-64 new-connection burst-100 messages-100
                         responses-100 paced-64 paced-512 body-20k body-200k body-5m, and
                         runs: sluice run beside docker run; scale: a host full of them;
+                        ledger: up to a million receipts;
                         syscalls: what strace counts; instructions: what callgrind counts
   --contenders NAME,…   only these: sluice sluice-sync nginx nginx-template haproxy hyper relay
   --rounds N            measured rounds per mode
@@ -77,7 +78,7 @@ impl Options {
         }
         let known = |name: &&String| {
             modes::names()
-                .chain([runs::NAME, scale::NAME, syscalls::NAME, instructions::NAME])
+                .chain([runs::NAME, scale::NAME, ledger::NAME, syscalls::NAME, instructions::NAME])
                 .any(|known| known == **name)
         };
         if let Some(unknown) = options.only.iter().find(|name| !known(name)) {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::contenders::Contender;
 use crate::instructions::Cost;
+use crate::ledger::Ledger;
 use crate::machine::Facts;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
@@ -24,6 +25,7 @@ pub(crate) struct Figures {
     pub(crate) instructions: Vec<Cost>,
     pub(crate) runs: Option<Whole>,
     pub(crate) crowds: Vec<Crowd>,
+    pub(crate) ledgers: Vec<Ledger>,
     pub(crate) modes: Vec<ModeResult>,
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> 
 }
 
 fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<String> {
-    let Figures { startups, syscalls, instructions, runs, crowds, modes } = figures;
+    let Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -92,6 +94,7 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
     if !crowds.is_empty() {
         full_hosts(out, crowds)?;
     }
+    ledger_sizes(out, ledgers)?;
     if let Some(runs) = runs {
         whole_runs(out, runs)?;
     }
@@ -213,6 +216,29 @@ fn full_hosts(out: &mut String, crowds: &[Crowd]) -> Outcome<()> {
             live(|live| live.chunk_p50_us, 0),
             live(|live| live.chunk_p99_us, 0),
         )?;
+    }
+    Ok(())
+}
+
+fn ledger_sizes(out: &mut String, ledgers: &[Ledger]) -> Outcome<()> {
+    let Some(first) = ledgers.first() else { return Ok(()) };
+    write!(out, "\n## The ledger at size\n\n| |")?;
+    for Ledger { receipts, runs, .. } in ledgers {
+        write!(out, " {receipts} receipts in {runs} runs |")?;
+    }
+    writeln!(out, "\n|---|{}", "---:|".repeat(ledgers.len()))?;
+    write!(out, "| database, bytes a receipt |")?;
+    for Ledger { receipts, database, .. } in ledgers {
+        write!(out, " {} |", database / receipts)?;
+    }
+    writeln!(out)?;
+    for (place, measured) in first.commands.iter().enumerate() {
+        write!(out, "| `sluice {}` |", measured.command)?;
+        for ledger in ledgers {
+            let one = &ledger.commands[place];
+            write!(out, " {:.2} s, {} MB |", one.seconds, one.peak / 1_000_000)?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

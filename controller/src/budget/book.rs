@@ -1,9 +1,13 @@
 //! Budgets and holds in the database. All that they come to is read from the ledger, in the transaction that asks.
 
-use rusqlite::{Connection, OptionalExtension, ToSql, Transaction, TransactionBehavior, params};
-use serde::Serialize;
-use sluice_contract::Account;
+use std::collections::HashSet;
 
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, TransactionBehavior, params};
+use serde::Serialize;
+use sluice_contract::{Account, Hash};
+
+use super::keep::LogError;
+use super::log::{self, Change, Kind, Known};
 use super::{After, Balance, Shortfall, still_held};
 use crate::layout::RunKey;
 use crate::ledger::{self, Bill, LedgerError, usd};
@@ -56,6 +60,19 @@ pub enum BudgetError {
     /// The ledger cannot tell.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// It is not known what accounts may spend.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+impl BudgetError {
+    /// For what only the database can say.
+    fn into_ledger(self) -> LedgerError {
+        match self {
+            Self::Ledger(error) => error,
+            other => LedgerError::Damaged(other.to_string()),
+        }
+    }
 }
 
 impl From<StoreError> for BudgetError {
@@ -180,6 +197,171 @@ impl Store {
         })
         .await
     }
+}
+
+/// What the database knows of the budget log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct LogState {
+    pub(super) known: Known,
+    /// The row of each unlogged change.
+    pub(super) ids: Vec<i64>,
+    /// For each of them, the runs whose receipts came only after it.
+    pub(super) late: Vec<Vec<RunKey>>,
+}
+
+/// What the budget log asks and tells.
+impl Store {
+    /// Whether the database knows no run at all: it was just made.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn is_new(&self) -> Result<bool, LedgerError> {
+        self.call(|connection| {
+            let mut query = connection.prepare("SELECT 1 FROM runs UNION ALL SELECT 1 FROM readings LIMIT 1")?;
+            Ok(!query.exists([])?)
+        })
+        .await
+    }
+
+    /// Whether the account has a limit.
+    pub(super) async fn has_budget(&self, account: String) -> Result<bool, LedgerError> {
+        self.call(move |connection| Ok(opening(connection, &account).map_err(BudgetError::into_ledger)?.is_some()))
+            .await
+    }
+
+    /// The number of lines that were logged, and the hash of the last one; none if there are none, or changes wait.
+    pub(super) async fn last_logged(&self) -> Result<Option<(u64, Hash)>, LedgerError> {
+        self.call(|connection| {
+            let mut query = connection.prepare(
+                "SELECT seq + 1, hash FROM budget_log
+                 WHERE NOT EXISTS (SELECT 1 FROM budgets WHERE id > (SELECT coalesce(max(budget), 0) FROM budget_log))
+                 ORDER BY seq DESC LIMIT 1",
+            )?;
+            let row = query.query_row([], |row| Ok((row.get::<_, i64>(0)?, hash(row, 1)?))).optional()?;
+            Ok(row.map(|(lines, hash)| (lines.cast_unsigned(), hash)))
+        })
+        .await
+    }
+
+    /// All that the database knows of the log, as of one moment.
+    pub(super) async fn log_state(&self) -> Result<LogState, LedgerError> {
+        self.call(|connection| {
+            let moment = connection.transaction()?;
+            let mut state = LogState::default();
+            let mut query = moment.prepare("SELECT hash FROM budget_log ORDER BY seq")?;
+            state.known.logged = query.query_map([], |row| hash(row, 0))?.collect::<Result<_, _>>()?;
+            state.known.is_original = moment.prepare("SELECT 1 FROM runs")?.exists([])?;
+            let mut query = moment.prepare(
+                "SELECT account, kind, nano_usd, made_us, id, entries_to FROM budgets
+                 WHERE id > (SELECT coalesce(max(budget), 0) FROM budget_log) ORDER BY id",
+            )?;
+            let mut rows = query.query([])?;
+            while let Some(row) = rows.next()? {
+                let (kind, entries_to): (String, i64) = (row.get(1)?, row.get(5)?);
+                let kind = match kind.as_str() {
+                    "set" => Kind::Set,
+                    "added" => Kind::Added,
+                    _ => Kind::Removed,
+                };
+                let change = Change { account: row.get(0)?, kind, nano_usd: row.get(2)?, made_us: row.get(3)? };
+                let late = if kind == Kind::Set { late(&moment, &change, entries_to)? } else { Vec::new() };
+                state.late.push(late);
+                state.known.unlogged.push(change);
+                state.ids.push(row.get(4)?);
+            }
+            Ok(state)
+        })
+        .await
+    }
+
+    /// Writes down that a change is in the log.
+    pub(super) async fn note_logged(&self, seq: u64, line: Hash, budget: Option<i64>) -> Result<(), LedgerError> {
+        self.call(move |connection| note_logged(connection, seq, line, budget)).await
+    }
+
+    /// Writes down a change that the log has, and the database has not.
+    pub(super) async fn restore_budget(&self, seq: u64, entry: log::Entry) -> Result<(), LedgerError> {
+        self.call(move |connection| {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Change { account, kind, nano_usd, made_us } = &entry.change;
+            let word = match kind {
+                Kind::Begun => None,
+                Kind::Set => Some(("set", Some("budget_set"))),
+                Kind::Added => Some(("added", None)),
+                Kind::Removed => Some(("removed", Some("budget_removed"))),
+            };
+            let mut budget = None;
+            if let Some((word, anew)) = word {
+                if let Some(why) = anew {
+                    begin_anew(&change, account, why).map_err(BudgetError::into_ledger)?;
+                }
+                insert(&change, account, word, *nano_usd, *made_us)?;
+                budget = Some(change.last_insert_rowid());
+            }
+            note_logged(&change, seq, entry.hash, budget)?;
+            Ok(change.commit()?)
+        })
+        .await
+    }
+
+    /// Forgets which lines were logged: another log begins.
+    pub(super) async fn forget_log(&self) -> Result<(), LedgerError> {
+        self.call(|connection| {
+            connection.execute("DELETE FROM budget_log", [])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Those of these runs of which the database has neither a row nor a reading.
+    pub(super) async fn unknown_runs(&self, runs: Vec<RunKey>) -> Result<Vec<RunKey>, LedgerError> {
+        self.without(runs, "SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM readings").await
+    }
+
+    /// Those of these runs whose file was not read to its end.
+    pub(super) async fn unread_files(&self, runs: Vec<RunKey>) -> Result<Vec<RunKey>, LedgerError> {
+        self.without(runs, "SELECT run_id, attempt FROM readings WHERE ended = 1").await
+    }
+
+    async fn without(&self, runs: Vec<RunKey>, known: &'static str) -> Result<Vec<RunKey>, LedgerError> {
+        self.call(move |connection| {
+            let mut query = connection.prepare(known)?;
+            let known: HashSet<RunKey> = query.query_map([], |row| ledger::key(row, 0))?.collect::<Result<_, _>>()?;
+            Ok(runs.into_iter().filter(|run| !known.contains(run)).collect())
+        })
+        .await
+    }
+}
+
+/// Runs of an account that had begun before a change, and of which nothing was in the ledger then.
+fn late(connection: &Connection, change: &Change, entries_to: i64) -> Result<Vec<RunKey>, LedgerError> {
+    let mut query = connection.prepare(
+        "SELECT run_id, attempt FROM runs
+         WHERE account = ?1 AND created_us <= ?2
+           AND NOT EXISTS (
+               SELECT 1 FROM receipts JOIN entries ON entries.receipt = receipts.id AND entries.id <= ?3
+               WHERE receipts.run_id = runs.run_id AND receipts.attempt = runs.attempt)
+           AND NOT EXISTS (
+               SELECT 1 FROM readings
+               WHERE readings.run_id = runs.run_id AND readings.attempt = runs.attempt AND ended = 1 AND read_us <= ?2)",
+    )?;
+    let rows = query.query_map(params![change.account, change.made_us, entries_to], |row| ledger::key(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn note_logged(connection: &Connection, seq: u64, line: Hash, budget: Option<i64>) -> Result<(), LedgerError> {
+    connection.execute(
+        "INSERT INTO budget_log (seq, hash, budget) VALUES (?1, ?2, ?3)",
+        params![seq.cast_signed(), line.to_string(), budget],
+    )?;
+    Ok(())
+}
+
+fn hash(row: &Row<'_>, column: usize) -> rusqlite::Result<Hash> {
+    let text: String = row.get(column)?;
+    text.parse().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, Box::new(error))
+    })
 }
 
 /// What to do about holds of which nothing is left.
@@ -311,10 +493,14 @@ fn end(connection: &Connection, hold: i64, why: &str) -> Result<(), BudgetError>
 }
 
 fn add(change: &Transaction<'_>, account: &str, kind: &str, nano_usd: i64) -> Result<(), BudgetError> {
+    Ok(insert(change, account, kind, nano_usd, now_us())?)
+}
+
+fn insert(change: &Connection, account: &str, kind: &str, nano_usd: i64, made_us: i64) -> Result<(), LedgerError> {
     change.execute(
         "INSERT INTO budgets (account, kind, nano_usd, entries_to, made_us)
          VALUES (?1, ?2, ?3, (SELECT coalesce(max(id), 0) FROM entries), ?4)",
-        params![account, kind, nano_usd, now_us()],
+        params![account, kind, nano_usd, made_us],
     )?;
     Ok(())
 }

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod book;
+mod keep;
 
 fn balance(granted: i128, spent: i128, held: i128) -> Balance {
     Balance { granted, spent, held }

@@ -14,6 +14,7 @@ use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, v
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
 use crate::layout::{Layout, RunKey};
+use crate::ledger;
 use crate::plain::plain;
 use crate::run::Phase;
 use crate::store::Store;
@@ -29,7 +30,8 @@ Examples:
   sluice audit keys > sluice.pub                   what an auditor needs to check signatures";
 
 const EXIT_CODES: &str = "\
-Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable.
+Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable;
+5 in order, but of a run that this database does not know; 6 in order, but signed by a key that this host does not know.
 Without --key, and without what was seen of the file, authentic is no more than that it fits itself.
 Of tail: 0 closed; 3 no sidecar writes it any more; 1 a bad line; 4 unreadable.";
 
@@ -85,10 +87,21 @@ enum Command {
     },
     /// Prints the public keys that have signed here
     Keys,
+    /// Trusts the public keys of another host from now on: its files are verified and billed here
+    ImportKey {
+        /// A public key: 64 hex digits, or a file of them
+        #[arg(required = true)]
+        key: Vec<String>,
+    },
     /// Signs with a new key from now on; old files stay verifiable, and so the old key stays trusted: of what a thief
     /// signs with it, the witness tells
     RotateKey,
 }
+
+/// Exit code for a file whose run the database does not know.
+const EXIT_UNKNOWN_RUN: u8 = 5;
+/// Exit code for a file of a run that is unknown here, signed by a key that is unknown, too.
+const EXIT_UNKNOWN_KEY: u8 = 6;
 
 impl Flags {
     /// Whether it prints a file's own lines.
@@ -120,6 +133,15 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
             keys.iter().for_each(|key| print(&format!("{key}\n")));
             Ok(ExitCode::SUCCESS)
         }
+        Command::ImportKey { key } => {
+            own_keys(state)?;
+            let keys = Keys::open(state).map_err(|error| Failed::new(FAILED, &error))?;
+            for key in given_keys(key)? {
+                keys.import(&key).map_err(|error| Failed::new(FAILED, &error))?;
+                print(&format!("{key}\n"));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
         Command::RotateKey => {
             own_keys(state)?;
             let key = Keys::open(state).and_then(|keys| keys.rotate()).map_err(|error| Failed::new(FAILED, &error))?;
@@ -140,6 +162,10 @@ struct Request<'a> {
 enum Answer {
     /// With those who saw its lines when they were written.
     Verdict(Box<Verdict>, Vec<Witness>),
+    /// In order as far as it can be checked, but the database has never heard of its run.
+    UnknownRun(Box<Verdict>, RunKey),
+    /// In order up to its signature, which is by a key that is not among the trusted ones.
+    UnknownKey(Box<Fault>),
     Unreadable(String),
 }
 
@@ -147,6 +173,8 @@ impl Answer {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Verdict(verdict, _) => verdict.exit_code(),
+            Self::UnknownRun(..) => EXIT_UNKNOWN_RUN,
+            Self::UnknownKey(_) => EXIT_UNKNOWN_KEY,
             Self::Unreadable(_) => verdict::EXIT_UNREADABLE,
         }
     }
@@ -155,6 +183,11 @@ impl Answer {
     fn text(&self) -> String {
         match self {
             Self::Unreadable(reason) => format!("unreadable: {reason}"),
+            Self::UnknownRun(verdict, key) => format!(
+                "unknown to this database: it has never seen run {key}; a database that was lost or is an old copy learns of it \
+                 by sluice ledger rebuild; the file itself is {verdict}"
+            ),
+            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key(fault)),
             Self::Verdict(verdict, seen) => match verdict.report() {
                 Some(report) if vouched_by(report, seen).is_empty() => {
                     // Where there is no signature, no key helps.
@@ -184,8 +217,8 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
     if as_json {
         print_json(&json!({ "files": objects }));
     }
-    // The gravest: an altered file, then one that nobody can read, then one with an end missing.
-    let worst = [1, verdict::EXIT_UNREADABLE, verdict::EXIT_INCOMPLETE]
+    // The gravest: an altered file, then one that nobody can read, or vouch for, then one with an end missing.
+    let worst = [1, verdict::EXIT_UNREADABLE, EXIT_UNKNOWN_KEY, EXIT_UNKNOWN_RUN, verdict::EXIT_INCOMPLETE]
         .into_iter()
         .find(|code| codes.contains(code))
         .unwrap_or(0);
@@ -217,18 +250,25 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     {
         return Ok(altered(What::Run, named, stated));
     }
-    let seen = match (&database, named.as_ref().or(stated.as_ref())) {
+    let (seen, unknown) = match (&database, named.as_ref().or(stated.as_ref())) {
         (Some(database), Some(key)) => match witnesses(database, key).await? {
-            Some(seen) => seen,
-            None => return Ok(altered(What::Witness, &"a run that the database has seen", key)),
+            Seen::Lines(seen) => (seen, None),
+            Seen::Nothing => return Ok(altered(What::Witness, &"a line that was seen while it was written", key)),
+            Seen::UnknownRun => (Vec::new(), Some(key.clone())),
         },
-        _ => Vec::new(),
+        _ => (Vec::new(), None),
     };
     // Only now: of a file that grows, a line may have been seen that was not there yet a moment ago.
     let trust = Trust { keys: &keys, seen: &seen };
     let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
     Ok(match verdict {
-        Ok(verdict) => Answer::Verdict(Box::new(verdict), seen),
+        Ok(Verdict::Tampered(fault)) if unknown.is_some() && fault.what == What::UnknownKey => {
+            Answer::UnknownKey(Box::new(fault))
+        }
+        Ok(verdict) => match unknown.filter(|_| verdict.report().is_some()) {
+            Some(key) => Answer::UnknownRun(Box::new(verdict), key),
+            None => Answer::Verdict(Box::new(verdict), seen),
+        },
         Err(error) => Answer::Unreadable(error.to_string()),
     })
 }
@@ -249,14 +289,26 @@ fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {
     Answer::Verdict(Box::new(Verdict::Tampered(fault)), Vec::new())
 }
 
-/// What a database has seen of a run; none if it knows nothing of it, though it should.
-async fn witnesses(database: &Path, key: &RunKey) -> Result<Option<Vec<Witness>>, Failed> {
+/// What a database has seen of a run.
+enum Seen {
+    /// These lines; none of a run that has just begun.
+    Lines(Vec<Witness>),
+    /// No line of a run that is over, though it was run here.
+    Nothing,
+    /// The database has never heard of it.
+    UnknownRun,
+}
+
+async fn witnesses(database: &Path, key: &RunKey) -> Result<Seen, Failed> {
     let store = Store::read(database).map_err(|error| unreadable(&error))?;
     let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
     let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;
-    // One that has just begun may not have been looked at yet.
-    let is_known = !seen.is_empty() || phase.is_some_and(|phase| phase != Phase::Closed.as_str());
-    Ok(is_known.then_some(seen))
+    Ok(match phase {
+        _ if !seen.is_empty() => Seen::Lines(seen),
+        None => Seen::UnknownRun,
+        Some(phase) if phase == Phase::Closed.as_str() => Seen::Nothing,
+        Some(_) => Seen::Lines(seen),
+    })
 }
 
 fn unreadable(error: &dyn std::error::Error) -> Failed {
@@ -271,6 +323,12 @@ fn one_line(text: &str) -> String {
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {
     let (word, detail) = match answer {
         Answer::Unreadable(reason) => ("unreadable", json!({ "reason": reason })),
+        Answer::UnknownRun(verdict, _) => {
+            ("unknown_run", verdict.report().map_or(json!(null), |report| report_object(report, &[])))
+        }
+        Answer::UnknownKey(fault) => {
+            ("unknown_key", json!({ "line": fault.line, "expected": fault.expected, "found": fault.found }))
+        }
         Answer::Verdict(verdict, seen) => match verdict.as_ref() {
             Verdict::Complete(report) => ("complete", report_object(report, seen)),
             Verdict::Incomplete(report) => ("incomplete", report_object(report, seen)),

@@ -7,11 +7,13 @@ use serde::Serialize;
 use sluice_contract::Account;
 
 use super::receipts::open;
-use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::budget::{Balance, BudgetError, Held};
+use super::{Common, FAILED, Failed, USAGE, print, print_json, say};
+use crate::budget::{Balance, BudgetError, BudgetLog, Held, LogError};
+use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::usd;
 use crate::plain::plain;
+use crate::scene::chain;
 use crate::store::Store;
 use crate::units;
 
@@ -20,7 +22,8 @@ Examples:
   sluice budget set acct-1 25       from now on acct-1 may spend 25 dollars
   sluice budget add acct-1 10       and 10 more
   sluice budget show --json         how all accounts with a budget stand
-  sluice budget remove acct-1       no limit any more";
+  sluice budget remove acct-1       no limit any more
+  sluice budget confirm             after a lost database and a lost log: these budgets hold, and no others";
 
 /// Says what accounts may spend. An account without a budget may spend anything.
 ///
@@ -72,6 +75,12 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Says that the budgets that show lists are all that hold, and begins their log anew: after both database and log were
+    /// lost, or when the log was damaged
+    Confirm {
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 /// An account with a budget.
@@ -87,7 +96,8 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let (Command::Set { common, .. }
     | Command::Add { common, .. }
     | Command::Show { common, .. }
-    | Command::Remove { common, .. }) = &flags.command;
+    | Command::Remove { common, .. }
+    | Command::Confirm { common }) = &flags.command;
     let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let failed = |error: BudgetError| {
         let code = if matches!(error, BudgetError::None(_) | BudgetError::TooMuch) { USAGE } else { FAILED };
@@ -100,7 +110,23 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
             Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?
         }
         // Elsewhere, nobody would have one.
-        Command::Add { .. } | Command::Show { .. } | Command::Remove { .. } => open(&settings.state_dir)?,
+        _ => open(&settings.state_dir)?,
+    };
+    let layout = Layout::at(&settings.state_dir);
+    let keys = Keys::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
+    let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
+    let is_lost = match (&flags.command, log.look().await) {
+        (Command::Confirm { .. }, _) | (_, Ok(None)) => false,
+        // The database has all budgets, or tells of all that it has.
+        (Command::Show { .. }, Ok(Some(error)) | Err(error)) => {
+            say(&chain(&error));
+            false
+        }
+        (_, Err(error @ LogError::Lost(_))) => {
+            say(&chain(&error));
+            true
+        }
+        (_, Ok(Some(error)) | Err(error)) => return Err(failed(error.into())),
     };
     match &flags.command {
         Command::Set { account, usd, .. } => store.set_budget(account, *usd).await.map_err(failed)?,
@@ -112,6 +138,19 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         Command::Show { account, json, .. } => {
             show(&store, account.as_ref(), *json).await.map_err(failed)?;
         }
+        Command::Confirm { .. } => {
+            if let Some(aside) = log.confirm().await.map_err(|error| failed(error.into()))? {
+                print(&format!("the log of before is {}\n", aside.display()));
+            }
+            show(&store, None, false).await.map_err(failed)?;
+        }
+    }
+    let changes = matches!(flags.command, Command::Set { .. } | Command::Add { .. } | Command::Remove { .. });
+    if changes
+        && !is_lost
+        && let Some(error) = log.follow().await.map_err(|error| failed(error.into()))?
+    {
+        return Err(failed(error.into()));
     }
     if let Command::Set { account, .. } | Command::Add { account, .. } = &flags.command {
         show(&store, Some(account), false).await.map_err(failed)?;

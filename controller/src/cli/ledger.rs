@@ -7,10 +7,12 @@ use clap::{Args, Subcommand};
 
 use super::receipts::open;
 use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
+use crate::budget::{BudgetLog, LogError};
 use crate::keys::Keys;
 use crate::layout::Layout;
-use crate::ledger::{Rebuilt, Shelf};
+use crate::ledger::{Rebuilt, Restored, Shelf};
 use crate::plain::plain;
+use crate::scene::chain;
 use crate::store::Store;
 
 const EXIT_CODES: &str = "\
@@ -27,6 +29,9 @@ pub(super) struct Flags {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Builds the ledger again from all audit files: adds what is missing, and names what differs
+    ///
+    /// Where the database is gone, or an old copy, it also restores the budgets from their log (budgets.log in the state
+    /// directory), and says what it cannot know.
     Rebuild {
         /// Adds nothing
         #[arg(long)]
@@ -50,7 +55,14 @@ enum Command {
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let (Command::Rebuild { common, .. } | Command::Backup { common, .. }) = &flags.command;
     let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let store = open(&settings.state_dir)?;
+    let makes_one = matches!(flags.command, Command::Rebuild { check: false, .. });
+    let is_lost = !Layout::at(&settings.state_dir).database().exists() && settings.state_dir.join("audit").is_dir();
+    let store = if makes_one && is_lost {
+        let layout = Layout::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
+        Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?
+    } else {
+        open(&settings.state_dir)?
+    };
     store.check_integrity().await.map_err(|error| Failed::new(FAILED, &error))?;
     match &flags.command {
         Command::Rebuild { check, json, .. } => {
@@ -78,17 +90,51 @@ enum Mode {
 
 async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<Rebuilt, Failed> {
     let failed = |error: &dyn std::error::Error| Failed::new(FAILED, error);
-    let keys = Keys::open(state).and_then(|keys| keys.public()).map_err(|error| failed(&error))?;
-    let shelf = Shelf { layout: &Layout::at(state), store, keys: &keys };
-    match mode {
-        Mode::Check => shelf.check().await,
-        Mode::Fill => shelf.fill().await,
+    let keys = Keys::open(state).map_err(|error| failed(&error))?;
+    let public = keys.public().map_err(|error| failed(&error))?;
+    let layout = Layout::at(state);
+    let shelf = Shelf { layout: &layout, store, keys: &public };
+    let budgets = BudgetLog { layout: &layout, keys: &keys, store };
+    let mut rebuilt = match mode {
+        Mode::Check => shelf.check().await.map_err(|error| failed(&error))?,
+        Mode::Fill => {
+            let was_new = store.is_new().await.map_err(|error| failed(&error))?;
+            let restored = match budgets.restore(&shelf).await {
+                Ok(restored) => restored,
+                // What it says of budgets is told below; the files say the rest.
+                Err(LogError::Forged(..) | LogError::Damaged { .. }) => 0,
+                Err(error) => return Err(failed(&error)),
+            };
+            let mut rebuilt = shelf.fill().await.map_err(|error| failed(&error))?;
+            let is_old = restored > 0 || (was_new && rebuilt.files > 0);
+            rebuilt.restored = is_old.then_some(Restored { budgets: restored, not_known: NOT_KNOWN });
+            rebuilt
+        }
+    };
+    let followed = match mode {
+        Mode::Check => budgets.look().await,
+        Mode::Fill => budgets.follow().await,
+    };
+    match followed {
+        Ok(None) => {}
+        Ok(Some(error)) | Err(error @ (LogError::Ahead { .. } | LogError::Lost(_) | LogError::Forged(..))) => {
+            rebuilt.tell_budget_log(chain(&error));
+        }
+        Err(error) => return Err(failed(&error)),
     }
-    .map_err(|error| failed(&error))
+    Ok(rebuilt)
 }
 
+/// What no audit file and no log of budgets says.
+const NOT_KNOWN: &[&str] = &[
+    "what runs that are over held of budgets for calls of unknown cost: it is held no more",
+    "what sluice reconcile had settled: run it again",
+    "what was seen of audit files while they were written: from now on their last lines count as seen",
+    "ids of runs that have no audit file: they can be used again",
+];
+
 fn text(rebuilt: &Rebuilt) -> String {
-    let Rebuilt { files, under_way, added, by_files, by_ledger, differences } = rebuilt;
+    let Rebuilt { files, under_way, added, restored, sums_renewed, by_files, by_ledger, differences } = rebuilt;
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
@@ -97,6 +143,13 @@ fn text(rebuilt: &Rebuilt) -> String {
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");
     text += &format!("added    {} receipts, {} entries\n", added.receipts, added.entries);
+    if let Some(Restored { budgets, not_known }) = restored {
+        text += &format!("restored {budgets} changes of budgets; the database was lost or old, and does not know:\n");
+        text.extend(not_known.iter().map(|what| format!("         - {what}\n")));
+    }
+    if *sums_renewed > 0 {
+        text += &format!("sums     {sums_renewed} were wrong, and all are added up again\n");
+    }
     text += &format!("files    {} calls, ${}\n", by_files.calls, dollars(by_files.cost_usd()));
     text += &format!("ledger   {} calls, ${}\n", by_ledger.calls, dollars(by_ledger.cost_usd()));
     let verdict = if differences.is_empty() { "agree" } else { "DIFFER" };

@@ -1,16 +1,18 @@
 //! `sluice receipts` and `sluice usage`: what was spent.
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
 use sluice_contract::Account;
 
-use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
 use crate::layout::{Layout, RunKey};
-use crate::ledger::{self, Bill, Filter, Group, Selection, Total, Unsettled};
+use crate::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
 use crate::plain::plain;
 use crate::store::Store;
 
@@ -61,30 +63,30 @@ pub(super) struct UsageFlags {
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let filter = flags.filter()?;
-    let selection = select(&settings.state_dir, filter).await?;
-    if flags.csv {
-        print(&csv(&selection.bills));
+    let format = if flags.csv {
+        Format::Csv
     } else if flags.json {
-        #[derive(Serialize)]
-        struct Object<'a> {
-            receipts: &'a [Bill],
-            total: Total,
-            unsettled_runs: &'a [Unsettled],
-        }
-        let Selection { bills, unsettled } = &selection;
-        print_json(&Object { receipts: bills, total: ledger::total(bills), unsettled_runs: unsettled });
+        Format::Json
     } else {
-        print(&table(&selection));
+        Format::Table
+    };
+    let list = Arc::new(Mutex::new(List::begin(format)));
+    let rows = Arc::clone(&list);
+    // On the thread of the database: a slow reader of our output slows it down, and memory stays as it is.
+    let each = move |bill| rows.lock().is_ok_and(|mut list| list.take(&bill).is_ok());
+    let listed = open(&settings.state_dir)?.list(filter, each).await.map_err(|error| Failed::new(FAILED, &error))?;
+    if let Ok(mut list) = list.lock() {
+        // A reader that has gone away is no failure.
+        let _ = list.end(&listed);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let Selection { bills, unsettled } = select(&settings.state_dir, Filter::default()).await?;
     let by = flags.by.unwrap_or(Group::Account);
-    let groups = ledger::grouped(&bills, by);
-    let total = ledger::total(&bills);
+    let store = open(&settings.state_dir)?;
+    let Usages { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
     if flags.json {
         #[derive(Serialize)]
         struct One {
@@ -167,10 +169,6 @@ pub(super) fn since(text: &str) -> Result<i64, Failed> {
     })
 }
 
-async fn select(state: &Path, filter: Filter) -> Result<Selection, Failed> {
-    open(state)?.select(filter).await.map_err(|error| Failed::new(FAILED, &error))
-}
-
 /// The database of a state directory that is in use.
 pub(super) fn open(state: &Path) -> Result<Store, Failed> {
     let database = Layout::at(state).database();
@@ -181,27 +179,92 @@ pub(super) fn open(state: &Path) -> Result<Store, Failed> {
     Store::open(&database).map_err(|error| Failed::new(FAILED, &error))
 }
 
-fn table(selection: &Selection) -> String {
-    let mut text = format!(
-        "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
-        "time (UTC)", "run", "account", "model", "status", "in", "out", "cost, $"
-    );
-    for bill in &selection.bills {
-        let usage = bill.usage.unwrap_or_default();
-        text += &format!(
-            "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
-            bill.origin.get(..19).unwrap_or_default(),
-            format!("{}.{}", bill.run_id, bill.attempt),
-            plain(&bill.account),
-            plain(bill.model.as_deref().unwrap_or("-")),
-            bill.status.as_str(),
-            dash(usage.input),
-            dash(usage.output),
-            dash(ledger::total([bill]).cost_usd()),
-        );
+/// How receipts are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+/// A list of receipts that is printed while it is read.
+struct List {
+    format: Format,
+    /// What is not printed yet.
+    text: String,
+    is_empty: bool,
+}
+
+impl List {
+    fn begin(format: Format) -> Self {
+        let text = match format {
+            Format::Table => format!(
+                "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+                "time (UTC)", "run", "account", "model", "status", "in", "out", "cost, $"
+            ),
+            Format::Json => "{\n  \"receipts\": [".to_owned(),
+            Format::Csv => CSV_HEAD.to_owned(),
+        };
+        Self { format, text, is_empty: true }
     }
-    let total = ledger::total(&selection.bills);
-    text += &format!(
+
+    fn take(&mut self, bill: &Bill) -> io::Result<()> {
+        const ENOUGH: usize = 1 << 16;
+        match self.format {
+            Format::Table => self.text += &row(bill),
+            Format::Json => {
+                self.text += if self.is_empty { "\n    " } else { ",\n    " };
+                self.text += &member(bill, 2);
+            }
+            Format::Csv => self.text += &csv_row(bill),
+        }
+        self.is_empty = false;
+        if self.text.len() > ENOUGH { self.flush() } else { Ok(()) }
+    }
+
+    fn end(&mut self, listed: &Listed) -> io::Result<()> {
+        let Listed { total, unsettled } = listed;
+        match self.format {
+            Format::Table => self.text += &(sum_line(total) + &not_settled(unsettled)),
+            Format::Json => {
+                self.text += if self.is_empty { "]" } else { "\n  ]" };
+                let (total, unsettled) = (member(total, 1), member(unsettled, 1));
+                self.text += &format!(",\n  \"total\": {total},\n  \"unsettled_runs\": {unsettled}\n}}\n");
+            }
+            Format::Csv => {}
+        }
+        self.flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        put(std::mem::take(&mut self.text).as_bytes())
+    }
+}
+
+/// A part of an object that is printed over several lines, at this depth.
+fn member(value: &impl Serialize, depth: usize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("plain data");
+    // No text within has a newline of its own: JSON escapes those.
+    text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
+}
+
+fn row(bill: &Bill) -> String {
+    let usage = bill.usage.unwrap_or_default();
+    format!(
+        "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+        bill.origin.get(..19).unwrap_or_default(),
+        format!("{}.{}", bill.run_id, bill.attempt),
+        plain(&bill.account),
+        plain(bill.model.as_deref().unwrap_or("-")),
+        bill.status.as_str(),
+        dash(usage.input),
+        dash(usage.output),
+        dash(ledger::total([bill]).cost_usd()),
+    )
+}
+
+fn sum_line(total: &Total) -> String {
+    format!(
         "total    {} receipts, {} of unknown cost{}; {} tokens in, {} out; ${}\n",
         total.calls,
         total.open,
@@ -209,59 +272,56 @@ fn table(selection: &Selection) -> String {
         dash(total.usage.input),
         dash(total.usage.output),
         total.cost_usd().unwrap_or_else(|| "0".to_owned()),
-    );
-    text + &not_settled(&selection.unsettled)
+    )
 }
 
 fn not_settled(runs: &[Unsettled]) -> String {
     runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, plain(&run.reason))).collect()
 }
 
-/// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream. One that a spreadsheet would
-/// take for a formula, quoted or not, has an apostrophe before it.
-fn csv(bills: &[Bill]) -> String {
-    const HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
+const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
                         litellm_call_id,response_id,status,result,http_status,input,output,cached_input,cache_write,\
                         reasoning,total,cost_usd,nano_usd,price_source,null_reason,origin,period\r\n";
+
+/// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream. One that a spreadsheet would
+/// take for a formula, quoted or not, has an apostrophe before it.
+fn csv_row(bill: &Bill) -> String {
     let quoted = |text: &str| {
         let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
         format!("\"{mark}{}\"", text.replace('"', "\"\""))
     };
     let maybe = |text: &Option<String>| text.as_deref().map_or_else(String::new, quoted);
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-    let line = |bill: &Bill| {
-        let usage = bill.usage.unwrap_or_default();
-        let cells = [
-            quoted(&bill.source_reference),
-            quoted(&bill.run_id),
-            bill.attempt.to_string(),
-            bill.call.to_string(),
-            quoted(&bill.call_id),
-            quoted(&bill.account),
-            quoted(&bill.graph_id),
-            maybe(&bill.model),
-            maybe(&bill.model_served),
-            maybe(&bill.litellm_call_id),
-            maybe(&bill.response_id),
-            quoted(bill.status.as_str()),
-            maybe(&bill.result),
-            number(bill.http_status.map(u64::from)),
-            number(usage.input),
-            number(usage.output),
-            number(usage.cached_input),
-            number(usage.cache_write),
-            number(usage.reasoning),
-            number(usage.total),
-            bill.cost_usd.clone().unwrap_or_default(),
-            bill.nano_usd.map_or_else(String::new, |nanos| nanos.to_string()),
-            maybe(&bill.price_source),
-            maybe(&bill.null_reason),
-            quoted(&bill.origin),
-            quoted(&bill.period),
-        ];
-        cells.join(",") + "\r\n"
-    };
-    HEAD.to_owned() + &bills.iter().map(line).collect::<String>()
+    let usage = bill.usage.unwrap_or_default();
+    let cells = [
+        quoted(&bill.source_reference),
+        quoted(&bill.run_id),
+        bill.attempt.to_string(),
+        bill.call.to_string(),
+        quoted(&bill.call_id),
+        quoted(&bill.account),
+        quoted(&bill.graph_id),
+        maybe(&bill.model),
+        maybe(&bill.model_served),
+        maybe(&bill.litellm_call_id),
+        maybe(&bill.response_id),
+        quoted(bill.status.as_str()),
+        maybe(&bill.result),
+        number(bill.http_status.map(u64::from)),
+        number(usage.input),
+        number(usage.output),
+        number(usage.cached_input),
+        number(usage.cache_write),
+        number(usage.reasoning),
+        number(usage.total),
+        bill.cost_usd.clone().unwrap_or_default(),
+        bill.nano_usd.map_or_else(String::new, |nanos| nanos.to_string()),
+        maybe(&bill.price_source),
+        maybe(&bill.null_reason),
+        quoted(&bill.origin),
+        quoted(&bill.period),
+    ];
+    cells.join(",") + "\r\n"
 }
 
 pub(super) fn dash(value: Option<impl ToString>) -> String {
@@ -288,7 +348,7 @@ mod tests {
                 Bill { model: Some(text.to_owned()), ..Bill::default() },
                 Bill { model_served: Some(text.to_owned()), ..Bill::default() },
             ] {
-                let csv = csv(&[bill]);
+                let csv = csv_row(&bill);
                 assert!(csv.contains(cell), "{csv}");
             }
         }

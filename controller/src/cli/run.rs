@@ -259,7 +259,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
-    let admitted = match once::admit(&host, &request).await {
+    let (admitted, note) = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
             told(&sweep::heal(&host).await);
@@ -267,6 +267,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         }
         admitted => admitted?,
     };
+    note.iter().for_each(|note| say(note));
     let (contract, stdin, tty, own) =
         (request.contract, request.asked.stdin, request.asked.tty, request.key.to_string());
     // However the run ends, and if there is none.

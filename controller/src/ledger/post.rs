@@ -6,8 +6,7 @@ use tokio::sync::oneshot;
 
 use super::bill::{Status, Tokens};
 use super::entry::{Entry, Receipt, SOURCE};
-use super::ingest::{Reading, Worth};
-use super::query;
+use super::ingest::{Reading, Row, Worth};
 use super::{LedgerError, StoreError};
 use crate::store::{Store, now_us};
 
@@ -34,35 +33,106 @@ impl Pending {
 }
 
 impl Store {
-    /// Adds what an audit file says, all of it or nothing. What is known already is compared.
+    /// Adds what an audit file says; nothing of it counts as read before all of it is there. What is known already is
+    /// compared.
     ///
     /// It begins at once, behind what the database was asked for before.
     #[must_use]
     pub fn ingest(&self, reading: Reading) -> Pending {
-        Pending(self.submit(move |connection| {
-            let posted = ingest(connection, &reading, now_us());
-            if let Err(error @ (LedgerError::Conflict { .. } | LedgerError::Late { .. })) = &posted {
-                // So that it is seen by whoever asks for totals, and not only by who is told now.
-                let _ = note_alone(connection, &reading, Worth::Conflict, Some(&error.to_string()));
+        Pending(self.submit(move |connection| ingest_told(connection, &reading, now_us())))
+    }
+
+    /// Adds what several audit files say, with few commits. Each file has its own result, in their order.
+    ///
+    /// # Errors
+    /// Those of SQLite; then the files may be asked for again.
+    pub async fn ingest_all(&self, readings: Vec<Reading>) -> Result<Vec<Result<Posted, LedgerError>>, LedgerError> {
+        self.call(move |connection| {
+            let (now, mut results) = (now_us(), Vec::with_capacity(readings.len()));
+            let mut readings = readings.into_iter().peekable();
+            while let Some(first) = readings.peek() {
+                if !first.is_one_piece() {
+                    results.extend(readings.next().map(|long| ingest_told(connection, &long, now)));
+                    continue;
+                }
+                let mut change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let mut rows = 0;
+                while rows < ROWS_A_COMMIT
+                    && let Some(reading) = readings.next_if(Reading::is_one_piece)
+                {
+                    let posted = ingest_one(&mut change, &reading, now);
+                    match &posted {
+                        Ok(posted) => rows += posted.receipts + posted.entries + 1,
+                        Err(error) if error.is_contradiction() => {
+                            note(&change, &reading, Worth::Conflict, Some(&error.to_string()), now)?;
+                        }
+                        Err(LedgerError::Store(_)) => return posted.map(|_| Vec::new()),
+                        Err(_) => {}
+                    }
+                    results.push(posted);
+                }
+                change.commit()?;
             }
-            posted
-        }))
+            Ok(results)
+        })
+        .await
     }
 }
 
-fn ingest(connection: &mut Connection, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
-    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+/// Rows that one commit takes before others may write.
+const ROWS_A_COMMIT: u64 = 16_384;
+
+/// One file within the change of several: all of it or nothing.
+fn ingest_one(change: &mut Transaction<'_>, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+    let alone = change.savepoint()?;
     let mut posted = Posted::default();
-    for (receipt, entry) in reading.rows() {
-        post(&change, &receipt, entry.as_ref(), now, &mut posted)?;
+    for rows in reading.rows()? {
+        post_all(&alone, &rows?, now, &mut posted)?;
     }
-    note(&change, reading, reading.worth, reading.fault.as_deref(), now)?;
-    change.commit()?;
+    note(&alone, reading, reading.worth, reading.fault.as_deref(), now)?;
+    alone.commit()?;
     Ok(posted)
 }
 
+/// A file alone, and what the ledger refused of it.
+fn ingest_told(connection: &mut Connection, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+    let posted = ingest(connection, reading, now);
+    if let Err(error) = posted.as_ref()
+        && error.is_contradiction()
+    {
+        // So that it is seen by whoever asks for totals, and not only by who is told now.
+        let _ = note_alone(connection, reading, Some(&error.to_string()));
+    }
+    posted
+}
+
+/// A file alone: a long one in several commits, so that other writers get their turn. That it was read is written with the
+/// last of them.
+fn ingest(connection: &mut Connection, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+    let mut posted = Posted::default();
+    let mut pieces = reading.rows()?.peekable();
+    loop {
+        let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if let Some(rows) = pieces.next() {
+            post_all(&change, &rows?, now, &mut posted)?;
+        }
+        let is_last = pieces.peek().is_none();
+        if is_last {
+            note(&change, reading, reading.worth, reading.fault.as_deref(), now)?;
+        }
+        change.commit()?;
+        if is_last {
+            return Ok(posted);
+        }
+    }
+}
+
+fn post_all(change: &Connection, rows: &[Row], now: i64, posted: &mut Posted) -> Result<(), LedgerError> {
+    rows.iter().try_for_each(|(receipt, entry)| post(change, receipt, entry.as_ref(), now, posted))
+}
+
 fn post(
-    change: &Transaction<'_>,
+    change: &Connection,
     receipt: &Receipt,
     entry: Option<&Entry>,
     now: i64,
@@ -77,27 +147,28 @@ fn post(
         }
     };
     let Some(entry) = entry else {
-        return if known.is_none() { tell(change, id, None, now) } else { Ok(()) };
+        return if known.is_none() { tell(change, id, None, Status::Pending, now) } else { Ok(()) };
     };
     if self::known(change, "entries", SOURCE, &entry.reference, entry.hash)?.is_some() {
         return Ok(());
     }
     may_follow(change, id, entry)?;
     posted.entries += 1;
-    let entry = add_entry(change, id, SOURCE, entry, now)?;
-    tell(change, id, Some(entry), now)
+    let added = add_entry(change, id, SOURCE, entry, now)?;
+    tell(change, id, Some(added), entry.status, now)
 }
 
 /// The row of this name; another one under the same name is an error.
 pub(super) fn known(
-    change: &Transaction<'_>,
+    change: &Connection,
     table: &str,
     source: &str,
     reference: &str,
     hash: Hash,
 ) -> Result<Option<i64>, LedgerError> {
-    let mut query = change
-        .prepare(&format!("SELECT id, payload_hash FROM {table} WHERE source_system = ?1 AND source_reference = ?2"))?;
+    let mut query = change.prepare_cached(&format!(
+        "SELECT id, payload_hash FROM {table} WHERE source_system = ?1 AND source_reference = ?2"
+    ))?;
     let row: Option<(i64, String)> =
         query.query_row(params![source, reference], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     match row {
@@ -110,8 +181,8 @@ pub(super) fn known(
 
 /// Late facts are welcome, and money is not counted twice: an end that nobody saw follows nothing, and nothing follows
 /// what the spend log has settled.
-fn may_follow(change: &Transaction<'_>, receipt: i64, entry: &Entry) -> Result<(), LedgerError> {
-    let mut query = change.prepare("SELECT status FROM entries WHERE receipt = ?1 ORDER BY id")?;
+fn may_follow(change: &Connection, receipt: i64, entry: &Entry) -> Result<(), LedgerError> {
+    let mut query = change.prepare_cached("SELECT status FROM entries WHERE receipt = ?1 ORDER BY id")?;
     let before: Vec<String> = query.query_map([receipt], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let status = match entry.status {
         Status::Unknown => before.last(),
@@ -126,8 +197,8 @@ fn may_follow(change: &Transaction<'_>, receipt: i64, entry: &Entry) -> Result<(
     }
 }
 
-fn add_receipt(change: &Transaction<'_>, receipt: &Receipt, now: i64) -> Result<i64, LedgerError> {
-    let mut insert = change.prepare(
+fn add_receipt(change: &Connection, receipt: &Receipt, now: i64) -> Result<i64, LedgerError> {
+    let mut insert = change.prepare_cached(
         "INSERT INTO receipts (source_system, source_reference, payload_hash, run_id, attempt, call, call_id, account,
                                graph_id, method, path, model, stream, reserved_usd, origin_us, origin_day, arrived_us,
                                arrived_day)
@@ -155,14 +226,14 @@ fn add_receipt(change: &Transaction<'_>, receipt: &Receipt, now: i64) -> Result<
 }
 
 pub(super) fn add_entry(
-    change: &Transaction<'_>,
+    change: &Connection,
     receipt: i64,
     source: &str,
     entry: &Entry,
     now: i64,
 ) -> Result<i64, LedgerError> {
     let tokens = entry.usage.map(Tokens::from).unwrap_or_default();
-    let mut insert = change.prepare(
+    let mut insert = change.prepare_cached(
         "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, result, ended, http_status,
                               litellm_call_id, response_id, model_served, input, output, cached_input, cache_write,
                               reasoning, total, cost_usd, nano_usd, price_source, null_reason, origin_us, origin_day,
@@ -197,30 +268,29 @@ pub(super) fn add_entry(
     ])?)
 }
 
-/// Writes the event of a receipt that stands anew.
-pub(super) fn tell(change: &Transaction<'_>, receipt: i64, entry: Option<i64>, now: i64) -> Result<(), LedgerError> {
-    let bill = query::bill(change, receipt)?;
-    let body = serde_json::to_string(&bill).expect("plain data");
+/// Writes the event of a receipt that stands anew. What it says follows from the receipt and its entries up to this one.
+pub(super) fn tell(
+    change: &Connection,
+    receipt: i64,
+    entry: Option<i64>,
+    status: Status,
+    now: i64,
+) -> Result<(), LedgerError> {
     change
-        .prepare("INSERT INTO outbox (kind, receipt, entry, body, made_us) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .insert(params![format!("receipt.{}", bill.status.as_str()), receipt, entry, body, now])?;
+        .prepare_cached("INSERT INTO outbox (kind, receipt, entry, made_us) VALUES (?1, ?2, ?3, ?4)")?
+        .insert(params![format!("receipt.{}", status.as_str()), receipt, entry, now])?;
     Ok(())
 }
 
-fn note_alone(
-    connection: &mut Connection,
-    reading: &Reading,
-    worth: Worth,
-    fault: Option<&str>,
-) -> Result<(), LedgerError> {
+fn note_alone(connection: &mut Connection, reading: &Reading, fault: Option<&str>) -> Result<(), LedgerError> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    note(&change, reading, worth, fault, now_us())?;
+    note(&change, reading, Worth::Conflict, fault, now_us())?;
     Ok(change.commit()?)
 }
 
 /// Writes down that a file was read, unless that is what was said last.
 fn note(
-    change: &Transaction<'_>,
+    change: &Connection,
     reading: &Reading,
     worth: Worth,
     fault: Option<&str>,
@@ -228,14 +298,14 @@ fn note(
 ) -> Result<(), LedgerError> {
     let (run_id, attempt) = (reading.key.run_id.as_str(), reading.key.attempt);
     let (lines, head) = (reading.lines.cast_signed(), reading.head.map(|head| head.to_string()));
-    change.execute(
+    let mut insert = change.prepare_cached(
         "INSERT INTO readings (run_id, attempt, worth, fault, lines, head, ended, read_us)
          SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
          WHERE NOT EXISTS (
              SELECT 1 FROM (SELECT * FROM readings WHERE run_id = ?1 AND attempt = ?2 ORDER BY id DESC LIMIT 1)
              WHERE worth = ?3 AND fault IS ?4 AND lines = ?5 AND head IS ?6 AND ended = ?7)",
-        params![run_id, attempt, worth.as_str(), fault, lines, head, reading.ended, now],
     )?;
+    insert.execute(params![run_id, attempt, worth.as_str(), fault, lines, head, reading.ended, now])?;
     if let (true, Some(head)) = (reading.is_trusted(), head) {
         // From here on the file must have this line.
         change.execute(

@@ -1,6 +1,7 @@
 //! Questions to the ledger.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::mpsc;
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
@@ -8,6 +9,7 @@ use serde::Serialize;
 
 use super::LedgerError;
 use super::bill::{Bill, Posting, Status, Tokens};
+use super::total::Total;
 use crate::layout::RunKey;
 use crate::store::Store;
 
@@ -41,6 +43,15 @@ pub struct Selection {
     pub unsettled: Vec<Unsettled>,
 }
 
+/// What a list of receipts ends with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// What they come to.
+    pub total: Total,
+    /// As in [`Selection`].
+    pub unsettled: Vec<Unsettled>,
+}
+
 /// A run that is not settled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unsettled {
@@ -51,17 +62,48 @@ pub struct Unsettled {
 }
 
 impl Store {
-    /// Looks for receipts.
+    /// Looks for receipts, and holds all of them in memory.
     ///
     /// # Errors
     /// Those of SQLite.
     pub async fn select(&self, filter: Filter) -> Result<Selection, LedgerError> {
+        let (found, bills) = mpsc::channel();
+        // Nothing is lost: both ends live until the last one is there.
+        let listed = self.list(filter, move |bill| found.send(bill).is_ok()).await?;
+        Ok(Selection { bills: bills.into_iter().collect(), unsettled: listed.unsettled })
+    }
+
+    /// Shows receipts one by one, in the order in which the calls were made, as long as the reader wants more.
+    ///
+    /// # Errors
+    /// Those of SQLite.
+    pub async fn list(
+        &self,
+        filter: Filter,
+        mut each: impl FnMut(Bill) -> bool + Send + 'static,
+    ) -> Result<Listed, LedgerError> {
         self.call(move |connection| {
             // One moment for all questions.
             let moment = connection.transaction()?;
-            let bills = bills(&moment, &filter)?;
-            let unsettled = unsettled(&moment, &filter, &bills)?;
-            Ok(Selection { bills, unsettled })
+            let (mut listed, mut open_calls) = (Listed::default(), HashMap::<String, u64>::new());
+            let (clause, values) = filter.clause();
+            let mut query = moment.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY origin_us, id"))?;
+            let mut entries = moment.prepare(&format!("{ENTRY} WHERE receipt = ?1 ORDER BY id"))?;
+            let mut rows = query.query(params_from_iter(values.iter()))?;
+            while let Some(row) = rows.next()? {
+                let (id, mut bill) = receipt(row)?;
+                for entry in entries.query_map([id], posting)? {
+                    bill.take(entry?.1);
+                }
+                listed.total.take(&bill);
+                *open_calls.entry(format!("{}.{}", bill.run_id, bill.attempt)).or_default() +=
+                    u64::from(bill.is_open());
+                if !each(bill) {
+                    break;
+                }
+            }
+            listed.unsettled = unsettled(&moment, &filter, &open_calls)?;
+            Ok(listed)
         })
         .await
     }
@@ -128,12 +170,41 @@ const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN 
 
 /// One receipt as it stands.
 pub(super) fn bill(connection: &Connection, id: i64) -> Result<Bill, LedgerError> {
-    let mut bill = connection.prepare(&format!("{RECEIPT} WHERE id = ?1"))?.query_row([id], receipt)?.1;
-    let mut entries = connection.prepare(&format!("{ENTRY} WHERE receipt = ?1 ORDER BY id"))?;
+    let bill = connection.prepare_cached(&format!("{RECEIPT} WHERE id = ?1"))?.query_row([id], receipt)?.1;
+    with_entries(connection, id, bill)
+}
+
+/// The receipt of this name as it stands.
+pub(super) fn bill_of(connection: &Connection, source: &str, reference: &str) -> Result<Option<Bill>, LedgerError> {
+    let found = connection
+        .prepare_cached(&format!("{RECEIPT} WHERE source_system = ?1 AND source_reference = ?2"))?
+        .query_row([source, reference], receipt)
+        .optional()?;
+    found.map(|(id, bill)| with_entries(connection, id, bill)).transpose()
+}
+
+fn with_entries(connection: &Connection, id: i64, mut bill: Bill) -> Result<Bill, LedgerError> {
+    let mut entries = connection.prepare_cached(&format!("{ENTRY} WHERE receipt = ?1 ORDER BY id"))?;
     for entry in entries.query_map([id], posting)? {
         bill.take(entry?.1);
     }
     Ok(bill)
+}
+
+/// The names of the receipts of one start of a run.
+pub(super) fn references_of(connection: &Connection, key: &RunKey) -> Result<Vec<(String, String)>, LedgerError> {
+    let mut query = connection.prepare(
+        "SELECT source_system, source_reference FROM receipts WHERE run_id = ?1 AND attempt = ?2 ORDER BY id",
+    )?;
+    let rows = query.query_map(params![key.run_id.as_str(), key.attempt], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// How many receipts one start of a run has.
+pub(super) fn count_of(connection: &Connection, key: &RunKey) -> Result<u64, LedgerError> {
+    let mut query = connection.prepare_cached("SELECT count(*) FROM receipts WHERE run_id = ?1 AND attempt = ?2")?;
+    let count: i64 = query.query_row(params![key.run_id.as_str(), key.attempt], |row| row.get(0))?;
+    Ok(count.cast_unsigned())
 }
 
 pub(super) fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerError> {
@@ -215,9 +286,15 @@ impl Filter {
 }
 
 /// Runs that are open, or that nobody vouches for, or with open receipts.
-fn unsettled(connection: &Connection, filter: &Filter, bills: &[Bill]) -> Result<Vec<Unsettled>, LedgerError> {
+///
+/// `open_calls` has the runs whose receipts were looked at, each with how many of those are open.
+pub(super) fn unsettled(
+    connection: &Connection,
+    filter: &Filter,
+    open_calls: &HashMap<String, u64>,
+) -> Result<Vec<Unsettled>, LedgerError> {
     let mut query = connection.prepare(
-        "WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM receipts
+        "WITH known AS (SELECT run_id, attempt FROM runs UNION SELECT run_id, attempt FROM usage_sums
                         UNION SELECT run_id, attempt FROM readings)
          SELECT known.run_id, known.attempt, coalesce(runs.account, ''), worth, fault, coalesce(ended, 0),
                 runs.phase
@@ -227,24 +304,19 @@ fn unsettled(connection: &Connection, filter: &Filter, bills: &[Bill]) -> Result
              SELECT max(id) FROM readings WHERE readings.run_id = known.run_id AND readings.attempt = known.attempt)
          ORDER BY 1, 2",
     )?;
-    let mut open: HashMap<String, (u64, bool)> = HashMap::new();
-    for bill in bills {
-        let run = open.entry(format!("{}.{}", bill.run_id, bill.attempt)).or_default();
-        run.0 += u64::from(bill.is_open());
-        run.1 = true;
-    }
     let mut unsettled = Vec::new();
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
         let (run_id, attempt): (String, u32) = (row.get(0)?, row.get(1)?);
         let run = format!("{run_id}.{attempt}");
-        let (calls, seen) = open.get(&run).copied().unwrap_or_default();
+        let seen = open_calls.get(&run);
+        let calls = seen.copied().unwrap_or_default();
         let account: String = row.get(2)?;
         let asked_for = filter.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
             && filter.attempt.is_none_or(|wanted| wanted == attempt)
             && filter.account.as_ref().is_none_or(|wanted| *wanted == account)
             && filter.since_us.is_none();
-        if !seen && !asked_for {
+        if seen.is_none() && !asked_for {
             continue;
         }
         let (worth, fault): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);

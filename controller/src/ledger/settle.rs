@@ -211,7 +211,7 @@ fn settle(
     let entry = entry(&bill, settlement, origin(change, id, settlement)?);
     let entry = post::add_entry(change, id, SPEND_LOG, &entry, now)?;
     settled.receipts += 1;
-    post::tell(change, id, Some(entry), now)
+    post::tell(change, id, Some(entry), Status::Settled, now)
 }
 
 fn origin(change: &Transaction<'_>, id: i64, settlement: &Settlement) -> Result<i64, LedgerError> {

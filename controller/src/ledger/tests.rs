@@ -80,7 +80,34 @@ impl Drop for Books {
 }
 
 fn reading(key: &RunKey, bytes: &[u8], writer: Writer) -> Reading {
-    read(key, Some(bytes), &Trust::default(), writer)
+    seen_by(key, bytes, &Trust::default(), writer)
+}
+
+fn seen_by(key: &RunKey, bytes: &[u8], trust: &Trust<'_>, writer: Writer) -> Reading {
+    read(key, Source::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
+}
+
+/// How many calls a file bills.
+fn billed(reading: &Reading) -> usize {
+    reading.rows().expect("it is in memory").map(|rows| rows.expect("it is in memory").len()).sum()
+}
+
+/// Sums of receipts that are told apart, added up anew.
+fn grouped(bills: &[Bill], by: Group) -> std::collections::BTreeMap<String, Total> {
+    let mut groups = std::collections::BTreeMap::<String, Total>::new();
+    for bill in bills {
+        let name = |period: &str| match by {
+            Group::Account => bill.account.clone(),
+            Group::Run => format!("{}.{}", bill.run_id, bill.attempt),
+            Group::Model => bill.model.clone().unwrap_or_default(),
+            Group::Day => period.to_owned(),
+        };
+        groups.entry(name(&bill.period)).or_default().count(bill);
+        for posting in &bill.entries {
+            groups.entry(name(&posting.period)).or_default().add(posting);
+        }
+    }
+    groups
 }
 
 fn key(text: &str) -> RunKey {

@@ -2,8 +2,6 @@
 //!
 //! Pure, and exact.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
 use super::bill::{Bill, Posting, Tokens};
@@ -62,7 +60,13 @@ impl Group {
 }
 
 impl Total {
-    fn count(&mut self, bill: &Bill) {
+    /// Adds a receipt, with all that came of it.
+    pub fn take(&mut self, bill: &Bill) {
+        self.count(bill);
+        bill.entries.iter().for_each(|posting| self.add(posting));
+    }
+
+    pub(super) fn count(&mut self, bill: &Bill) {
         self.calls += 1;
         if bill.is_open() {
             self.open += 1;
@@ -70,7 +74,7 @@ impl Total {
         }
     }
 
-    fn add(&mut self, posting: &Posting) {
+    pub(super) fn add(&mut self, posting: &Posting) {
         self.usage.add(posting.tokens);
         if let Some(nanos) = posting.nano_usd {
             *self.nano_usd.get_or_insert(0) += i128::from(nanos);
@@ -134,29 +138,8 @@ impl Sums {
 /// What all of them come to.
 pub fn total<'a>(bills: impl IntoIterator<Item = &'a Bill>) -> Total {
     let mut total = Total::default();
-    for bill in bills {
-        total.count(bill);
-        bill.entries.iter().for_each(|posting| total.add(posting));
-    }
+    bills.into_iter().for_each(|bill| total.take(bill));
     total
-}
-
-/// The same, told apart. Each receipt and each entry is in one group.
-pub fn grouped<'a>(bills: impl IntoIterator<Item = &'a Bill>, by: Group) -> BTreeMap<String, Total> {
-    let mut groups: BTreeMap<String, Total> = BTreeMap::new();
-    for bill in bills {
-        let name = |period: &str| match by {
-            Group::Account => bill.account.clone(),
-            Group::Run => format!("{}.{}", bill.run_id, bill.attempt),
-            Group::Model => bill.model.clone().unwrap_or_default(),
-            Group::Day => period.to_owned(),
-        };
-        groups.entry(name(&bill.period)).or_default().count(bill);
-        for posting in &bill.entries {
-            groups.entry(name(&posting.period)).or_default().add(posting);
-        }
-    }
-    groups
 }
 
 /// Nano-USD as dollars: a plain decimal, without trailing zeros.

@@ -30,4 +30,4 @@ pub use reader::{Fault, Record};
 pub use run_id::{Account, RunId};
 pub use seal::{PrivateKey, PublicKey};
 pub use story::{Call, Story};
-pub use verdict::{Trust, Verdict, Witness, verify, verify_from};
+pub use verdict::{Trust, Verdict, Witness, verify, verify_each, verify_from};

@@ -101,8 +101,10 @@ pub enum What {
     Totals,
     /// What `close` states of itself and of the file is not so.
     Head,
-    /// The signature is missing, is another's, or is over something else.
+    /// The signature is missing, or is over something else.
     Signature,
+    /// The signature, or the certificate of its key, names a key that is not among the trusted ones.
+    UnknownKey,
     /// A line that was seen before is now another, or is gone.
     Witness,
 }
@@ -126,6 +128,7 @@ impl What {
             Self::Totals => "totals",
             Self::Head => "head",
             Self::Signature => "signature",
+            Self::UnknownKey => "unknown key",
             Self::Witness => "witness",
         }
     }
@@ -214,7 +217,11 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(crate) fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
+    /// Reads one whole line that stands at this place of its file.
+    ///
+    /// # Errors
+    /// The [`Fault`] of a line that is not a record.
+    pub fn parse(at: Cursor, bytes: &'a [u8]) -> Result<Self, Fault> {
         let common: Common = members(at.line, bytes)?;
         if common.v != SCHEMA {
             return Err(fault(at.line, What::Schema, SCHEMA, common.v));

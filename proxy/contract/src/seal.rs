@@ -14,6 +14,8 @@ use crate::hash::{Hash, hex, unhex};
 
 /// What is signed begins with this, so that a signature cannot be taken for one of something else.
 const CONTEXT: &str = "sluice audit head v1\n";
+/// The same for records of the budget log.
+const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
 
 /// The private half. Its memory is zeroed when it goes, and its `Debug` shows the id alone.
 pub struct PrivateKey(pub(crate) Box<SigningKey>);
@@ -55,6 +57,12 @@ impl PrivateKey {
     pub fn sign(&self, head: Hash) -> String {
         hex(&self.0.sign(message(head).as_bytes()).to_bytes())
     }
+
+    /// Signs a record of the budget log: 128 hex digits.
+    #[must_use]
+    pub fn sign_budget(&self, record: Hash) -> String {
+        hex(&self.0.sign(budget_message(record).as_bytes()).to_bytes())
+    }
 }
 
 impl PublicKey {
@@ -68,6 +76,12 @@ impl PublicKey {
     #[must_use]
     pub fn verifies(&self, head: Hash, signature: &str) -> bool {
         self.has_signed(&message(head), signature)
+    }
+
+    /// Whether this is a signature over the record of the budget log by the other half.
+    #[must_use]
+    pub fn verifies_budget(&self, record: Hash, signature: &str) -> bool {
+        self.has_signed(&budget_message(record), signature)
     }
 
     /// Whether this is a signature over the text by the other half.
@@ -84,6 +98,10 @@ pub(crate) fn id_of(point: &[u8; 32]) -> String {
 
 fn message(head: Hash) -> String {
     format!("{CONTEXT}{head}")
+}
+
+fn budget_message(record: Hash) -> String {
+    format!("{BUDGET_CONTEXT}{record}")
 }
 
 /// The text without its final newline.

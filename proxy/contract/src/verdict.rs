@@ -47,7 +47,7 @@ pub enum Verdict {
     Complete(Report),
     /// What is there is as it was written, but something is missing.
     Incomplete(Report),
-    /// A line is not what was written there.
+    /// A line is not what was written there; or, with [`What::UnknownKey`], no trusted key says that it is.
     Tampered(Fault),
 }
 
@@ -117,7 +117,16 @@ pub fn verify(bytes: &[u8], trust: &Trust<'_>) -> Verdict {
 /// # Errors
 /// Those of the reader.
 pub fn verify_from(file: impl BufRead, trust: &Trust<'_>) -> io::Result<Verdict> {
-    Ok(match walk(file, trust)? {
+    verify_each(file, trust, |_| {})
+}
+
+/// The same, and shows each line to an observer before the line is checked. What the observer saw counts only as far as the
+/// verdict says.
+///
+/// # Errors
+/// Those of the reader.
+pub fn verify_each(file: impl BufRead, trust: &Trust<'_>, each: impl FnMut(&Line<'_>)) -> io::Result<Verdict> {
+    Ok(match walk(file, trust, each)? {
         Ok(report) => {
             let whole = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
             if whole { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
@@ -126,7 +135,11 @@ pub fn verify_from(file: impl BufRead, trust: &Trust<'_>) -> io::Result<Verdict>
     })
 }
 
-fn walk(mut file: impl BufRead, trust: &Trust<'_>) -> io::Result<Result<Report, Fault>> {
+fn walk(
+    mut file: impl BufRead,
+    trust: &Trust<'_>,
+    mut each: impl FnMut(&Line<'_>),
+) -> io::Result<Result<Report, Fault>> {
     let mut checked = Checked::of(trust);
     let (mut at, mut text) = (Cursor::default(), Vec::new());
     loop {
@@ -137,7 +150,11 @@ fn walk(mut file: impl BufRead, trust: &Trust<'_>) -> io::Result<Result<Report, 
         if !text.ends_with(b"\n") {
             return Ok(checked.end(text.len() as u64));
         }
-        if let Err(fault) = checked.take(at, &text) {
+        let line = Line::parse(at, &text);
+        if let Ok(line) = &line {
+            each(line);
+        }
+        if let Err(fault) = line.and_then(|line| checked.take(line)) {
             let mut next = Vec::new();
             read_line(&mut file, &mut next)?;
             return Ok(Err(blame(fault, &text, &next)));
@@ -162,8 +179,7 @@ impl<'a> Checked<'a> {
         Self { walk: Walk::default(), seal: Seal::None, keys: trust.keys, seen }
     }
 
-    fn take(&mut self, at: Cursor, text: &[u8]) -> Result<(), Fault> {
-        let line = Line::parse(at, text)?;
+    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
         let (number, seq) = (line.number, line.common.seq);
         self.walk.take(line)?;
         let head = self.walk.head();
@@ -225,6 +241,7 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
     let ids = || keys.iter().map(PublicKey::id).collect::<Vec<_>>().join(" or ");
     let trusted = |id: &str| keys.iter().find(|key| key.id() == *id);
     let unsigned = |expected: String, found: String| Err(fault(line, What::Signature, expected, found));
+    let unknown = |expected: String, found: String| Err(fault(line, What::UnknownKey, expected, found));
     let (Some(id), Some(signature)) = (&close.key_id, &close.signature) else {
         return if keys.is_empty() {
             Ok(Seal::None)
@@ -238,10 +255,15 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
     }
     let (signer, vouching) = match (trusted(id), &close.certificate) {
         (Some(key), _) => (*key, *key),
-        (None, None) => return unsigned(format!("a signature by {}", ids()), format!("one by {id}")),
+        (None, None) => return unknown(format!("a signature by {}", ids()), format!("one by {id}")),
         (None, Some(certificate)) => {
             let Some(certifier) = trusted(&certificate.key_id) else {
-                return unsigned(format!("a certificate by {}", ids()), format!("one by {}", certificate.key_id));
+                // A file that its own key did not sign was altered, whoever certified that key.
+                let head = close.head.parse().unwrap_or(Hash::ZERO);
+                if !certificate.public_key.parse::<PublicKey>().is_ok_and(|key| key.verifies(head, signature)) {
+                    return unsigned(format!("a signature of {id} over the head"), "another".to_owned());
+                }
+                return unknown(format!("a certificate by {}", ids()), format!("one by {}", certificate.key_id));
             };
             let (run_id, attempt) = (&close.run_id, close.attempt);
             match certificate.public_key.parse() {

@@ -237,7 +237,7 @@ async fn a_run_goes_on_while_nothing_can_be_noted_and_says_so_at_its_end() {
     let report = sluice.run(["--json", "--", "sh", "-c", &script]).finish().await.expect(125).json();
 
     assert_eq!((report.verdict(), report.content.as_str()), ((false, Some("internal"), 125), "fine\n"));
-    let said = "cannot record the end of the run: cannot write to the database: disk is full";
+    let said = "cannot record the end of the run: cannot use the database: disk is full";
     assert!(report.message().contains(said), "{}", report.message());
     assert!(report.audit.complete && report.only_receipt().status == "posted", "{report:?}");
     sluice.sql("DROP TRIGGER full").await;

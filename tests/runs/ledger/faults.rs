@@ -14,7 +14,7 @@ async fn an_answer_does_not_wait_for_a_ledger_that_takes_nothing_and_the_next_ru
     let report = ran.json();
     assert_eq!((report.verdict(), report.content.as_str()), ((true, None, 0), "hello"));
     assert!(
-        ran.stderr.contains("the ledger has not taken this run: cannot write to the database: disk is full"),
+        ran.stderr.contains("the ledger has not taken this run: cannot use the database: disk is full"),
         "{}",
         ran.stderr
     );

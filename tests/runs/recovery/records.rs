@@ -69,7 +69,7 @@ async fn a_record_that_cannot_be_kept_ends_the_run_and_a_sweep_finds_it() {
 
     let ran = live.finish().await.expect(125);
 
-    assert!(ran.stderr.contains("cannot write to the database: disk is full"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot use the database: disk is full"), "{}", ran.stderr);
     sluice.sql("DROP TRIGGER full").await;
     assert_eq!(sluice.leftovers().await.len(), 1);
     sluice.command(["sweep"]).finish().await.expect(0);
@@ -85,7 +85,7 @@ async fn a_run_that_cannot_be_written_down_does_not_begin() {
 
     let ran = sluice.run(["--", "true"]).finish().await.expect(125);
 
-    assert!(ran.stderr.contains("cannot write to the database: disk is full"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot use the database: disk is full"), "{}", ran.stderr);
     assert_eq!(sluice.assert_nothing_left().await.len(), 0);
 }
 

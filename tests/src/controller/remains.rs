@@ -8,7 +8,8 @@ use crate::audit::AuditFile;
 use crate::sidecar::inspect;
 
 /// What a state directory holds.
-const KNOWN: [&str; 8] = ["audit", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal"];
+const KNOWN: [&str; 9] =
+    ["audit", "budgets.log", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal"];
 
 /// Everything that should not be there, and the audit files, which should.
 pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<AuditFile>) {

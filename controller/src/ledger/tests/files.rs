@@ -52,7 +52,11 @@ async fn a_ledger_that_somebody_has_changed_is_found_out() {
         books
             .sql(&format!("DROP TRIGGER IF EXISTS entries_stay; DROP TRIGGER IF EXISTS receipts_stay; {change}"))
             .expect("SQL");
-        assert_eq!(books.found().await, [(Found::Differs, first.clone())], "{change}");
+        let mut found = books.found().await;
+        let found_sums = found.len();
+        found.retain(|(found, _)| *found != Found::WrongSum);
+        assert_eq!(found, [(Found::Differs, first.clone())], "{change}");
+        assert!(found_sums > 1, "the kept sums are those of before: {change}");
         books.sql(undo).expect("SQL");
         assert_eq!(books.found().await, [], "{undo}");
     }
@@ -86,7 +90,7 @@ async fn nothing_is_billed_by_a_file_that_was_altered() {
     let untimed = String::from_utf8(bytes.clone()).expect("text").replace("2026-11", "2026-99").into_bytes();
     for (key, bytes) in [(&run, &altered), (&run, &untimed), (&other, &bytes)] {
         let reading = reading(key, bytes, Writer::Gone);
-        assert_eq!((reading.worth, reading.rows().len()), (Worth::Tampered, 0));
+        assert_eq!((reading.worth, billed(&reading)), (Worth::Tampered, 0));
         assert_eq!(crate::receipt::tally(&reading).receipts, []);
         books.put(key, bytes);
         assert_eq!(books.fill().await.differences.last().map(|one| one.found), Some(Found::Tampered));
@@ -118,7 +122,7 @@ async fn of_an_altered_file_the_lines_that_somebody_saw_are_billed() {
     let found = books.all().await;
     assert_eq!((statuses(&found), total(&found.bills).nano_usd), (vec!["posted", "unknown"], Some(5400)));
     let trust = Trust { keys: &[], seen: &[seen] };
-    let told = crate::receipt::tally(&read(&run, Some(altered.as_bytes()), &trust, Writer::Gone));
+    let told = crate::receipt::tally(&seen_by(&run, altered.as_bytes(), &trust, Writer::Gone));
     assert_eq!((told.cost_usd.as_deref(), told.receipts.len()), (Some("0.0000054"), 2));
     assert!(found.unsettled[0].reason.contains("tampered"), "{:?}", found.unsettled);
 }
@@ -236,7 +240,7 @@ async fn a_damaged_database_is_said_to_be() {
     books
         .sql(
             "PRAGMA foreign_keys = OFF;
-             INSERT INTO outbox (kind, receipt, body, made_us) VALUES ('receipt.posted', 99, '{}', 0)",
+             INSERT INTO outbox (kind, receipt, made_us) VALUES ('receipt.posted', 99, 0)",
         )
         .expect("SQL");
     assert!(matches!(books.store.check_integrity().await, Err(LedgerError::Damaged(_))));

@@ -31,8 +31,11 @@ proptest! {
         prop_assert_eq!(whole.usage.output.unwrap_or(0), tokens);
         for by in [Group::Account, Group::Run, Group::Model, Group::Day] {
             let mut sum = Total::default();
-            grouped(&bills, by).values().for_each(|group| sum.merge(group));
+            let groups = grouped(&bills, by);
+            groups.values().for_each(|group| sum.merge(group));
             prop_assert_eq!(&sum, &whole, "{:?}", by);
+            let kept = wait(books.store.usage(by)).expect("it is readable");
+            prop_assert_eq!((&kept.groups, &kept.total), (&groups, &whole), "{:?}", by);
         }
         let open = i128::from(whole.open);
         prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
@@ -88,6 +91,8 @@ async fn what_is_taken_back_counts_no_more_and_stays_readable() {
     // What comes late counts in the period in which it comes.
     assert_eq!(days["2026-12-01"].nano_usd, Some(-5400));
     assert_eq!(days.len(), 2);
+    let kept = books.store.usage(Group::Day).await.expect("it is readable");
+    assert_eq!((kept.groups, kept.total), (days, whole));
 }
 
 #[tokio::test]
