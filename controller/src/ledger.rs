@@ -20,7 +20,7 @@ mod settle;
 mod total;
 
 pub use bill::{Bill, Posting, Status, Tokens};
-pub use entry::{Entry, Receipt, SOURCE};
+pub use entry::{CACHE_HIT, Entry, RETRY, Receipt, SOURCE};
 pub use ingest::{Reading, Worth, Writer, read};
 pub use post::{Pending, Posted};
 pub use query::{Filter, Selection, Unsettled};
@@ -69,7 +69,7 @@ pub enum LedgerError {
 
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Store(error.into())
+        if crate::store::is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Store(error.into()) }
     }
 }
 

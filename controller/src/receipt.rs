@@ -28,7 +28,7 @@ pub struct Receipt {
     pub model: Option<String>,
     /// What answered.
     pub model_served: Option<String>,
-    /// Tokens as the provider counted them.
+    /// Tokens as the provider counted them, with all input as input.
     pub usage: Option<Usage>,
     /// Dollars, in the provider's own words.
     pub cost_usd: Option<String>,
@@ -90,13 +90,20 @@ pub fn tally(reading: &Reading) -> Tally {
     Tally {
         refused: story.totals().refused,
         refused_by_reason: story.refused().clone(),
-        usage: story.totals().usage,
+        usage: usage(&receipts),
         cost_usd: priced.then(|| story.totals().cost().to_string()),
         budget: story.refused().contains_key(CAP).then(|| CAP.to_owned()),
         lines: reading.lines,
         fault: reading.fault.clone(),
         receipts,
     }
+}
+
+/// The tokens of all calls. Not those of `close`: an older sidecar may have begun the file, with counts of another meaning.
+fn usage(receipts: &[Receipt]) -> Usage {
+    let mut sum = Usage::default();
+    receipts.iter().filter_map(|receipt| receipt.usage.as_ref()).for_each(|usage| sum.add(usage));
+    sum
 }
 
 /// The name of a call's receipt, for ever.
@@ -127,7 +134,7 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
         result: outcome.map(|o| o.result),
         model: intent.model.as_deref().map(str::to_owned),
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
-        usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()),
+        usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
         cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
         null_reason: outcome.and_then(|o| o.null_reason),
     }

@@ -321,6 +321,7 @@ impl Journal {
         let stamp = self.stamp(&state);
         let line = line(&Outcome {
             attempt: stamp.attempt,
+            cache_hit: ended.cache_hit,
             call,
             call_id: call_id.into(),
             cost_source: ended.cost_source,

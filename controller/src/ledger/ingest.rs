@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::time::UNIX_EPOCH;
 
 use sluice_contract::reader::{Record, lines};
-use sluice_contract::record::{CostSource, Usage};
+use sluice_contract::record::{CostSource, Outcome, Usage};
 use sluice_contract::{Call, Hash, Story, Trust, Usd, Verdict, verify};
 
-use super::entry::{Entry, Receipt};
+use super::entry::{CACHE_HIT, Entry, Receipt};
 use crate::layout::RunKey;
 use crate::receipt::Status;
 
@@ -230,14 +230,19 @@ impl Reading {
             litellm_call_id: text(&outcome.litellm_call_id),
             response_id: text(&outcome.response_id),
             model_served: text(&outcome.model_served),
-            usage: outcome.usage.filter(|usage| *usage != Usage::default()),
+            usage: outcome.usage.filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
             cost_usd: text(&outcome.cost_usd),
             nano_usd: amount.map(|amount| amount.to_nanos()),
-            price_source: outcome.cost_source.as_str().to_owned(),
+            price_source: price_source(outcome).to_owned(),
             null_reason: outcome.null_reason.map(|reason| reason.as_str().to_owned()),
             origin_us: micros(&outcome.ts).expect("every time was read before"),
         })
     }
+}
+
+/// Where the amount of an outcome comes from.
+fn price_source(outcome: &Outcome<'_>) -> &'static str {
+    if outcome.cache_hit == Some(true) { CACHE_HIT } else { outcome.cost_source.as_str() }
 }
 
 impl Worth {

@@ -16,6 +16,7 @@ use crate::store::Store;
 mod files;
 mod money;
 mod repeats;
+mod tokens;
 
 /// A state directory with a database and audit files.
 struct Books {
@@ -94,13 +95,21 @@ struct Made {
     usage: Option<Usage>,
     result: CallResult,
     why: Option<NullReason>,
+    is_cache_hit: bool,
     /// Whether it came to an end that somebody saw.
     seen: bool,
 }
 
 fn priced(cost: &str) -> Made {
     let usage = Usage { input: Some(10), output: Some(5), total: Some(15), ..Usage::default() };
-    Made { cost: Some(cost.to_owned()), usage: Some(usage), result: CallResult::Ok, why: None, seen: true }
+    Made {
+        cost: Some(cost.to_owned()),
+        usage: Some(usage),
+        result: CallResult::Ok,
+        why: None,
+        is_cache_hit: false,
+        seen: true,
+    }
 }
 
 fn unpriced(why: NullReason) -> Made {
@@ -188,6 +197,7 @@ impl Log {
         let source = if made.cost.is_some() { CostSource::Header } else { CostSource::None };
         self.push(&line(&Outcome {
             attempt: key.attempt,
+            cache_hit: made.is_cache_hit.then_some(true),
             call,
             call_id: format!("call-{call}").into(),
             cost_source: source,
@@ -284,7 +294,7 @@ fn usages() -> impl Strategy<Value = Option<Usage>> {
 fn made() -> impl Strategy<Value = Made> {
     (costs(), usages(), proptest::bool::weighted(0.9)).prop_map(|(cost, usage, seen)| {
         let why = cost.is_none().then_some(NullReason::NoCost);
-        Made { cost, usage, result: CallResult::Ok, why, seen }
+        Made { cost, usage, result: CallResult::Ok, why, is_cache_hit: false, seen }
     })
 }
 

@@ -73,6 +73,7 @@ fn samples() -> Vec<String> {
         }),
         written(&Outcome {
             attempt: 0,
+            cache_hit: Some(true),
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::Chunk,
@@ -161,6 +162,7 @@ fn samples() -> Vec<String> {
         // Nothing is known of it: what is optional is null, but for what is left out.
         written(&Outcome {
             attempt: 0,
+            cache_hit: None,
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::None,
@@ -235,6 +237,17 @@ fn a_total_is_the_providers_or_the_sum_of_its_classes() {
     let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));
+}
+
+#[test]
+fn counts_of_both_kinds_are_read_as_one() {
+    let parts = Usage { output: Some(100), cached_input: Some(400), cache_write: Some(50), ..Usage::default() };
+    let messages = Usage { input: Some(1000), ..parts };
+    let all = Usage { input: Some(1450), total: Some(1550), ..parts };
+    assert_eq!((messages.inclusive(), all.inclusive()), (all, all));
+    assert_eq!(Usage::default().inclusive(), Usage::default());
+    let absurd = Usage { input: Some(INTEGER_MAX), cached_input: Some(u64::MAX), ..Usage::default() };
+    assert_eq!(absurd.inclusive().total, Some(INTEGER_MAX));
 }
 
 proptest! {

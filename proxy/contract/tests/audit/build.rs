@@ -129,6 +129,7 @@ impl File {
             self,
             Outcome {
                 call,
+                cache_hit: None,
                 call_id: call_id.clone().into(),
                 cost_source: if is_ok { CostSource::Header } else { CostSource::None },
                 cost_usd: cost.map(|cost| cost.to_string().into()),
