@@ -19,7 +19,7 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "intent": "bound:i? call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i "
     "reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
-    "outcome": "budget_limit_usd:s? budget_of:s? budget_spent_usd:s? call:i call_id:s cost_source:=header|chunk|none cost_usd:m? drained:b? "
+    "outcome": "budget_limit_usd:s? budget_of:s? budget_spent_usd:s? cache_hit:b? call:i call_id:s cost_source:=header|chunk|none cost_usd:m? drained:b? "
     "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model_served:s? "
     "null_reason:=not_sent|no_usage|no_cost|zero_cost|upstream_error|cut|unreadable|not_billed? resp_bytes:i "
     "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|unknown status:i? timing_us:o "

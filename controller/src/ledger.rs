@@ -21,7 +21,7 @@ mod sums;
 mod total;
 
 pub use bill::{Bill, Posting, Status, Tokens};
-pub use entry::{Entry, Receipt, SOURCE};
+pub use entry::{CACHE_HIT, Entry, RETRY, Receipt, SOURCE};
 pub use ingest::{Reading, Row, Rows, Source, Worth, Writer, read, unknown_key};
 pub use post::{Pending, Posted};
 pub use query::{Filter, Listed, Selection, Unsettled};
@@ -79,7 +79,7 @@ impl LedgerError {
 
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Store(error.into())
+        if crate::store::is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Store(error.into()) }
     }
 }
 

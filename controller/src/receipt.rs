@@ -29,7 +29,7 @@ pub struct Receipt {
     pub model: Option<String>,
     /// What answered.
     pub model_served: Option<String>,
-    /// Tokens as the provider counted them.
+    /// Tokens as the provider counted them, with all input as input.
     pub usage: Option<Usage>,
     /// Dollars, in the provider's own words.
     pub cost_usd: Option<String>,
@@ -89,12 +89,12 @@ const CAP: &str = "budget_exceeded";
 pub fn tally(reading: &Reading) -> Tally {
     let story = reading.story();
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
-    let litellm_budgets = exhausted(story);
+    let litellm_budgets = exhausted(&story);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     Tally {
         refused: story.totals().refused,
         refused_by_reason: story.refused().clone(),
-        usage: story.totals().usage,
+        usage: usage(&receipts),
         cost_usd: priced.then(|| story.totals().cost().to_string()),
         budget: match litellm_budgets.first() {
             _ if story.refused().contains_key(CAP) => Some(format!("a call was refused: {CAP}")),
@@ -105,6 +105,13 @@ pub fn tally(reading: &Reading) -> Tally {
         fault: reading.fault.clone(),
         receipts,
     }
+}
+
+/// The tokens of all calls. Not those of `close`: an older sidecar may have begun the file, with counts of another meaning.
+fn usage(receipts: &[Receipt]) -> Usage {
+    let mut sum = Usage::default();
+    receipts.iter().filter_map(|receipt| receipt.usage.as_ref()).for_each(|usage| sum.add(usage));
+    sum
 }
 
 /// The name of a call's receipt, for ever.
@@ -135,7 +142,7 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
         result: outcome.map(|o| o.result),
         model: intent.model.as_deref().map(str::to_owned),
         model_served: outcome.and_then(|o| o.model_served.as_deref().map(str::to_owned)),
-        usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()),
+        usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
         cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
         null_reason: outcome.and_then(|o| o.null_reason),
     }

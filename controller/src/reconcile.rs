@@ -122,6 +122,10 @@ pub enum ReconcileError {
 /// While a row may still come, it is looked for this often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
+/// How often what can be posted is posted before it is told. Something else may have settled a receipt meanwhile, so
+/// that it takes nothing.
+const ROUNDS: u32 = 3;
+
 /// What is looked at.
 struct Scope {
     /// Each account, and when to look for its rows.
@@ -143,13 +147,18 @@ impl Reconcile<'_> {
         let mut posted = Settled::default();
         loop {
             let (rows, foreign) = self.rows(&scope).await?;
-            let settlements = self.settlements(join(&self.facts(&scope, &rows).await?));
-            if !settlements.is_empty() {
+            let mut findings = join(&self.facts(&scope, &rows).await?);
+            // What a receipt takes may make room for more: earlier tries of a call follow what the call itself cost.
+            for _ in 0..ROUNDS {
+                let settlements = self.settlements(&findings);
+                if settlements.is_empty() {
+                    break;
+                }
                 let more = self.store.settle(settlements).await?;
                 posted.receipts += more.receipts;
                 posted.reversed += more.reversed;
+                findings = join(&self.facts(&scope, &rows).await?);
             }
-            let findings = join(&self.facts(&scope, &rows).await?);
             let until = findings.iter().filter_map(|finding| finding.until_us).max();
             let Some(until) = until.filter(|_| limit_us.is_some_and(|limit| now_us() < limit)) else {
                 return Ok(Outcome::of(findings, posted, foreign));
@@ -234,8 +243,8 @@ impl Reconcile<'_> {
             known.extend(held.bills.into_iter().map(|(bill, heard)| (bill.source_reference.clone(), (bill, heard))));
         }
         let in_question: HashSet<_> = known.values().map(|(bill, _)| bill.call_id.clone()).collect();
-        let names = rows.iter().filter_map(|row| row.sluice_call_id.as_ref().or(row.litellm_call_id.as_ref()));
-        let names = names.filter(|id| !in_question.contains(*id)).cloned().collect();
+        let names = rows.iter().filter_map(Row::call_id);
+        let names = names.filter(|id| !in_question.contains(*id)).map(str::to_owned).collect();
         let elsewhere = self.store.payers(names).await?;
         let mut known: Vec<_> = known.into_values().map(|(bill, heard_us)| known_of(bill, heard_us)).collect();
         known.sort_by(|a, b| {
@@ -245,10 +254,12 @@ impl Reconcile<'_> {
         Ok(Facts { known, elsewhere, under_way, rows: rows.to_vec(), reach, now_us: now_us() })
     }
 
-    fn settlements(&self, findings: Vec<Finding>) -> Vec<Settlement> {
-        let remedies = findings.into_iter().filter_map(|finding| finding.remedy);
+    fn settlements(&self, findings: &[Finding]) -> Vec<Settlement> {
+        let remedies = findings.iter().filter_map(|finding| finding.remedy.as_ref());
         let allowed = remedies.filter_map(|remedy| match (remedy, self.permission) {
-            (Remedy::Settle(settlement), _) | (Remedy::Correct(settlement), Permission::Correct) => Some(settlement),
+            (Remedy::Settle(settlement), _) | (Remedy::Correct(settlement), Permission::Correct) => {
+                Some(settlement.clone())
+            }
             (Remedy::Correct(_), Permission::Settle) => None,
         });
         allowed.collect()

@@ -156,7 +156,7 @@ impl Report {
         format!(
             "run     {}.{}  {how}\n\
              time    {}\n\
-             calls   {} ({}), {} tokens in, {} out\n\
+             calls   {} ({}), {} tokens in{}, {} out\n\
              cost    {cost}\n\
              audit   {}  {} lines, {state}\n",
             self.run_id,
@@ -165,6 +165,7 @@ impl Report {
             self.receipts.len(),
             refusals(self.refused, &self.refused_by_reason),
             tokens(self.usage.input),
+            cached(self.usage),
             tokens(self.usage.output),
             self.audit.file,
             self.audit.lines,
@@ -188,6 +189,11 @@ impl Report {
     }
 }
 
+/// How much of the input a prompt cache had: ` (400 cached)`.
+fn cached(usage: Usage) -> String {
+    usage.cached_input.filter(|tokens| *tokens > 0).map_or_else(String::new, |tokens| format!(" ({tokens} cached)"))
+}
+
 /// `3 refused: tool_not_allowed ×2, model_not_allowed`, the most frequent reason first.
 fn refusals(refused: u64, by_reason: &BTreeMap<String, u64>) -> String {
     let mut reasons: Vec<_> = by_reason.iter().collect();
@@ -209,6 +215,12 @@ fn stream(captured: Captured) -> Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn input_says_how_much_of_it_a_cache_had() {
+        let with = |cached_input| cached(Usage { cached_input, ..Usage::default() });
+        assert_eq!([with(None), with(Some(0)), with(Some(400))], ["", "", " (400 cached)"]);
+    }
 
     #[test]
     fn refusals_are_told_by_reason() {

@@ -20,12 +20,13 @@ use crate::process::Process;
 use crate::run::{Phase, Run};
 
 /// What makes each schema of the one before. A step that was released is never changed.
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("store/migrations/1-runs.sql"),
     include_str!("store/migrations/2-witnesses.sql"),
     include_str!("store/migrations/3-ledger.sql"),
     include_str!("store/migrations/4-reconcile.sql"),
     include_str!("store/migrations/5-budgets.sql"),
+    include_str!("store/migrations/6-tokens.sql"),
     include_str!("store/migrations/7-sums.sql"),
 ];
 const SCHEMA: u32 = MIGRATIONS.len() as u32;
@@ -85,6 +86,16 @@ pub enum StoreError {
         /// Its schema.
         found: u32,
     },
+    /// SQLite found the file to be broken.
+    #[error(
+        "the database {path} is damaged: {why}; restore a copy that sluice ledger backup made, then run sluice ledger rebuild"
+    )]
+    Damaged {
+        /// Which database.
+        path: PathBuf,
+        /// In SQLite's words.
+        why: String,
+    },
     /// A run of this name is there.
     #[error("there is a run {0} already; a run id is used once")]
     Exists(RunKey),
@@ -105,7 +116,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let mut connection = connect(path).map_err(|error| StoreError::Open(path.to_owned(), error))?;
+        let mut connection = connect(path).map_err(|error| cannot_open(path, error))?;
         migrate(&mut connection, path)?;
         Ok(Self::over(connection))
     }
@@ -115,7 +126,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`].
     pub fn read(path: &Path) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::Open(path.to_owned(), error);
+        let failed = |error| cannot_open(path, error);
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
         connection.busy_timeout(BUSY).map_err(failed)?;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)? {
@@ -365,6 +376,20 @@ pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), Store
     }
 }
 
+fn cannot_open(path: &Path, error: rusqlite::Error) -> StoreError {
+    if is_damage(&error) {
+        StoreError::Damaged { path: path.to_owned(), why: error.to_string() }
+    } else {
+        StoreError::Open(path.to_owned(), error)
+    }
+}
+
+/// Whether SQLite says that the file itself is broken, and not that it may not be used now.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+}
+
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
@@ -385,7 +410,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
-    let failed = |error| StoreError::Open(path.to_owned(), error);
+    let failed = |error| cannot_open(path, error);
     let version = |connection: &Connection| {
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)
     };

@@ -326,6 +326,7 @@ impl Journal {
             budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
             budget_of: budget.map(|budget| Name(budget.owner.into())),
             budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
+            cache_hit: ended.cache_hit,
             call,
             call_id: call_id.into(),
             cost_source: ended.cost_source,

@@ -42,6 +42,7 @@ pub struct AnswerHead {
     pub status: u16,
     pub is_stream: bool,
     pub litellm_call_id: Option<String>,
+    pub has_cache_key: bool,
     pub response_cost: Option<String>,
 }
 
@@ -180,12 +181,15 @@ impl Call {
         let (answered, head) = (head.is_some(), head.unwrap_or_default());
         let is_success = (200..300).contains(&head.status);
         let budget = self.budget.take();
-        let (cost, cost_source, why) = if self.wire.is_billed() && budget.is_none() {
+        let is_cache_hit = is_success && is_cache_hit(&head, self.wire);
+        let (cost, cost_source, why) = if is_cache_hit {
+            (Some(Usd::from_nanos(0)), CostSource::Header, None)
+        } else if self.wire.is_billed() && budget.is_none() {
             cost(&head, seen.cost, is_success)
         } else {
             (None, CostSource::None, Some(NullReason::NotBilled))
         };
-        let usage = if is_success && self.wire.is_billed() { seen.usage } else { None };
+        let usage = seen.usage.filter(|_| is_success && self.wire.is_billed()).map(|usage| counted(usage, self.wire));
         let null_reason = why_null(why, usage.is_some(), end, answered, seen.unreadable);
         Ended {
             budget,
@@ -193,6 +197,7 @@ impl Call {
             end,
             status: answered.then_some(head.status),
             drained,
+            cache_hit: is_cache_hit.then_some(true),
             litellm_call_id: head.litellm_call_id,
             response_id: seen.response_id,
             model_served: seen.model,
@@ -210,7 +215,7 @@ impl Call {
     fn spent(&self, ended: &Ended, reservation: &Reservation) -> Spent {
         let is_answer = ended.status.is_some() && ended.result != CallResult::Unknown;
         let is_free = is_answer && !could_be_billed(ended.status);
-        if is_free || ended.null_reason == Some(NullReason::NotBilled) {
+        if is_free || ended.cache_hit == Some(true) || ended.null_reason == Some(NullReason::NotBilled) {
             return Spent { tokens: Some(0), nanos: Some(0) };
         }
         let cost = ended.cost.as_ref().map(Usd::to_nanos);
@@ -233,6 +238,31 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Whether the end of the answer was seen, where its usage is complete.
 fn was_seen_whole(ended: &Ended) -> bool {
     ended.end == End::Complete || ended.drained == Some(true)
+}
+
+/// Whether LiteLLM's cache gave the answer. LiteLLM repeats the price of the first answer on such a hit (1.106), and bills
+/// nothing.
+///
+/// Of `/v1/messages` only streams count: LiteLLM sends no cache key with other hits there, and copies one that a provider
+/// puts into its answer (`_hidden_params`). On unary chat answers it copies that too, but sends its own as well: there a
+/// provider can deny itself its pay, as it can by its token counts.
+fn is_cache_hit(head: &AnswerHead, wire: Wire) -> bool {
+    head.has_cache_key && wire.is_billed() && (head.is_stream || wire != Wire::Messages)
+}
+
+/// The provider's counts with the meaning that they have on every route: see [`Usage`].
+fn counted(usage: Usage, wire: Wire) -> Usage {
+    match wire {
+        Wire::Messages => Usage { total: None, ..usage }.inclusive(),
+        // A provider of one's own behind `--allow` counts in whichever way.
+        Wire::Other => usage,
+        // Here the cached classes are parts of the input, also where there is no total.
+        _ if usage.total.is_none() => {
+            let parts = Usage { cached_input: None, cache_write: None, ..usage };
+            Usage { total: parts.inclusive().total, ..usage }
+        }
+        _ => usage,
+    }
 }
 
 /// What the call cost, by the one source that may be trusted with it, or why that is not known.
@@ -296,6 +326,43 @@ mod tests {
         ] {
             let got = why_null(why, has_usage, end, answered, unreadable);
             assert_eq!(got, want, "{why:?} {has_usage} {end:?} {answered} {unreadable}");
+        }
+    }
+
+    #[test]
+    fn the_same_tokens_are_counted_alike_on_every_route() {
+        let parts = Usage { output: Some(100), cached_input: Some(400), cache_write: Some(50), ..Usage::default() };
+        let all = Usage { input: Some(1450), total: Some(1550), ..parts };
+        let fresh = Usage { input: Some(1000), ..parts };
+        for (usage, wire) in [
+            (all, Wire::Chat),
+            (Usage { total: None, ..all }, Wire::Chat),
+            (all, Wire::Responses),
+            (fresh, Wire::Messages),
+            // The total of whoever answers a Messages call says nothing of what its input means.
+            (Usage { total: Some(1100), ..fresh }, Wire::Messages),
+        ] {
+            assert_eq!(counted(usage, wire), all, "{usage:?} {wire:?}");
+        }
+        assert_eq!(counted(fresh, Wire::Other), fresh);
+    }
+
+    #[test]
+    fn only_litellm_s_own_sign_makes_a_cache_hit() {
+        let head = |is_stream, has_cache_key| AnswerHead { is_stream, has_cache_key, ..AnswerHead::default() };
+        for (wire, unary, stream) in [
+            (Wire::Chat, true, true),
+            (Wire::Completions, true, true),
+            (Wire::Embeddings, true, true),
+            (Wire::Responses, true, true),
+            // A provider can plant it there.
+            (Wire::Messages, false, true),
+            (Wire::Models, false, false),
+            (Wire::CountTokens, false, false),
+        ] {
+            let found = [false, true].map(|is_stream| is_cache_hit(&head(is_stream, true), wire));
+            assert_eq!(found, [unary, stream], "{wire:?}");
+            assert!(!is_cache_hit(&head(true, false), wire));
         }
     }
 

@@ -153,7 +153,8 @@ impl Used {
             let status = outcome.map(|outcome| outcome.status);
             let is_unknown = outcome.is_none_or(|outcome| outcome.result == CallResult::Unknown);
             let is_free = !is_unknown && status.is_some_and(|status| status.is_some() && !could_be_billed(status));
-            if is_free || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
+            let is_cache_hit = outcome.is_some_and(|outcome| outcome.cache_hit == Some(true));
+            if is_free || is_cache_hit || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
                 continue;
             }
             let cost = outcome.and_then(|outcome| outcome.cost_usd.as_deref());

@@ -80,6 +80,7 @@ impl Inner {
             status: parts.status.as_u16(),
             is_stream,
             litellm_call_id: headers::call_id(&parts.headers, self.run.key.expose()).map(str::to_owned),
+            has_cache_key: headers::has_cache_key(&parts.headers),
             response_cost: headers::response_cost(&parts.headers).map(str::to_owned),
         });
         self.hide_usage &= is_stream;

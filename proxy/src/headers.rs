@@ -105,6 +105,7 @@ static CALL_ID: HeaderName = HeaderName::from_static("x-litellm-call-id");
 static TRACE_ID: HeaderName = HeaderName::from_static("x-litellm-trace-id");
 static SESSION_ID: HeaderName = HeaderName::from_static("x-litellm-session-id");
 static NUM_RETRIES: HeaderName = HeaderName::from_static("x-litellm-num-retries");
+static CACHE_KEY: HeaderName = HeaderName::from_static("x-litellm-cache-key");
 static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-cost");
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 static ANTHROPIC_BETA: HeaderName = HeaderName::from_static("anthropic-beta");
@@ -353,6 +354,12 @@ pub fn call_id<'a>(upstream: &'a HeaderMap, key: &[u8]) -> Option<&'a str> {
     let id = upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)?;
     // It is written to the audit log, and an upstream may echo anything.
     (!is_in(key, id.as_bytes())).then_some(id)
+}
+
+/// Whether an answer has LiteLLM's `x-litellm-cache-key`. LiteLLM 1.81 to 1.109 sends it with answers of its cache alone.
+#[must_use]
+pub fn has_cache_key(upstream: &HeaderMap) -> bool {
+    upstream.get(&CACHE_KEY).is_some_and(|key| !key.is_empty())
 }
 
 /// `x-litellm-response-cost` of an answer.

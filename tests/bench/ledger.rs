@@ -183,6 +183,10 @@ fn write_run(audit: &Path, run: u64, calls: u64) -> Outcome<()> {
         put(&mut chain, &intent)?;
         let outcome = line(&Ended {
             attempt: 0,
+            budget_limit_usd: None,
+            budget_of: None,
+            budget_spent_usd: None,
+            cache_hit: None,
             call,
             call_id: call_id.as_str().into(),
             cost_source: CostSource::Header,

@@ -53,6 +53,39 @@ async fn next(calls: &mut JoinSet<Answer>) -> Answer {
 }
 
 #[tokio::test]
+async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
+    let hit = |script: Script| script.header("x-litellm-cache-key", "5f0c");
+    for script in [Script::chat("hello"), Script::chat_stream(["hel", "lo"])] {
+        let upstream = Upstream::answering(hit(script)).start().await;
+        let caps = ["--max-tokens", "1100", "--max-cost-usd", "1.1"];
+        let sidecar = priced(Sidecar::to(&upstream), "0.001").args(caps).start().await;
+        for _ in 0..3 {
+            let answer = sidecar.post(CHAT, declared(1000)).await;
+            assert_eq!((answer.status, answer.header("x-litellm-cache-key")), (200, None));
+        }
+        sidecar.stop().await;
+        let audit = sidecar.audit();
+        for outcome in audit.outcomes() {
+            assert_eq!((&outcome["cache_hit"], &outcome["cost_usd"]), (&json!(true), &json!("0")), "{outcome}");
+            assert_eq!((&outcome["cost_source"], &outcome["null_reason"]), (&json!("header"), &Value::Null));
+        }
+        assert_eq!((audit.outcomes().len(), &audit.close()["cost_usd"]), (3, &json!("0")));
+    }
+    // Of a unary answer to a Messages call a provider can have put it there.
+    let upstream = Upstream::answering(hit(Script::messages("hello"))).start().await;
+    let sidecar = Sidecar::to(&upstream).start().await;
+    sidecar.post("/v1/messages", declared(9)).await;
+    sidecar.stop().await;
+    assert!(
+        sidecar
+            .audit()
+            .outcomes()
+            .iter()
+            .all(|outcome| outcome.get("cache_hit").is_none() && outcome["cost_usd"] != "0")
+    );
+}
+
+#[tokio::test]
 async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
     type Case = (&'static str, u16, &'static str, u64, fn(Launch) -> Launch);
     let cases: [Case; 5] = [

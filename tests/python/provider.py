@@ -7,7 +7,9 @@ Token counts are fixed and unlike anything that LiteLLM would estimate, so a tes
 100 in, 50 out. The answer echoes nothing of the request but `model`. A string of more than 4,096
 characters is written as {"length": N, "sha256": HEX}: an image would make the file slow to read.
 A stream whose request has the word STALL in it stops behind its second event, until its reader has gone; with the word
-CUT the connection breaks there. A request with the word FAIL is answered with status 500.
+CUT the connection breaks there. A request with the word FAIL is answered with status 500, and one with SILENT not at
+all. The word LONG makes 250,000 tokens of the 100, and PROMPTCACHE 1,000 fresh, 400 read from a prompt cache, 50 written to
+it, and 100 out.
 """
 
 import hashlib
@@ -19,14 +21,31 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 WORDS = ["Hello", " from", " the", " provider."]
 TEXT = "".join(WORDS)
-OPENAI_USAGE = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150}
-RESPONSES_USAGE = {
-    "input_tokens": 100,
-    "input_tokens_details": {"cached_tokens": 0},
-    "output_tokens": 50,
-    "output_tokens_details": {"reasoning_tokens": 0},
-    "total_tokens": 150,
-}
+
+
+def counts(body):
+    """Fresh input, read from a prompt cache, written to it, and output."""
+    words = json.dumps(body)
+    if "PROMPTCACHE" in words:
+        return 1000, 400, 50, 100
+    return (250000 if "LONG" in words else 100), 0, 0, 50
+
+
+def openai_usage(body):
+    fresh, read, written, out = counts(body)
+    usage = {"prompt_tokens": fresh + read + written, "completion_tokens": out, "total_tokens": fresh + read + written + out}
+    return {**usage, "prompt_tokens_details": {"cached_tokens": read}} if read else usage
+
+
+def responses_usage(body):
+    fresh, read, written, out = counts(body)
+    return {
+        "input_tokens": fresh + read + written,
+        "input_tokens_details": {"cached_tokens": read},
+        "output_tokens": out,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": fresh + read + written + out,
+    }
 
 
 def brief(value):
@@ -60,7 +79,7 @@ def chat(body):
     head = {"id": ident("chatcmpl-"), "created": 1700000000, "model": body["model"]}
     if not body.get("stream"):
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        return {**head, "object": "chat.completion", "choices": [choice], "usage": OPENAI_USAGE}
+        return {**head, "object": "chat.completion", "choices": [choice], "usage": openai_usage(body)}
 
     def chunk(delta, finish=None):
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
@@ -78,7 +97,7 @@ def chat(body):
         chunks += [chunk({"content": word}) for word in WORDS]
     chunks.append(chunk({}, finish))
     if (body.get("stream_options") or {}).get("include_usage"):
-        chunks.append({**head, "object": "chat.completion.chunk", "choices": [], "usage": OPENAI_USAGE})
+        chunks.append({**head, "object": "chat.completion.chunk", "choices": [], "usage": openai_usage(body)})
     return [(None, c) for c in chunks] + [(None, "[DONE]")]
 
 
@@ -89,10 +108,10 @@ def completion(body):
         return {**head, "choices": [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}]}
 
     if not body.get("stream"):
-        return {**part(TEXT, "stop"), "usage": OPENAI_USAGE}
+        return {**part(TEXT, "stop"), "usage": openai_usage(body)}
     chunks = [part(word) for word in WORDS] + [part("", "stop")]
     if (body.get("stream_options") or {}).get("include_usage"):
-        chunks.append({**head, "choices": [], "usage": OPENAI_USAGE})
+        chunks.append({**head, "choices": [], "usage": openai_usage(body)})
     return [(None, c) for c in chunks] + [(None, "[DONE]")]
 
 
@@ -122,7 +141,7 @@ def responses(body):
 
     key, item = ident("resp_"), ident("msg_")
     text = {"type": "output_text", "text": TEXT, "annotations": []}
-    done = response("completed", [message("completed", [text])], RESPONSES_USAGE)
+    done = response("completed", [message("completed", [text])], responses_usage(body))
     if not body.get("stream"):
         return done
     at = {"item_id": item, "output_index": 0, "content_index": 0}
@@ -147,7 +166,8 @@ def messages(body):
         else {"type": "text", "text": TEXT}
     )
     reason = "tool_use" if tools else "end_turn"
-    usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 50}
+    fresh, read, written, out = counts(body)
+    usage = {"input_tokens": fresh, "cache_creation_input_tokens": written, "cache_read_input_tokens": read, "output_tokens": out}
     head = {"id": ident("msg_"), "type": "message", "role": "assistant", "model": body["model"], "stop_sequence": None}
     if not body.get("stream"):
         return {**head, "content": [block], "stop_reason": reason, "usage": usage}
@@ -167,7 +187,7 @@ def messages(body):
         {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": None},
-            "usage": {"output_tokens": 50},
+            "usage": {"output_tokens": out},
         },
         {"type": "message_stop"},
     ]
@@ -211,6 +231,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         if b"FAIL" in raw:
             self.answer(500, json.dumps({"error": {"message": "the server had an error"}}).encode())
+            return
+        if b"SILENT" in raw:
+            self.connection.recv(1)
+            self.close_connection = True
             return
         result = make(body)
         if isinstance(result, dict):

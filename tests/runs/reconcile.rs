@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sluice_testkit::Sluice;
 
+mod billing;
 mod failed;
 mod faults;
 mod lies;

@@ -28,6 +28,7 @@ use crate::spenddb::SpendDb;
 
 /// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
 const START_LIMIT: Duration = Duration::from_secs(90);
+const CONFIG: &str = "litellm.yaml";
 const RECORD_LIMIT: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -61,7 +62,7 @@ impl LiteLlm {
     /// # Panics
     /// As [`LiteLlm::shared`].
     pub async fn with_provider(base: &str) -> Self {
-        match Self::start(base, None, None).await {
+        match Self::start(CONFIG, base, None, None).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
@@ -74,16 +75,29 @@ impl LiteLlm {
     /// As [`LiteLlm::shared`].
     pub async fn with_spend_log() -> &'static Self {
         static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
-        let start = async || {
-            let spend = SpendDb::start().await?;
-            let mut litellm = Self::with_own_provider_and(Some(&spend)).await?;
-            litellm.spend = Some(spend);
-            Ok(litellm)
-        };
-        match SHARED.get_or_init(start).await {
+        match SHARED.get_or_init(|| Self::start_with_spend_log(CONFIG)).await {
             Ok(litellm) => litellm,
             Err(why) => panic!("{why}"),
         }
+    }
+
+    /// One with a database, and with all that changes what calls cost: `tests/python/litellm_billing.yaml`.
+    ///
+    /// # Panics
+    /// As [`LiteLlm::shared`].
+    pub async fn with_billing() -> &'static Self {
+        static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
+        match SHARED.get_or_init(|| Self::start_with_spend_log("litellm_billing.yaml")).await {
+            Ok(litellm) => litellm,
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    async fn start_with_spend_log(config: &str) -> Result<Self, String> {
+        let spend = SpendDb::start().await?;
+        let mut litellm = Self::with_own_provider_and(config, Some(&spend)).await?;
+        litellm.spend = Some(spend);
+        Ok(litellm)
     }
 
     /// A key that may do so much: the body of LiteLLM's `POST /key/generate`.
@@ -130,10 +144,10 @@ impl LiteLlm {
     }
 
     async fn with_own_provider() -> Result<Self, String> {
-        Self::with_own_provider_and(None).await
+        Self::with_own_provider_and(CONFIG, None).await
     }
 
-    async fn with_own_provider_and(spend: Option<&SpendDb>) -> Result<Self, String> {
+    async fn with_own_provider_and(config: &str, spend: Option<&SpendDb>) -> Result<Self, String> {
         let (provider, port) = Leash::start_listening(
             |directory| {
                 let mut command = Command::new(python());
@@ -143,10 +157,15 @@ impl LiteLlm {
             "listening on 127.0.0.1:",
         )
         .await?;
-        Self::start(&format!("http://127.0.0.1:{port}"), Some(provider), spend).await
+        Self::start(config, &format!("http://127.0.0.1:{port}"), Some(provider), spend).await
     }
 
-    async fn start(provider_url: &str, provider: Option<Leash>, spend: Option<&SpendDb>) -> Result<Self, String> {
+    async fn start(
+        config: &str,
+        provider_url: &str,
+        provider: Option<Leash>,
+        spend: Option<&SpendDb>,
+    ) -> Result<Self, String> {
         let key = random_key();
         let (server, port) = Leash::start_listening(
             |directory| {
@@ -155,7 +174,7 @@ impl LiteLlm {
                     // Not `python -m`: that imports the proxy twice. Not bin/litellm: its first line is a path.
                     .args(["-c", "import sys; from litellm import run_server; sys.exit(run_server())"])
                     .arg("--config")
-                    .arg(python_file("litellm.yaml"))
+                    .arg(python_file(config))
                     .args(["--host", "127.0.0.1", "--port", "0", "--telemetry", "False"])
                     .env("HOME", directory)
                     .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")

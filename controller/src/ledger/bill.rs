@@ -2,13 +2,14 @@
 //!
 //! Pure.
 
+use std::borrow::Cow;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
-use super::entry::{Entry, Receipt, SOURCE};
+use super::entry::{Entry, RETRY, Receipt, SOURCE};
 
 pub use crate::receipt::Status;
 
@@ -42,7 +43,7 @@ pub struct Bill {
     pub end: Option<String>,
     pub http_status: Option<u16>,
     pub usage: Option<Usage>,
-    /// As the source of the newest amount wrote it.
+    /// As the source of the newest amount wrote it; of several amounts together, their sum in nano-USD.
     pub cost_usd: Option<String>,
     /// The sum of the entries; a string, since a reader's number may be a float.
     #[serde(serialize_with = "as_text")]
@@ -138,11 +139,14 @@ impl Bill {
         self.litellm_call_id = newest(|entry| entry.litellm_call_id.as_ref());
         self.response_id = newest(|entry| entry.response_id.as_ref());
         self.model_served = newest(|entry| entry.model_served.as_ref());
-        self.cost_usd = newest(|entry| entry.cost_usd.as_ref());
-        let priced = live.iter().rev().find(|entry| entry.nano_usd.is_some());
-        self.price_source = priced.map(|entry| entry.price_source.clone());
-        let amounts = || live.iter().filter_map(|entry| entry.nano_usd);
-        self.nano_usd = amounts().next().map(|_| amounts().fold(0, i64::saturating_add));
+        let priced: Vec<_> = live.iter().filter(|entry| entry.nano_usd.is_some()).collect();
+        let own = priced.iter().rev().find(|entry| !entry.is_retry()).or(priced.last());
+        self.price_source = own.map(|entry| entry.price_source.clone());
+        self.nano_usd = priced.iter().filter_map(|entry| entry.nano_usd).reduce(i64::saturating_add);
+        self.cost_usd = match priced[..] {
+            [_, _, ..] => self.nano_usd.map(|nanos| Usd::from_nanos(nanos).to_string()),
+            _ => newest(|entry| entry.cost_usd.as_ref()),
+        };
         let counted = live.iter().filter(|entry| entry.tokens != Tokens::default());
         self.usage = counted.map(|entry| Usage::from(entry.tokens)).reduce(|mut sum, more| {
             sum.add(&more);
@@ -151,6 +155,17 @@ impl Bill {
         // Of what was null and came later there is nothing to explain any more.
         let is_known = self.nano_usd.is_some() && self.usage.is_some();
         self.null_reason = if is_known { None } else { newest(|entry| entry.null_reason.as_ref()) };
+    }
+
+    /// Returns the receipt without what was billed for earlier tries of its call.
+    #[must_use]
+    pub fn without_retries(&self) -> Cow<'_, Self> {
+        if !self.entries.iter().any(Posting::is_retry) {
+            return Cow::Borrowed(self);
+        }
+        let mut own = Self { entries: Vec::new(), ..self.clone() };
+        self.entries.iter().filter(|entry| !entry.is_retry()).for_each(|entry| own.take(entry.clone()));
+        Cow::Owned(own)
     }
 
     /// The entries that nothing has taken back.
@@ -180,6 +195,12 @@ fn live(entries: &[Posting]) -> impl Iterator<Item = &Posting> {
 }
 
 impl Posting {
+    /// Whether it bills an earlier try of the call, beside the call itself.
+    #[must_use]
+    pub fn is_retry(&self) -> bool {
+        self.price_source == RETRY
+    }
+
     /// What an entry adds that has no place in a database yet.
     #[must_use]
     pub fn of(entry: &Entry) -> Self {

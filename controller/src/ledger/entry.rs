@@ -11,6 +11,12 @@ use crate::layout::RunKey;
 /// The name of what our own audit files say.
 pub const SOURCE: &str = "sluice-audit";
 
+/// The price source of a call that LiteLLM's cache answered, for nothing.
+pub const CACHE_HIT: &str = "cache_hit";
+
+/// The price source of an earlier try of a call, which LiteLLM billed in a row of its own.
+pub const RETRY: &str = "spend_log_retry";
+
 /// A call that was about to go upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -63,7 +69,7 @@ pub struct Entry {
     pub response_id: Option<String>,
     /// What answered.
     pub model_served: Option<String>,
-    /// Tokens as the provider counted them.
+    /// Tokens as the provider counted them, with all input as input ([`Usage::inclusive`]).
     pub usage: Option<Usage>,
     /// Dollars in the provider's own words.
     pub cost_usd: Option<String>,

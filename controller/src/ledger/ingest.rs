@@ -16,7 +16,7 @@ use sluice_contract::record::{CostSource, Intent, Outcome, Usage};
 use sluice_contract::{Fault, Hash, Story, Trust, Usd, Verdict, verify_each};
 
 use super::LedgerError;
-use super::entry::{Entry, Receipt};
+use super::entry::{CACHE_HIT, Entry, Receipt};
 use crate::layout::RunKey;
 use crate::receipt::Status;
 
@@ -423,13 +423,18 @@ fn entry(receipt: &Receipt, outcome: &Outcome<'_>, hash: Hash) -> io::Result<Ent
         litellm_call_id: text(&outcome.litellm_call_id),
         response_id: text(&outcome.response_id),
         model_served: text(&outcome.model_served),
-        usage: outcome.usage.filter(|usage| *usage != Usage::default()),
+        usage: outcome.usage.filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
         cost_usd: text(&outcome.cost_usd),
         nano_usd: amount.map(|amount| amount.to_nanos()),
-        price_source: outcome.cost_source.as_str().to_owned(),
+        price_source: price_source(outcome).to_owned(),
         null_reason: outcome.null_reason.map(|reason| reason.as_str().to_owned()),
         origin_us: micros(&outcome.ts).ok_or_else(|| changed(&"no time"))?,
     })
+}
+
+/// Where the amount of an outcome comes from.
+fn price_source(outcome: &Outcome<'_>) -> &'static str {
+    if outcome.cache_hit == Some(true) { CACHE_HIT } else { outcome.cost_source.as_str() }
 }
 
 impl Worth {

@@ -161,7 +161,7 @@ pub(super) fn integrity(connection: &Connection) -> Result<(), LedgerError> {
 const RECEIPT: &str = "SELECT id, source_system, source_reference, run_id, attempt, call, call_id, account, graph_id, \
                        method, path, stream, model, origin_us, arrived_day, payload_hash, reserved_usd FROM receipts";
 const ENTRY: &str = "SELECT receipt, id, status, reverses, result, ended, http_status, litellm_call_id, response_id, \
-                     model_served, cache_write, cached_input, input, output, reasoning, total, cost_usd, nano_usd, \
+                     model_served, cache_write, cached_input, all_input, output, reasoning, all_tokens, cost_usd, nano_usd, \
                      price_source, null_reason, arrived_day, source_system, source_reference, payload_hash FROM entries";
 
 const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN ('pending_cost', 'unknown')) \

@@ -7,7 +7,7 @@ use sluice_contract::Hash;
 use sluice_contract::record::Usage;
 
 use super::bill::{Bill, Status};
-use super::entry::{Entry, SOURCE};
+use super::entry::{CACHE_HIT, Entry, RETRY, SOURCE};
 use super::query::{self, Filter};
 use super::{LedgerError, post};
 use crate::layout::RunKey;
@@ -24,6 +24,10 @@ pub enum PriceSource {
     /// A row of a call that failed in LiteLLM. Its amount is nearly always 0, also where the provider answered and
     /// billed before the call failed: only the provider's invoice shows that.
     FailureRow,
+    /// A row of a call that LiteLLM's cache answered, for nothing.
+    CacheHit,
+    /// A row of an earlier try of the call. It adds to the receipt, and stands in place of nothing.
+    Retry,
 }
 
 /// What settles a receipt.
@@ -82,6 +86,8 @@ impl PriceSource {
         match self {
             Self::SpendLog => "spend_log",
             Self::FailureRow => "spend_log_failure",
+            Self::CacheHit => CACHE_HIT,
+            Self::Retry => RETRY,
         }
     }
 }
@@ -190,18 +196,7 @@ fn settle(
         .prepare("SELECT id FROM receipts WHERE source_system = ?1 AND source_reference = ?2")?
         .query_row([SOURCE, &settlement.receipt], |row| row.get(0))?;
     let bill = query::bill(change, id)?;
-    let is_free = bill.status == Status::Settled && bill.nano_usd.is_none();
-    let may_follow = match &settlement.cause {
-        None => bill.is_open() || is_free,
-        // All that it takes back stands still, and nothing came beside it.
-        Some(_) => {
-            let is_live = |id: &i64| bill.live().any(|entry| entry.id == *id);
-            let is_named = |id: i64| settlement.takes_back.contains(&id);
-            settlement.takes_back.iter().all(is_live)
-                && bill.live().filter(|entry| entry.nano_usd.is_some()).all(|entry| is_named(entry.id))
-        }
-    };
-    if !may_follow {
+    if !may_follow(&bill, settlement) {
         return Ok(());
     }
     for entry in &settlement.takes_back {
@@ -212,6 +207,25 @@ fn settle(
     let entry = post::add_entry(change, id, SPEND_LOG, &entry, now)?;
     settled.receipts += 1;
     post::tell(change, id, Some(entry), Status::Settled, now)
+}
+
+/// Whether a receipt can take a settlement as it stands now.
+fn may_follow(bill: &Bill, settlement: &Settlement) -> bool {
+    if settlement.price_source == PriceSource::Retry {
+        // An open receipt would no longer be open: first comes what the call itself cost.
+        return matches!(bill.status, Status::Posted | Status::Settled);
+    }
+    let own = bill.without_retries();
+    match &settlement.cause {
+        None => own.is_open() || (own.status == Status::Settled && own.nano_usd.is_none()),
+        // All that it takes back stands still, and nothing came beside it.
+        Some(_) => {
+            let is_live = |id: &i64| own.live().any(|entry| entry.id == *id);
+            let is_named = |id: i64| settlement.takes_back.contains(&id);
+            settlement.takes_back.iter().all(is_live)
+                && own.live().filter(|entry| entry.nano_usd.is_some()).all(|entry| is_named(entry.id))
+        }
+    }
 }
 
 fn origin(change: &Transaction<'_>, id: i64, settlement: &Settlement) -> Result<i64, LedgerError> {

@@ -16,6 +16,7 @@ use crate::store::Store;
 mod files;
 mod money;
 mod repeats;
+mod tokens;
 
 /// A state directory with a database and audit files.
 struct Books {
@@ -121,13 +122,21 @@ struct Made {
     usage: Option<Usage>,
     result: CallResult,
     why: Option<NullReason>,
+    is_cache_hit: bool,
     /// Whether it came to an end that somebody saw.
     seen: bool,
 }
 
 fn priced(cost: &str) -> Made {
     let usage = Usage { input: Some(10), output: Some(5), total: Some(15), ..Usage::default() };
-    Made { cost: Some(cost.to_owned()), usage: Some(usage), result: CallResult::Ok, why: None, seen: true }
+    Made {
+        cost: Some(cost.to_owned()),
+        usage: Some(usage),
+        result: CallResult::Ok,
+        why: None,
+        is_cache_hit: false,
+        seen: true,
+    }
 }
 
 fn unpriced(why: NullReason) -> Made {
@@ -218,6 +227,7 @@ impl Log {
             budget_limit_usd: None,
             budget_of: None,
             budget_spent_usd: None,
+            cache_hit: made.is_cache_hit.then_some(true),
             call,
             call_id: format!("call-{call}").into(),
             cost_source: source,
@@ -314,7 +324,7 @@ fn usages() -> impl Strategy<Value = Option<Usage>> {
 fn made() -> impl Strategy<Value = Made> {
     (costs(), usages(), proptest::bool::weighted(0.9)).prop_map(|(cost, usage, seen)| {
         let why = cost.is_none().then_some(NullReason::NoCost);
-        Made { cost, usage, result: CallResult::Ok, why, seen }
+        Made { cost, usage, result: CallResult::Ok, why, is_cache_hit: false, seen }
     })
 }
 

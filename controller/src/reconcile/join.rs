@@ -2,6 +2,7 @@
 //!
 //! Pure: no clock, no I/O. What is to be done about it is part of the answer, and done elsewhere.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use sluice_contract::could_be_billed;
@@ -58,8 +59,12 @@ pub const GRACE_US: i64 = 30_000_000;
 /// What is added to the reason of a call that LiteLLM logged as failed.
 const FAILED_THERE: &str = "; LiteLLM logged it as failed";
 
-/// Amounts of one call that differ by no more than this do not differ.
+/// Amounts of one call that differ by no more than this do not differ, in nano-USD.
 const TOLERANCE: u64 = 1;
+
+/// Nor do those that differ by no more than this part of them. LiteLLM's amounts are float64, of 15 to 17 digits: above
+/// a million dollars these do not tell one nano-USD from the next.
+const RELATIVE_TOLERANCE: u64 = 1_000_000_000_000_000;
 
 /// Holds one against the other. Each receipt has one finding, and each row is in one.
 #[must_use]
@@ -76,15 +81,16 @@ pub fn join(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, known) in facts.known.iter().enumerate() {
         let mut rows = rows_of.remove(&at).unwrap_or_default();
-        if rows.is_empty() {
-            findings.push(without_row(known, facts.now_us));
-            continue;
-        }
-        rows.sort_by_key(|row| preference(known, row));
-        let (first, rest) = rows.split_first().expect("there is one");
-        let (paid, free): (Vec<&Row>, Vec<&Row>) = rest.iter().copied().partition(|row| row.nanos > 0);
-        findings.push(with_row(known, first, &free));
-        findings.extend(paid.into_iter().map(|row| duplicate(known, first, row)));
+        let retries: Vec<&Row> = rows.extract_if(.., |row| is_retry(known, row)).collect();
+        let own = known.without_retries();
+        rows.sort_by_key(|row| preference(&own, row));
+        let (first, rest) = rows.split_first().unzip();
+        let (paid, free): (Vec<&Row>, Vec<&Row>) = rest.into_iter().flatten().partition(|row| row.nanos > 0);
+        let main = first.map_or_else(|| without_row(&own, facts.now_us), |first| with_row(&own, first, &free));
+        let may_add = matches!(main.remedy, Some(Remedy::Settle(_))) || !own.bill.is_open();
+        findings.push(Finding { ledger: Some(side_of_bill(&known.bill)), ..main });
+        findings.extend(first.iter().flat_map(|first| paid.iter().map(|row| duplicate(known, first, row))));
+        findings.extend(retries.into_iter().map(|row| retry(known, row, may_add)));
     }
     findings.extend(strangers);
     findings
@@ -119,33 +125,82 @@ impl<'a> Index<'a> {
         if let Some(id) = row.sluice_call_id.as_deref() {
             return self.by_call.get(id).copied();
         }
-        let by_litellm = |id: &String| self.by_call.get(id.as_str()).or_else(|| self.by_litellm.get(id.as_str()));
+        let by_litellm = |id: &str| self.by_call.get(id).or_else(|| self.by_litellm.get(id)).copied();
         let by_response = || self.by_response.get(row.response_id()).copied().flatten();
-        row.litellm_call_id.as_ref().and_then(by_litellm).copied().or_else(by_response)
+        row.call_id().and_then(by_litellm).or_else(by_response)
+    }
+}
+
+impl Known {
+    /// Without what was billed for earlier tries of the call.
+    fn without_retries(&self) -> Cow<'_, Self> {
+        match self.bill.without_retries() {
+            Cow::Borrowed(_) => Cow::Borrowed(self),
+            Cow::Owned(bill) => Cow::Owned(Self { bill, ..self.clone() }),
+        }
+    }
+}
+
+/// Whether a row bills an earlier try of this call, which cost something. Of a call that was never sent none can.
+fn is_retry(known: &Known, row: &Row) -> bool {
+    let bill = &known.bill;
+    let is_of_this = |call| call == bill.call_id || Some(call) == bill.litellm_call_id.as_deref();
+    row.nanos > 0 && bill.status != Status::Voided && row.retried_call().is_some_and(is_of_this)
+}
+
+/// What an earlier try of a call comes to: it adds to the receipt, once the call itself is settled.
+fn retry(known: &Known, row: &Row, may_add: bool) -> Finding {
+    let bill = &known.bill;
+    let settlement = retry_settlement(bill, row);
+    let posted = bill.live().find(|entry| entry.source_reference == settlement.reference);
+    let (class, reason, remedy) = match posted {
+        Some(entry) if entry.payload_hash == settlement.hash.to_string() => {
+            (Class::Settled, "an earlier try of the call, which LiteLLM billed beside it", None)
+        }
+        Some(_) => (Class::AmountDiffers, "the row of an earlier try was changed after it was posted", None),
+        None if may_add => {
+            let reason = "the spend log has the cost of an earlier try of the call";
+            (Class::Settled, reason, Some(Remedy::Settle(settlement)))
+        }
+        None => (Class::NotYet, "an earlier try of the call, which is posted when the call itself is settled", None),
+    };
+    Finding { reason: reason.to_owned(), remedy, ..beside(class, bill, row) }
+}
+
+/// A finding of one more row of a call: the receipt's own amount is that of its other finding.
+fn beside(class: Class, bill: &Bill, row: &Row) -> Finding {
+    Finding {
+        request_ids: vec![row.request_id.clone()],
+        ledger: None,
+        spend_log: Some(side_of(row)),
+        ..finding(class, bill)
     }
 }
 
 /// Of several rows of one call, the one that its receipt stands by comes first: the one that it was settled by, else the
-/// one that says the same, else one of success before one of failure, else the first.
-fn preference(known: &Known, row: &Row) -> (bool, bool, bool, i64, String) {
+/// one that says the same, else one of success before one of failure, else one that was paid before one of a cache, else
+/// the first.
+fn preference(known: &Known, row: &Row) -> (bool, bool, bool, bool, i64, String) {
     (
         !known.bill.entries.iter().any(|entry| entry.payload_hash == row.hash().to_string()),
         !(same_amount(known.bill.nano_usd, row.nanos) && same_tokens(&known.bill, row)),
         row.is_failure,
+        row.is_free_hit(),
         row.start_us,
         row.request_id.clone(),
     )
 }
 
 fn same_amount(ledger: Option<i64>, row: i64) -> bool {
-    ledger.is_some_and(|nanos| nanos.abs_diff(row) <= TOLERANCE)
+    ledger.is_some_and(|nanos| {
+        let most = nanos.unsigned_abs().max(row.unsigned_abs());
+        nanos.abs_diff(row) <= TOLERANCE.max(most / RELATIVE_TOLERANCE)
+    })
 }
 
-/// LiteLLM counts what a cache had as input; the Messages API, which gives no total, does not.
+/// As LiteLLM counts it: with what a prompt cache had.
 fn input(usage: &Usage) -> u64 {
-    let cached = usage.cached_input.unwrap_or(0).saturating_add(usage.cache_write.unwrap_or(0));
-    let beside = if usage.total.is_none() { cached } else { 0 };
-    usage.input.unwrap_or(0).saturating_add(beside)
+    usage.inclusive().input.unwrap_or(0)
 }
 
 /// Where nobody counted here, nothing differs.
@@ -174,6 +229,10 @@ fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
         format!("{input} tokens in and {output} out here, {} and {} there", row.input, row.output)
     };
     let tokens_match = same_tokens(bill, row);
+    let is_decided = !matches!(bill.status, Status::Pending | Status::Voided);
+    if row.is_free_hit() && is_decided {
+        return cache_hit(known, row);
+    }
     match bill.status {
         Status::Pending => {
             (Class::NotYet, "its run is under way, or its audit file was not read to its end yet".to_owned(), None)
@@ -223,6 +282,24 @@ fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
     }
 }
 
+/// A call that LiteLLM's cache answered. LiteLLM may repeat the price of the first answer in band, and the tokens of an
+/// answer from a cache are nobody's bill: so nobody has to be asked.
+fn cache_hit(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
+    let bill = &known.bill;
+    let was_reversed = bill.entries.iter().any(|entry| entry.reverses.is_some());
+    let (reason, remedy) = if bill.is_open() {
+        (String::new(), Some(settlement(bill, row, None)))
+    } else if bill.nano_usd.unwrap_or(0) != 0 {
+        let why = format!("a cache of LiteLLM answered: {} here, 0 there, in nano-USD", amount(bill.nano_usd));
+        (format!("; {} nano-USD were posted", amount(bill.nano_usd)), Some(settlement(bill, row, Some(&why))))
+    } else if was_reversed {
+        ("; what was posted before was taken back".to_owned(), None)
+    } else {
+        (String::new(), None)
+    };
+    (Class::CacheHit, format!("a cache of LiteLLM answered, for nothing{reason}"), remedy.map(Remedy::Settle))
+}
+
 /// How a receipt that a row has settled stands.
 fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class, String) {
     let mut reason = "its cost is the spend log's".to_owned();
@@ -245,10 +322,9 @@ fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class
     if is_late {
         reason += &format!("; the call is of {}, and counts on {period}", known.origin_day);
     }
-    let class = match (row.is_cache_hit, was_unknown, is_late) {
-        (true, _, _) => Class::CacheHit,
-        (_, true, _) => Class::UnknownSettled,
-        (_, _, true) => Class::Late,
+    let class = match (was_unknown, is_late) {
+        (true, _) => Class::UnknownSettled,
+        (_, true) => Class::Late,
         _ => Class::Settled,
     };
     (class, reason)
@@ -301,19 +377,14 @@ fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {
             "the receipt stands by row {}; this one has {} nano-USD more, which LiteLLM has charged and the ledger has not",
             first.request_id, row.nanos
         ),
-        request_ids: vec![row.request_id.clone()],
-        // The receipt's own amount is that of its other finding.
-        ledger: None,
-        spend_log: Some(side_of(row)),
-        ..finding(Class::Duplicate, &known.bill)
+        ..beside(Class::Duplicate, &known.bill, row)
     }
 }
 
 /// A row without a receipt in question.
 fn stranger(row: &Row, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
-    let call_id = row.sluice_call_id.as_ref().or(row.litellm_call_id.as_ref());
-    let payer = call_id.and_then(|id| {
-        let in_question = index.by_call.get(id.as_str()).map(|at| &facts.known[*at].bill.account);
+    let payer = row.call_id().and_then(|id| {
+        let in_question = index.by_call.get(id).map(|at| &facts.known[*at].bill.account);
         in_question.or_else(|| facts.elsewhere.get(id))
     });
     if payer == Some(&row.account) {
@@ -369,14 +440,18 @@ fn finding(class: Class, bill: &Bill) -> Finding {
         source_reference: Some(bill.source_reference.clone()),
         call_id: Some(bill.call_id.clone()),
         request_ids: Vec::new(),
-        ledger: Some(Side {
-            nano_usd: bill.nano_usd,
-            input: bill.usage.as_ref().map(input),
-            output: bill.usage.as_ref().and_then(|usage| usage.output),
-        }),
+        ledger: Some(side_of_bill(bill)),
         spend_log: None,
         until_us: None,
         remedy: None,
+    }
+}
+
+fn side_of_bill(bill: &Bill) -> Side {
+    Side {
+        nano_usd: bill.nano_usd,
+        input: bill.usage.as_ref().map(input),
+        output: bill.usage.as_ref().and_then(|usage| usage.output),
     }
 }
 
@@ -399,7 +474,11 @@ fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
         hash: row.hash(),
         cost_usd: Some(row.spend.clone()),
         nano_usd: Some(row.nanos),
-        price_source: if row.is_failure { PriceSource::FailureRow } else { PriceSource::SpendLog },
+        price_source: match row.is_failure {
+            _ if row.is_free_hit() => PriceSource::CacheHit,
+            true => PriceSource::FailureRow,
+            false => PriceSource::SpendLog,
+        },
         usage: if counts { row.usage() } else { None },
         null_reason: None,
         litellm_call_id: row.litellm_call_id.clone(),
@@ -407,6 +486,16 @@ fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
         origin_us: row.end_us,
         takes_back,
         cause: cause.map(|why| format!("row {} of the spend log: {why}", row.request_id)),
+    }
+}
+
+/// What an earlier try adds to a receipt.
+fn retry_settlement(bill: &Bill, row: &Row) -> Settlement {
+    Settlement {
+        reference: format!("{}#{}", bill.source_reference, row.request_id),
+        price_source: PriceSource::Retry,
+        usage: row.usage(),
+        ..settlement(bill, row, None)
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Row {
     pub output: u64,
     /// What answered.
     pub model: Option<String>,
-    /// Whether it was answered from a cache.
+    /// Whether it was answered from a cache, by LiteLLM's own word: its column, or where there is none its name.
     pub is_cache_hit: bool,
     /// Whether the call failed.
     pub is_failure: bool,
@@ -82,6 +82,8 @@ pub enum Unreadable {
 const NAME_MAX: usize = 1024;
 /// What LiteLLM puts behind the name of a row that a cache answered.
 const CACHE_HIT: &str = "_cache_hit";
+/// What LiteLLM puts between the id of a call and the number of an earlier try of it.
+const ATTEMPT: &str = "-attempt-";
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -171,7 +173,8 @@ fn row(text: &str, account: &str) -> Result<Row, String> {
     let text = |raw: Option<&RawValue>| raw.map(|raw| raw.get().trim_matches('"').to_ascii_lowercase());
     let name = |name: Option<String>| name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX);
     Ok(Row {
-        is_cache_hit: text(told.cache_hit).is_some_and(|hit| hit == "true") || told.request_id.contains(CACHE_HIT),
+        // Beside the column the name says nothing: a provider chooses the rest of it.
+        is_cache_hit: text(told.cache_hit).map_or(told.request_id.contains(CACHE_HIT), |hit| hit == "true"),
         request_id: told.request_id,
         run: ours.run_id.and_then(|run| format!("{run}.{}", ours.attempt.unwrap_or(0)).parse().ok()),
         sluice_call_id: name(ours.sluice_call_id),
@@ -247,6 +250,28 @@ impl Row {
             total: Some(self.input + self.output),
             ..Usage::default()
         })
+    }
+
+    /// Whether a cache of LiteLLM's answered, and LiteLLM billed nothing.
+    #[must_use]
+    pub fn is_free_hit(&self) -> bool {
+        self.is_cache_hit && self.nanos == 0
+    }
+
+    /// The id of the call that the row bills an earlier try of. LiteLLM names such rows `CALL-attempt-N`, logs them as
+    /// failed, and puts the sidecar's id of the call on some of them alone.
+    #[must_use]
+    pub fn retried_call(&self) -> Option<&str> {
+        let name = self.litellm_call_id.as_deref().unwrap_or(&self.request_id);
+        let (call, number) = name.rsplit_once(ATTEMPT)?;
+        let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        (self.is_failure && is_number).then_some(call)
+    }
+
+    /// The id of the call that it names: the sidecar's, else LiteLLM's.
+    #[must_use]
+    pub fn call_id(&self) -> Option<&str> {
+        self.sluice_call_id.as_deref().or_else(|| self.retried_call()).or(self.litellm_call_id.as_deref())
     }
 
     /// The id of the answer, as the client saw it, if that is what the row is named after.

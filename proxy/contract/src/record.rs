@@ -150,6 +150,10 @@ records! {
         /// What LiteLLM counts as spent of it, reservations of open calls included.
         #[serde(skip_serializing_if = "Option::is_none")]
         budget_spent_usd: Option<Name<'a>>,
+        /// LiteLLM answered from its own cache: the call cost nothing, and `usage` is that of the answer in the cache.
+        /// Left out where it is not known to be so, and in the files of older sidecars.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_hit: Option<bool>,
         call: u64,
         call_id: Cow<'a, str>,
         cost_source: CostSource,
@@ -342,7 +346,10 @@ impl Member for Peer {
 
 /// Tokens as the provider counted them; what it did not say is null.
 ///
-/// On the Messages API `input` leaves out cached tokens, as the provider does.
+/// `input` is all input: fresh tokens, tokens read from a prompt cache (`cached_input`) and tokens written to one
+/// (`cache_write`); `output` has the tokens of `reasoning`. Earlier sidecars wrote the Messages API's own counts: in their
+/// files `total` is null on that route, and `input` leaves out both cached classes. So a null `total` beside other counts
+/// tells the two apart, and [`Usage::inclusive`] reads both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like the provider's fields")]
 pub struct Usage {
@@ -362,16 +369,29 @@ impl Usage {
         classes.into_iter().flatten().any(|tokens| tokens > 0)
     }
 
-    /// All tokens: the provider's total, or what its classes come to, where that is more.
+    /// Returns these tokens with `input` as all input, and with a total.
+    ///
+    /// Counts that have a total are returned as they are. Counts without one are those of the Messages API, whose input
+    /// leaves out the cached classes.
+    #[must_use]
+    pub fn inclusive(self) -> Self {
+        let sum = |classes: &[Option<u64>]| {
+            let known = classes.iter().copied().flatten();
+            known.reduce(u64::saturating_add).map(|sum| sum.min(INTEGER_MAX))
+        };
+        if self.total.is_some() {
+            return self;
+        }
+        let input = sum(&[self.input, self.cached_input, self.cache_write]);
+        Self { input, total: sum(&[input, self.output]), ..self }
+    }
+
+    /// All tokens: the provider's total, or input and output together, where that is more.
     #[must_use]
     pub fn all(&self) -> u64 {
-        let sum =
-            |classes: &[Option<u64>]| classes.iter().flatten().fold(0, |sum: u64, class| sum.saturating_add(*class));
-        match self.total {
-            Some(total) => total.max(sum(&[self.input, self.output])),
-            // Without a total this is the Messages API, whose input leaves out the cached classes.
-            None => sum(&[self.input, self.output, self.cached_input, self.cache_write]),
-        }
+        let usage = self.inclusive();
+        let both = usage.input.unwrap_or(0).saturating_add(usage.output.unwrap_or(0));
+        usage.total.unwrap_or(0).max(both)
     }
 
     /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest that one can: an
@@ -477,7 +497,7 @@ words! {
 
     /// Where `cost_usd` comes from.
     CostSource {
-        /// `x-litellm-response-cost` of a unary answer.
+        /// `x-litellm-response-cost` of a unary answer, or `x-litellm-cache-key` of one that a cache gave.
         Header = "header",
         /// `usage.cost` in the last event of a stream.
         Chunk = "chunk",

@@ -250,6 +250,7 @@ fn no_record_is_longer_than_its_room() {
     };
     let ended = Ended {
         drained: Some(false),
+        cache_hit: Some(true),
         litellm_call_id: name(),
         model_served: name(),
         response_id: name(),

@@ -304,6 +304,7 @@ fn usage_token(key: &[u8]) -> Token {
 fn detail_token(key: &[u8]) -> Token {
     match key {
         b"cached_tokens" => Token::CachedInput,
+        b"cache_write_tokens" => Token::CacheWrite,
         b"reasoning_tokens" => Token::Reasoning,
         _ => Token::None,
     }

@@ -62,7 +62,20 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
     if !line["attempt"].is_u64() || line["attempt"] != first["attempt"] {
         return Err(format!("attempt is {}, began as {}", line["attempt"], first["attempt"]));
     }
-    if line["kind"] == "refused" { names(line) } else { Ok(()) }
+    match line["kind"].as_str() {
+        Some("refused") => names(line),
+        Some("outcome") => cache_hit(line),
+        _ => Ok(()),
+    }
+}
+
+/// An answer from a cache is free; of any other the member is left out.
+fn cache_hit(line: &Value) -> Result<(), String> {
+    match line.get("cache_hit") {
+        None => Ok(()),
+        Some(Value::Bool(true)) if line["cost_usd"] == "0" && line["cost_source"] == "header" => Ok(()),
+        Some(other) => Err(format!("cache_hit is {other} beside a cost of {}", line["cost_usd"])),
+    }
 }
 
 /// What a refusal names is a short text without control characters, or left out.
@@ -245,6 +258,8 @@ mod tests {
             (2, "\"attempt\":0", "\"attempt\":1", "attempt"),
             (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"model\":null", "model is null"),
             (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"param\":\"\"", "param is"),
+            (3, "\"call\":1", "\"cache_hit\":true,\"call\":1", "cache_hit is true"),
+            (3, "\"call\":1", "\"cache_hit\":false,\"call\":1", "cache_hit is false"),
             (2, "\"ts\"", "\"tool\":\"a\\u0001b\",\"ts\"", "tool is"),
             (0, "open", "epoch", "open is the first"),
             (2, "refused", "open", "open is the first"),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use sluice_contract::record::Usage;
 use sluice_contract::{Call, Story, Trust, Verdict, verify};
 
 use super::super::{Failed, print};
@@ -25,13 +26,14 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
         print(&one_line(&format!("refused  {count} × {reason}")));
     }
     let totals = story.totals();
+    let usage = usage(&story);
     print(&format!(
         "total    {} calls, {} refused, {} of unknown cost; {} tokens in, {} out; ${}\n",
         totals.calls,
         totals.refused,
         totals.unknown,
-        tokens(totals.usage.input),
-        tokens(totals.usage.output),
+        tokens(usage.input),
+        tokens(usage.output),
         totals.cost(),
     ));
     let torn = altered.map_err(|fault| {
@@ -47,6 +49,14 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     Ok(())
 }
 
+/// The tokens of all calls, whichever sidecar wrote the line: see [`Usage`].
+fn usage(story: &Story) -> Usage {
+    let mut sum = Usage::default();
+    let told = story.calls().iter().filter_map(|call| call.outcome.as_ref()?.usage);
+    told.for_each(|usage| sum.add(&usage.inclusive()));
+    sum
+}
+
 fn head(story: &Story) -> String {
     story.open().map_or_else(String::new, |open| {
         one_line(&format!(
@@ -59,7 +69,7 @@ fn head(story: &Story) -> String {
 fn row(call: &Call) -> String {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
-    let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default();
+    let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default().inclusive();
     let cost = outcome.map_or("-".into(), |outcome| match (&outcome.cost_usd, outcome.null_reason) {
         (Some(cost), _) => cost.to_string(),
         (None, Some(reason)) => reason.as_str().to_owned(),

@@ -134,8 +134,9 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
             ..taken
         });
     }
+    let id = 199 + i64::try_from(known.bill.entries.len()).expect("few");
     known.bill.take(Posting {
-        id: 200,
+        id,
         source_system: "litellm-spend".into(),
         source_reference: settlement.reference.clone(),
         payload_hash: settlement.hash.to_string(),
@@ -355,6 +356,143 @@ fn a_settled_receipt_has_the_class_that_it_was_settled_as_and_nothing_more_to_do
 }
 
 #[test]
+fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
+    let hit =
+        Row { is_cache_hit: true, nanos: 0, spend: "0.0".into(), request_id: "resp-1_cache_hit17".into(), ..row() };
+    let in_band = || {
+        known(|entry| {
+            (entry.nano_usd, entry.cost_usd) = (Some(0), Some("0".into()));
+            entry.price_source = crate::ledger::CACHE_HIT.into();
+        })
+    };
+    // The tokens of an answer from a cache are nobody's bill: LiteLLM counts those of streams anew.
+    for row in [hit.clone(), Row { input: 99, output: 1, ..hit.clone() }] {
+        for (known, posts) in [
+            (in_band(), false),
+            (known(|_| ()), true),
+            (open(Status::PendingCost), true),
+            (unknown(), true),
+            (failed(Some(429)), true),
+        ] {
+            let findings = join(&facts(vec![known.clone()], vec![row.clone()]));
+            assert_eq!(findings[0].class, Class::CacheHit, "{:?}", known.bill);
+            assert_eq!(matches!(findings[0].remedy, Some(Remedy::Settle(_))), posts, "{findings:?}");
+            assert!(!matches!(findings[0].remedy, Some(Remedy::Correct(_))));
+            if posts {
+                let settlement = remedy(&findings[0]);
+                assert_eq!((settlement.nano_usd, settlement.price_source), (Some(0), PriceSource::CacheHit));
+                assert_eq!(settlement.takes_back.is_empty(), known.bill.is_open());
+                let again = join(&facts(vec![after(known, settlement, "2026-11-20")], vec![row.clone()]));
+                assert_eq!((again[0].class, &again[0].remedy), (Class::CacheHit, &None), "{again:?}");
+            }
+        }
+    }
+    // Of a paid row and one of a cache, a receipt does not stand by the cheaper one.
+    let other = Row { nanos: 7000, spend: "7e-06".into(), ..row() };
+    assert_eq!(classes(vec![known(|_| ())], vec![Row { start_us: 0, ..hit.clone() }, other]), [Class::AmountDiffers]);
+    // What the sidecar took for a hit was none.
+    assert_eq!(classes(vec![in_band()], vec![row()]), [Class::AmountDiffers]);
+    // A hit that LiteLLM charges is a call like any other.
+    let charged = Row { nanos: 7000, spend: "7e-06".into(), ..hit };
+    assert_eq!(classes(vec![known(|_| ())], vec![charged]), [Class::AmountDiffers]);
+}
+
+#[test]
+fn earlier_tries_of_a_call_belong_to_its_receipt() {
+    // As LiteLLM writes them: with the sidecar's id, or without any of its metadata.
+    let attempt = |number: u32, ours: bool| Row {
+        request_id: format!("c1-attempt-{number}"),
+        sluice_call_id: ours.then(|| "c1".into()),
+        run: None,
+        litellm_call_id: Some(format!("c1-attempt-{number}")),
+        nanos: 100,
+        spend: "1e-07".into(),
+        input: 3,
+        output: 1,
+        is_failure: true,
+        ..row()
+    };
+    for start in [open(Status::PendingCost), unknown(), known(|_| ())] {
+        let rows = vec![attempt(0, false), row(), attempt(1, true)];
+        let first = join(&facts(vec![start.clone()], rows.clone()));
+        let of =
+            |row: &str| first.iter().position(|f| f.request_ids == [row.to_owned()]).expect("each row has its own");
+        assert_eq!((first.len(), of("resp-1")), (3, 0), "{first:?}");
+        let mut settled = start.clone();
+        for finding in first.iter().filter(|finding| finding.remedy.is_some()) {
+            assert!(matches!(finding.remedy, Some(Remedy::Settle(_))), "{finding:?}");
+            settled = after(settled, remedy(finding), "2026-11-20");
+        }
+        assert_eq!(settled.bill.nano_usd, Some(5600));
+        assert_eq!(settled.bill.cost_usd.as_deref(), Some("0.0000056"));
+        assert_ne!(settled.bill.price_source.as_deref(), Some("spend_log_retry"));
+        assert_eq!(settled.bill.usage.and_then(|usage| usage.total), Some(23));
+
+        let again = join(&facts(vec![settled.clone()], rows));
+        assert!(again.iter().all(|finding| finding.remedy.is_none() && !finding.class.is_mismatch()), "{again:?}");
+        let sum = |side: fn(&Finding) -> Option<&Side>| -> i64 {
+            again.iter().filter_map(|finding| side(finding)?.nano_usd).sum()
+        };
+        assert_eq!((sum(|f| f.ledger.as_ref()), sum(|f| f.spend_log.as_ref())), (5600, 5600));
+
+        // Another price of the call itself takes back that alone.
+        let dearer = Row { nanos: 9000, spend: "9e-06".into(), ..row() };
+        let changed = join(&facts(vec![settled.clone()], vec![attempt(0, false), dearer, attempt(1, true)]));
+        let corrected = after(settled, remedy(&changed[0]), "2026-11-20");
+        assert_eq!(corrected.bill.nano_usd, Some(9200));
+    }
+}
+
+#[test]
+fn an_earlier_try_waits_for_the_call_and_is_taken_from_nobody_else() {
+    let attempt = Row {
+        request_id: "x".into(),
+        sluice_call_id: None,
+        run: None,
+        litellm_call_id: Some("c1-attempt-0".into()),
+        is_failure: true,
+        ..row()
+    };
+    // An open receipt holds what was reserved for it until its own row is there.
+    let waits = join(&facts(vec![open(Status::PendingCost)], vec![attempt.clone()]));
+    assert_eq!(waits.iter().map(|f| f.class).collect::<Vec<_>>(), [Class::MissingThere, Class::NotYet]);
+    assert!(waits.iter().all(|finding| finding.remedy.is_none()));
+    // A free try is one more row of the call.
+    let free = Row { nanos: 0, spend: "0".into(), ..attempt.clone() };
+    assert_eq!(classes(vec![known(|_| ())], vec![row(), free]), [Class::Matched]);
+    for (what, row) in [
+        ("another account's", Row { account: "acct-2".into(), ..attempt.clone() }),
+        ("of a call that nobody knows", Row { litellm_call_id: Some("c9-attempt-0".into()), ..attempt.clone() }),
+        ("no number", Row { litellm_call_id: Some("c1-attempt-".into()), ..attempt.clone() }),
+        ("a success", Row { is_failure: false, ..attempt.clone() }),
+    ] {
+        let found = join(&facts(vec![known(|_| ())], vec![row]));
+        let found: Vec<_> = found.iter().map(|finding| finding.class).collect();
+        assert_eq!(found, [Class::MissingThere, Class::MissingHere], "{what}");
+    }
+    // A call that is not in question has it all the same.
+    let mut elsewhere = facts(vec![], vec![attempt]);
+    elsewhere.elsewhere = [("c1".to_owned(), "acct-1".to_owned())].into();
+    assert_eq!(join(&elsewhere), []);
+}
+
+#[test]
+fn amounts_beyond_the_digits_of_a_float_are_the_same() {
+    let million = 1_000_000_000_000_000;
+    for (here, there, class) in [
+        (120 * million, 120 * million - 60, Class::Matched),
+        (120 * million, 120 * million - 120, Class::Matched),
+        (120 * million, 120 * million - 121, Class::AmountDiffers),
+        (million, million - 1, Class::Matched),
+        (million, million - 2, Class::AmountDiffers),
+        (i64::MAX, 0, Class::AmountDiffers),
+    ] {
+        let row = Row { nanos: there, ..row() };
+        assert_eq!(classes(vec![known(|e| e.nano_usd = Some(here))], vec![row]), [class], "{here} {there}");
+    }
+}
+
+#[test]
 fn what_differs_is_corrected_with_a_cause_and_only_on_demand() {
     let findings = join(&facts(vec![known(|e| e.nano_usd = Some(9000))], vec![row()]));
     let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
@@ -458,15 +596,16 @@ fn statuses() -> impl Strategy<Value = Known> {
 }
 
 fn made_rows() -> impl Strategy<Value = Row> {
-    let named = (0usize..12, any::<bool>(), any::<bool>());
-    (named, 0i64..3, 8u64..11, any::<bool>(), 0usize..6).prop_map(
-        |((call, by_ours, by_litellm), money, input, failed, id)| Row {
+    let named = (0usize..12, any::<bool>(), any::<bool>(), any::<bool>());
+    (named, 0i64..3, 8u64..11, any::<(bool, bool)>(), 0usize..6).prop_map(
+        |((call, by_ours, by_litellm, retried), money, input, (failed, cached), id)| Row {
             request_id: format!("row-{id}-{call}"),
             sluice_call_id: by_ours.then(|| format!("c{call}")),
-            litellm_call_id: by_litellm.then(|| format!("l{call}")),
+            litellm_call_id: by_litellm.then(|| format!("l{call}{}", if retried { "-attempt-0" } else { "" })),
             nanos: money * 5400,
             spend: format!("{}e-09", money * 5400),
             input,
+            is_cache_hit: cached,
             is_failure: failed,
             ..row()
         },
@@ -508,7 +647,9 @@ proptest! {
         prop_assert_eq!(money, rows.iter().map(|row| row.nanos).sum::<i64>());
 
         let mut settled = known;
-        for finding in &findings {
+        let mut rounds = vec![findings];
+        for round in 0..2 {
+        for finding in &rounds[round] {
             let may = match &finding.remedy {
                 Some(Remedy::Settle(settlement)) => Some(settlement),
                 Some(Remedy::Correct(settlement)) if correct => Some(settlement),
@@ -519,8 +660,9 @@ proptest! {
                 settled[at] = after(settled[at].clone(), settlement, "2026-11-20");
             }
         }
-        let again = join(&Facts { known: settled, ..facts });
-        for finding in &again {
+            rounds.push(join(&Facts { known: settled.clone(), ..facts.clone() }));
+        }
+        for finding in &rounds[2] {
             prop_assert!(!matches!(finding.remedy, Some(Remedy::Settle(_))), "{:?}", finding);
             if correct {
                 prop_assert!(finding.remedy.is_none(), "{:?}", finding);

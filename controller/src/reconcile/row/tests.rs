@@ -85,6 +85,31 @@ fn what_a_row_may_leave_out_it_may_leave_out() {
 }
 
 #[test]
+fn the_name_of_a_row_is_no_sign_of_a_cache_beside_the_column() {
+    for (column, is_hit) in [("True", true), ("true", true), ("None", false), ("False", false), ("", false)] {
+        let row = only(&told(&serde_json::json!({"request_id": "x_cache_hit17", "cache_hit": column})));
+        assert_eq!(row.map(|row| row.is_cache_hit), Ok(is_hit), "{column}");
+    }
+}
+
+#[test]
+fn a_row_of_an_earlier_try_names_its_call() {
+    for (id, status, call) in [
+        ("c-1-attempt-0", "failure", Some("c-1")),
+        ("c-attempt-1-attempt-12", "failure", Some("c-attempt-1")),
+        ("c-1-attempt-0", "success", None),
+        ("c-1-attempt-", "failure", None),
+        ("c-1-attempt-x", "failure", None),
+        ("c-1", "failure", None),
+    ] {
+        let members = serde_json::json!({"litellm_call_id": id, "status": status, "metadata": {}});
+        let row = only(&told(&members)).expect("it is one");
+        assert_eq!(row.retried_call(), call, "{id} {status}");
+        assert_eq!(row.call_id(), call.or(Some(id)));
+    }
+}
+
+#[test]
 fn a_row_of_the_account_that_cannot_be_read_is_named() {
     for (members, why) in [
         (serde_json::json!({"spend": "5"}), "spend"),

@@ -53,10 +53,10 @@ CREATE TRIGGER entries_summed AFTER INSERT ON entries BEGIN
     SELECT run_id, attempt, account, ifnull(model, ''), NEW.arrived_day, 0,
            NEW.cache_write >> 32, NEW.cache_write & 4294967295,
            NEW.cached_input >> 32, NEW.cached_input & 4294967295,
-           NEW.input >> 32, NEW.input & 4294967295,
+           NEW.all_input >> 32, NEW.all_input & 4294967295,
            NEW.output >> 32, NEW.output & 4294967295,
            NEW.reasoning >> 32, NEW.reasoning & 4294967295,
-           NEW.total >> 32, NEW.total & 4294967295,
+           NEW.all_tokens >> 32, NEW.all_tokens & 4294967295,
            NEW.nano_usd >> 32, NEW.nano_usd & 4294967295
     FROM receipts WHERE id = NEW.receipt
     ON CONFLICT DO UPDATE SET
@@ -94,10 +94,10 @@ CREATE VIEW usage_sums_anew AS
     SELECT run_id, attempt, account, ifnull(model, ''), entries.arrived_day, 0,
            sum(entries.cache_write >> 32), sum(entries.cache_write & 4294967295),
            sum(entries.cached_input >> 32), sum(entries.cached_input & 4294967295),
-           sum(entries.input >> 32), sum(entries.input & 4294967295),
+           sum(entries.all_input >> 32), sum(entries.all_input & 4294967295),
            sum(entries.output >> 32), sum(entries.output & 4294967295),
            sum(entries.reasoning >> 32), sum(entries.reasoning & 4294967295),
-           sum(entries.total >> 32), sum(entries.total & 4294967295),
+           sum(entries.all_tokens >> 32), sum(entries.all_tokens & 4294967295),
            sum(entries.nano_usd >> 32), sum(entries.nano_usd & 4294967295)
     FROM entries JOIN receipts ON receipts.id = entries.receipt GROUP BY 1, 2, 3, 4, 5;
 

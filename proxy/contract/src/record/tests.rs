@@ -76,6 +76,7 @@ fn samples() -> Vec<String> {
             budget_limit_usd: Some(Name(text("0.25"))),
             budget_of: Some(Name(text("team"))),
             budget_spent_usd: Some(Name(text("0.3"))),
+            cache_hit: Some(true),
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::Chunk,
@@ -167,6 +168,7 @@ fn samples() -> Vec<String> {
             budget_limit_usd: None,
             budget_of: None,
             budget_spent_usd: None,
+            cache_hit: None,
             call: 1,
             call_id: text("c"),
             cost_source: CostSource::None,
@@ -241,6 +243,17 @@ fn a_total_is_the_providers_or_the_sum_of_its_classes() {
     let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));
+}
+
+#[test]
+fn counts_of_both_kinds_are_read_as_one() {
+    let parts = Usage { output: Some(100), cached_input: Some(400), cache_write: Some(50), ..Usage::default() };
+    let messages = Usage { input: Some(1000), ..parts };
+    let all = Usage { input: Some(1450), total: Some(1550), ..parts };
+    assert_eq!((messages.inclusive(), all.inclusive()), (all, all));
+    assert_eq!(Usage::default().inclusive(), Usage::default());
+    let absurd = Usage { input: Some(INTEGER_MAX), cached_input: Some(u64::MAX), ..Usage::default() };
+    assert_eq!(absurd.inclusive().total, Some(INTEGER_MAX));
 }
 
 proptest! {

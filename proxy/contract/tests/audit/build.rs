@@ -132,6 +132,7 @@ impl File {
                 budget_of: None,
                 budget_spent_usd: None,
                 call,
+                cache_hit: None,
                 call_id: call_id.clone().into(),
                 cost_source: if is_ok { CostSource::Header } else { CostSource::None },
                 cost_usd: cost.map(|cost| cost.to_string().into()),
