@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::{AccessFlags, Uid, access};
@@ -162,6 +162,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         abort: settings.abort,
         peer_uids: settings.peer_uids.clone(),
         call_ids: CallIds::default(),
+        known_ids: Mutex::default(),
         ending: Ending::default(),
     };
     let hardening = Hardening {
@@ -243,6 +244,7 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
         models: settings.models.clone(),
         params: settings.params.clone(),
         tools: settings.tools.clone(),
+        server: settings.server,
         remote_media: settings.remote_media,
         account_json: serde_json::Value::from(settings.identity.account.as_str()).to_string(),
     }

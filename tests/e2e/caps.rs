@@ -9,6 +9,7 @@ use sluice_testkit::{Answer, Launch, Raw, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 mod peers;
+mod thinking;
 
 const CHAT: &str = "/v1/chat/completions";
 /// How many calls each cap of a burst admits.
