@@ -59,8 +59,9 @@ test-agents:
 # glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
 # reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where
 # callgrind, perf and gdb look for them. The profile tells the compiler which ways are taken: an eighth fewer instructions.
+# Packed relative relocations take 180 KB less; glibc 2.36 and newer apply them in a static program.
 dist:
-	CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C profile-use=$(CURDIR)/$(PROFILE)' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
+	CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C profile-use=$(CURDIR)/$(PROFILE)' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
 	mkdir -p dist
 	for program in sluice sluice-proxy; do \
 	    objcopy --only-keep-debug target/$(TARGET)/release/$$program dist/$$program.debug; \

@@ -71,6 +71,7 @@ pub const ITEMS: &[Item] = items![
     "allow_tool" "SLUICE_ALLOW_TOOL" = None, "types of tools that calls may have beside those that the agent runs";
     "allow_beta" "SLUICE_ALLOW_BETA" = None, "more values of the header anthropic-beta";
     "allow_param" "SLUICE_ALLOW_PARAM" = None, "members of bodies that are dropped or refused otherwise";
+    "dialect" "SLUICE_DIALECT" = None, "which members bodies may have: openai, or vllm for self-hosted models; else openai";
     "allow_remote_media" "SLUICE_ALLOW_REMOTE_MEDIA" = None, "whether messages may have URLs that the provider fetches: true or false";
     "pass_response_header" "SLUICE_PASS_RESPONSE_HEADER" = None, "more headers of answers that a sandbox sees";
     "max_body" "SLUICE_MAX_BODY" = None, "the largest body of a call; else 32MiB";
@@ -81,9 +82,9 @@ pub const ITEMS: &[Item] = items![
 ];
 
 /// Settings that are flags of the sidecar, which checks them.
-const OF_THE_SIDECAR: [&str; 9] = [
+const OF_THE_SIDECAR: [&str; 10] = [
     "allow", "allow_tool", "allow_beta", "allow_param", "pass_response_header", "max_body", "max_concurrency",
-    "first_byte_timeout", "idle_timeout",
+    "first_byte_timeout", "idle_timeout", "dialect",
 ];
 
 /// The character between the values of a setting that can have several; it is that of the sidecar's variables.

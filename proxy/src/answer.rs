@@ -68,6 +68,11 @@ impl Given {
             headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         }
+        if !refusal.allow.is_empty()
+            && let Ok(methods) = HeaderValue::from_str(&refusal.allow.to_string())
+        {
+            headers.insert(header::ALLOW, methods);
+        }
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -7,7 +7,9 @@ mod content;
 pub mod media;
 pub mod params;
 mod schema;
+mod self_hosted;
 pub mod shape;
+pub mod thinking;
 mod tools;
 
 use std::borrow::Cow;
@@ -18,11 +20,15 @@ use crate::refusal::{Reason, Refusal, clip};
 use crate::stripped;
 use content::Content;
 use media::MediaFound;
-use params::Rule;
+use params::{Rule, Server};
 use shape::{Inside, Place};
+use thinking::Thinking;
 
 /// Answers per call, `n` and `best_of`: each is billed.
 const MAX_CHOICES: u64 = 8;
+
+/// Members that name objects which the provider stores.
+const STORED: [&str; 2] = ["previous_response_id", "conversation"];
 
 /// Members of one body; the public APIs have fewer than fifty.
 const MAX_MEMBERS: usize = 128;
@@ -36,6 +42,8 @@ pub struct BodyPolicy {
     pub params: Vec<String>,
     /// Tool types that pass beside those that the agent runs.
     pub tools: Vec<String>,
+    /// Which server runs the models, as far as its members differ.
+    pub server: Server,
     /// Whether URLs that somebody else would fetch may stand in the content.
     pub remote_media: bool,
     /// The account as a JSON string, quotes included.
@@ -63,6 +71,8 @@ pub struct Reading {
     pub media: MediaFound,
     /// What makes tokens dearer, or adds some that are not in the body.
     pub extras: Extras,
+    /// What few bodies have.
+    pub special: Option<Box<Special>>,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<Cow<'static, str>>,
     /// Names of those that would have changed the answer, for the caller.
@@ -91,6 +101,29 @@ pub struct Extras {
     pub audio_output: bool,
     /// A tier of service is named that is not the usual one.
     pub service_tier: bool,
+}
+
+/// What few bodies have, in an allocation of its own: what every call holds stays small.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Special {
+    /// How much the model may think.
+    pub thinking: Thinking,
+    /// Objects that the provider stores and that the call goes on from.
+    pub stored: Vec<StoredId>,
+    /// Their tokens, which the provider adds to the prompt. They are what an earlier call had, and no bound: LiteLLM may
+    /// add other calls of its session.
+    pub stored_tokens: Option<u64>,
+    /// What goes upstream in the place of values that are cut out, by where each begins.
+    pub put: Vec<(u64, String)>,
+}
+
+/// The id of an object that the provider stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredId {
+    /// The member that names it.
+    pub member: String,
+    /// As the client wrote it, decoded.
+    pub id: String,
 }
 
 /// A member that bounds the output, and its neighbours, so that it can be taken out.
@@ -129,7 +162,34 @@ impl Edit {
     }
 }
 
+impl Edit {
+    /// Takes a whole value out, for another to be put in its place.
+    fn cut_value(&mut self, range: (u64, u64)) {
+        self.cut.retain(|cut| cut.1 <= range.0 || range.1 <= cut.0);
+        let place = self.cut.partition_point(|cut| cut.1 <= range.0);
+        self.cut.insert(place, range);
+    }
+}
+
 impl Reading {
+    /// What goes upstream behind a range that ends here.
+    #[must_use]
+    pub fn put_at(&self, end: u64) -> Option<&str> {
+        put_at(&self.special.as_ref()?.put, end)
+    }
+
+    /// Fits how much the model may think to a bound that [`Self::bound_output`] has set: the provider refuses a budget
+    /// that leaves no room for an answer. The members that were changed are named as those that were dropped.
+    pub fn fit_thinking(&mut self, bound: u64, is_claude: bool) {
+        let Some(special) = &mut self.special else { return };
+        let Special { thinking, put, .. } = &mut **special;
+        for name in thinking.fit(bound, is_claude, &mut self.edit, put).into_iter().flatten() {
+            self.stripped.push(name.into());
+            let dropped = self.dropped.take().map_or_else(|| name.to_owned(), |names| format!("{names}, {name}"));
+            self.dropped = Some(dropped.into());
+        }
+    }
+
     /// Puts this bound in the place of the client's, under the name that the client or the route has for it.
     pub fn bound_output(&mut self, wire: Wire, bound: u64) {
         let name = match wire {
@@ -264,15 +324,18 @@ impl<'p> Members<'p> {
         if let Some(last) = self.reading.bounds.last_mut() {
             last.before.get_or_insert(start);
         }
-        let rule = match params::rule(self.wire, name) {
+        let rule = match params::rule(self.wire, self.policy.server, name) {
             Some(Rule::Never) => return Err(not_allowed(name)),
             // A clipped name is nobody's.
             _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse | Rule::NotTrue) | None if self.policy.params.iter().any(|allowed| allowed == name) => {
+            Some(Rule::Refuse | Rule::NotTrue | Rule::Drop) | None if self.is_opened(name) => Rule::Keep,
+            Some(Rule::Drop) | None => Rule::Strip,
+            Some(Rule::Inside(_)) if STORED.contains(&name) && self.is_opened(name) => {
+                // The operator lets any id through: what it stands for is not known.
+                self.inside.special().stored_tokens = Some(0);
                 Rule::Keep
             }
             Some(rule) => rule,
-            None => Rule::Strip,
         };
         self.member = Some(Member { rule, start });
         self.note(rule, name);
@@ -287,6 +350,10 @@ impl<'p> Members<'p> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn is_opened(&self, name: &str) -> bool {
+        self.policy.params.iter().any(|allowed| allowed == name)
     }
 
     /// What the member's name alone says of the price.
@@ -316,7 +383,7 @@ impl<'p> Members<'p> {
     }
 
     /// A member's value is a scalar, and this is all of it.
-    fn scalar_member(&mut self, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
+    fn scalar_member(&mut self, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
@@ -343,6 +410,7 @@ impl<'p> Members<'p> {
             (Rule::MaxOutput, Scalar::Null) => return self.strip(),
             (Rule::StreamOptions | Rule::Choices, Scalar::Null) => {}
             (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
+            (Rule::Inside(_), Scalar::Null) if STORED.contains(&self.name()) => return self.strip(),
             (Rule::Inside(_), value) => {
                 let at = Place {
                     wire: self.wire,
@@ -350,7 +418,7 @@ impl<'p> Members<'p> {
                     member: last(&self.names, &self.ends),
                     opened: &self.policy.params,
                 };
-                self.inside.scalar(at, value, end)?;
+                self.inside.scalar(at, value, start, end)?;
             }
             (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
             (Rule::Content, value) => {
@@ -364,7 +432,7 @@ impl<'p> Members<'p> {
             }
             (Rule::Strip, Scalar::Null) => return self.strip(),
             (Rule::Strip, _) => return self.drop_value(),
-            (Rule::Keep | Rule::Prompts | Rule::Never, _) => {}
+            (Rule::Keep | Rule::Prompts | Rule::Never | Rule::Drop, _) => {}
         }
         self.keep(member, end);
         Ok(())
@@ -377,6 +445,16 @@ impl<'p> Members<'p> {
         };
         if matches!(member.rule, Rule::Strip) {
             return self.drop_value();
+        }
+        if let Some((start, _)) = self.inside.special.as_ref().and_then(|special| special.thinking.object)
+            && self.name() == "thinking"
+        {
+            self.inside.special().thinking.object = Some((start, end));
+        }
+        let is_stored = matches!(member.rule, Rule::Inside(_)) && STORED.contains(&self.name());
+        let special = self.inside.special.iter();
+        if is_stored && !special.flat_map(|special| &special.stored).any(|stored| stored.member == self.name()) {
+            return Err(no_stored_id(self.name()));
         }
         if self.name() == "prediction" {
             self.reading.extras.prediction_bytes = end - member.start;
@@ -408,6 +486,9 @@ impl<'p> Members<'p> {
 
     fn open_member(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
         let Some(member) = &self.member else { return Ok(()) };
+        if matches!(member.rule, Rule::Inside(_)) && last(&self.names, &self.ends) == "thinking" {
+            self.inside.special().thinking.object = Some((start, start));
+        }
         match (member.rule, kind) {
             (Rule::Refuse, _) => Err(not_allowed(self.name())),
             (Rule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
@@ -432,7 +513,7 @@ impl<'p> Members<'p> {
                 };
                 self.content.open(at, kind, start, &mut self.inside)
             }
-            (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Never, _) => Ok(()),
+            (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Drop | Rule::Never, _) => Ok(()),
         }
     }
 
@@ -511,6 +592,10 @@ impl<'p> Members<'p> {
         self.reading.media = self.content.media();
         self.reading.extras.rewritten_bytes = self.content.rewritten;
         self.reading.edit.cut = self.inside.cuts;
+        if let Some(special) = &mut self.inside.special {
+            special.thinking.is_needed |= self.content.has_thinking;
+        }
+        self.reading.special = self.inside.special;
         self.dropped.extend(self.inside.names.iter().cloned());
         self.reading.dropped = stripped::effective(self.dropped);
         self.reading.stripped.append(&mut self.inside.names);
@@ -580,14 +665,14 @@ impl Visit for Members<'_> {
             0 => {
                 return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object"));
             }
-            1 => return self.scalar_member(value, end),
+            1 => return self.scalar_member(value, start, end),
             _ => {}
         }
         self.ttl(value)?;
         let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
         match self.member.map(|member| member.rule) {
             Some(Rule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
-            Some(Rule::Inside(_)) => self.inside.scalar(at, value, end),
+            Some(Rule::Inside(_)) => self.inside.scalar(at, value, start, end),
             Some(Rule::Prompts) => {
                 self.prompts += u64::from(depth == 2 && matches!(value, Scalar::String(_)));
                 Ok(())
@@ -601,6 +686,12 @@ impl Visit for Members<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// What is put where this range ends.
+#[must_use]
+pub fn put_at(put: &[(u64, String)], end: u64) -> Option<&str> {
+    put.iter().find(|(at, _)| *at == end).map(|(_, text)| &**text)
 }
 
 /// The last of some names that stand behind each other.
@@ -624,6 +715,10 @@ fn is_plain_model(name: &str) -> bool {
 fn not_allowed(name: &str) -> Refusal {
     let message = format!("'{}' may not be set from the sandbox; leave it out", clip(name, 64));
     Refusal::new(Reason::ParamNotAllowed, message).param(name)
+}
+
+fn no_stored_id(name: &str) -> Refusal {
+    not_allowed(name).because(format!("'{name}' has to be the id of an answer that this run has received"))
 }
 
 fn invalid(name: &str, want: &str) -> Refusal {

@@ -152,6 +152,12 @@ impl Call {
         self.sent = true;
     }
 
+    /// Tokens that were reserved for it; 0 once it has ended.
+    #[must_use]
+    pub fn reserved_tokens(&self) -> u64 {
+        self.open.as_ref().map_or(0, |(_, reservation)| reservation.tokens())
+    }
+
     /// Whether its outcome is written, or on its way to be.
     #[must_use]
     pub fn has_ended(&self) -> bool {

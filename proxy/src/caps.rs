@@ -55,6 +55,8 @@ pub struct Output {
     pub choices: u64,
     /// Femto-USD of a token.
     pub femtos: u128,
+    /// Fewer tokens are never granted, unless fewer are wanted.
+    pub least: u64,
 }
 
 impl Ask {
@@ -113,7 +115,8 @@ impl Left {
         if longest >= wanted {
             return Some(wanted);
         }
-        let granted = (longest / 2).max(OUTPUT_FLOOR).min(wanted);
+        let least = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let granted = (longest / 2).max(least).min(wanted);
         (granted <= longest).then_some(granted)
     }
 }
@@ -290,7 +293,8 @@ impl Caps {
     /// Says which cap is in the way, what it is, what is left of it, and what the call needs.
     fn over(&self, state: &State, ask: &Ask) -> Refusal {
         let left = self.left(state);
-        let least = ask.with(ask.wanted().min(OUTPUT_FLOOR));
+        let floor = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let least = ask.with(ask.wanted().min(floor));
         if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
             let left = cap.saturating_sub(state.tokens);
             return over(&format!("of the run's {cap} tokens {left} are left, and this call needs up to {}", least.0));
@@ -430,6 +434,19 @@ mod tests {
     }
 
     #[test]
+    fn thinking_that_cannot_be_switched_off_has_room_or_no_call() {
+        let output = |wanted| Some(Output { wanted, choices: 1, least: 2048, ..Output::default() });
+        let granted = |left: u64, wanted| {
+            let caps = Caps::new(CapLimits { tokens: Some(left), concurrency: 9, ..CapLimits::default() });
+            let ask = Ask { output: output(wanted), strict: true, ..Ask::default() };
+            caps.reserve(ask, Instant::now()).ok().and_then(|reservation| reservation.output())
+        };
+        assert_eq!(granted(10_000, 32_000), Some(5000));
+        assert_eq!((granted(4095, 32_000), granted(2048, 32_000)), (Some(2048), Some(2048)));
+        assert_eq!((granted(2047, 32_000), granted(1500, 1500), granted(1499, 1500)), (None, Some(1500), None));
+    }
+
+    #[test]
     fn of_a_burst_exactly_as_many_pass_as_the_cap_says() {
         let now = Instant::now();
         let ask = Ask { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
@@ -461,7 +478,7 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_fit_is_made_shorter() {
         let cap = |tokens| caps(CapLimits { tokens: Some(tokens), ..CapLimits::default() });
-        let output = |wanted| Some(Output { wanted, choices: 2, femtos: 0 });
+        let output = |wanted| Some(Output { wanted, choices: 2, ..Output::default() });
         let ask = |wanted| Ask { tokens: 100, femtos: 0, output: output(wanted), strict: true };
         let granted = |caps: &Arc<Caps>, wanted| caps.reserve(ask(wanted), Instant::now());
         let whole = granted(&cap(8100), 4000).expect("it fits");
@@ -482,7 +499,7 @@ mod tests {
     fn dollars_are_granted_without_rounding_in_the_clients_favour() {
         let caps = caps(CapLimits { nanos: Some(10), ..CapLimits::default() });
         // 1.5 nano-dollars a token.
-        let output = Some(Output { wanted: 5000, choices: 1, femtos: 1_500_000 });
+        let output = Some(Output { wanted: 5000, choices: 1, femtos: 1_500_000, least: 0 });
         let ask = Ask { tokens: 0, femtos: 1, output, strict: true };
         assert_eq!(
             caps.reserve(ask, Instant::now()).map_err(|refusal| refusal.reason).err(),

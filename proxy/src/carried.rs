@@ -5,12 +5,12 @@
 
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use sluice_contract::budget::BudgetRefusal;
-use sluice_contract::record::{CallResult, End};
+use sluice_contract::record::{CallResult, End, Usage};
 
 use crate::audit::Ack;
 use crate::call::{AnswerHead, Call};
@@ -21,6 +21,9 @@ use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
 use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
 use crate::usage::{Observer, Seen};
+
+/// A longer id of an answer is not written to the audit log.
+const LOGGED_ID_MAX: usize = 256;
 
 /// A call under way. Boxed: it moves from the exchange to the answer to the drain.
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub struct Inner {
     flight: Flight,
     filter: Option<Filter>,
     hide_usage: bool,
+    /// The answer is an object that the provider stores.
+    makes_stored: bool,
     draining: bool,
 }
 
@@ -56,9 +61,9 @@ impl DerefMut for Carried {
 impl Carried {
     /// The request is on its way.
     #[must_use]
-    pub fn new(run: Arc<Run>, mut call: Call, flight: Flight, hide_usage: bool) -> Self {
+    pub fn new(run: Arc<Run>, mut call: Call, flight: Flight, hide_usage: bool, makes_stored: bool) -> Self {
         call.clock.sent(flight.connected);
-        Self(Some(Box::new(Inner { run, call, flight, filter: None, hide_usage, draining: false })))
+        Self(Some(Box::new(Inner { run, call, flight, filter: None, hide_usage, makes_stored, draining: false })))
     }
 
     /// Waits for the head of the answer.
@@ -141,7 +146,21 @@ impl Inner {
         for name in [&mut seen.response_id, &mut seen.model] {
             name.take_if(|name| is_in(key, name.as_bytes()));
         }
+        self.know(&seen);
+        seen.response_id.take_if(|id| id.len() > LOGGED_ID_MAX);
         seen
+    }
+
+    /// Notes the id of an object that the provider stores, so that this run may name it from now on. An error may repeat
+    /// what the agent wrote, so it makes no id known.
+    fn know(&mut self, seen: &Seen) {
+        let is_success = self.call.head.as_ref().is_some_and(|head| (200..300).contains(&head.status));
+        if let Some(id) =
+            seen.response_id.as_deref().filter(|_| self.makes_stored && is_success && !self.call.has_ended())
+        {
+            let tokens = seen.usage.as_ref().map_or_else(|| self.call.reserved_tokens(), Usage::all);
+            self.run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).add(id, tokens);
+        }
     }
 
     /// The answer came to its own end.

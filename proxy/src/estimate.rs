@@ -43,6 +43,9 @@ pub struct Estimate {
     /// There is no bound: the prompt has a document, sound, or a stored file, or more than tokens is billed.
     unbounded: bool,
     output: Option<u64>,
+    /// Thinking needs as much.
+    least_output: u64,
+    is_claude: bool,
     choices: u64,
     prediction: u64,
 }
@@ -55,17 +58,20 @@ impl Estimate {
         let family = price.as_ref().and_then(|price| price.family).unwrap_or(Family::Unknown);
         let media = Media::of(reading, family);
         let extras = reading.extras;
+        let stored_tokens = reading.special.as_ref().and_then(|special| special.stored_tokens);
         let added = if extras.instructions { INSTRUCTION_TOKENS } else { 0 };
         // Claude reads them as they are; for others LiteLLM writes each foreign letter as six, and blanks between numbers.
         let is_claude = matches!(family, Family::Claude | Family::ClaudeLarge);
+        let is_called_claude = reading.model.as_deref().is_some_and(|model| model.contains("claude"));
         let rewritten = if is_claude { 0 } else { extras.rewritten_bytes.saturating_mul(2) };
         let beside = CALL_TOKENS
             .saturating_add(rewritten)
             .saturating_add(added)
             .saturating_add(extras.typed_tools.saturating_mul(TYPED_TOOL_TOKENS))
             .saturating_add(extras.unfolded_bytes)
+            .saturating_add(stored_tokens.unwrap_or(0))
             .saturating_add(media.tokens);
-        let has_output = wire.is_billed() && !matches!(wire, Wire::Embeddings | Wire::Other);
+        let has_output = wire.is_billed() && !matches!(wire, Wire::Embeddings | Wire::Compact | Wire::Other);
         let model_max = price.as_ref().and_then(|price| price.max_output);
         let wanted = reading.max_output.or(model_max).unwrap_or(ASSUMED_OUTPUT);
         let beyond_tokens = price.as_ref().is_some_and(|price| price.beyond_tokens);
@@ -81,8 +87,17 @@ impl Estimate {
             wire,
             text: body_bytes.saturating_sub(media.bytes),
             beside,
-            unbounded: media.unbounded || beyond_tokens || wire == Wire::Other,
+            unbounded: media.unbounded
+                || beyond_tokens
+                || stored_tokens.is_some()
+                || matches!(wire, Wire::Compact | Wire::Other),
             output: has_output.then(|| wanted.max(OUTPUT_MIN)),
+            least_output: reading
+                .special
+                .as_ref()
+                .and_then(|special| special.thinking.least_output(is_claude || is_called_claude))
+                .unwrap_or(0),
+            is_claude: is_claude || is_called_claude,
             choices: reading.choices,
             prediction: extras.prediction_bytes,
         }
@@ -92,6 +107,12 @@ impl Estimate {
     #[must_use]
     pub fn model_is_bounded(&self) -> bool {
         self.price.as_ref().is_some_and(|price| price.max_output.is_some())
+    }
+
+    /// LiteLLM makes a budget for thinking of a word for this model.
+    #[must_use]
+    pub fn is_claude(&self) -> bool {
+        self.is_claude
     }
 
     /// With a token for each byte of the text.
@@ -135,13 +156,18 @@ impl Estimate {
         let input = input.saturating_mul(tries);
         let rate = |rate: fn(&Price, &Terms) -> u128| self.price.as_ref().map_or(0, |price| rate(price, &self.terms));
         let output_rate = rate(Price::output);
-        let guessed = if self.wire == Wire::Other { ASSUMED_OUTPUT } else { 0 };
+        let guessed = if matches!(self.wire, Wire::Compact | Wire::Other) { ASSUMED_OUTPUT } else { 0 };
         let fixed = self.prediction.saturating_mul(self.choices).saturating_add(guessed);
         let femtos = u128::from(input) * rate(Price::input) + u128::from(fixed) * output_rate;
         Ask {
             tokens: input.saturating_add(fixed),
             femtos,
-            output: self.output.map(|wanted| Output { wanted, choices: self.choices, femtos: output_rate }),
+            output: self.output.map(|wanted| Output {
+                wanted,
+                choices: self.choices,
+                femtos: output_rate,
+                least: self.least_output,
+            }),
             strict: !self.unbounded,
         }
     }
@@ -207,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_byte_is_a_token_and_an_answer_as_long_as_its_bound() {
-        let output = |wanted, choices| Some(Output { wanted, choices, femtos: 10 * MILLI });
+        let output = |wanted, choices| Some(Output { wanted, choices, femtos: 10 * MILLI, least: 0 });
         let input = Ask { tokens: 916, femtos: 916 * MILLI, output: None, strict: true };
         assert_eq!(ask(&reading(Some(20), 2), Wire::Chat), Ask { output: output(20, 2), ..input });
         assert_eq!(

@@ -1,7 +1,7 @@
 //! The life of one call. This file is the order of its steps, and nothing else.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use crate::estimate::Estimate;
 use crate::intake::{self, Text};
 use crate::policy::{self, Admitted, Policy, Route, Wire};
 use crate::prices::{Price, Terms};
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Reason, Refusal, clip};
 use crate::run::Run;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
@@ -87,6 +87,10 @@ async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: &mut Incoming) -
                 models::admit(id, &run.body.models)?;
                 route
             }
+            Admitted::Stored(route, id) => {
+                admit_stored(run, id)?;
+                route
+            }
             Admitted::Call(route) => route,
         };
     call(run, peer, route, head, body).await
@@ -98,6 +102,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     admit_head(run, head)?;
     let (mut reading, text) = read(run, route, body).await?;
     clock.waited(clock.began());
+    go_on_from(run, &mut reading)?;
     let (reservation, bound, price) = reserve(run, route, &mut reading, &text, &clock)?;
 
     let id = run.call_ids.next();
@@ -116,7 +121,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         }
     };
     call.is_being_sent();
-    let mut carried = Carried::new(Arc::clone(run), call, flight, reading.hide_usage);
+    let mut carried = Carried::new(Arc::clone(run), call, flight, reading.hide_usage, route.makes_stored());
 
     let upstream = match carried.head().await {
         Ok(upstream) => upstream,
@@ -185,6 +190,7 @@ fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, reading:
         return None;
     }
     reading.bound_output(route.wire, granted);
+    reading.fit_thinking(granted, estimate.is_claude());
     Some(granted)
 }
 
@@ -193,6 +199,38 @@ fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(Reason::PeerNotAllowed, format!("user {} may not use this socket", peer.uid)))
+}
+
+/// Admits a request for a stored object by its id.
+fn admit_stored(run: &Run, id: &str) -> Result<(), Refusal> {
+    let is_known = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).tokens(id).is_some();
+    if is_known {
+        return Ok(());
+    }
+    let message = format!("this run has received no answer with the id '{}'; it can name only its own", clip(id, 64));
+    Err(Refusal::new(Reason::UnknownId, message))
+}
+
+/// Admits the objects that a call goes on from, and counts what they add to its prompt.
+fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
+    let Some(special) = reading.special.as_mut().filter(|special| !special.stored.is_empty()) else {
+        return Ok(());
+    };
+    let known_ids = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner);
+    for stored in &special.stored {
+        let Some(tokens) = known_ids.tokens(&stored.id) else {
+            let message = format!(
+                "'{}' names '{}', and this run has received no answer with that id; send the whole conversation as input",
+                stored.member,
+                clip(&stored.id, 64)
+            );
+            let refusal = Refusal::new(Reason::ParamNotAllowed, message).param(&stored.member);
+            return Err(refusal.for_model(reading.model.as_deref()));
+        };
+        let sum = special.stored_tokens.get_or_insert(0);
+        *sum = sum.saturating_add(tokens);
+    }
+    Ok(())
 }
 
 /// What no call may have in its head, whatever its route.
@@ -227,10 +265,9 @@ fn prefer_upgrade(refusal: Refusal, headers: &HeaderMap) -> Refusal {
 }
 
 async fn read(run: &Run, route: &Route, body: &mut Incoming) -> Result<(Reading, Text), Refusal> {
-    if route.method == http::Method::GET {
-        let text =
-            intake::collect(body, &run.bounds, |_| Err(Refusal::new(Reason::BadRequest, "a GET has no body here")))
-                .await?;
+    if route.method == http::Method::GET || route.wire == Wire::Stored {
+        let no_body = |_: &[u8]| Err(Refusal::new(Reason::BadRequest, "this path takes no body; send none"));
+        let text = intake::collect(body, &run.bounds, no_body).await?;
         return Ok((Reading::default(), text));
     }
     intake::read(body, route.wire, &run.body, &run.bounds).await
@@ -277,11 +314,16 @@ fn outbound(
     reading: &mut Reading,
     text: Text,
 ) -> Request<Outgoing> {
-    let is_post = route.method == http::Method::POST;
-    let body = if is_post { text.edited(std::mem::take(&mut reading.edit)) } else { Outgoing::empty() };
+    let is_post = route.method == http::Method::POST && route.wire != Wire::Stored;
+    let edit = std::mem::take(&mut reading.edit);
+    let put = reading.special.as_ref().map_or(&[][..], |special| &special.put);
+    let body = if is_post { text.edited(edit, put) } else { Outgoing::empty() };
     let mut request = Request::new(body);
     *request.method_mut() = route.method.clone();
-    *request.uri_mut() = run.address.target(route.path);
+    *request.uri_mut() = match policy::stored_path(route, head.uri.path()) {
+        Some(path) => run.address.target_of(&path),
+        None => run.address.target(route.path),
+    };
     *request.headers_mut() = run.injector.outbound(&head.headers, call_id, is_post);
     request
 }

@@ -12,7 +12,7 @@ use http::header::{EXPECT, HeaderMap};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::body::{BodyPolicy, BodyReader, Edit, Reading};
+use crate::body::{BodyPolicy, BodyReader, Edit, Reading, put_at};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
 use crate::silence::Silence;
@@ -202,7 +202,7 @@ impl Text {
 
     /// As the policy wants it: slices of what came, behind and between our own bytes.
     #[must_use]
-    pub fn edited(self, mut edit: Edit) -> Outgoing {
+    pub fn edited(self, mut edit: Edit, put: &[(u64, String)]) -> Outgoing {
         let Self { pieces, held, .. } = self;
         let mut out = Outgoing::holding(held);
         out.reserve(2 + 2 * (edit.keep.len() + edit.cut.len()) + pieces.len());
@@ -212,6 +212,9 @@ impl Text {
                 out.push(Bytes::from_static(b","));
             }
             slice(&pieces, from, to, &mut out);
+            if let Some(text) = put_at(put, to) {
+                out.push(Bytes::copy_from_slice(text.as_bytes()));
+            }
         }
         out.push(Bytes::from_static(b"}"));
         out
@@ -265,11 +268,11 @@ mod tests {
 
     #[test]
     fn an_edit_is_made_of_slices_whatever_the_pieces() {
-        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], cut: Vec::new() };
+        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], ..Edit::default() };
         for pieces in
             [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]]
         {
-            assert_eq!(sent(text(&pieces).edited(edit())), "{\"u\":1,abc,def}", "{pieces:?}");
+            assert_eq!(sent(text(&pieces).edited(edit(), &[])), "{\"u\":1,abc,def}", "{pieces:?}");
             assert_eq!(sent(text(&pieces).whole()), "0abc45def9");
         }
     }

@@ -14,7 +14,7 @@ use plain::{plain, plain_or_escaped};
 use utf8::Utf8;
 
 /// What a visitor sees of one string, decoded; more is counted and not kept.
-pub const TEXT_MAX: usize = 512;
+pub const TEXT_MAX: usize = 768;
 
 /// Deeper nesting is refused. LiteLLM refuses it too, later.
 pub const DEPTH_MAX: usize = 128;

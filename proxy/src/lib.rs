@@ -7,7 +7,7 @@
 //! ([`tap`], [`filter`], [`usage`]) → close, once ([`carried`]) → settle ([`caps`]) → outcome, durable before the client
 //! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
 //!
-//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `models`, `policy`, `prices`, `refusal`, `screen`,
+//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`, `refusal`, `screen`,
 //! `scrub`, `sse`, `stripped` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
@@ -26,6 +26,7 @@ pub mod headers;
 pub mod ids;
 pub mod intake;
 pub mod json;
+pub mod known_ids;
 pub mod litellm_budget;
 pub mod media;
 pub mod memory;

@@ -5,7 +5,7 @@
 
 use http::{HeaderMap, HeaderName, Method, Uri};
 
-use crate::refusal::{Dialect, Reason, Refusal};
+use crate::refusal::{Dialect, Methods, Reason, Refusal};
 
 /// How requests and answers of a route are shaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,8 +22,14 @@ pub enum Wire {
     Messages,
     /// `POST /v1/messages/count_tokens`
     CountTokens,
+    /// `POST /v1/responses/compact`: a model writes a long conversation anew, shorter.
+    Compact,
+    /// `POST /v1/responses/input_tokens`
+    InputTokens,
     /// `GET /v1/models`
     Models,
+    /// A stored object that the run has made, by its id; the operator added the route with `--allow`.
+    Stored,
     /// A route that the operator added with `--allow`.
     Other,
 }
@@ -34,16 +40,22 @@ impl Wire {
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Messages | Self::CountTokens => Dialect::Anthropic,
-            Self::Chat | Self::Completions | Self::Embeddings | Self::Responses | Self::Models | Self::Other => {
-                Dialect::OpenAi
-            }
+            Self::Chat
+            | Self::Completions
+            | Self::Embeddings
+            | Self::Responses
+            | Self::Compact
+            | Self::InputTokens
+            | Self::Models
+            | Self::Stored
+            | Self::Other => Dialect::OpenAi,
         }
     }
 
     /// Whether the provider charges for it.
     #[must_use]
     pub fn is_billed(self) -> bool {
-        !matches!(self, Self::CountTokens | Self::Models)
+        !matches!(self, Self::CountTokens | Self::InputTokens | Self::Models | Self::Stored)
     }
 }
 
@@ -58,6 +70,16 @@ pub struct Route {
     pub wire: Wire,
 }
 
+impl Route {
+    /// Whether its answers are objects that the provider stores, with ids that the agent cannot choose. A route that the
+    /// operator added may repeat an id from the request, so only the one that makes conversations counts.
+    #[must_use]
+    pub fn makes_stored(&self) -> bool {
+        matches!(self.wire, Wire::Responses | Wire::Compact)
+            || self.wire == Wire::Other && self.method == Method::POST && self.path == "/v1/conversations"
+    }
+}
+
 /// Where a request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted<'a> {
@@ -67,6 +89,8 @@ pub enum Admitted<'a> {
     Call(&'a Route),
     /// One model of the list that this route gives, by its id.
     Model(&'a Route, &'a str),
+    /// A stored object, at the path that follows the route's pattern, by its id.
+    Stored(&'a Route, &'a str),
     /// To the controller, with `--relay`.
     Relay(&'static str),
 }
@@ -79,15 +103,22 @@ pub struct Policy {
     relay: Option<String>,
 }
 
-const DEFAULT: [(&str, &str, Wire); 7] = [
+const DEFAULT: [(&str, &str, Wire); 9] = [
     ("POST", "/v1/chat/completions", Wire::Chat),
     ("POST", "/v1/messages", Wire::Messages),
     ("POST", "/v1/responses", Wire::Responses),
     ("POST", "/v1/embeddings", Wire::Embeddings),
     ("POST", "/v1/completions", Wire::Completions),
     ("POST", "/v1/messages/count_tokens", Wire::CountTokens),
+    ("POST", "/v1/responses/compact", Wire::Compact),
+    ("POST", "/v1/responses/input_tokens", Wire::InputTokens),
     ("GET", "/v1/models", Wire::Models),
 ];
+
+/// The one pattern that a path of `--allow` may have: a segment that is the id of an object that the run has made.
+const ID: &str = "{id}";
+/// Maximum length of such an id, in bytes. LiteLLM puts provider, deployment, user and team into it.
+pub const ID_MAX: usize = 768;
 
 /// Answered by the sidecar itself. Claude Code asks for `/`, or for `/api/hello`, before its first call.
 const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
@@ -99,7 +130,9 @@ const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 
 /// An `--allow` value that is no route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("want a method and an absolute path, such as 'POST /v1/rerank'; GET and POST only, no '..', '//', '%' or '?'")]
+#[error(
+    "want a method and an absolute path, such as 'POST /v1/rerank' or 'GET /v1/responses/{{id}}'; GET and POST only, no '..', '//', '%' or '?'; with one segment {{id}}: GET, DELETE, or POST of a path that ends with /cancel"
+)]
 pub struct NotARoute;
 
 impl Policy {
@@ -123,12 +156,16 @@ impl Policy {
     /// [`NotARoute`]
     pub fn parse_route(text: &str) -> Result<Route, NotARoute> {
         let (method, path) = text.split_once(' ').ok_or(NotARoute)?;
+        let by_id = path.split('/').any(|segment| segment == ID);
         let method = match method {
             "GET" => Method::GET,
-            "POST" => Method::POST,
+            // A POST by an id has no body that anything here reads: the one known is that which cancels.
+            "POST" if !by_id || path.ends_with("/cancel") => Method::POST,
+            "DELETE" if by_id => Method::DELETE,
             _ => return Err(NotARoute),
         };
-        let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-.".contains(&b));
+        let fixed = if by_id { path.replacen(ID, "id", 1) } else { path.to_owned() };
+        let plain = fixed.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-.".contains(&b));
         if !path.starts_with('/') || !plain || path.contains("..") || path.contains("//") {
             return Err(NotARoute);
         }
@@ -136,7 +173,8 @@ impl Policy {
             return Err(NotARoute);
         }
         // Routes live as long as the process; there are a handful.
-        Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), wire: Wire::Other })
+        let wire = if by_id { Wire::Stored } else { Wire::Other };
+        Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), wire })
     }
 
     /// What the request line asks for. The query is not looked at and goes nowhere.
@@ -151,23 +189,25 @@ impl Policy {
         let path = uri.path();
         if LOCAL.contains(&path) {
             let reads = method == Method::GET || method == Method::HEAD;
-            return if reads { Ok(Admitted::Health) } else { Err(wrong_method("GET, HEAD")) };
+            return if reads { Ok(Admitted::Health) } else { Err(wrong_method(&["GET", "HEAD"])) };
         }
-        let mut allowed = None;
+        let mut allowed = Methods::default();
         for route in &self.routes {
-            if same_route(route, path) {
-                if route.method == method {
-                    return Ok(Admitted::Call(route));
-                }
-                allowed = Some(route.method.as_str());
+            let id = stored_id(route, path);
+            if id.is_none() && (route.wire == Wire::Stored || !same_route(route, path)) {
+                continue;
             }
+            if route.method == method {
+                return Ok(id.map_or(Admitted::Call(route), |id| Admitted::Stored(route, id)));
+            }
+            allowed = allowed.with(route.method.as_str());
         }
-        if let Some(allowed) = allowed {
-            return Err(wrong_method(allowed));
+        if !allowed.is_empty() {
+            return Err(other_method(allowed));
         }
         let of_list = self.routes.iter().find(|route| route.wire == Wire::Models);
         if let (Some(route), Some(id)) = (of_list, model_id(path)) {
-            return if route.method == method { Ok(Admitted::Model(route, id)) } else { Err(wrong_method("GET")) };
+            return if route.method == method { Ok(Admitted::Model(route, id)) } else { Err(wrong_method(&["GET"])) };
         }
         self.admit_relay(method, path).unwrap_or_else(|| {
             Err(Refusal::new(
@@ -190,7 +230,7 @@ impl Policy {
         Some(if allowed {
             Ok(Admitted::Relay(resource))
         } else {
-            Err(wrong_method(if resource == "task" { "GET" } else { "GET, POST" }))
+            Err(wrong_method(if resource == "task" { &["GET"] } else { &["GET", "POST"] }))
         })
     }
 
@@ -228,13 +268,41 @@ pub fn model_id(path: &str) -> Option<&str> {
     (is_plain && id.split('/').all(leads_on)).then_some(id)
 }
 
+/// The id in the path of a stored object, byte for byte: nothing is decoded. A path that one of the fixed routes has is
+/// found before, since those come first.
+fn stored_id<'p>(route: &Route, path: &'p str) -> Option<&'p str> {
+    if route.wire != Wire::Stored {
+        return None;
+    }
+    let (before, behind) = route.path.split_once(ID)?;
+    let rest = path.strip_prefix(before).or_else(|| path.strip_prefix(before.strip_prefix("/v1")?))?;
+    rest.strip_suffix(behind).filter(|id| is_id(id))
+}
+
+/// The path that goes upstream for a stored object.
+#[must_use]
+pub fn stored_path(route: &Route, path: &str) -> Option<String> {
+    stored_id(route, path).map(|id| route.path.replacen(ID, id, 1))
+}
+
+/// Whether it may be an id of a stored object: one segment of a path that no parser takes apart or decodes.
+#[must_use]
+pub fn is_id(text: &str) -> bool {
+    let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.=+~:".contains(&b));
+    is_plain && (1..=ID_MAX).contains(&text.len()) && text.bytes().any(|b| b.is_ascii_alphanumeric())
+}
+
 /// The route's path, or the same without `/v1`: SDKs differ in what they call a base URL.
 fn same_route(route: &Route, path: &str) -> bool {
     route.path == path || (route.wire != Wire::Other && route.path.strip_prefix("/v1") == Some(path))
 }
 
-fn wrong_method(allowed: &str) -> Refusal {
-    Refusal::new(Reason::MethodNotAllowed, format!("this path takes {allowed}"))
+fn wrong_method(allowed: &[&str]) -> Refusal {
+    other_method(allowed.iter().fold(Methods::default(), |all, method| all.with(method)))
+}
+
+fn other_method(allowed: Methods) -> Refusal {
+    Refusal::new(Reason::MethodNotAllowed, format!("this path takes {allowed}")).allow(allowed)
 }
 
 #[cfg(test)]
@@ -247,7 +315,7 @@ mod tests {
         match policy.admit(&method, &uri) {
             Ok(Admitted::Health) => Ok("health".to_owned()),
             Ok(Admitted::Call(route)) => Ok(route.path.to_owned()),
-            Ok(Admitted::Model(route, id)) => Ok(format!("{} of {}", id, route.path)),
+            Ok(Admitted::Model(route, id) | Admitted::Stored(route, id)) => Ok(format!("{} of {}", id, route.path)),
             Ok(Admitted::Relay(resource)) => Ok(policy.relay_path(resource)),
             Err(refusal) => Err(refusal.reason),
         }
@@ -333,10 +401,48 @@ mod tests {
         assert_eq!(ask(&policy, "POST", "/rerank"), Err(Reason::RouteNotAllowed));
         for bad in [
             "", "POST", "POST v1", "PUT /v1/x", "POST /a/../b", "POST /a//b", "POST /a%2fb", "POST /a?b", "post /a",
-            "POST /v1/messages",
+            "POST /v1/messages", "DELETE /v1/x", "POST /v1/x/{id}", "GET /v1/{id}/{id}", "GET /v1/{ID}",
+            "GET /v1/x{id}", "GET /{", "PUT /v1/x/{id}", "GET /v1/{id}/..",
         ] {
             assert_eq!(Policy::parse_route(bad), Err(NotARoute), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_pattern_takes_one_plain_segment() {
+        let routes = [
+            "GET /v1/responses/{id}", "DELETE /v1/responses/{id}", "GET /v1/responses/{id}/input_items",
+            "POST /v1/responses/{id}/cancel",
+        ];
+        let routes: Vec<_> = routes.iter().map(|text| Policy::parse_route(text).expect("a route")).collect();
+        let policy = Policy::new(&routes, None);
+        for (method, path, want) in [
+            ("GET", "/v1/responses/resp_aGk=", "resp_aGk= of /v1/responses/{id}"),
+            ("DELETE", "/responses/resp_1", "resp_1 of /v1/responses/{id}"),
+            ("GET", "/v1/responses/resp_1/input_items?limit=5", "resp_1 of /v1/responses/{id}/input_items"),
+            ("POST", "/v1/responses/resp_1/cancel", "resp_1 of /v1/responses/{id}/cancel"),
+            // The fixed routes come first.
+            ("POST", "/v1/responses/compact", "/v1/responses/compact"),
+            ("GET", "/v1/responses/compact", "compact of /v1/responses/{id}"),
+        ] {
+            assert_eq!(ask(&policy, method, path), Ok(want.to_owned()), "{method} {path}");
+        }
+        for method in ["POST", "PUT", "HEAD"] {
+            assert_eq!(ask(&policy, method, "/v1/responses/resp_1"), Err(Reason::MethodNotAllowed), "{method}");
+        }
+        let long = format!("/v1/responses/{}", "x".repeat(ID_MAX + 1));
+        for path in [
+            "/v1/responses/", "/v1/responses/a/b", "/v1/responses/..", "/v1/responses/.", "/v1/responses/a%2Fb",
+            "/v1/responses/%61", "/v1/responses/a;b", "/v1/responses/a,b", "/v1/responses//input_items",
+            "/v1/responses/a/input_items/", "/v1/responses/../input_items", "/v1/responses/{id}", "/v1/v1/responses/a",
+            "/V1/responses/a", "/v1/responses/a/b/input_items", "/v1/responses/a\\b", &long,
+        ] {
+            let refused = ask(&policy, "GET", path).expect_err(path);
+            assert!(matches!(refused, Reason::RouteNotAllowed | Reason::BadRequest), "{path}: {refused:?}");
+        }
+        let uri: Uri = "/v1/responses/resp_1".parse().expect("a path");
+        let refusal = policy.admit(&Method::PUT, &uri).expect_err("no such method");
+        assert_eq!(refusal.allow.to_string(), "GET, DELETE");
     }
 
     #[test]

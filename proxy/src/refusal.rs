@@ -54,6 +54,8 @@ reasons! {
     RouteNotAllowed = "route_not_allowed" NOT_FOUND,
     /// A model that is asked for by its id, and that this run may not use or that the upstream does not have.
     ModelNotFound = "model_not_found" NOT_FOUND,
+    /// An id of a stored object that this run has not received in an answer.
+    UnknownId = "unknown_id" NOT_FOUND,
     /// The path is there, the method is not.
     MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
     /// WebSocket and the like. Clients that can do without, such as Codex, go on in plain HTTP after a 426 alone.
@@ -102,6 +104,38 @@ reasons! {
     UpstreamUnreadable = "upstream_unreadable" BAD_GATEWAY,
 }
 
+/// The methods of a path, one bit each: a refusal waits in every call's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Methods(u8);
+
+impl Methods {
+    const NAMES: [&str; 4] = ["GET", "HEAD", "POST", "DELETE"];
+
+    /// Adds one that a route can have.
+    #[must_use]
+    pub fn with(self, method: &str) -> Self {
+        Self(Self::NAMES.iter().position(|name| *name == method).map_or(self.0, |place| self.0 | 1 << place))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl std::fmt::Display for Methods {
+    /// As in the header `Allow`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut separator = "";
+        for (_, name) in Self::NAMES.iter().enumerate().filter(|(place, _)| self.0 & 1 << place != 0) {
+            write!(f, "{separator}{name}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
+
 /// A request that is not, or not any more, a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -117,12 +151,22 @@ pub struct Refusal {
     pub model: Option<Box<str>>,
     /// Seconds after which to try again, if that can help.
     pub retry_after: Option<u32>,
+    /// The methods that the path takes, if the one asked for is not among them.
+    pub allow: Methods,
 }
 
 impl Refusal {
     /// A refusal with its words.
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason, message: message.into(), param: None, tool: None, model: None, retry_after: None }
+        Self {
+            reason,
+            message: message.into(),
+            param: None,
+            tool: None,
+            model: None,
+            retry_after: None,
+            allow: Methods::default(),
+        }
     }
 
     /// Names the member of the body that is at fault.
@@ -143,6 +187,13 @@ impl Refusal {
     #[must_use]
     pub fn for_model(mut self, name: Option<&str>) -> Self {
         self.model = self.model.or_else(|| bounded(name?));
+        self
+    }
+
+    /// Names the methods that the path takes.
+    #[must_use]
+    pub fn allow(mut self, methods: Methods) -> Self {
+        self.allow = methods;
         self
     }
 

@@ -14,6 +14,7 @@ use crate::caps::Caps;
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::Bounds;
+use crate::known_ids::KnownIds;
 use crate::policy::Policy;
 use crate::prices::Prices;
 use crate::relay::Relay;
@@ -50,6 +51,8 @@ pub struct Run {
     /// Users that may connect; empty is anybody whom the socket's mode lets in.
     pub peer_uids: Vec<u32>,
     pub call_ids: CallIds,
+    /// Objects that the provider stores for this run.
+    pub known_ids: Mutex<KnownIds>,
     pub ending: Ending,
 }
 

@@ -15,11 +15,11 @@ use sluice_contract::Usd;
 use sluice_contract::record::{Bytes, Limits};
 
 pub use flags::Flags;
-use flags::{OnAbort, Sync};
+use flags::{Dialect, OnAbort, Sync};
 pub use units::Memory;
 
 use crate::audit::SyncMode;
-use crate::body::params;
+use crate::body::params::{self, Server};
 use crate::caps::CapLimits;
 use crate::harden::User;
 use crate::headers::{self, Identity};
@@ -102,6 +102,7 @@ pub struct Settings {
     pub params: Vec<String>,
     pub betas: Vec<String>,
     pub tools: Vec<String>,
+    pub server: Server,
     pub remote_media: bool,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: CapLimits,
@@ -179,6 +180,10 @@ impl Settings {
             params: flags.allow_param.into_iter().map(param).collect::<Result<_, _>>()?,
             betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
             tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
+            server: match flags.dialect {
+                Dialect::Openai => Server::OpenAi,
+                Dialect::Vllm => Server::Vllm,
+            },
             remote_media: flags.allow_remote_media,
             pass_response_headers: flags
                 .pass_response_header
@@ -240,11 +245,12 @@ impl Settings {
     #[must_use]
     pub fn policy(&self) -> Value {
         let abort = if self.abort == Abort::Drain { "drain" } else { "cancel" };
+        let dialect = if self.server == Server::Vllm { "vllm" } else { "openai" };
         let routes: Vec<_> = Policy::new(&self.routes, None).describe().collect();
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
         let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
         serde_json::json!({
-            "abort": abort, "betas": betas, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
+            "abort": abort, "betas": betas, "dialect": dialect, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
             "peer_uids": self.peer_uids, "relay": self.relay.is_some(), "remote_media": self.remote_media, "routes": routes, "tools": self.tools,
         })
     }

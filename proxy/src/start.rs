@@ -1,7 +1,7 @@
 //! From settings to a run that is ready: everything that can fail, fails here, by the name of its flag.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::{AccessFlags, Uid, access};
@@ -164,6 +164,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         abort: settings.abort,
         peer_uids: settings.peer_uids.clone(),
         call_ids: CallIds::default(),
+        known_ids: Mutex::default(),
         ending: Ending::default(),
     };
     let hardening = Hardening {
@@ -246,6 +247,7 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
         models: settings.models.clone(),
         params: settings.params.clone(),
         tools: settings.tools.clone(),
+        server: settings.server,
         remote_media: settings.remote_media,
         account_json: serde_json::Value::from(settings.identity.account.as_str()).to_string(),
     }

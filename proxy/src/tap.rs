@@ -234,6 +234,14 @@ fn cut_event(wire: Wire, broken: Broken) -> Option<Bytes> {
         Wire::Responses => Some(Bytes::from(format!(
             "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
         ))),
-        Wire::Chat | Wire::Completions | Wire::Embeddings | Wire::CountTokens | Wire::Models | Wire::Other => None,
+        Wire::Chat
+        | Wire::Completions
+        | Wire::Embeddings
+        | Wire::CountTokens
+        | Wire::Compact
+        | Wire::InputTokens
+        | Wire::Models
+        | Wire::Stored
+        | Wire::Other => None,
     }
 }

@@ -112,7 +112,7 @@ impl Observer {
     #[must_use]
     pub fn new(wire: Wire, is_stream: bool) -> Self {
         match wire {
-            Wire::Models | Wire::CountTokens => Self::Blind(Seen::default()),
+            Wire::Models | Wire::CountTokens | Wire::InputTokens | Wire::Stored => Self::Blind(Seen::default()),
             _ if is_stream => Self::Stream(Box::new(Events {
                 wire,
                 splitter: Splitter::default(),

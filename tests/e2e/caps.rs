@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 mod litellm;
 mod peers;
+mod thinking;
 
 const CHAT: &str = "/v1/chat/completions";
 /// How many calls each cap of a burst admits.

@@ -7,6 +7,7 @@ use crate::bodies::{WIRES, body};
 
 mod models;
 mod refused;
+mod stored;
 
 #[tokio::test]
 async fn each_default_route_is_open_with_and_without_v1_and_its_query_goes_nowhere() {

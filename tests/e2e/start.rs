@@ -194,6 +194,7 @@ async fn each_flag_has_a_variable() {
         ("allow-beta", "a,b"),
         ("allow-tool", "a,b"),
         ("allow-remote-media", "maybe"),
+        ("dialect", "maybe"),
         ("pass-response-header", "set-cookie"),
         ("max-calls", "x"),
         ("max-tokens", "x"),

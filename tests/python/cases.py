@@ -10,6 +10,7 @@ ALLOWED_HEADERS = {
     "content-type",
     "content-length",
     "retry-after",
+    "allow",
     "x-litellm-call-id",
     "x-litellm-response-cost",
     "x-sluice-reason",

@@ -120,7 +120,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
     seccomp: Option<String>,
 
-    /// Open one more route, such as 'POST /v1/rerank'; repeat for more
+    /// Open one more route, such as 'POST /v1/rerank', or 'GET /v1/responses/{id}' for the run's own ids; repeat for more
     #[arg(long, value_name = "METHOD /PATH", value_parser = one_route, help_heading = "What calls may say")]
     allow: Vec<String>,
     /// Let tools of this type through, which run outside the sandbox; repeat for more
@@ -132,6 +132,10 @@ pub(super) struct Flags {
     /// Let a body member through that is dropped or refused otherwise; repeat for more
     #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
     allow_param: Vec<String>,
+    /// Which members bodies may have: openai (those of the public APIs), or vllm (also those of vLLM and SGLang)
+    /// [default: openai]
+    #[arg(long, value_name = "NAME", help_heading = "What calls may say")]
+    dialect: Option<String>,
     /// Let messages have URLs that the upstream or the provider will fetch
     #[arg(long, help_heading = "What calls may say")]
     allow_remote_media: bool,
@@ -369,6 +373,7 @@ impl Flags {
             ("max_concurrency", &self.max_concurrency),
             ("first_byte_timeout", &self.first_byte_timeout),
             ("idle_timeout", &self.idle_timeout),
+            ("dialect", &self.dialect),
             ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
         ]
         .into_iter()

@@ -368,7 +368,7 @@ fn way_out(account: &str) -> String {
 
 /// Whether LiteLLM writes rows of such calls: not of questions, and not of counting tokens.
 fn has_row(method: &str, path: &str) -> bool {
-    method == "POST" && !path.ends_with("/count_tokens")
+    method == "POST" && !["/count_tokens", "/input_tokens", "/cancel"].iter().any(|end| path.ends_with(end))
 }
 
 fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {

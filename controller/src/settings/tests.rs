@@ -57,7 +57,7 @@ fn every_default_means_something() {
 #[test]
 fn what_a_run_may_say_is_allowed_by_file_and_flags_together() {
     let file = Scratch::new("policy", "model = ['a', 'b']\nallow = ['GET /x', 'GET /y']\nallow_remote_media = true\n");
-    let flags = [("allow", "POST /z"), ("model", "c"), ("max_body", "-1")];
+    let flags = [("allow", "POST /z"), ("model", "c"), ("max_body", "-1"), ("dialect", "vllm")];
     let settings = layers(&flags, &[("SLUICE_ALLOW_TOOL", "t u")], Some(&file)).and_then(|layers| layers.settings());
     let settings = settings.expect("all is right");
 
@@ -66,7 +66,7 @@ fn what_a_run_may_say_is_allowed_by_file_and_flags_together() {
         settings.sidecar_flags,
         [
             "--audit-sync", "call", "--allow=GET /x", "--allow=GET /y", "--allow=POST /z", "--allow-tool=t",
-            "--allow-tool=u", "--max-body=-1", "--allow-remote-media",
+            "--allow-tool=u", "--max-body=-1", "--dialect=vllm", "--allow-remote-media",
         ]
     );
     for text in ["model = []", "model = ''", "model = [1]", "allow = ['a;b']", "allow_remote_media = 'x'"] {

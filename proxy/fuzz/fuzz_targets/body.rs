@@ -110,8 +110,14 @@ fn allowed(
             "usage is not asked for: {text}"
         );
     }
-    for name in ["store", "background"] {
-        assert_ne!(up.get(name), Some(&Value::Bool(true)));
+    assert_ne!(up.get("background"), Some(&Value::Bool(true)));
+    if !matches!(wire, Wire::Responses | Wire::Compact | Wire::InputTokens) {
+        assert_ne!(up.get("store"), Some(&Value::Bool(true)));
+    }
+    // Each id of a stored object that goes up is one that the exchange looks up.
+    for id in [up.get("previous_response_id"), up.get("conversation"), up.pointer("/conversation/id")] {
+        let Some(id) = id.and_then(Value::as_str).filter(|_| wire != Wire::Other) else { continue };
+        assert!(reading.special.iter().flat_map(|special| &special.stored).any(|stored| stored.id == id), "{text}");
     }
     for name in ["n", "best_of"] {
         assert!(up.get(name).and_then(Value::as_u64).is_none_or(|n| n <= 8 && n <= reading.choices));

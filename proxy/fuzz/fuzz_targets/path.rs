@@ -8,25 +8,29 @@ use std::sync::LazyLock;
 
 use http::{Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use sluice_proxy::policy::{Admitted, Policy, Wire};
+use sluice_proxy::policy::{Admitted, Policy, Wire, is_id, stored_path};
 use sluice_proxy::upstream::Address;
 use sluice_proxy_fuzz::choices_and_input;
 
-const OPEN: [(&str, &str); 7] = [
+const OPEN: [(&str, &str); 9] = [
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/messages"),
     ("POST", "/v1/responses"),
     ("POST", "/v1/embeddings"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses/compact"),
+    ("POST", "/v1/responses/input_tokens"),
     ("GET", "/v1/models"),
 ];
 const ADDED: (&str, &str) = ("POST", "/v1/rerank");
 const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 
 static PLAIN: LazyLock<Policy> = LazyLock::new(|| Policy::new(&[], None));
-static WIDE: LazyLock<Policy> =
-    LazyLock::new(|| Policy::new(&[Policy::parse_route("POST /v1/rerank").expect("a route")], Some("r1")));
+static WIDE: LazyLock<Policy> = LazyLock::new(|| {
+    let added = ["POST /v1/rerank", "GET /v1/responses/{id}/input_items"];
+    Policy::new(&added.map(|text| Policy::parse_route(text).expect("a route")), Some("r1"))
+});
 static ADDRESS: LazyLock<Address> = LazyLock::new(|| "http://litellm:4000/proxy".parse().expect("an address"));
 
 fuzz_target!(|data: &[u8]| {
@@ -40,7 +44,19 @@ fuzz_target!(|data: &[u8]| {
     let written = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
 
     match policy.admit(&parsed_method, &uri) {
-        Ok(Admitted::Health) => assert_eq!((method, written), (b"GET".as_slice(), b"/health".as_slice())),
+        Ok(Admitted::Health) => {
+            assert!(matches!(method, b"GET" | b"HEAD"));
+            assert!(matches!(written, b"/health" | b"/" | b"/api/hello"));
+        }
+        Ok(Admitted::Model(_, id)) => {
+            assert!(written.ends_with(id.as_bytes()) && !id.split('/').any(|segment| matches!(segment, "" | "." | "..")));
+        }
+        Ok(Admitted::Stored(route, id)) => {
+            assert!(is_wide && method == b"GET" && is_id(id) && !id.contains('/'));
+            let path = stored_path(route, uri.path()).expect("it has an id");
+            assert_eq!(path, format!("/v1/responses/{id}/input_items"));
+            assert!(written == path.as_bytes() || written == &path.as_bytes()[3..]);
+        }
         Ok(Admitted::Call(route)) => {
             assert!(
                 OPEN.contains(&(route.method.as_str(), route.path))

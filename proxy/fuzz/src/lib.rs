@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sluice_proxy::body::params::Server;
 use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
 use sluice_proxy::policy::Wire;
 use sluice_proxy::refusal::Refusal;
@@ -101,6 +102,8 @@ pub fn wire_of(choice: u8) -> Wire {
         b'r' => Wire::Responses,
         b'm' => Wire::Messages,
         b't' => Wire::CountTokens,
+        b'k' => Wire::Compact,
+        b'i' => Wire::InputTokens,
         b'o' => Wire::Other,
         _ => Wire::Chat,
     }
@@ -114,6 +117,7 @@ pub fn policy_of(choice: u8) -> BodyPolicy {
         b'a' => BodyPolicy {
             params: vec!["num_retries".to_owned(), "vendor_x".to_owned()],
             tools: vec!["web_search_20250305".to_owned()],
+            server: Server::Vllm,
             remote_media: true,
             ..default
         },
@@ -143,6 +147,7 @@ pub fn sent(reading: &Reading, body: &[u8]) -> String {
             sent.push(b',');
         }
         sent.extend_from_slice(&body[from as usize..to as usize]);
+        sent.extend_from_slice(reading.put_at(to).unwrap_or_default().as_bytes());
     }
     sent.push(b'}');
     String::from_utf8(sent).expect("JSON is UTF-8")

@@ -39,6 +39,8 @@ pub(super) struct Content {
     pub(super) rewritten: u64,
     /// Tokens by which the numbers in them may grow.
     pub(super) numbers: u64,
+    /// An earlier answer has blocks of thinking.
+    pub(super) has_thinking: bool,
 }
 
 impl Content {
@@ -53,6 +55,7 @@ impl Content {
             arguments: 0,
             rewritten: 0,
             numbers: 0,
+            has_thinking: false,
         }
     }
 
@@ -66,6 +69,10 @@ impl Content {
             | b"file_uri" | b"fileUri" | b"file_data" | b"image" | b"video" | b"audio" => Class::Url,
             b"file_id" => Class::Stored,
             b"data" => Class::Data,
+            b"thinking" | b"thinking_blocks" => {
+                self.has_thinking = true;
+                Class::Other
+            }
             _ => Class::Other,
         };
         if self.own.is_some() {
@@ -143,7 +150,7 @@ impl Content {
         inside: &mut Inside,
     ) -> Result<(), Refusal> {
         if self.in_tools {
-            inside.scalar(at, value, end)?;
+            inside.scalar(at, value, start, end)?;
             self.in_tools = !inside.is_over();
             return Ok(());
         }
@@ -156,6 +163,7 @@ impl Content {
         if own {
             return Ok(());
         }
+        self.has_thinking |= text.head == b"redacted_thinking";
         let class = self.classes[at.depth];
         let is_fetched = match class {
             Class::Url => is_remote(text),

@@ -6,8 +6,18 @@
 
 use super::schema::Reader;
 use super::shape::{Members, REFUSED, Shape};
-use super::tools;
+use super::{self_hosted, tools};
 use crate::policy::Wire;
+
+/// Which server runs the models, as far as it takes members that the public API does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Server {
+    /// The public API alone.
+    #[default]
+    OpenAi,
+    /// vLLM, SGLang and their like.
+    Vllm,
+}
 
 /// What happens to one member.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +44,8 @@ pub enum Rule {
     NotTrue,
     /// Removed, and named in the audit line.
     Strip,
+    /// Removed and named like that, unless the operator allows it by name.
+    Drop,
     /// Refused, unless the operator allows it by name.
     Refuse,
     /// Refused whatever anybody says: who pays, with which key, at which host, at what price, seen by whom.
@@ -65,7 +77,7 @@ const NEVER_SUFFIX: &[&str] = &["_endpoint"];
 
 const REFUSE: &[&str] = &[
     // more calls, or longer ones, than asked for
-    "num_retries", "max_retries", "timeout", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
+    "num_retries", "max_retries", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
     "priority", // the gateway's cache
     "cache", "caching", "ttl", "s_maxage", "cache_key", "no_cache", "no_store",
     // the gateway's guardrails and stored prompts
@@ -73,9 +85,13 @@ const REFUSE: &[&str] = &[
     "prompt_variables", "prompt_version", "prompt_label",
     // egress through the provider or the gateway
     "web_search_options", "mcp_servers", "plugins", "models", "route", "provider", "transforms", "container",
-    // billed later, or never
+    // what the provider stores for whoever names it
     "previous_response_id", "conversation",
 ];
+
+/// Some clients send how long they wait themselves. LiteLLM would wait as long and then call again; without it, the
+/// client waits as it wants to.
+const DROP: &[&str] = &["timeout"];
 
 const REFUSE_PREFIX: &[&str] = &["mock_"];
 
@@ -105,7 +121,7 @@ const CHAT: Members = &[
     ("prompt_cache_key", Shape::Scalar),
     ("prompt_cache_retention", Shape::Scalar),
     ("reasoning", Shape::Object(REASONING)),
-    ("reasoning_effort", Shape::Object(REASONING)),
+    ("reasoning_effort", Shape::EffortOr(REASONING)),
     // LiteLLM validates the answer by other members of it, and fetches what its schema refers to.
     ("response_format", Shape::Object(RESPONSE_FORMAT)),
     // A dearer tier is reserved at its price.
@@ -123,6 +139,12 @@ const EMBEDDINGS: Members =
     &[("dimensions", Shape::Scalar), ("encoding_format", Shape::Scalar), ("input_type", Shape::Scalar)];
 
 const RESPONSES: Members = &[
+    // Ids that the run has received in answers; the exchange looks them up.
+    ("conversation", Shape::StoredIdOr(&[("id", Shape::StoredId)])),
+    ("previous_response_id", Shape::StoredId),
+    // Leaving it out is `true` at OpenAI (API reference of `POST /v1/responses`, `store`), and LiteLLM adds none: the
+    // answer is stored either way.
+    ("store", Shape::Scalar),
     // Words for what the answer shows of itself.
     ("include", Shape::List(&Shape::Scalar)),
     ("max_tool_calls", Shape::Scalar),
@@ -169,7 +191,8 @@ const COUNT_TOKENS: Members = &[
 const TEXT_PART: Members = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
 
 const REASONING: Members = &[
-    ("effort", Shape::Scalar),
+    // LiteLLM gives Claude models a budget of tokens by this word.
+    ("effort", Shape::Effort),
     ("summary", Shape::Scalar),
     ("generate_summary", Shape::Scalar),
     ("context", Shape::Scalar),
@@ -178,7 +201,8 @@ const REASONING: Members = &[
     ("exclude", Shape::Scalar),
 ];
 
-const THINKING: Members = &[("type", Shape::Scalar), ("budget_tokens", Shape::Scalar), ("display", Shape::Scalar)];
+const THINKING: Members =
+    &[("type", Shape::Scalar), ("budget_tokens", Shape::ThinkingBudget), ("display", Shape::Scalar)];
 
 const RESPONSE_FORMAT: Members = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
 
@@ -222,8 +246,24 @@ const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_to
 
 /// The rule for a member of this route's bodies; `None` for one that nobody knows.
 #[must_use]
-pub fn rule(wire: Wire, name: &str) -> Option<Rule> {
-    public(wire, name).or_else(|| denied(name))
+pub fn rule(wire: Wire, server: Server, name: &str) -> Option<Rule> {
+    public(wire, name).or_else(|| server.member(wire, name)).or_else(|| denied(name))
+}
+
+impl Server {
+    /// The members that this kind of server takes beside those of the public API.
+    fn member(self, wire: Wire, name: &str) -> Option<Rule> {
+        let lists: &[Members] = match (self, wire) {
+            (Self::Vllm, Wire::Chat) => &[self_hosted::SAMPLING, self_hosted::CHAT],
+            (Self::Vllm, Wire::Completions) => &[self_hosted::SAMPLING],
+            _ => return None,
+        };
+        lists
+            .iter()
+            .flat_map(|list| list.iter())
+            .find(|(known, _)| *known == name)
+            .map(|(_, shape)| Rule::Inside(shape))
+    }
 }
 
 /// Whether `--allow-param` may name it.
@@ -248,7 +288,9 @@ fn public(wire: Wire, name: &str) -> Option<Rule> {
         "stream" => Some(Rule::Stream),
         // LiteLLM takes `functions` for tools.
         "tools" | "functions" => Some(Rule::Inside(&tools::TOOLS)),
-        "store" | "background" => Some(Rule::NotTrue),
+        "background" => Some(Rule::NotTrue),
+        // A chat is stored only where it is `true`.
+        "store" if !matches!(wire, Wire::Responses | Wire::Compact | Wire::InputTokens) => Some(Rule::NotTrue),
         _ => None,
     };
     if common.is_some() {
@@ -267,19 +309,19 @@ fn public(wire: Wire, name: &str) -> Option<Rule> {
         }
         (Wire::Chat, "messages")
         | (Wire::Messages | Wire::CountTokens, "messages" | "system")
-        | (Wire::Responses, "input" | "instructions")
+        | (Wire::Responses | Wire::Compact | Wire::InputTokens, "input" | "instructions")
         | (Wire::Embeddings, "input") => Some(Rule::Content),
         (Wire::Completions, "prompt") => Some(Rule::Prompts),
-        (Wire::Responses, "prompt") => Some(Rule::Refuse),
+        (Wire::Responses | Wire::Compact | Wire::InputTokens, "prompt") => Some(Rule::Refuse),
         (Wire::Chat | Wire::Completions, "stream_options") => Some(Rule::StreamOptions),
         (Wire::Chat, _) => inside(&[SAMPLING, CHAT]),
         (Wire::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
         (Wire::Embeddings, _) => inside(&[EMBEDDINGS]),
-        (Wire::Responses, _) => inside(&[RESPONSES]),
+        (Wire::Responses | Wire::Compact | Wire::InputTokens, _) => inside(&[RESPONSES]),
         (Wire::Messages, _) => inside(&[MESSAGES]),
         (Wire::CountTokens, _) => inside(&[COUNT_TOKENS]),
         // The operator opened a route whose members only the operator knows: what is not denied passes.
-        (Wire::Other | Wire::Models, _) => denied(name).is_none().then_some(Rule::Content),
+        (Wire::Other | Wire::Models | Wire::Stored, _) => denied(name).is_none().then_some(Rule::Content),
     }
 }
 
@@ -297,6 +339,9 @@ fn denied(name: &str) -> Option<Rule> {
     if never {
         return Some(Rule::Never);
     }
+    if DROP.contains(&name.as_str()) {
+        return Some(Rule::Drop);
+    }
     let refuse = REFUSE.contains(&name.as_str()) || REFUSE_PREFIX.iter().any(|prefix| name.starts_with(prefix));
     refuse.then_some(Rule::Refuse)
 }
@@ -311,12 +356,12 @@ mod tests {
             "no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name",
             "x_endpoint", "litellm_params",
         ] {
-            assert!(matches!(rule(Wire::Chat, name), Some(Rule::Never)), "{name}");
+            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Never)), "{name}");
             assert!(!may_be_allowed(name), "{name}");
         }
         for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"]
         {
-            assert!(matches!(rule(Wire::Chat, name), Some(Rule::Refuse)), "{name}");
+            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Refuse)), "{name}");
             assert!(may_be_allowed(name), "{name}");
         }
     }
@@ -330,10 +375,12 @@ mod tests {
             Wire::Responses,
             Wire::Messages,
             Wire::CountTokens,
+            Wire::Compact,
+            Wire::InputTokens,
             Wire::Other,
         ] {
             for name in STRIP {
-                assert!(matches!(rule(wire, name), Some(Rule::Strip)), "{wire:?} {name}");
+                assert!(matches!(rule(wire, Server::Vllm, name), Some(Rule::Strip)), "{wire:?} {name}");
                 assert!(!may_be_allowed(name));
             }
         }
@@ -341,9 +388,9 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_has_no_rule() {
-        assert!(rule(Wire::Chat, "totally_unknown").is_none());
-        assert!(rule(Wire::Chat, "system").is_none());
-        assert!(matches!(rule(Wire::Other, "totally_unknown"), Some(Rule::Content)));
-        assert!(matches!(rule(Wire::Other, "api_base"), Some(Rule::Never)));
+        assert!(rule(Wire::Chat, Server::Vllm, "totally_unknown").is_none());
+        assert!(rule(Wire::Chat, Server::Vllm, "system").is_none());
+        assert!(matches!(rule(Wire::Other, Server::Vllm, "totally_unknown"), Some(Rule::Content)));
+        assert!(matches!(rule(Wire::Other, Server::Vllm, "api_base"), Some(Rule::Never)));
     }
 }

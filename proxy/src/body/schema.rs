@@ -182,7 +182,7 @@ impl Schema {
 
     fn refer(&mut self, text: Text<'_>) -> Result<(), Refusal> {
         if !text.whole {
-            return Err(refused("a schema refers to a name of more than 512 bytes; give the definition a shorter one"));
+            return Err(refused("a schema refers to a name of more than 768 bytes; give the definition a shorter one"));
         }
         let name = text.as_str().rsplit('/').next().unwrap_or_default();
         self.keep(name.len())?;
@@ -377,7 +377,7 @@ mod tests {
             assert_eq!(refused, Some(Reason::ParamNotAllowed), "{bad}");
             assert!(read(Reader::Tool, bad).is_ok(), "{bad}");
         }
-        let long = format!(r##"{{"$ref":"#/{}"}}"##, "a".repeat(600));
+        let long = format!(r##"{{"$ref":"#/{}"}}"##, "a".repeat(900));
         assert!(read(Reader::Answer, &long).is_err(), "a pointer that was not kept whole");
     }
 
@@ -415,7 +415,7 @@ mod tests {
         }
         let inner = r##"{"definitions":{"$defs":{"A":{"a":1},"B":{"$ref":"#/A"}}}}"##;
         assert_eq!(read(Reader::Tool, inner).expect("allowed"), 7, "definitions among definitions");
-        let name = "n".repeat(600);
+        let name = "n".repeat(900);
         let long = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
         assert!(read(Reader::Tool, &long).is_err(), "a name that was not kept whole");
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::schema::{Reader, Schema};
 use super::tools::{self, ToolCheck};
-use super::{invalid, not_allowed};
+use super::{Special, StoredId, invalid, no_stored_id, not_allowed};
 use crate::json::{Container, Scalar, Text};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal, clip};
@@ -28,6 +28,16 @@ pub enum Shape {
     ToolName,
     /// A word that decides who runs a tool: this one, for the agent.
     Word(&'static str),
+    /// How many tokens the model may think.
+    ThinkingBudget,
+    /// A word for how much the model is to think.
+    Effort,
+    /// Such a word, or an object of these members.
+    EffortOr(Members),
+    /// The id of an object that the provider stores.
+    StoredId,
+    /// Such an id, or an object of these members.
+    StoredIdOr(Members),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// An object of scalars with any names.
@@ -70,6 +80,8 @@ pub(super) struct Inside {
     pub(super) unfolded: u64,
     /// Tools that a provider describes to the model in words of its own.
     pub(super) typed_tools: u64,
+    /// What few bodies have.
+    pub(super) special: Option<Box<Special>>,
 }
 
 /// One open container.
@@ -190,7 +202,10 @@ impl Inside {
                 self.schema = Some((at.depth, schema));
                 return Ok(());
             }
-            (Shape::Object(members) | Shape::Choice(members), Container::Object) => Holds::Members(members),
+            (
+                Shape::Object(members) | Shape::Choice(members) | Shape::EffortOr(members) | Shape::StoredIdOr(members),
+                Container::Object,
+            ) => Holds::Members(members),
             (Shape::Tool(members), Container::Object) => {
                 tool = Some(Box::new(ToolCheck::default()));
                 Holds::Members(members)
@@ -198,11 +213,20 @@ impl Inside {
             (Shape::Map, Container::Object) => Holds::Each(&Shape::Scalar),
             (Shape::List(each), Container::Array) => Holds::Each(each),
             (Shape::Tool(_), Container::Array) => return Err(tools::refused("a tool is an object")),
-            (Shape::Object(_) | Shape::Choice(_) | Shape::Map, Container::Array) => {
+            (Shape::StoredId, _) | (Shape::StoredIdOr(_), Container::Array) => return Err(no_stored_id(at.member)),
+            (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, Container::Array) => {
                 return Err(invalid(at.member, "want an object"));
             }
             (Shape::List(_), Container::Object) => return Err(invalid(at.member, "want an array")),
-            (Shape::Scalar | Shape::ToolName | Shape::Word(_) | Shape::OneOf(_), _) => {
+            (
+                Shape::Scalar
+                | Shape::ToolName
+                | Shape::Word(_)
+                | Shape::OneOf(_)
+                | Shape::ThinkingBudget
+                | Shape::Effort,
+                _,
+            ) => {
                 if self.is_type_of_tool() {
                     return Err(tools::refused("a tool's type is a string"));
                 }
@@ -244,18 +268,18 @@ impl Inside {
     }
 
     /// Takes a value that is no container.
-    pub(super) fn scalar(&mut self, at: Place<'_>, value: Scalar<'_>, end: u64) -> Result<(), Refusal> {
+    pub(super) fn scalar(&mut self, at: Place<'_>, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         if self.dropping.is_none() && self.any.is_none() {
             if let Some((_, schema)) = &mut self.schema {
                 return schema.scalar(value).map_err(|refusal| refusal.param(at.member));
             }
-            self.check(at, value)?;
+            self.check(at, value, (start, end))?;
         }
         self.end(at.depth, end);
         Ok(())
     }
 
-    fn check(&mut self, at: Place<'_>, value: Scalar<'_>) -> Result<(), Refusal> {
+    fn check(&mut self, at: Place<'_>, value: Scalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
         let is_type = self.is_type_of_tool();
         match (self.shape(), value) {
             (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
@@ -274,6 +298,15 @@ impl Inside {
                 let message = format!("'{}' may only name: {}", at.member, words.join(", "));
                 return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
             }
+            (Shape::OneOf(_), Scalar::String(Text { head: b"clear_thinking_20251015", .. })) => {
+                self.special().thinking.is_needed = true
+            }
+            (Shape::ThinkingBudget, value) => self.special().thinking.budget(value, range),
+            // LiteLLM reads `reasoning` on the Responses route alone.
+            (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.wire != Wire::Chat => {
+                self.special().thinking.word(value, range);
+            }
+            (Shape::StoredId | Shape::StoredIdOr(_), value) => self.stored(at.member, value)?,
             (Shape::Word(word), value) => {
                 let right = matches!(value, Scalar::String(text) if text.whole() == Some(word.as_bytes()));
                 // The word stands in the tool itself, or one level below.
@@ -289,6 +322,22 @@ impl Inside {
             _ if is_type => return Err(tools::refused("a tool's type is a string")),
             _ => {}
         }
+        Ok(())
+    }
+
+    pub(super) fn special(&mut self) -> &mut Special {
+        self.special.get_or_insert_default()
+    }
+
+    /// Takes the id of a stored object. Whether the run may name it is for the exchange to say.
+    fn stored(&mut self, member: &str, value: Scalar<'_>) -> Result<(), Refusal> {
+        let id = match value {
+            Scalar::Null => return Ok(()),
+            Scalar::String(id) => id.whole.then(|| id.as_str().to_owned()),
+            _ => None,
+        };
+        let id = id.ok_or_else(|| no_stored_id(member))?;
+        self.special().stored.push(StoredId { member: member.to_owned(), id });
         Ok(())
     }
 

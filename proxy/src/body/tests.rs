@@ -14,6 +14,7 @@ fn read_with(wire: Wire, policy: &BodyPolicy, body: &[u8]) -> Result<(Reading, S
             sent.push(',');
         }
         sent.push_str(std::str::from_utf8(&body[from as usize..to as usize]).expect("UTF-8"));
+        sent.push_str(reading.put_at(to).unwrap_or_default());
     }
     sent.push('}');
     let parsed: serde_json::Value = serde_json::from_str(&sent).expect("what goes upstream is JSON");
@@ -97,11 +98,10 @@ fn members_that_steer_the_gateway_are_refused_by_name() {
     for name in [
         "no-log", "no_log", "api_base", "base_url", "api_key", "user_config", "model_list", "fallbacks",
         "input_cost_per_token", "mock_response", "num_retries", "extra_headers", "headers", "extra_body", "guardrails",
-        "litellm_call_id", "litellm_params", "success_callback", "cache", "previous_response_id", "conversation",
-        "web_search_options", "mcp_servers", "plugins", "models", "provider", "organization", "timeout",
-        "aws_access_key_id", "vertex_project", "azure_ad_token", "langfuse_public_key", "provider_specific_header",
-        "custom_llm_provider", "turn_off_message_logging", "prompt_id", "router_settings_override", "max_retries",
-        "priority", "route", "transforms", "container",
+        "litellm_call_id", "litellm_params", "success_callback", "cache", "web_search_options", "mcp_servers",
+        "plugins", "models", "provider", "organization", "aws_access_key_id", "vertex_project", "azure_ad_token",
+        "langfuse_public_key", "provider_specific_header", "custom_llm_provider", "turn_off_message_logging",
+        "prompt_id", "router_settings_override", "max_retries", "priority", "route", "transforms", "container",
     ] {
         for wire in [
             Wire::Chat,
@@ -110,6 +110,8 @@ fn members_that_steer_the_gateway_are_refused_by_name() {
             Wire::Responses,
             Wire::Messages,
             Wire::CountTokens,
+            Wire::Compact,
+            Wire::InputTokens,
             Wire::Other,
         ] {
             for value in ["true", "\"x\"", "{\"a\":1}", "[1]"] {
@@ -126,13 +128,10 @@ fn members_that_steer_the_gateway_are_refused_by_name() {
 
 #[test]
 fn deferred_billing_is_refused_and_its_absence_is_not() {
-    for name in ["store", "background"] {
-        assert_eq!(
-            reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":true}}"#)),
-            Some(Reason::ParamNotAllowed)
-        );
-        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":1}}"#)), Some(Reason::InvalidParam));
-        assert_eq!(reason(Wire::Responses, &format!(r#"{{"model":"m","{name}":false}}"#)), None);
+    for (wire, name) in [(Wire::Chat, "store"), (Wire::Chat, "background"), (Wire::Responses, "background")] {
+        assert_eq!(reason(wire, &format!(r#"{{"model":"m","{name}":true}}"#)), Some(Reason::ParamNotAllowed));
+        assert_eq!(reason(wire, &format!(r#"{{"model":"m","{name}":1}}"#)), Some(Reason::InvalidParam));
+        assert_eq!(reason(wire, &format!(r#"{{"model":"m","{name}":false}}"#)), None);
     }
     let (reading, sent) =
         read(Wire::Responses, r#"{"model":"m","previous_response_id":null,"input":"x"}"#).expect("null is absence");
@@ -662,4 +661,231 @@ fn members_side_by_side_are_taken_out_together() {
         let (_, sent) = read(Wire::Chat, &body).expect("allowed");
         assert_eq!(sent, format!(r#"{{"user":"acct-1","model":"m","response_format":{want},"n":1}}"#), "{given}");
     }
+}
+
+/// What goes upstream when the sidecar grants so many tokens, and the names of what was changed.
+fn fitted(wire: Wire, body: &str, bound: u64, is_claude: bool) -> (String, String) {
+    let policy = BodyPolicy { account_json: "0".to_owned(), ..BodyPolicy::default() };
+    let mut reader = BodyReader::new(wire, &policy);
+    // One byte at a time: the places are those of the whole body.
+    body.as_bytes().chunks(1).try_for_each(|piece| reader.feed(piece)).expect("allowed");
+    let mut reading = reader.finish().expect("allowed");
+    reading.bound_output(wire, bound);
+    reading.fit_thinking(bound, is_claude);
+    let mut sent = reading.edit.prefix.clone();
+    for (is_member, from, to) in reading.edit.ranges() {
+        sent.push_str(if is_member { "," } else { "" });
+        sent.push_str(&body[from as usize..to as usize]);
+        sent.push_str(reading.put_at(to).unwrap_or_default());
+    }
+    let sent = format!("{sent}}}").replacen(r#"{"user":0,"#, "{", 1);
+    serde_json::from_str::<serde_json::Value>(&sent).expect("what goes upstream is JSON");
+    assert_eq!(reading.dropped.as_deref().unwrap_or_default(), reading.stripped.join(", "));
+    (sent, reading.stripped.join(", "))
+}
+
+#[test]
+fn a_budget_for_thinking_follows_a_lowered_bound() {
+    let body = r#"{"model":"m","max_tokens":32000,"thinking":{"type":"enabled","budget_tokens": 31999 ,"display":"omitted"},"messages":[]}"#;
+    let sent =
+        |bound, thinking: &str| format!(r#"{{"max_tokens":{bound},"model":"m","thinking":{thinking},"messages":[]}}"#);
+    for (bound, thinking, names) in [
+        (40_000, r#"{"type":"enabled","budget_tokens": 31999 ,"display":"omitted"}"#, ""),
+        (32_000, r#"{"type":"enabled","budget_tokens": 31999 ,"display":"omitted"}"#, ""),
+        (31_999, r#"{"type":"enabled","budget_tokens": 15999 ,"display":"omitted"}"#, "thinking.budget_tokens"),
+        (2048, r#"{"type":"enabled","budget_tokens": 1024 ,"display":"omitted"}"#, "thinking.budget_tokens"),
+        (2047, r#"{"type":"disabled"}"#, "thinking"),
+        (1024, r#"{"type":"disabled"}"#, "thinking"),
+    ] {
+        let (upstream, changed) = fitted(Wire::Messages, body, bound, true);
+        assert_eq!((upstream, &*changed), (sent(bound, thinking), names), "{bound}");
+    }
+    // What is taken out of the member goes with it, and does not otherwise.
+    let body = r#"{"thinking":{"a":1,"budget_tokens":9000,"type":"enabled","b":[2]},"model":"m","max_tokens":9999,"messages":[]}"#;
+    assert_eq!(
+        fitted(Wire::Messages, body, 3000, true).0,
+        r#"{"max_tokens":3000,"thinking":{"budget_tokens":1500,"type":"enabled"},"model":"m","messages":[]}"#
+    );
+    assert_eq!(
+        fitted(Wire::Messages, body, 1500, true).0,
+        r#"{"max_tokens":1500,"thinking":{"type":"disabled"},"model":"m","messages":[]}"#
+    );
+    let adaptive = r#"{"model":"m","max_tokens":9999,"thinking":{"type":"adaptive"},"messages":[]}"#;
+    assert_eq!(fitted(Wire::Messages, adaptive, 1024, true).1, "");
+    // Of two budgets parsers keep the last.
+    let twice = r#"{"model":"m","thinking":{"budget_tokens":9000,"budget_tokens":"x"},"messages":[]}"#;
+    assert_eq!(fitted(Wire::Messages, twice, 1024, true).1, "");
+}
+
+#[test]
+fn an_effort_follows_a_lowered_bound_for_a_claude() {
+    for (wire, body, bound, is_claude, sent, names) in [
+        (
+            Wire::Chat,
+            r#"{"reasoning_effort":"max","messages":[]}"#,
+            9000,
+            true,
+            r#"{"reasoning_effort":"high","messages":[]}"#,
+            "reasoning_effort",
+        ),
+        (
+            Wire::Chat,
+            r#"{"reasoning_effort":"max","messages":[]}"#,
+            9000,
+            false,
+            r#"{"reasoning_effort":"max","messages":[]}"#,
+            "",
+        ),
+        (
+            Wire::Chat,
+            r#"{"reasoning_effort":{"effort":"high"}}"#,
+            4096,
+            true,
+            r#"{"reasoning_effort":{"effort":"medium"}}"#,
+            "reasoning_effort",
+        ),
+        (Wire::Chat, r#"{"reasoning_effort":"high"}"#, 4097, true, r#"{"reasoning_effort":"high"}"#, ""),
+        (Wire::Chat, r#"{"reasoning_effort":"low"}"#, 1024, true, r#"{"reasoning_effort":"none"}"#, "reasoning_effort"),
+        (Wire::Chat, r#"{"reasoning":{"effort":"max"}}"#, 1024, true, r#"{"reasoning":{"effort":"max"}}"#, ""),
+        (
+            Wire::Responses,
+            r#"{"reasoning":{"effort":"xhigh"},"input":"x"}"#,
+            5000,
+            true,
+            r#"{"reasoning":{"effort":"medium"},"input":"x"}"#,
+            "reasoning_effort",
+        ),
+    ] {
+        let (upstream, changed) = fitted(wire, &body.replacen('{', r#"{"model":"m","#, 1), bound, is_claude);
+        let bounded = upstream.split_once(r#""model":"m","#).map(|(_, rest)| format!("{{{rest}")).expect("the model");
+        assert_eq!((&*bounded, &*changed), (sent, names), "{body} {bound}");
+    }
+}
+
+#[test]
+fn thinking_is_needed_where_earlier_answers_have_it() {
+    for (wire, body, least) in [
+        (
+            Wire::Messages,
+            r#"{"thinking":{"type":"enabled","budget_tokens":2000},"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"x"}]}]}"#,
+            Some(2048),
+        ),
+        (
+            Wire::Messages,
+            r#"{"thinking":{"type":"enabled","budget_tokens":2000},"messages":[{"role":"assistant","content":[{"type":"redacted_thinking","data":"x"}]}]}"#,
+            Some(2048),
+        ),
+        (
+            Wire::Messages,
+            r#"{"thinking":{"type":"enabled","budget_tokens":2000},"messages":[],"context_management":{"edits":[{"type":"clear_thinking_20251015"}]}}"#,
+            Some(2048),
+        ),
+        (
+            Wire::Messages,
+            r#"{"thinking":{"type":"enabled","budget_tokens":2000},"messages":[{"role":"user","content":"thinking"}]}"#,
+            None,
+        ),
+        (
+            Wire::Messages,
+            r#"{"thinking":{"type":"adaptive"},"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":"x"}]}]}"#,
+            None,
+        ),
+        (
+            Wire::Chat,
+            r#"{"reasoning_effort":"low","messages":[{"role":"assistant","thinking_blocks":[]}]}"#,
+            Some(2048),
+        ),
+    ] {
+        let (reading, _) = read(wire, &body.replacen('{', r#"{"model":"m","#, 1)).expect("allowed");
+        assert_eq!(reading.special.and_then(|special| special.thinking.least_output(true)), least, "{body}");
+    }
+}
+
+#[test]
+fn stored_objects_are_named_for_the_exchange() {
+    let names = |body: &str| -> Vec<(String, String)> {
+        let (reading, sent) = read(Wire::Responses, &body.replacen('{', r#"{"model":"m","#, 1)).expect("allowed");
+        assert!(sent.ends_with(&body[1..]), "{sent}");
+        let stored = reading.special.map(|special| special.stored).unwrap_or_default();
+        stored.into_iter().map(|stored| (stored.member, stored.id)).collect()
+    };
+    let of = |member: &str, id: &str| (member.to_owned(), id.to_owned());
+    assert_eq!(names(r#"{"previous_response_id":"resp_1"}"#), [of("previous_response_id", "resp_1")]);
+    assert_eq!(names(r#"{"previous_response_id":"resp\u005f1"}"#), [of("previous_response_id", "resp_1")]);
+    assert_eq!(names(r#"{"conversation":"conv_1"}"#), [of("conversation", "conv_1")]);
+    assert_eq!(names(r#"{"conversation":{"id":"conv_1"}}"#), [of("conversation", "conv_1")]);
+    assert_eq!(names(r#"{"conversation":{"id":"a","id":"b"}}"#), [of("conversation", "a"), of("conversation", "b")]);
+    assert_eq!(names(r#"{"store":true}"#), []);
+    let long = format!(r#"{{"model":"m","previous_response_id":"{}"}}"#, "x".repeat(769));
+    assert_eq!(reason(Wire::Responses, &long), Some(Reason::ParamNotAllowed));
+    for body in [
+        r#"{"model":"m","previous_response_id":1}"#,
+        r#"{"model":"m","previous_response_id":["resp_1"]}"#,
+        r#"{"model":"m","previous_response_id":{"id":"resp_1"}}"#,
+        r#"{"model":"m","conversation":[{"id":"x"}]}"#,
+        r#"{"model":"m","conversation":{"id":["x"]}}"#,
+        r#"{"model":"m","conversation":{}}"#,
+        r#"{"model":"m","conversation":{"x":"conv_1"}}"#,
+    ] {
+        assert_eq!(reason(Wire::Responses, body), Some(Reason::ParamNotAllowed), "{body}");
+    }
+    // Only the Responses API has them.
+    for body in [r#"{"model":"m","previous_response_id":"x"}"#, r#"{"model":"m","conversation":"x"}"#] {
+        assert_eq!(reason(Wire::Chat, body), Some(Reason::ParamNotAllowed), "{body}");
+    }
+    assert_eq!(reason(Wire::Chat, r#"{"model":"m","store":true}"#), Some(Reason::ParamNotAllowed));
+}
+
+#[test]
+fn an_id_that_the_operator_opened_has_no_known_size() {
+    let policy = BodyPolicy { params: vec!["previous_response_id".to_owned()], ..policy() };
+    let body = br#"{"model":"m","previous_response_id":"resp_x"}"#;
+    let (reading, _) = read_with(Wire::Responses, &policy, body).expect("allowed");
+    let special = reading.special.expect("it is noted");
+    assert_eq!((special.stored.len(), special.stored_tokens), (0, Some(0)));
+}
+
+#[test]
+fn a_dialect_opens_the_members_of_self_hosted_servers() {
+    let vllm = BodyPolicy { server: Server::Vllm, ..policy() };
+    let both = r#"{"model":"m","min_p":0.1,"top_k":5,"repetition_penalty":1.1,"stop_token_ids":[1,2],"ignore_eos":true,"min_tokens":3,"skip_special_tokens":false,"guided_json":{"type":"object","$defs":{}},"guided_choice":["a"],"structured_outputs":{"regex":"a+"}}"#;
+    for wire in [Wire::Chat, Wire::Completions] {
+        let (reading, sent) = read_with(wire, &vllm, both.as_bytes()).expect("allowed");
+        assert_eq!(
+            (reading.stripped.len(), sent.replacen(r#""user":"acct-1","#, "", 1)),
+            (0, both.to_owned()),
+            "{wire:?}"
+        );
+    }
+    let chat = r#"{"model":"m","chat_template_kwargs":{"enable_thinking":false},"enable_thinking":false,"separate_reasoning":true}"#;
+    assert_eq!(read_with(Wire::Chat, &vllm, chat.as_bytes()).expect("allowed").0.stripped.len(), 0);
+    assert_eq!(read(Wire::Chat, chat).expect("allowed").0.stripped.len(), 3);
+    // What runs code, reads a template, a file or another model, or returns more than an answer, does not pass.
+    let hostile = r#"{"model":"m","chat_template":"{{x}}","chat_template_kwargs":{"chat_template":"{{x}}","tokenize":true,"x":1},"custom_logit_processor":"x","kv_transfer_params":{"remote_host":"evil"},"bootstrap_host":"evil","lora_path":"/etc","logits_processors":["os.system"],"vllm_xargs":{},"use_beam_search":true,"prompt_logprobs":20,"structured_outputs":{"backend":"x"}}"#;
+    let (_, sent) = read_with(Wire::Chat, &vllm, hostile.as_bytes()).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m","chat_template_kwargs":{},"structured_outputs":{}}"#);
+    for body in [
+        r#"{"model":"m","guided_json":{"$ref":"http://evil/x"}}"#,
+        r#"{"model":"m","structured_outputs":{"json":{"$ref":"http://evil/x"}}}"#,
+        r#"{"model":"m","min_p":{"a":1}}"#,
+        r#"{"model":"m","stop_token_ids":[{"a":1}]}"#,
+        r#"{"model":"m","chat_template_kwargs":{"enable_thinking":{"a":1}}}"#,
+        r#"{"model":"m","api_base":"http://evil"}"#,
+        r#"{"model":"m","num_retries":3}"#,
+        r#"{"model":"m","priority":1}"#,
+    ] {
+        assert!(read_with(Wire::Chat, &vllm, body.as_bytes()).is_err(), "{body}");
+    }
+}
+
+#[test]
+fn a_clients_own_timeout_is_dropped_and_named() {
+    let (reading, sent) = read(Wire::Chat, r#"{"model":"m","timeout":600}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
+    assert_eq!((reading.stripped, reading.dropped.as_deref()), (vec!["timeout".into()], Some("timeout")));
+    let (_, sent) = read(Wire::Other, r#"{"model":"m","Timeout":{"read":1}}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m"}"#);
+    let opened = BodyPolicy { params: vec!["timeout".to_owned()], ..policy() };
+    let (_, sent) = read_with(Wire::Chat, &opened, br#"{"model":"m","timeout":600}"#).expect("allowed");
+    assert_eq!(sent, r#"{"user":"acct-1","model":"m","timeout":600}"#);
 }

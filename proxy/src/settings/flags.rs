@@ -84,7 +84,7 @@ pub struct Flags {
     /// A model that may be named; repeat for more [default: any one plain name]
     #[arg(long, value_name = "NAME", env = "SLUICE_MODEL", value_delimiter = ' ', help_heading = "What calls may say")]
     pub model: Vec<String>,
-    /// Open one more route, such as 'POST /v1/rerank'; repeat for more
+    /// Open one more route, such as 'POST /v1/rerank', or 'GET /v1/responses/{id}' for the run's own ids; repeat for more
     #[arg(
         long,
         value_name = "METHOD /PATH",
@@ -121,6 +121,10 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow_tool: Vec<String>,
+    /// Which members bodies may have: those of the public APIs, or also those of vLLM and SGLang (min_p,
+    /// chat_template_kwargs, structured_outputs, …)
+    #[arg(long, value_enum, default_value_t = Dialect::Openai, env = "SLUICE_DIALECT", help_heading = "What calls may say")]
+    pub dialect: Dialect,
     /// Let URLs stand in messages that the upstream or the provider will fetch
     #[arg(long, env = "SLUICE_ALLOW_REMOTE_MEDIA", help_heading = "What calls may say")]
     pub allow_remote_media: bool,
@@ -213,6 +217,14 @@ pub struct Flags {
     /// End, in order, when the process that started this one ends
     #[arg(long, env = "SLUICE_DIE_WITH_PARENT", help_heading = "The host")]
     pub die_with_parent: bool,
+}
+
+/// `--dialect`
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs, reason = "the values of the flag")]
+pub enum Dialect {
+    Openai,
+    Vllm,
 }
 
 /// `--abort`

@@ -109,12 +109,13 @@ impl Address {
     /// The request target for a path of ours.
     #[must_use]
     pub fn target(&self, path: &'static str) -> Uri {
-        let target = if self.prefix.is_empty() {
-            PathAndQuery::from_static(path)
-        } else {
-            PathAndQuery::try_from(format!("{}{path}", self.prefix)).expect("both halves were parsed before")
-        };
-        Uri::from(target)
+        if self.prefix.is_empty() { Uri::from(PathAndQuery::from_static(path)) } else { self.target_of(path) }
+    }
+
+    /// The target of a path that was made for one request, of bytes that a path may have.
+    #[must_use]
+    pub fn target_of(&self, path: &str) -> Uri {
+        Uri::from(PathAndQuery::try_from(format!("{}{path}", self.prefix)).expect("both halves were parsed before"))
     }
 }
 

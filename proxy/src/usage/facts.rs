@@ -8,11 +8,12 @@ use sluice_contract::record::Usage;
 
 use super::{Seen, UsageIn};
 use crate::json::{Container, JsonError, Scalar, Text, Visit};
+use crate::policy::ID_MAX;
 
 /// How LiteLLM's answer begins when it failed on its own, at whatever point, with a status of 400.
 const GATEWAY_FAULT: &[u8] = b"Invalid request format";
 
-/// A provider's id or model name is shorter.
+/// A provider's model name is shorter.
 const NAME_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,8 +135,8 @@ impl Facts {
 
     fn string(&mut self, depth: usize, text: Text<'_>) {
         match self.slot(depth) {
-            Some(Key::Id) if text.whole => set_name(&mut self.id, text),
-            Some(Key::Model) if text.whole => set_name(&mut self.model, text),
+            Some(Key::Id) if text.whole => set_name(&mut self.id, text, ID_MAX),
+            Some(Key::Model) if text.whole => set_name(&mut self.model, text, NAME_MAX),
             Some(Key::Type) if depth == 1 => {
                 self.error |= matches!(text.head, b"error" | b"response.failed");
                 self.output |= text.head.ends_with(b"delta") && text.head != b"message_delta";
@@ -252,8 +253,8 @@ fn replace_name(known: &mut Option<String>, found: &str) {
     }
 }
 
-fn set_name(name: &mut String, text: Text<'_>) {
-    if (1..=NAME_MAX).contains(&text.head.len()) {
+fn set_name(name: &mut String, text: Text<'_>, max: usize) {
+    if (1..=max).contains(&text.head.len()) {
         name.clear();
         name.push_str(text.as_str());
     }

@@ -27,12 +27,12 @@ const NEVER: [&str; 70] = [
 ];
 
 /// Unless the operator names them.
-const REFUSED: [&str; 34] = [
-    "num_retries", "max_retries", "timeout", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
-    "priority", "mock_response", "mock_tool_calls", "mock_timeout", "mock_testing_fallbacks", "cache", "caching",
-    "ttl", "s-maxage", "cache_key", "guardrails", "disable_global_guardrail", "disable_global_guardrails",
-    "guardrail_config", "policies", "prompt_id", "prompt_variables", "web_search_options", "mcp_servers", "plugins",
-    "models", "route", "provider", "transforms", "container", "previous_response_id", "conversation",
+const REFUSED: [&str; 33] = [
+    "num_retries", "max_retries", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response", "priority",
+    "mock_response", "mock_tool_calls", "mock_timeout", "mock_testing_fallbacks", "cache", "caching", "ttl",
+    "s-maxage", "cache_key", "guardrails", "disable_global_guardrail", "disable_global_guardrails", "guardrail_config",
+    "policies", "prompt_id", "prompt_variables", "web_search_options", "mcp_servers", "plugins", "models", "route",
+    "provider", "transforms", "container", "previous_response_id", "conversation",
 ];
 
 #[tokio::test]
@@ -102,6 +102,12 @@ async fn deferred_billing_is_refused_and_its_absence_is_not() {
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
         for name in ["store", "background"] {
+            // OpenAI stores an answer of this route unless it is told not to.
+            if (path, name) == ("/v1/responses", "store") {
+                let received = passed(&upstream, &sidecar, path, &body(rest, r#","store":true"#)).await;
+                assert_eq!(received.json()[name], true);
+                continue;
+            }
             for (value, reason) in [
                 ("true", "param_not_allowed"),
                 ("1", "invalid_param"),
@@ -177,4 +183,24 @@ async fn names_of_the_clients_choice_make_no_long_lines() {
     let last = sidecar.audit().intents().last().map(|intent| intent["stripped"].clone()).expect("an intent");
     let counted = last.as_array().and_then(|names| names.last()).and_then(Value::as_str).expect("a last entry");
     assert!(counted.starts_with('+') && counted.len() == 4, "{last}");
+}
+
+#[tokio::test]
+async fn a_dialect_opens_what_self_hosted_servers_live_on() {
+    let upstream = Upstream::provider("hi").start().await;
+    let (path, rest) = WIRES[0];
+    let more = r#","min_p":0.1,"chat_template_kwargs":{"enable_thinking":false},"guided_json":{"type":"object"}"#;
+    for (flags, passes) in [(&[][..], false), (&["--dialect", "vllm"], true), (&["--dialect", "openai"], false)] {
+        let sidecar = Sidecar::to(&upstream).args(flags).start().await;
+        let received = passed(&upstream, &sidecar, path, &body(rest, more)).await;
+        let sent = if passes { body(rest, more) } else { body(rest, "") };
+        assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &sent[1..]), "{flags:?}");
+        for more in [r#","guided_json":{"$ref":"http://evil/x"}"#, r#","api_base":"http://evil""#, r#","n":99"#] {
+            let answer = sidecar.post(path, body(rest, more)).await;
+            assert!(answer.status == 400 || !passes && more.contains("guided"), "{flags:?} {more}");
+            if answer.status == 200 {
+                upstream.received().await;
+            }
+        }
+    }
 }

@@ -200,3 +200,34 @@ async fn the_provider_gets_the_bound_that_was_reserved() {
         assert_eq!(sent[0]["body"][bound], intent["bound"], "{path} {mark}: {}", sent[0]);
     }
 }
+
+/// LiteLLM writes ids of its own, and lets every key of the master's name any of them.
+#[tokio::test]
+async fn an_answer_of_the_gateway_belongs_to_its_run() {
+    let litellm = LiteLlm::shared().await;
+    let sidecar = before(litellm).start().await;
+    let other = before(litellm).start().await;
+    for stream in [false, true] {
+        let body = json!({"model": "provider-gpt", "input": "kept-answer", "store": true, "stream": stream});
+        let answer = sidecar.post("/v1/responses", body).await.expect(200);
+        let id = if stream {
+            let events: Vec<Value> = answer.data().iter().filter_map(|data| serde_json::from_str(data).ok()).collect();
+            events.last().expect("an event")["response"]["id"].clone()
+        } else {
+            answer.json()["id"].clone()
+        };
+        let mark = format!("goes-on-{stream}");
+        let next = json!({"model": "provider-gpt", "input": mark, "previous_response_id": id});
+
+        let refused = other.post("/v1/responses", next.clone()).await.expect_refusal(400, "param_not_allowed");
+        assert_eq!(refused.error()["param"], "previous_response_id");
+        sidecar.post("/v1/responses", next).await.expect(200);
+
+        let asked = litellm.provider_requests_with(&mark);
+        assert_eq!(asked.len(), 1);
+        assert!(asked[0]["body"]["previous_response_id"].is_string(), "{}", asked[0]);
+    }
+    let count = json!({"model": "provider-gpt", "input": "count these words"});
+    let answer = sidecar.post("/v1/responses/input_tokens", count).await.expect(200).json();
+    assert!(answer["input_tokens"].as_u64() > Some(0), "{answer}");
+}

@@ -1,0 +1,91 @@
+//! How much a model may think, and what becomes of that when its answer gets a lower bound.
+//!
+//! Pure. Anthropic refuses a `thinking.budget_tokens` below 1,024, and one that is not below `max_tokens`. LiteLLM makes
+//! such a budget of the word in `reasoning_effort` for Claude models, and does not hold it against the bound.
+
+use super::Edit;
+use crate::json::{Scalar, Text};
+
+/// The smallest budget that Anthropic takes.
+pub const BUDGET_MIN: u64 = 1024;
+/// The smallest bound of an answer that has room for such a budget, and as much beside it.
+pub const OUTPUT_MIN: u64 = 2 * BUDGET_MIN;
+
+/// The words that LiteLLM knows, and its budgets for Claude models (`DEFAULT_REASONING_EFFORT_*_THINKING_BUDGET` in
+/// `constants.py` of 1.106.2 and 1.109.1), the largest first.
+const EFFORTS: [(&str, u64); 6] =
+    [("max", 16384), ("xhigh", 8192), ("high", 4096), ("medium", 2048), ("low", 1024), ("minimal", 1024)];
+
+/// What a body says of thinking.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Thinking {
+    /// Tokens, and where the number stands.
+    budget: Option<(u64, (u64, u64))>,
+    /// A word, by its place among [`EFFORTS`], and where it stands.
+    effort: Option<(usize, (u64, u64))>,
+    /// Where the value of `thinking` stands, if it is an object.
+    pub(super) object: Option<(u64, u64)>,
+    /// The conversation has blocks of thinking. Anthropic refuses one whose last answer begins with such a block when
+    /// the model may not think any more, and an edit that clears such blocks.
+    pub(super) is_needed: bool,
+}
+
+impl Thinking {
+    /// Takes the value of `budget_tokens`.
+    pub(super) fn budget(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+        let tokens = match value {
+            Scalar::Number(number) => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
+            _ => None,
+        };
+        self.budget = tokens.map(|tokens| (tokens, range));
+    }
+
+    /// Takes the word of `reasoning_effort`, or of `reasoning.effort` on the Responses route.
+    pub(super) fn word(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+        let place = match value {
+            Scalar::String(Text { head, .. }) => EFFORTS.iter().position(|(word, _)| word.as_bytes() == head),
+            _ => None,
+        };
+        self.effort = place.map(|place| (place, range));
+    }
+
+    /// The smallest bound of the answer that leaves room for thinking that cannot be switched off.
+    #[must_use]
+    pub fn least_output(&self, is_claude: bool) -> Option<u64> {
+        let has_budget = self.budget.is_some() || is_claude && self.effort.is_some();
+        (has_budget && self.is_needed).then_some(OUTPUT_MIN)
+    }
+
+    /// Fits what the body says to the bound that the sidecar has set. Names the members that were changed.
+    pub(super) fn fit(
+        &self,
+        bound: u64,
+        is_claude: bool,
+        edit: &mut Edit,
+        put: &mut Vec<(u64, String)>,
+    ) -> [Option<&'static str>; 2] {
+        let mut changed = [None; 2];
+        let mut replace = |range: (u64, u64), text: String| {
+            edit.cut_value(range);
+            put.push((range.0, text));
+        };
+        if let Some((_, range)) = self.budget.filter(|(budget, _)| *budget >= bound) {
+            changed[0] = match self.object.filter(|_| bound < OUTPUT_MIN) {
+                Some(object) => {
+                    replace(object, r#"{"type":"disabled"}"#.to_owned());
+                    Some("thinking")
+                }
+                None => {
+                    replace(range, (bound / 2).max(BUDGET_MIN).to_string());
+                    Some("thinking.budget_tokens")
+                }
+            };
+        }
+        if let Some((_, range)) = self.effort.filter(|(place, _)| is_claude && EFFORTS[*place].1 >= bound) {
+            let word = EFFORTS.iter().find(|(_, budget)| *budget <= bound / 2).map_or("none", |(word, _)| word);
+            replace(range, format!("\"{word}\""));
+            changed[1] = Some("reasoning_effort");
+        }
+        changed
+    }
+}
