@@ -187,7 +187,7 @@ fn outline(request: &serde_json::Value) -> String {
     let body = request["body"].as_object().expect("an object");
     // Ours, and what a cap would change.
     let members: Vec<_> = body.keys().filter(|name| !["metadata", "user"].contains(&name.as_str())).collect();
-    let tools = body.get("tools").map(|tools| tools.to_string());
+    let tools = body.get("tools").map(ToString::to_string);
     let roles: Vec<_> = ["messages", "input"]
         .iter()
         .filter_map(|name| body.get(*name)?.as_array())
