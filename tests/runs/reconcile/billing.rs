@@ -38,8 +38,8 @@ for round in 1 2; do
 done
 chat tiered "$MARK"
 chat tiered "$MARK" "$stream"
-chat broken "$MARK"
-respond broken "$MARK" "$stream"
+chat broken "$MARK broken"
+respond broken "$MARK broken" "$stream"
 chat slow "$MARK"
 respond slow "$MARK"
 ask slow "$MARK"
