@@ -78,13 +78,14 @@ pub const ITEMS: &[Item] = items![
     "max_concurrency" "SLUICE_MAX_CONCURRENCY" = None, "calls of a run at once; else 64";
     "first_byte_timeout" "SLUICE_FIRST_BYTE_TIMEOUT" = None, "silence before an answer; else 600s";
     "idle_timeout" "SLUICE_IDLE_TIMEOUT" = None, "silence within an answer; else 300s";
+    "cap_wait" "SLUICE_CAP_WAIT" = None, "how long a call waits for others to end where a cap has no room beside them; else 30s";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off";
 ];
 
 /// Settings that are flags of the sidecar, which checks them.
-const OF_THE_SIDECAR: [&str; 10] = [
+const OF_THE_SIDECAR: [&str; 11] = [
     "allow", "allow_tool", "allow_beta", "allow_param", "pass_response_header", "max_body", "max_concurrency",
-    "first_byte_timeout", "idle_timeout", "dialect",
+    "first_byte_timeout", "idle_timeout", "cap_wait", "dialect",
 ];
 
 /// The character between the values of a setting that can have several; it is that of the sidecar's variables.

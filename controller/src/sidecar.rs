@@ -194,7 +194,7 @@ pub async fn check(
     command.args(["--run-id", key.run_id.as_str()]);
     // Names that no run has: its own directory is not there yet.
     command.arg("--socket").arg(layout.runs_directory().join("check.sock"));
-    command.arg("--audit").arg(layout.runs_directory().join("check.jsonl"));
+    command.arg("--audit").arg(layout.run(key).audit.with_file_name("check.jsonl"));
     command.env_clear().current_dir("/").stdin(Stdio::null()).kill_on_drop(true);
     let ran = match timeout(READY_WITHIN, command.output()).await {
         Ok(ran) => ran.map_err(|error| SidecarError::Spawn(program.to_owned(), error))?,

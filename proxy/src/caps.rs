@@ -183,8 +183,12 @@ pub struct Caps {
 struct State {
     calls: u64,
     open: usize,
+    /// Spent, and reserved by open calls.
     tokens: u64,
     nanos: i64,
+    /// Reserved by open calls alone.
+    held_tokens: u64,
+    held_nanos: i64,
     /// Calls that were given back.
     unsent: u64,
     /// When the bucket of `rate` is empty again.
@@ -255,6 +259,8 @@ impl Caps {
         state.open += 1;
         state.tokens = state.tokens.saturating_add(tokens);
         state.nanos = state.nanos.saturating_add(nanos);
+        state.held_tokens = state.held_tokens.saturating_add(tokens);
+        state.held_nanos = state.held_nanos.saturating_add(nanos);
         let price = ask.output.map_or(0, |output| output.femtos);
         Ok(Reservation {
             caps: Arc::clone(self),
@@ -275,6 +281,24 @@ impl Caps {
     pub fn fits(&self, ask: &Ask) -> bool {
         let left = self.left(&self.lock());
         left.holds(ask.with(ask.wanted())) && !left.is_empty()
+    }
+
+    /// Whether a call that does not fit now might fit when the open calls have ended, should they cost nothing.
+    #[must_use]
+    pub fn may_fit_later(&self, ask: &Ask) -> bool {
+        let state = self.lock();
+        if state.open == 0 || self.limits.calls.is_some_and(|max| state.calls >= max) {
+            return false;
+        }
+        let alone = State {
+            tokens: state.tokens.saturating_sub(state.held_tokens),
+            nanos: state.nanos.saturating_sub(state.held_nanos),
+            ..State::default()
+        };
+        let left = self.left(&alone);
+        let fits =
+            if ask.output.is_some() { left.grant(ask).is_some() } else { !ask.strict || left.holds(ask.with(0)) };
+        fits && !left.is_empty()
     }
 
     /// Whether a cap rests on what a call reserves: without prices, that of dollars does not.
@@ -341,6 +365,15 @@ fn over(what: &str) -> Refusal {
     )
 }
 
+impl State {
+    /// One call is no longer open.
+    fn give_back(&mut self, reservation: &Reservation) {
+        self.open -= 1;
+        self.held_tokens = self.held_tokens.saturating_sub(reservation.tokens);
+        self.held_nanos = self.held_nanos.saturating_sub(reservation.nanos);
+    }
+}
+
 impl Reservation {
     /// Nano-USD that were reserved.
     #[must_use]
@@ -393,7 +426,7 @@ impl Reservation {
     pub fn settle(mut self, spent: Spent) {
         self.settled = true;
         let mut state = self.caps.lock();
-        state.open -= 1;
+        state.give_back(&self);
         if let Some(tokens) = spent.tokens {
             state.tokens = state.tokens.saturating_sub(self.tokens).saturating_add(tokens);
         }
@@ -409,7 +442,7 @@ impl Drop for Reservation {
             return;
         }
         let mut state = self.caps.lock();
-        state.open -= 1;
+        state.give_back(self);
         // A client that leaves at once, for ever, would fill the log with calls that were never sent.
         if state.unsent < UNSENT_MAX {
             state.unsent += 1;
@@ -493,6 +526,27 @@ mod tests {
         let guess = Ask { strict: false, tokens: 1_000_000, ..ask(64_000) };
         let guessed = cap(50_000).reserve(guess, Instant::now()).expect("a guess refuses nothing");
         assert_eq!((guessed.output(), guessed.tokens()), (Some(12_500), 50_000));
+    }
+
+    #[test]
+    fn a_call_that_open_calls_leave_no_room_for_may_fit_later() {
+        let caps = caps(CapLimits { tokens: Some(3000), calls: Some(3), ..CapLimits::default() });
+        let output = Some(Output { wanted: 64_000, choices: 1, ..Output::default() });
+        let ask = |tokens| Ask { tokens, femtos: 0, output, strict: true };
+        assert!(!caps.may_fit_later(&ask(0)), "no call is open");
+        let open = caps.reserve(ask(900), Instant::now()).expect("it fits");
+        assert_eq!(reason(&caps.reserve(ask(900), Instant::now())), Some(Reason::BudgetExceeded));
+        assert_eq!(
+            (caps.may_fit_later(&ask(900)), caps.may_fit_later(&ask(1977))),
+            (true, false),
+            "1,024 for the answer"
+        );
+        open.settle(Spent { tokens: Some(1500), nanos: None });
+        let open = caps.reserve(ask(100), Instant::now()).expect("1,500 are left");
+        assert_eq!((caps.may_fit_later(&ask(476)), caps.may_fit_later(&ask(477))), (true, false));
+        let _third = caps.reserve(Ask::default(), Instant::now()).expect("it takes nothing");
+        assert!(!caps.may_fit_later(&ask(100)), "three calls are all");
+        drop(open);
     }
 
     #[test]

@@ -20,17 +20,16 @@ use crate::body::Reading;
 use crate::call::{Call, Clock};
 use crate::caps::Reservation;
 use crate::carried::Carried;
-use crate::estimate::Estimate;
 use crate::intake::{self, Text};
 use crate::policy::{self, Admitted, Policy, Route, Wire};
-use crate::prices::{Price, Terms};
 use crate::refusal::{Reason, Refusal, clip};
 use crate::run::Run;
+use crate::share::Share;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{filter, headers, litellm_budget, models, screen, stripped};
+use crate::{filter, headers, litellm_budget, models, screen, share, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
@@ -103,16 +102,18 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     let (mut reading, text) = read(run, route, body).await?;
     clock.waited(clock.began());
     go_on_from(run, &mut reading)?;
-    let (reservation, bound, price) = reserve(run, route, &mut reading, &text, &clock)?;
+    let Share { reservation, bound, price } = share::take(run, route, &mut reading, &text, &mut clock).await?;
 
     let id = run.call_ids.next();
-    let mut buffer = Uuid::encode_buffer();
-    let call_id: &str = id.as_hyphenated().encode_lower(&mut buffer);
     run.injector.stripped(&head.headers, &mut reading.stripped);
-    let entry = intend(run, peer, route, &mut reading, &text, call_id, &reservation, bound, &mut clock).await?;
+    let entry = {
+        let mut buffer = Uuid::encode_buffer();
+        let call_id: &str = id.as_hyphenated().encode_lower(&mut buffer);
+        intend(run, peer, route, &mut reading, &text, call_id, &reservation, bound, &mut clock).await?
+    };
     let mut call = Call::new(entry, reservation, price, route.wire, clock);
 
-    let request = outbound(run, route, head, call_id, &mut reading, text);
+    let request = outbound(run, route, head, id, &mut reading, text);
     let flight = match run.upstream.send(request).await {
         Ok(flight) => flight,
         Err(broken) => {
@@ -136,7 +137,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         return Err(Denied::Failed(refusal, Some(id)));
     }
     let mut screened = headers::screen(&upstream.headers, &run.pass_response_headers, run.key.expose());
-    headers::name_call(&mut screened, call_id, Policy::dialect(head.uri.path(), &head.headers));
+    name(&mut screened, id, head);
     if let Some(bound) = bound {
         screened.insert(&MAX_TOKENS, HeaderValue::from(bound));
     }
@@ -166,32 +167,6 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
         screened.remove(header::CONTENT_LENGTH);
     }
     Ok(Given::tapped(upstream.status, screened, Tap::new(carried, length)))
-}
-
-/// A share of the caps, the bound that was written for it, and the price that it rests on.
-type Reserved = (Reservation, Option<u64>, Option<(Arc<Price>, Terms)>);
-
-/// Takes a share of the caps. Known words are looked at only where a token for each byte does not fit.
-fn reserve(run: &Run, route: &Route, reading: &mut Reading, text: &Text, clock: &Clock) -> Result<Reserved, Refusal> {
-    let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
-    let by_bytes = estimate.by_bytes();
-    let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
-    let reservation =
-        run.caps.reserve(ask, clock.began()).map_err(|refusal| refusal.for_model(reading.model.as_deref()))?;
-    let bound = bound(&estimate, &reservation, route, reading);
-    Ok((reservation, bound, estimate.price.map(|price| (price, estimate.terms))))
-}
-
-/// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
-fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, reading: &mut Reading) -> Option<u64> {
-    let granted = reservation.output().filter(|_| reservation.is_limited())?;
-    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
-    if is_bounded && !reservation.is_lowered() {
-        return None;
-    }
-    reading.bound_output(route.wire, granted);
-    reading.fit_thinking(granted, estimate.is_claude());
-    Some(granted)
 }
 
 fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
@@ -236,7 +211,7 @@ fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
 /// What no call may have in its head, whatever its route.
 fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
     if run.ending.is_draining() {
-        return Err(Refusal::new(Reason::Draining, "the run is ending; no new calls"));
+        return Err(share::draining());
     }
     if run.journal.refuses() {
         return Err(Refusal::new(
@@ -306,14 +281,7 @@ async fn intend(
     Ok(entry)
 }
 
-fn outbound(
-    run: &Run,
-    route: &Route,
-    head: &Parts,
-    call_id: &str,
-    reading: &mut Reading,
-    text: Text,
-) -> Request<Outgoing> {
+fn outbound(run: &Run, route: &Route, head: &Parts, id: Uuid, reading: &mut Reading, text: Text) -> Request<Outgoing> {
     let is_post = route.method == http::Method::POST && route.wire != Wire::Stored;
     let edit = std::mem::take(&mut reading.edit);
     let put = reading.special.as_ref().map_or(&[][..], |special| &special.put);
@@ -324,7 +292,8 @@ fn outbound(
         Some(path) => run.address.target_of(&path),
         None => run.address.target(route.path),
     };
-    *request.headers_mut() = run.injector.outbound(&head.headers, call_id, is_post);
+    *request.headers_mut() =
+        run.injector.outbound(&head.headers, id.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()), is_post);
     request
 }
 
@@ -357,6 +326,13 @@ async fn client_error(
     // What was scrubbed off need not have the length that the head says.
     screened.remove(header::CONTENT_LENGTH);
     Ok(Given::whole(upstream.status, screened, body))
+}
+
+/// Puts the id of the call into the head of its answer.
+fn name(answer: &mut HeaderMap, id: Uuid, head: &Parts) {
+    let mut buffer = Uuid::encode_buffer();
+    let call_id = id.as_hyphenated().encode_lower(&mut buffer);
+    headers::name_call(answer, call_id, Policy::dialect(head.uri.path(), &head.headers));
 }
 
 /// The list, cut down to what the run may use, or the one entry that was asked for.

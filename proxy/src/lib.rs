@@ -41,6 +41,7 @@ pub mod scrub;
 pub mod secret;
 pub mod server;
 pub mod settings;
+pub mod share;
 pub mod silence;
 pub mod slots;
 pub mod socket;

@@ -41,6 +41,8 @@ pub struct Run {
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
+    /// How long a call waits for room in a cap.
+    pub cap_wait: Duration,
     pub prices: Option<Prices>,
     pub journal: Arc<Journal>,
     pub key: Secret,

@@ -113,6 +113,8 @@ pub struct Settings {
     pub max_memory: Option<u64>,
     pub deadline: Option<Duration>,
     pub timeouts: Timeouts,
+    /// How long a call waits for room in a cap.
+    pub cap_wait: Duration,
     pub drain: Duration,
     pub abort: Abort,
     pub relay: Option<(Address, PathBuf)>,
@@ -211,6 +213,7 @@ impl Settings {
                 first_byte: flags.first_byte_timeout,
                 idle: flags.idle_timeout,
             },
+            cap_wait: flags.cap_wait,
             drain: flags.drain,
             abort: match flags.abort {
                 OnAbort::Drain => Abort::Drain,

@@ -155,6 +155,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
         caps: Caps::resume(settings.caps, used),
+        cap_wait: settings.cap_wait,
         prices: settings.prices.clone(),
         journal,
         key,

@@ -14,8 +14,6 @@ use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 pub(crate) const SIDECAR: &str = "http://localhost:8080";
 /// More than `--timeout` of the runs here.
 const LIMIT: Duration = Duration::from_secs(200);
-/// What a receipt counts as `input` on `/v1/messages`: without what a cache read or wrote, as Anthropic does.
-const MESSAGES_INPUT_HAS_CACHED: bool = false;
 
 /// Runs an agent in a sandbox, and holds what became of it against what the provider has seen.
 pub(crate) async fn finishes(agent: &Agent) -> Report {
@@ -52,9 +50,7 @@ fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     let mut bills: Vec<_> = whole
         .filter_map(|request| {
             let bill = Bill::of(request)?;
-            let is_messages = request["path"].as_str().is_some_and(|path| path.starts_with("/v1/messages"));
-            let others = if is_messages && !MESSAGES_INPUT_HAS_CACHED { 0 } else { bill.cached + bill.written };
-            Some((bill.fresh + others, bill.cached, bill.written, bill.output))
+            Some((bill.fresh + bill.cached + bill.written, bill.cached, bill.written, bill.output))
         })
         .collect();
     bills.sort_unstable();

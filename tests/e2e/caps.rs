@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 mod litellm;
 mod peers;
 mod thinking;
+mod waiting;
 
 const CHAT: &str = "/v1/chat/completions";
 /// How many calls each cap of a burst admits.
@@ -99,7 +100,7 @@ async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
     ];
     for (name, status, reason, max_tokens, flags) in cases {
         let upstream = Upstream::chat("hello").hold_head().start().await;
-        let sidecar = flags(Sidecar::to(&upstream)).start().await;
+        let sidecar = flags(Sidecar::to(&upstream)).args(["--cap-wait", "0"]).start().await;
 
         let mut calls = burst(sidecar.socket().into(), 10 * N, &declared(max_tokens)).await;
 

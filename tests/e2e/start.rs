@@ -208,6 +208,7 @@ async fn each_flag_has_a_variable() {
         ("connect-timeout", "x"),
         ("first-byte-timeout", "x"),
         ("idle-timeout", "x"),
+        ("cap-wait", "x"),
         ("drain", "x"),
         ("abort", "x"),
         ("audit-sync", "x"),

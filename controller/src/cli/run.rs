@@ -154,6 +154,9 @@ pub(super) struct Flags {
     /// Silence within an answer [default: 300s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     idle_timeout: Option<String>,
+    /// How long a call waits for others to end, where a cap has no room for what it reserves beside them [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    cap_wait: Option<String>,
 
     /// How long the program may run [default: the agent's own, or 120s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
@@ -373,6 +376,7 @@ impl Flags {
             ("max_concurrency", &self.max_concurrency),
             ("first_byte_timeout", &self.first_byte_timeout),
             ("idle_timeout", &self.idle_timeout),
+            ("cap_wait", &self.cap_wait),
             ("dialect", &self.dialect),
             ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
         ]

@@ -13,13 +13,12 @@ use super::{Received, Script, Step};
 pub const COST: &str = "0.0000054";
 
 /// Headers that LiteLLM sends and no agent may see; every LiteLLM-like answer carries them.
-pub const LEAKY: [(&str, &str); 11] = [
+pub const LEAKY: [(&str, &str); 10] = [
     ("x-litellm-key-spend", "12.34567"),
     ("x-litellm-model-api-base", "http://10.9.8.7:4000/leaked-base"),
     ("x-litellm-model-id", "leaked-model-id-5f2c"),
     ("x-litellm-model-region", "leaked-region"),
     ("x-litellm-version", "1.106.2"),
-    ("x-litellm-cache-key", "leaked-cache-key"),
     ("llm_provider-set-cookie", "leaked=1"),
     ("llm_provider-openai-organization", "leaked-org"),
     ("set-cookie", "leaked=2; Path=/"),

@@ -1,0 +1,93 @@
+//! A call's share of the run's caps: reserved, waited for where open calls have it, and written into the body as a bound.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::body::Reading;
+use crate::call::Clock;
+use crate::caps::{Ask, Reservation};
+use crate::estimate::Estimate;
+use crate::intake::Text;
+use crate::policy::Route;
+use crate::prices::{Price, Terms};
+use crate::refusal::{Reason, Refusal};
+use crate::run::Run;
+
+/// How often a call that waits looks for room.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a call may use.
+#[derive(Debug)]
+pub struct Share {
+    /// Its part of the caps.
+    pub reservation: Reservation,
+    /// The bound of the answer that was written for it.
+    pub bound: Option<u64>,
+    /// The price that it rests on.
+    pub price: Option<(Arc<Price>, Terms)>,
+}
+
+/// Takes a share of the caps. Known words are looked at only where a token for each byte does not fit.
+///
+/// # Errors
+/// Those of [`crate::caps::Caps::reserve`]; where open calls leave no room, after a while.
+pub async fn take(
+    run: &Run,
+    route: &Route,
+    reading: &mut Reading,
+    text: &Text,
+    clock: &mut Clock,
+) -> Result<Share, Refusal> {
+    let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
+    let by_bytes = estimate.by_bytes();
+    let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
+    let reservation = match run.caps.reserve(ask, clock.began()) {
+        Err(refusal) if may_wait(run, &ask, &refusal) => Box::pin(wait(run, ask, refusal, clock)).await,
+        reserved => reserved,
+    };
+    let reservation = reservation.map_err(|refusal| refusal.for_model(reading.model.as_deref()))?;
+    let bound = bound(&estimate, &reservation, route, reading);
+    Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.terms)) })
+}
+
+/// The run takes no more calls.
+#[must_use]
+pub fn draining() -> Refusal {
+    Refusal::new(Reason::Draining, "the run is ending; no new calls")
+}
+
+fn may_wait(run: &Run, ask: &Ask, refusal: &Refusal) -> bool {
+    refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(ask)
+}
+
+/// Waits for open calls to free what they reserved and did not use: agents make two calls at once, and some give up when
+/// one of them is refused.
+async fn wait(run: &Run, ask: Ask, mut refusal: Refusal, clock: &mut Clock) -> Result<Reservation, Refusal> {
+    let since = Instant::now();
+    while since.elapsed() < run.cap_wait && may_wait(run, &ask, &refusal) {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        if run.ending.is_draining() {
+            return Err(draining());
+        }
+        match run.caps.reserve(ask, Instant::now()) {
+            Err(again) => refusal = again,
+            reserved => {
+                clock.waited(since);
+                return reserved;
+            }
+        }
+    }
+    Err(refusal)
+}
+
+/// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
+fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, reading: &mut Reading) -> Option<u64> {
+    let granted = reservation.output().filter(|_| reservation.is_limited())?;
+    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
+    if is_bounded && !reservation.is_lowered() {
+        return None;
+    }
+    reading.bound_output(route.wire, granted);
+    reading.fit_thinking(granted, estimate.is_claude());
+    Some(granted)
+}
