@@ -49,7 +49,7 @@ async fn preflight_passes_where_runs_work_and_leaves_nothing() {
     assert_eq!(ran.value()["ok"], true);
     let names = [
         "user", "state directory", "sidecar program", "sidecar user", "engine", "limits", "image", "upstream",
-        "upstream key",
+        "upstream key", "litellm budgets",
     ];
     let all: Vec<_> = checks(&ran).into_iter().filter(|(name, _)| name != "litellm").collect();
     assert_eq!(all, names.map(|name| (name.to_owned(), "pass".to_owned())));

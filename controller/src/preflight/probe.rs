@@ -107,6 +107,12 @@ fn key_check(upstream: &str, answer: &str) -> Check {
         ("404", None) if upstream.trim_end_matches('/').ends_with("/v1") => {
             fail(name, format!("{upstream} has no GET /v1/models; write the upstream without /v1"))
         }
+        ("400", None) => fail(
+            name,
+            "the upstream answered GET /v1/models with status 400, as a LiteLLM without a database does when the key is \
+             wrong; correct key_file, or read the upstream's log"
+                .to_owned(),
+        ),
         ("404", None) => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
         (status, None) => fail(
             name,
