@@ -2,8 +2,9 @@
 //!
 //! It can name one model, spend a hundred times the run's cap, call no route but those of models, and ends by itself a
 //! little after the run must have. The cap itself is the sidecar's to keep: LiteLLM reserves what a call could cost at most
-//! against a key's budget, and frees it some time after the answer, so a budget of the cap refuses calls that fit. The name under which LiteLLM deletes it is in the database before LiteLLM is asked to make it, so
-//! that whoever comes after a kill finds it; the key itself is in the memory of two processes and nowhere else.
+//! against a key's budget, and frees it some time after the answer, so a budget of the cap refuses calls that fit. The name
+//! under which LiteLLM deletes it is in the database before LiteLLM is asked to make it, so that whoever comes after a kill
+//! finds it; the key itself is in the memory of two processes and nowhere else.
 
 use std::time::Duration;
 

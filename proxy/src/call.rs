@@ -12,7 +12,6 @@ use sluice_contract::record::{CallResult, CostSource, End, NullReason, Timing, U
 
 use crate::audit::{Ack, Ended, Entry};
 use crate::caps::{Reservation, Spent};
-
 use crate::policy::Wire;
 use crate::prices::{Price, Terms};
 use crate::usage::Seen;

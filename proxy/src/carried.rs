@@ -16,7 +16,6 @@ use crate::audit::Ack;
 use crate::call::{AnswerHead, Call};
 use crate::filter::{Filter, Passed};
 use crate::headers;
-
 use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
 use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
