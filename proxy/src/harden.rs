@@ -16,7 +16,7 @@ use landlock::{
 use nix::errno::Errno;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
 use serde::Serialize;
 
@@ -104,18 +104,26 @@ impl ParentWatch {
     /// [`HardenError::Orphan`] when the parent has ended already.
     pub fn begin() -> Result<Self, HardenError> {
         let watch = Self(nix::unistd::getppid());
-        watch.renew()?;
-        Ok(watch)
+        prctl::set_pdeathsig(ORPHANED)?;
+        if watch.is_orphan() { Err(HardenError::Orphan) } else { Ok(watch) }
     }
 
-    /// Asks the kernel again for its signal. The kernel forgets the request when the user of the process changes.
+    /// Asks the kernel again for its signal. The kernel forgets the request when the user of the process changes. If the
+    /// parent has ended meanwhile, the signal comes from here: the audit file is there by now, and gets its end.
     ///
     /// # Errors
-    /// [`HardenError::Orphan`] when the parent has ended meanwhile.
+    /// [`HardenError::Process`]
     pub fn renew(&self) -> Result<(), HardenError> {
         prctl::set_pdeathsig(ORPHANED)?;
-        // The parent may have gone before the request.
-        if nix::unistd::getppid() == self.0 { Ok(()) } else { Err(HardenError::Orphan) }
+        if self.is_orphan() {
+            raise(ORPHANED)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the parent has gone, perhaps before the request.
+    fn is_orphan(&self) -> bool {
+        nix::unistd::getppid() != self.0
     }
 }
 

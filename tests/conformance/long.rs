@@ -159,6 +159,12 @@ async fn without_sluice(agent: &Agent) {
     command.args(["--tmpfs=/workspace:uid=1001,exec", "--entrypoint", agent.argv[0].as_str()]);
     command.arg(format!("--env=OPENAI_BASE_URL={url}/v1")).arg(format!("--env=ANTHROPIC_BASE_URL={url}"));
     command.arg(format!("--env=OPENAI_API_KEY={key}")).arg(format!("--env=ANTHROPIC_API_KEY={key}"));
+    // As in a sandbox: Claude Code makes other calls and has other tools without them.
+    command.args([
+        "--env=CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+        "--env=DISABLE_TELEMETRY=1",
+        "--env=DO_NOT_TRACK=1",
+    ]);
     command.args(&agent.flags).arg("sluice-runtime:latest").args(&agent.argv[1..]);
     command.arg(format!("[[task {}]] Do it.", agent.name)).args(&agent.after).kill_on_drop(true);
     let ran = command.stdin(std::process::Stdio::null()).output().await.expect("docker is installed");
