@@ -145,8 +145,11 @@ pub(crate) fn agents_sdk_js(model: &str) -> Agent {
 /// opencode; it needs more memory than others.
 pub(crate) fn opencode(model: &str) -> Agent {
     let program = format!("{}/bin/opencode", native("opencode"));
+    // Its configuration in the image names the model of the run for titles.
+    let of_provider = model.split_once('/').map_or(model, |(_, name)| name);
     Agent::new(&format!("opencode-{model}"), [&program, "run", "-m", model])
         .sees("long/node_modules", "/opt/node_modules")
+        .flags(["--model", of_provider])
 }
 
 /// aider, which edits by text and has no tools.

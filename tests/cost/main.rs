@@ -15,7 +15,7 @@ use sluice_testkit::TempDir;
 const COUNTED: [Cost; 3] = [
     Cost { mode: Cow::Borrowed("chat-1"), instructions: 103_600.0, sha256: 63_300.0, allocations: 80.0 },
     Cost { mode: Cow::Borrowed("burst-100"), instructions: 328_300.0, sha256: 63_300.0, allocations: 87.0 },
-    Cost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 87.0 },
+    Cost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 88.0 },
 ];
 /// How many times the counted instructions it may be. On one machine they differ by less than 1 %, however busy it is; on
 /// another one the C library may copy by other instructions.

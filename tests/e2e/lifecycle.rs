@@ -75,11 +75,11 @@ async fn a_signal_right_behind_the_ready_line_is_not_lost() {
 
 #[tokio::test]
 async fn a_signal_during_the_start_leaves_nothing_behind() {
-    let dir = TempDir::new();
+    let (dir, log) = (TempDir::new(), TempDir::new());
     let early = "exec 3<&0; \"$@\" <&3 & pid=$!; kill -TERM $pid; wait $pid; exit $?";
     for number in 0..10 {
         let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["sh", "-c", early, "sh"]);
-        let launch = launch.socket_path(dir.join("s")).audit_path(dir.join(&format!("{number}.jsonl")));
+        let launch = launch.socket_path(dir.join("s")).audit_path(log.join(&format!("{number}.jsonl")));
 
         let ended = launch.finish().await;
 
