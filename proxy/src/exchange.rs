@@ -1,7 +1,7 @@
 //! The life of one call. This file is the order of its steps, and nothing else.
 
 use std::convert::Infallible;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -22,14 +22,14 @@ use crate::caps::Reservation;
 use crate::carried::Carried;
 use crate::intake::{self, Text};
 use crate::policy::{self, Admitted, Policy, Route, Wire};
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
 use crate::run::Run;
 use crate::share::Share;
 use crate::tap::Tap;
 use crate::upstream::Outgoing;
 use crate::usage::Seen;
 use crate::wire::Busy;
-use crate::{filter, headers, litellm_budget, models, screen, share, stripped};
+use crate::{filter, headers, litellm_budget, models, screen, share, stored, stripped};
 
 /// The bound that the sidecar wrote in the place of the client's.
 static MAX_TOKENS: HeaderName = HeaderName::from_static("x-sluice-max-tokens");
@@ -53,11 +53,7 @@ impl From<Refusal> for Denied {
 impl From<Poisoned> for Denied {
     fn from(_: Poisoned) -> Self {
         // There is no log to say it in.
-        let refusal = Refusal::new(
-            Reason::AuditUnavailable,
-            "the audit log cannot be written, so no call may be made; the operator has to act",
-        );
-        Self::Failed(refusal, None)
+        Self::Failed(Refusal::audit_unavailable(), None)
     }
 }
 
@@ -87,7 +83,7 @@ async fn answer(run: &Arc<Run>, peer: Peer, head: &Parts, body: &mut Incoming) -
                 route
             }
             Admitted::Stored(route, id) => {
-                admit_stored(run, id)?;
+                stored::admit(run, id)?;
                 route
             }
             Admitted::Call(route) => route,
@@ -101,7 +97,7 @@ async fn call(run: &Arc<Run>, peer: Peer, route: &Route, head: &Parts, body: &mu
     admit_head(run, head)?;
     let (mut reading, text) = read(run, route, body).await?;
     clock.waited(clock.began());
-    go_on_from(run, &mut reading)?;
+    stored::go_on_from(run, &mut reading)?;
     let Share { reservation, bound, price } = share::take(run, route, &mut reading, &text, &mut clock).await?;
 
     let id = run.call_ids.next();
@@ -176,48 +172,13 @@ fn admit_peer(run: &Run, peer: Peer) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::PeerNotAllowed, format!("user {} may not use this socket", peer.uid)))
 }
 
-/// Admits a request for a stored object by its id.
-fn admit_stored(run: &Run, id: &str) -> Result<(), Refusal> {
-    let is_known = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).tokens(id).is_some();
-    if is_known {
-        return Ok(());
-    }
-    let message = format!("this run has received no answer with the id '{}'; it can name only its own", clip(id, 64));
-    Err(Refusal::new(Reason::UnknownId, message))
-}
-
-/// Admits the objects that a call goes on from, and counts what they add to its prompt.
-fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
-    let Some(special) = reading.special.as_mut().filter(|special| !special.stored.is_empty()) else {
-        return Ok(());
-    };
-    let known_ids = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner);
-    for stored in &special.stored {
-        let Some(tokens) = known_ids.tokens(&stored.id) else {
-            let message = format!(
-                "'{}' names '{}', and this run has received no answer with that id; send the whole conversation as input",
-                stored.member,
-                clip(&stored.id, 64)
-            );
-            let refusal = Refusal::new(Reason::ParamNotAllowed, message).param(&stored.member);
-            return Err(refusal.for_model(reading.model.as_deref()));
-        };
-        let sum = special.stored_tokens.get_or_insert(0);
-        *sum = sum.saturating_add(tokens);
-    }
-    Ok(())
-}
-
 /// What no call may have in its head, whatever its route.
 fn admit_head(run: &Run, head: &Parts) -> Result<(), Refusal> {
     if run.ending.is_draining() {
-        return Err(share::draining());
+        return Err(Refusal::draining());
     }
     if run.journal.refuses() {
-        return Err(Refusal::new(
-            Reason::AuditUnavailable,
-            "the audit log cannot be written, so no call may be made; the operator has to act",
-        ));
+        return Err(Refusal::audit_unavailable());
     }
     if head.headers.contains_key(header::UPGRADE) {
         return Err(no_upgrade());

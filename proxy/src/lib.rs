@@ -47,6 +47,7 @@ pub mod slots;
 pub mod socket;
 pub mod sse;
 pub mod start;
+pub mod stored;
 pub mod stripped;
 pub mod tap;
 pub mod tokens;

@@ -169,6 +169,21 @@ impl Refusal {
         }
     }
 
+    /// The run takes no more calls.
+    #[must_use]
+    pub fn draining() -> Self {
+        Self::new(Reason::Draining, "the run is ending; no new calls")
+    }
+
+    /// No call can be written down.
+    #[must_use]
+    pub fn audit_unavailable() -> Self {
+        Self::new(
+            Reason::AuditUnavailable,
+            "the audit log cannot be written, so no call may be made; the operator has to act",
+        )
+    }
+
     /// Names the member of the body that is at fault.
     #[must_use]
     pub fn param(mut self, name: &str) -> Self {

@@ -50,12 +50,6 @@ pub async fn take(
     Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.terms)) })
 }
 
-/// The run takes no more calls.
-#[must_use]
-pub fn draining() -> Refusal {
-    Refusal::new(Reason::Draining, "the run is ending; no new calls")
-}
-
 fn may_wait(run: &Run, ask: &Ask, refusal: &Refusal) -> bool {
     refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(ask)
 }
@@ -67,7 +61,7 @@ async fn wait(run: &Run, ask: Ask, mut refusal: Refusal, clock: &mut Clock) -> R
     while since.elapsed() < run.cap_wait && may_wait(run, &ask, &refusal) {
         tokio::time::sleep(LOOK_AGAIN).await;
         if run.ending.is_draining() {
-            return Err(draining());
+            return Err(Refusal::draining());
         }
         match run.caps.reserve(ask, Instant::now()) {
             Err(again) => refusal = again,
