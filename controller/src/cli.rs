@@ -9,12 +9,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
+use sluice_contract::text::{error_chain, truncate};
+use sluice_runs::terminal::Screened;
+use sluice_runs::verdict::ErrorCode;
 
 use crate::settings::{Layers, SettingError, Settings};
-use crate::terminal::Screened;
-use crate::verdict::ErrorCode;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::truncate;
 
 mod agents;
 mod audit;

@@ -8,25 +8,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
-
-use crate::ledger::{Bill, Filter, LedgerError, Settled, Settlement};
-use crate::progress::Progress;
-use crate::store::{Store, now_us};
+use sluice_runs::progress::Progress;
+use sluice_state::ledger::{Bill, Filter, LedgerError, Settled, Settlement};
+use sluice_state::store::{Store, now_us};
 
 pub mod background;
-pub mod client;
 pub mod finding;
 pub mod join;
-pub mod row;
-pub mod window;
 
-pub use client::{Patience, SpendLog, SpendLogError};
 pub use finding::{Class, Finding};
 
 use finding::{Remedy, Side};
 use join::{Facts, Known, Reach, join};
-use row::Row;
-use window::{Window, merged};
+use sluice_litellm::spend_log::row::Row;
+use sluice_litellm::spend_log::window::{Window, merged};
+use sluice_litellm::spend_log::{SpendLog, SpendLogError};
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_state::budget::{BudgetLog, LogError};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{Rebuilt, Restored, Shelf};
+use sluice_state::store::Store;
 
 use super::receipts::open;
 use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
-use crate::budget::{BudgetLog, LogError};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::{Rebuilt, Restored, Shelf};
-use crate::store::Store;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::sanitize;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";

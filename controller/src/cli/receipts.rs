@@ -8,14 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
-use sluice_contract::Account;
+use sluice_contract::text::sanitize;
+use sluice_contract::{Account, RunKey};
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
+use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
-use crate::layout::Layout;
-use crate::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
-use crate::store::Store;
-use sluice_contract::RunKey;
-use sluice_contract::text::sanitize;
 
 const EXAMPLES: &str = "\
 Examples:

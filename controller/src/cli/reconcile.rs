@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::Account;
+use sluice_contract::text::sanitize;
+use sluice_litellm::spend_log::{Patience, SpendLog};
+use sluice_runs::progress::Progress;
+use sluice_runs::signals;
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::Shelf;
+use sluice_state::store::{Store, now_us};
 
 use super::receipts::{dash, open, run_or_start, since};
 use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::Shelf;
-use crate::progress::Progress;
 use crate::reconcile::finding::Side;
-use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
+use crate::reconcile::{Finding, Outcome, Permission, Question, Reconcile, ReconcileError};
 use crate::settings::{Settings, missing};
-use crate::signals;
-use crate::store::{Store, now_us};
-use sluice_contract::text::sanitize;
 
 const EXAMPLES: &str = "\
 Examples:

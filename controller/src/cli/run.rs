@@ -7,26 +7,24 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
+use sluice_runs::engine::Stdio;
+use sluice_runs::forward::{self, Orders};
+use sluice_runs::host::Host;
+use sluice_runs::input::Stdin;
+use sluice_runs::once::{self, Done, Once};
+use sluice_runs::progress::Progress;
+use sluice_runs::removal::{self, Remaining};
+use sluice_runs::terminal::Screened;
+use sluice_runs::verdict::{Contract, ErrorCode};
+use sluice_runs::{signals, sweep, tty};
+use sluice_state::budget::{BudgetError, Shortfall};
+use sluice_state::ledger::usd;
 use tokio::sync::watch;
 
 use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
-use crate::budget::{BudgetError, Shortfall};
-use crate::engine::Stdio;
-use crate::forward::{self, Orders};
-use crate::host::Host;
-use crate::input::Stdin;
-use crate::ledger::usd;
-use crate::once::{self, Done, Once};
-use crate::progress::Progress;
 use crate::reconcile::background;
-use crate::removal::{self, Remaining};
 use crate::settings::separator;
-use crate::signals;
-use crate::sweep;
-use crate::terminal::Screened;
-use crate::tty;
-use crate::verdict::{Contract, ErrorCode};
-use sluice_contract::text::error_chain;
 
 mod request;
 mod rights;
@@ -261,7 +259,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
-    let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    let host = Host::open(&settings.host()).await.map_err(|error| before(&error))?;
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));

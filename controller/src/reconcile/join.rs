@@ -5,13 +5,12 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use sluice_contract::could_be_billed;
 use sluice_contract::record::Usage;
+use sluice_contract::{RunKey, could_be_billed};
+use sluice_litellm::spend_log::row::Row;
+use sluice_state::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
 
 use super::finding::{Class, Finding, Remedy, Side};
-use super::row::Row;
-use crate::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
-use sluice_contract::RunKey;
 
 /// A receipt in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -353,7 +352,8 @@ fn without_row(known: &Known, now_us: i64) -> Finding {
     };
     let until_us = (class == Class::NotYet && bill.status != Status::Pending).then_some(known.heard_us + GRACE_US);
     // Whatever comes later can follow this, so it may be called settled now.
-    let remedy = (class == Class::NotBilled && bill.is_open()).then(|| Remedy::Settle(unbilled(bill)));
+    let remedy = (class == Class::NotBilled && bill.is_open())
+        .then(|| Remedy::Settle(Settlement::not_billed(&bill.source_reference)));
     let way_out = if class == Class::MissingThere && bill.is_open() { way_out(&bill.account) } else { String::new() };
     Finding { reason: format!("{reason}{way_out}"), until_us, remedy, ..finding(class, bill) }
 }
@@ -496,26 +496,6 @@ fn retry_settlement(bill: &Bill, row: &Row) -> Settlement {
         price_source: PriceSource::Retry,
         usage: row.usage(),
         ..settlement(bill, row, None)
-    }
-}
-
-/// That a call of which there is no row cost nothing.
-fn unbilled(bill: &Bill) -> Settlement {
-    let reference = format!("{}#not_billed", bill.source_reference);
-    Settlement {
-        receipt: bill.source_reference.clone(),
-        hash: sluice_contract::Hash::of(reference.as_bytes()),
-        reference,
-        cost_usd: None,
-        nano_usd: None,
-        price_source: PriceSource::SpendLog,
-        usage: None,
-        null_reason: Some("not_billed".to_owned()),
-        litellm_call_id: None,
-        model_served: None,
-        origin_us: 0,
-        takes_back: Vec::new(),
-        cause: None,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod canon;
 pub mod certificate;
 pub mod chain;
 pub mod course;
+pub mod exhausted;
 pub mod hash;
 pub mod line;
 pub mod money;

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use sluice_contract::Hash;
+use sluice_state::ledger::Posting;
 
 use super::*;
-use crate::ledger::Posting;
 
 const NOW: i64 = 1_795_203_278_000_000;
 /// Long ago, as LiteLLM's rows go.
@@ -362,7 +362,7 @@ fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
     let in_band = || {
         known(|entry| {
             (entry.nano_usd, entry.cost_usd) = (Some(0), Some("0".into()));
-            entry.price_source = crate::ledger::CACHE_HIT.into();
+            entry.price_source = sluice_state::ledger::CACHE_HIT.into();
         })
     };
     // The tokens of an answer from a cache are nobody's bill: LiteLLM counts those of streams anew.
