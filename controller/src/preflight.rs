@@ -64,3 +64,15 @@ impl Status {
         }
     }
 }
+
+fn pass(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Pass, detail, budget: None }
+}
+
+fn warn(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Warn, detail, budget: None }
+}
+
+fn fail(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Fail, detail, budget: None }
+}

@@ -7,7 +7,8 @@ use sluice_contract::RunKey;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
-use sluice_state::receipt::{Receipt, Status, Tally};
+use sluice_state::ledger::Status;
+use sluice_state::receipt::{Receipt, Tally};
 
 use crate::output::Captured;
 use crate::scene::Timings;

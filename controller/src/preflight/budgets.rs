@@ -11,8 +11,7 @@ use sluice_contract::text::{error_chain, truncate};
 use sluice_litellm::client::escaped;
 use sluice_litellm::{Litellm, LitellmError};
 
-use super::checks::{pass, warn};
-use super::{Budget, Check};
+use super::{Budget, Check, pass, warn};
 use crate::settings::Settings;
 
 const NAME: &str = "litellm budgets";

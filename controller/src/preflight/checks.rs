@@ -10,7 +10,7 @@ use sluice_runs::{host, upstream};
 use sluice_state::layout::Layout;
 
 use super::probe::{LITELLM, probe};
-use super::{Check, Status, budgets, litellm};
+use super::{Check, Status, budgets, fail, litellm, pass, warn};
 use crate::settings::{Settings, missing};
 
 /// Looks at everything that a run needs.
@@ -127,16 +127,4 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
         Ok(()) => pass("image", settings.image.clone()),
         Err(error) => fail("image", error_chain(&error)),
     });
-}
-
-pub(super) fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Pass, detail, budget: None }
-}
-
-pub(super) fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Warn, detail, budget: None }
-}
-
-pub(super) fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Fail, detail, budget: None }
 }

@@ -13,8 +13,7 @@ use sluice_runs::virtual_key::KeyMode;
 use sluice_state::layout::Layout;
 use sluice_state::store::now_us;
 
-use super::Check;
-use super::checks::{fail, pass, warn};
+use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
 
 /// What the key of a run lives longer than `--timeout`.

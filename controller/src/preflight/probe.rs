@@ -17,8 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Check;
-use super::checks::{fail, pass, warn};
+use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
 
 const WITHIN: Duration = Duration::from_secs(20);

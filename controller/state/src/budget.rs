@@ -13,11 +13,13 @@ use serde::Serialize;
 use crate::ledger::usd;
 
 mod book;
+mod error;
 mod keep;
 mod log;
 
-pub use book::{Admission, Admitted, BudgetError, Held};
-pub use keep::{BudgetLog, LogError};
+pub use book::{Admission, Admitted, Held};
+pub use error::{BudgetError, LogError};
+pub use keep::BudgetLog;
 pub use log::LineFault;
 
 /// An account with a budget, in nano-USD.

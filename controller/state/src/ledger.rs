@@ -18,10 +18,11 @@ mod post;
 mod query;
 mod rebuild;
 mod settle;
+mod status;
 mod sums;
 mod total;
 
-pub use bill::{Bill, Posting, Status, Tokens};
+pub use bill::{Bill, Posting, Tokens};
 pub use entry::{CACHE_HIT, Entry, RETRY, Receipt, SOURCE};
 pub use ingest::{Reading, Row, Rows, Source, Worth, Writer, read, unknown_key};
 pub use post::{Pending, Posted};
@@ -29,6 +30,7 @@ pub use query::{Filter, Listed, Selection, Unsettled};
 pub(crate) use query::{key, of_run, read_to_end};
 pub use rebuild::{Difference, Found, Rebuilt, Restored, Shelf};
 pub use settle::{Held, PriceSource, SPEND_LOG, Settled, Settlement};
+pub use status::{Status, reference, status};
 pub use sums::Usages;
 pub use total::{Group, Sums, Total, total, usd};
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
-use sluice_contract::record::{CallResult, NullReason, Outcome, Usage};
+use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{Call, RunKey, Story, reader};
 
-use crate::ledger::Reading;
+use crate::ledger::{Reading, Status, reference, status};
 
 /// The bill of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,27 +34,6 @@ pub struct Receipt {
     pub cost_usd: Option<String>,
     /// Why tokens or dollars are null.
     pub null_reason: Option<NullReason>,
-}
-
-/// Whether the money of a call is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It is.
-    Posted,
-    /// Its tokens are, or could be; the spend log has the rest.
-    PendingCost,
-    /// There can be none.
-    Voided,
-    /// Nobody knows what became of the call.
-    Unknown,
-    /// It is under way, as far as the ledger has heard.
-    #[default]
-    Pending,
-    /// The spend log had the rest.
-    Settled,
-    /// It was taken back.
-    Reversed,
 }
 
 /// What a run came to.
@@ -113,11 +92,6 @@ fn usage(receipts: &[Receipt]) -> Usage {
     sum
 }
 
-/// The name of a call's receipt, for ever.
-pub(crate) fn reference(key: &RunKey, call_id: &str) -> String {
-    format!("{}/{}/{call_id}", key.run_id, key.attempt)
-}
-
 /// What the lines up to this one tell, from 1.
 #[must_use]
 pub fn story_to(bytes: &[u8], last: u64) -> Story {
@@ -144,41 +118,5 @@ fn receipt(key: &RunKey, call: &Call) -> Receipt {
         usage: outcome.and_then(|o| o.usage).filter(|usage| *usage != Usage::default()).map(Usage::inclusive),
         cost_usd: outcome.and_then(|o| o.cost_usd.as_deref().map(str::to_owned)),
         null_reason: outcome.and_then(|o| o.null_reason),
-    }
-}
-
-/// What is known of a call's money when its file has ended.
-pub(crate) fn status(outcome: Option<&Outcome<'_>>) -> Status {
-    let Some(outcome) = outcome else {
-        return Status::Unknown;
-    };
-    match (outcome.result, &outcome.cost_usd, outcome.null_reason) {
-        (_, Some(_), _) => Status::Posted,
-        (_, None, Some(NullReason::NotSent | NullReason::NotBilled)) => Status::Voided,
-        (CallResult::Unknown, None, _) => Status::Unknown,
-        (_, None, _) => Status::PendingCost,
-    }
-}
-
-impl Status {
-    /// The word in output.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Posted => "posted",
-            Self::PendingCost => "pending_cost",
-            Self::Voided => "voided",
-            Self::Unknown => "unknown",
-            Self::Pending => "pending",
-            Self::Settled => "settled",
-            Self::Reversed => "reversed",
-        }
-    }
-
-    /// The status of this word.
-    #[must_use]
-    pub fn of(word: &str) -> Option<Self> {
-        use Status::{Pending, PendingCost, Posted, Reversed, Settled, Unknown, Voided};
-        [Posted, PendingCost, Voided, Unknown, Pending, Settled, Reversed].into_iter().find(|s| s.as_str() == word)
     }
 }

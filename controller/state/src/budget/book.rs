@@ -6,12 +6,12 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, Transaction, Transacti
 use serde::Serialize;
 use sluice_contract::{Account, Hash, RunKey};
 
-use super::keep::LogError;
+use super::error::BudgetError;
 use super::log::{self, Change, Kind, Known};
 use super::{After, Balance, Shortfall, still_held};
 use crate::ledger::{self, Bill, LedgerError, usd};
 use crate::run::Phase;
-use crate::store::{self, Entry, Store, StoreError, now_us};
+use crate::store::{self, Entry, Store, now_us};
 
 /// A run that asks to be admitted.
 #[derive(Debug, Clone)]
@@ -44,26 +44,6 @@ pub struct Held {
     pub reason: String,
 }
 
-/// Why a budget cannot be told or changed, or a run not be admitted.
-#[derive(Debug, thiserror::Error)]
-pub enum BudgetError {
-    /// There is not enough of it.
-    #[error(transparent)]
-    Short(Box<Shortfall>),
-    /// There is none.
-    #[error("account {0} has no budget; sluice budget set {0} USD gives it one")]
-    None(Account),
-    /// It cannot be counted.
-    #[error("a budget of more than nine billion dollars cannot be counted")]
-    TooMuch,
-    /// The ledger cannot tell.
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    /// It is not known what accounts may spend.
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
-
 impl BudgetError {
     /// For what only the database can say.
     fn into_ledger(self) -> LedgerError {
@@ -71,18 +51,6 @@ impl BudgetError {
             Self::Ledger(error) => error,
             other => LedgerError::Damaged(other.to_string()),
         }
-    }
-}
-
-impl From<StoreError> for BudgetError {
-    fn from(error: StoreError) -> Self {
-        Self::Ledger(error.into())
-    }
-}
-
-impl From<rusqlite::Error> for BudgetError {
-    fn from(error: rusqlite::Error) -> Self {
-        StoreError::from(error).into()
     }
 }
 

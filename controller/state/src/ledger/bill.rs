@@ -11,7 +11,7 @@ use sluice_contract::record::Usage;
 
 use super::entry::{Entry, RETRY, Receipt, SOURCE};
 
-pub use crate::receipt::Status;
+use super::status::Status;
 
 /// A receipt, with what has come of it so far.
 ///

@@ -17,7 +17,7 @@ use sluice_contract::{Fault, Hash, RunKey, Story, Trust, Usd, Verdict, verify_ea
 
 use super::LedgerError;
 use super::entry::{CACHE_HIT, Entry, Receipt};
-use crate::receipt::Status;
+use super::status::{Status, reference, status};
 
 /// What one audit file says, and whether to believe it. The file itself is read again for its rows, piece by piece: it may
 /// have millions of lines.
@@ -372,7 +372,7 @@ fn changed(why: &dyn std::fmt::Display) -> io::Error {
 
 fn receipt(key: &RunKey, intent: &Intent<'_>, hash: Hash, account: String, graph_id: String) -> io::Result<Receipt> {
     Ok(Receipt {
-        reference: crate::receipt::reference(key, &intent.call_id),
+        reference: reference(key, &intent.call_id),
         hash,
         key: key.clone(),
         call: intent.call,
@@ -415,7 +415,7 @@ fn entry(receipt: &Receipt, outcome: &Outcome<'_>, hash: Hash) -> io::Result<Ent
     Ok(Entry {
         reference: format!("{}#outcome", receipt.reference),
         hash,
-        status: crate::receipt::status(Some(outcome)),
+        status: status(Some(outcome)),
         result: Some(outcome.result.as_str().to_owned()),
         ended: Some(outcome.end.as_str().to_owned()),
         http_status: outcome.status,

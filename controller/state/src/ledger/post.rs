@@ -4,9 +4,10 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use sluice_contract::Hash;
 use tokio::sync::oneshot;
 
-use super::bill::{Status, Tokens};
+use super::bill::Tokens;
 use super::entry::{Entry, Receipt, SOURCE};
 use super::ingest::{Reading, Row, Worth};
+use super::status::Status;
 use super::{LedgerError, StoreError};
 use crate::store::{Store, now_us};
 

@@ -9,7 +9,8 @@ use serde::Serialize;
 use sluice_contract::RunKey;
 
 use super::LedgerError;
-use super::bill::{Bill, Posting, Status, Tokens};
+use super::bill::{Bill, Posting, Tokens};
+use super::status::Status;
 use super::total::Total;
 use crate::store::Store;
 

@@ -9,9 +9,10 @@ use rusqlite::Connection;
 use serde::Serialize;
 use sluice_contract::{PublicKey, RunKey, Trust, Witness};
 
-use super::bill::{Bill, Posting, Status};
+use super::bill::{Bill, Posting};
 use super::entry::SOURCE;
 use super::ingest::{Reading, Source, Writer, read};
+use super::status::Status;
 use super::total::Total;
 use super::{LedgerError, Posted, query};
 use crate::layout::Layout;

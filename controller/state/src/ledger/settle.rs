@@ -6,9 +6,10 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};
 
-use super::bill::{Bill, Status};
+use super::bill::Bill;
 use super::entry::{CACHE_HIT, Entry, RETRY, SOURCE};
 use super::query::{self, Filter};
+use super::status::Status;
 use super::{LedgerError, post};
 use crate::store::{Store, now_us};
 

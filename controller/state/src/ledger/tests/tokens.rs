@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::*;
-use crate::ledger::bill::Status;
+use crate::ledger::Status;
 use crate::ledger::{CACHE_HIT, PriceSource, RETRY, Settlement};
 
 /// As the Messages API counts, and as it is told everywhere.
