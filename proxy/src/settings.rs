@@ -13,6 +13,7 @@ use http::HeaderName;
 use serde_json::{Map, Value};
 use sluice_contract::Usd;
 use sluice_contract::record::{Bytes, Limits};
+use sluice_upstream::Address;
 
 pub use flags::Flags;
 use flags::{Dialect, OnAbort, Sync};
@@ -27,7 +28,7 @@ use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::Prices;
 use crate::run::Abort;
-use crate::upstream::{Address, Timeouts};
+use crate::upstream::Timeouts;
 
 /// A start that cannot be: which flag, why, what to do, and the exit code.
 #[derive(Debug, thiserror::Error)]

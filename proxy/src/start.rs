@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::{AccessFlags, Uid, access};
-use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
 use sluice_contract::AuditSigner;
 use sluice_contract::record::{Open, SCHEMA};
 use sluice_contract::recovery::{Owner, Unusable};
+use sluice_upstream::{Address, Connector, Scheme, SetupError, TlsError};
 
 use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
@@ -26,7 +26,7 @@ use crate::secret::Secret;
 use crate::server::connections_max;
 use crate::settings::{Exit, Settings, StartError, unreadable};
 use crate::socket::{BindError, Socket};
-use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
+use crate::upstream::Upstream;
 
 mod secrets;
 
@@ -257,8 +257,8 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
 fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
     let connector =
         Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
-            (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
-            (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => {
+            (SetupError::Tls(TlsError::File(source)), Some(path)) => unreadable("--ca", path, source),
+            (SetupError::Tls(TlsError::Certificates(_) | TlsError::NoRoots), Some(_)) => {
                 StartError::caused("--ca", Exit::Config, &error)
             }
             _ => StartError::caused(flag, Exit::Config, &error),
