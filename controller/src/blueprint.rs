@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::input::Stdin;
-use crate::layout::{RunKey, RunPaths};
+use crate::layout::RunPaths;
 use crate::rundir::SANDBOX_UID;
+use sluice_contract::RunKey;
 
 /// Where the workspace is mounted.
 pub const WORKSPACE: &str = "/workspace";

@@ -10,11 +10,11 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 
-use crate::plain::short;
-use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
 use crate::terminal::Screened;
 use crate::verdict::ErrorCode;
+use sluice_contract::text::error_chain;
+use sluice_contract::text::truncate;
 
 mod agents;
 mod audit;
@@ -130,7 +130,7 @@ struct Failed {
 
 impl Failed {
     fn new(code: u8, error: &dyn std::error::Error) -> Self {
-        Self { code, message: chain(error) }
+        Self { code, message: error_chain(error) }
     }
 
     fn as_json(&self) -> Value {
@@ -193,7 +193,7 @@ fn fail(failed: &Failed) -> ExitCode {
 
 /// A message to whoever ran us. What others have said may be in it.
 fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "sluice: {}", short(message));
+    let _ = writeln!(io::stderr(), "sluice: {}", truncate(message));
 }
 
 /// Wrong usage, or a wish for help. A code of 2 could be an agent's own, so `run` has another.

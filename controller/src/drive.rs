@@ -6,13 +6,15 @@ use sluice_contract::Witness;
 use tokio::sync::watch;
 
 use crate::host::Host;
-use crate::layout::RunKey;
 use crate::plan::{Plan, plan};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::run::{Cancel, Event, Failure, Phase, Run, Step, Verdict};
-use crate::scene::{Scene, Woken, chain};
+use crate::scene::Scene;
+use crate::scene::Woken;
 use crate::store::StoreError;
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 /// Under whose hand a run goes on.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +82,7 @@ pub async fn drive(
         match recorded.keep(&run, scene.sidecar(), reins).await {
             Ok(()) => {}
             Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
-            Err(error) => run = apply(run, Event::Unrecorded(chain(&error))),
+            Err(error) => run = apply(run, Event::Unrecorded(error_chain(&error))),
         }
     }
 }
@@ -101,7 +103,7 @@ impl Recorded {
         let known = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
         if known != self.known {
             let kept = reins.host.store.record(reins.key, reins.generation, run, sidecar).await;
-            self.missing = kept.as_ref().err().map(|error| chain(error));
+            self.missing = kept.as_ref().err().map(|error| error_chain(error));
             kept?;
             self.known = known;
         }
@@ -111,7 +113,7 @@ impl Recorded {
     async fn note(&mut self, seen: Option<Witness>, reins: Reins<'_>) {
         self.unnoted = seen.or(self.unnoted);
         if let Some(seen) = self.unnoted {
-            self.why_unnoted = reins.host.store.witness(reins.key, seen).await.err().map(|error| chain(&error));
+            self.why_unnoted = reins.host.store.witness(reins.key, seen).await.err().map(|error| error_chain(&error));
             self.unnoted = self.unnoted.filter(|_| self.why_unnoted.is_some());
         }
     }

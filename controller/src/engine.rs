@@ -21,11 +21,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::blueprint::Blueprint;
-use crate::layout::RunKey;
 use crate::plan;
 use crate::process::Process;
 use crate::run::Exit;
 use crate::tty;
+use sluice_contract::RunKey;
 
 mod attach;
 mod create;

@@ -4,7 +4,8 @@
 
 use serde::Deserialize;
 
-use crate::plain::{plain, short};
+use sluice_contract::text::sanitize;
+use sluice_contract::text::truncate;
 
 /// The answer of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,7 @@ pub fn parse(stdout: &str) -> Result<Envelope, String> {
     }
     let raw: Raw = serde_json::from_str(stdout).map_err(|error| {
         // It quotes what is there.
-        let error = short(&error.to_string());
+        let error = truncate(&error.to_string());
         format!("stdout is not one JSON object {{\"payloads\":[{{\"text\":…}}],\"meta\":{{…}}}}: {error}")
     })?;
     let error =
@@ -67,7 +68,7 @@ pub fn parse(stdout: &str) -> Result<Envelope, String> {
 /// An agent's words among ours: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
     const MAX: usize = 500;
-    plain(text).chars().take(MAX).collect()
+    sanitize(text).chars().take(MAX).collect()
 }
 
 #[cfg(test)]

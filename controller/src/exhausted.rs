@@ -9,7 +9,7 @@ use sluice_contract::budget::{BudgetRefusal, owner_in_words};
 use sluice_contract::record::Name;
 use sluice_contract::{Story, Usd};
 
-use crate::plain::plain;
+use sluice_contract::text::sanitize;
 
 /// A budget at LiteLLM that refused calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ impl Exhausted {
     #[must_use]
     pub fn advice(&self) -> String {
         let calls = if self.calls == 1 { "a call".to_owned() } else { format!("{} calls", self.calls) };
-        plain(&format!(
+        sanitize(&format!(
             "LiteLLM refused {calls}: {self}; raise that budget at LiteLLM, or wait until it is reset; sluice preflight shows it"
         ))
     }

@@ -12,7 +12,7 @@ use sluice_contract::certificate;
 use sluice_contract::{PrivateKey, PublicKey};
 use zeroize::Zeroizing;
 
-use crate::layout::RunKey;
+use sluice_contract::RunKey;
 
 /// `STATE/keys/{signing,public/ID}`.
 #[derive(Debug, Clone, PartialEq, Eq)]

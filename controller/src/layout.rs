@@ -1,27 +1,16 @@
 //! Where everything of one controller lies: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
-use sluice_contract::RunId;
+use sluice_contract::RunKey;
 
 /// The longest path that fits into a `sockaddr_un`.
 const SOCKET_PATH_MAX: usize = 107;
-
-/// One start of a run; a retry is the same run with the next attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RunKey {
-    /// The run.
-    pub run_id: RunId,
-    /// Which start of it, from 0.
-    pub attempt: u32,
-}
 
 /// The directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,20 +187,5 @@ impl RunPaths {
     pub fn check(&self) -> Result<(), LayoutError> {
         let len = self.socket.as_os_str().len();
         if len > SOCKET_PATH_MAX { Err(LayoutError::SocketPath { path: self.socket.clone(), len }) } else { Ok(()) }
-    }
-}
-
-impl fmt::Display for RunKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.run_id, self.attempt)
-    }
-}
-
-impl FromStr for RunKey {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (run_id, attempt) = text.rsplit_once('.').ok_or(())?;
-        Ok(Self { run_id: run_id.parse().map_err(|_| ())?, attempt: attempt.parse().map_err(|_| ())? })
     }
 }

@@ -6,8 +6,8 @@
 //! (`rebuild`). Every total that is shown anywhere is made here (`total`, `sums`), and exact: nano-USD in `i64`, sums in
 //! `i128`.
 
-use crate::layout::RunKey;
 use crate::store::StoreError;
+use sluice_contract::RunKey;
 
 mod backup;
 mod bill;

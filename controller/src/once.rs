@@ -11,12 +11,13 @@ use crate::engine::Stdio;
 use crate::exhausted::Exhausted;
 use crate::forward::Printer;
 use crate::host::Host;
-use crate::layout::RunKey;
 use crate::ledger::Pending;
 use crate::progress::Progress;
 use crate::report::{Parts, Report};
 use crate::run::{Cancel, Run, Verdict};
-use crate::scene::{Asked, Finished, Scene, chain};
+use crate::scene::Asked;
+use crate::scene::Finished;
+use crate::scene::Scene;
 use crate::sidecar::{self, SidecarError};
 use crate::signals;
 use crate::store::{Entry, StoreError};
@@ -24,6 +25,8 @@ use crate::sweep::left_of;
 use crate::tty;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
 use crate::virtual_key::{self, KeyMode};
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -99,7 +102,7 @@ pub async fn admit(host: &Host, request: &Request) -> Result<(Admitted, Option<S
         owner: host.owner.clone(),
     };
     let admitted = host.store.admit(Admission { entry, cap: asked.max_cost, default: asked.hold }).await?;
-    Ok((admitted, note.map(|error| chain(&error))))
+    Ok((admitted, note.map(|error| error_chain(&error))))
 }
 
 /// Runs it, from where it was admitted to its last record.
@@ -119,7 +122,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     let revoking = (asked.key_mode != KeyMode::Master).then(|| {
         let (store, litellm, key) = (host.store.clone(), asked.litellm(), key.clone());
         tokio::spawn(async move {
-            let litellm = litellm.map_err(|error| chain(&error))?;
+            let litellm = litellm.map_err(|error| error_chain(&error))?;
             virtual_key::revoke_of(&store, &litellm, &key).await
         })
     });
@@ -147,7 +150,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
     if let Some(mut printer) = printer {
         // Nothing is left of the run but the output that its reader has not taken yet.
         if let Err(error) = printer.finish(signals::next()).await {
-            let reason = chain(&error);
+            let reason = error_chain(&error);
             facts.unwritten = Some((&reason, error.exit_code()));
             judgement = with_leftovers(judge(&facts), &run);
             record(host, key, &judgement, &run).await?;

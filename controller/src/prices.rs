@@ -62,7 +62,8 @@ pub async fn current(litellm: &Litellm, file: &Path) -> Result<Prices, PricesErr
     match kept {
         Some(age) if age < USABLE => {
             let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
-            let note = format!("the cap rests on prices that are {age} old: {}", crate::scene::chain(&why));
+            let note =
+                format!("the cap rests on prices that are {age} old: {}", sluice_contract::text::error_chain(&why));
             Ok(Prices { file: file.to_owned(), note: Some(note) })
         }
         _ => Err(why),

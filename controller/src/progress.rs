@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use crate::plain::short;
 use crate::run::{Event, Step};
+use sluice_contract::text::truncate;
 
 /// Where progress goes: lines on stderr, or nowhere.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Progress {
     /// Says something now.
     pub fn say(&self, text: &str) {
         if let Some(since) = self.since {
-            let _ = writeln!(std::io::stderr(), "{:7.2} s  {}", since.elapsed().as_secs_f64(), short(text));
+            let _ = writeln!(std::io::stderr(), "{:7.2} s  {}", since.elapsed().as_secs_f64(), truncate(text));
         }
     }
 

@@ -9,8 +9,8 @@ use sluice_contract::record::{CallResult, NullReason, Outcome, Usage};
 use sluice_contract::{Call, Story, reader};
 
 use crate::exhausted::{Exhausted, exhausted};
-use crate::layout::RunKey;
 use crate::ledger::Reading;
+use sluice_contract::RunKey;
 
 /// The bill of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,12 +6,12 @@ use serde::Serialize;
 use sluice_contract::record::Usage;
 
 use crate::exhausted::Exhausted;
-use crate::layout::RunKey;
 use crate::output::Captured;
-use crate::plain::plain;
 use crate::receipt::{Receipt, Status, Tally};
 use crate::scene::Timings;
 use crate::verdict::Judgement;
+use sluice_contract::RunKey;
+use sluice_contract::text::sanitize;
 
 /// The one object of `sluice run --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -201,8 +201,8 @@ fn refusals(refused: u64, by_reason: &BTreeMap<String, u64>) -> String {
     let named: Vec<_> = reasons
         .into_iter()
         .map(|(reason, count)| match count {
-            1 => plain(reason),
-            count => format!("{} ×{count}", plain(reason)),
+            1 => sanitize(reason),
+            count => format!("{} ×{count}", sanitize(reason)),
         })
         .collect();
     if named.is_empty() { format!("{refused} refused") } else { format!("{refused} refused: {}", named.join(", ")) }

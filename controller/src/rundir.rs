@@ -14,8 +14,9 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::layout::{RunKey, RunPaths};
+use crate::layout::RunPaths;
 use crate::sidecar_user::{SidecarUser, SidecarUsers};
+use sluice_contract::RunKey;
 
 /// Who the agent is, in its container and on our disk.
 pub const SANDBOX_UID: u32 = 1001;

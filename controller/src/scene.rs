@@ -15,11 +15,10 @@ use crate::blueprint::{self, Limits, Volume};
 use crate::engine::Stdio;
 use crate::host::Host;
 use crate::input::Stdin;
-use crate::layout::{RunKey, RunPaths};
+use crate::layout::RunPaths;
 use crate::ledger::{self, Reading, Source, Writer};
 use crate::litellm::{Litellm, LitellmError};
 use crate::output::Captured;
-use crate::plain::short;
 use crate::plan::Seen;
 use crate::process::Process;
 use crate::receipt::{self, Tally};
@@ -28,6 +27,8 @@ use crate::secret::Key;
 use crate::virtual_key::KeyMode;
 use crate::witness::{self, Tail};
 use crate::{removal, rundir, workspace};
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 mod sandbox;
 mod side;
@@ -151,7 +152,7 @@ impl<'a> Scene<'a> {
             Self::of(host, key, None, Stdio { stdin: Stdin::Closed, tty: false, max: 0, live: None }, Duration::ZERO);
         scene.is_ours = true;
         scene.side.adopt(sidecar);
-        scene.witnesses = host.store.witnesses(key).await.map_err(|error| chain(&error))?;
+        scene.witnesses = host.store.witnesses(key).await.map_err(|error| error_chain(&error))?;
         scene.sandbox.look().await?;
         Ok(scene)
     }
@@ -284,7 +285,7 @@ impl<'a> Scene<'a> {
             return;
         }
         let evidence = || -> Result<_, String> {
-            let keys = self.host.keys.public().map_err(|error| chain(&error))?;
+            let keys = self.host.keys.public().map_err(|error| error_chain(&error))?;
             let failed = |error| format!("{}: {error}", self.paths.audit.display());
             Ok((keys, read_audit(&self.paths.audit).map_err(failed)?.map(Arc::from)))
         };
@@ -376,20 +377,6 @@ fn event(step: Step, done: Result<(), String>) -> Event {
         Ok(()) => Event::Done(step),
         Err(message) => Event::Failed(Failure { step, message }),
     }
-}
-
-/// An error with all its causes, on one line; some of their words are those of others.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    short(&text)
 }
 
 fn ms_since(start: Instant) -> f64 {

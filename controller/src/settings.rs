@@ -14,8 +14,8 @@ use crate::agents::{self, Agent};
 use crate::blueprint::Limits;
 use crate::secret::Key;
 use crate::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
-use crate::units;
 use crate::virtual_key::KeyMode;
+use sluice_contract::units;
 
 /// One thing that can be set.
 #[derive(Debug, Clone, Copy)]
@@ -366,7 +366,7 @@ impl Layers {
                 cpu_millis: self.required("cpus", units::cpus)?,
                 pids: self.required("pids", |value| match value.parse::<u64>() {
                     Ok(pids @ 16..=1_000_000) => Ok(pids),
-                    _ => Err(format!("'{value}' is no number of processes; give at least 16")),
+                    _ => Err(format!("'{value}' is not a number of processes; give at least 16")),
                 })?,
             },
             output_max: self.required("output_max", |value| {
@@ -442,7 +442,7 @@ pub fn missing(name: &'static str) -> SettingError {
 }
 
 fn positive(time: Duration, text: &str) -> Result<Duration, String> {
-    if time.is_zero() { Err(format!("'{text}' is no time at all")) } else { Ok(time) }
+    if time.is_zero() { Err(format!("'{text}' is too short; give more than 0")) } else { Ok(time) }
 }
 
 /// That nobody but its owner can read a file with a secret in it.

@@ -14,11 +14,13 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::layout::{Layout, RunKey, RunPaths};
+use crate::layout::Layout;
+use crate::layout::RunPaths;
 use crate::process::Process;
 use crate::rundir::SANDBOX_UID;
 use crate::secret::Key;
 use crate::sidecar_user::SidecarUser;
+use sluice_contract::RunKey;
 
 /// A start takes milliseconds; what has not answered by then will not.
 const READY_WITHIN: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::layout::RunKey;
+use sluice_contract::RunKey;
 
 /// Users between those of systemd's containers and those that it reserves: no tool assigns them.
 pub const DEFAULT_UIDS: &str = "2000000000-2000065535";

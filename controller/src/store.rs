@@ -15,9 +15,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, TransactionBehavio
 use sluice_contract::{RunId, Witness};
 use tokio::sync::oneshot;
 
-use crate::layout::RunKey;
 use crate::process::Process;
 use crate::run::{Phase, Run};
+use sluice_contract::RunKey;
 
 /// What makes each schema of the one before. A step that was released is never changed.
 const MIGRATIONS: [&str; 7] = [

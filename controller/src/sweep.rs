@@ -9,16 +9,17 @@ use tokio::time::timeout;
 use crate::blueprint::{container_name, identity};
 use crate::drive::{Reins, drive};
 use crate::host::Host;
-use crate::layout::RunKey;
 use crate::ledger::Shelf;
 use crate::preflight;
 use crate::progress::Progress;
 use crate::run::{Event, Phase, Run};
-use crate::scene::{Scene, chain};
+use crate::scene::Scene;
 use crate::store::{Open, StoreError};
 use crate::verdict::ErrorCode;
 use crate::virtual_key;
 use crate::{removal, rundir};
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 /// One thing that nobody owns any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 /// When it cannot be looked for.
 pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
-    let open = host.store.open_runs().await.map_err(|error| chain(&error))?;
+    let open = host.store.open_runs().await.map_err(|error| error_chain(&error))?;
     let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(Open::is_orphaned);
     let mut found = Vec::new();
     for orphan in &orphans {
@@ -65,7 +66,7 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
         catch_up(host).await?;
     }
     let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
-    for container in host.engine.containers_of(&host.instance).await.map_err(|error| chain(&error))? {
+    for container in host.engine.containers_of(&host.instance).await.map_err(|error| error_chain(&error))? {
         // A run that is known is driven by its controller, or was taken down above.
         let owned = match &container.key {
             Some(key) => known(key) || is_open(host, key).await,
@@ -73,7 +74,7 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
         };
         if !owned {
             let removed =
-                async { host.engine.remove(&container.id).await.map(|()| None).map_err(|error| chain(&error)) };
+                async { host.engine.remove(&container.id).await.map(|()| None).map_err(|error| error_chain(&error)) };
             found.extend(act(mode, "container", container.name.clone(), removed).await);
         }
     }
@@ -91,7 +92,7 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
         let told = found.iter().any(|other| other.kind == "run" && other.name == leftover.name);
         found.extend((!told || leftover.removed == Some(false)).then_some(leftover));
     }
-    for key in host.store.keys_orphaned().await.map_err(|error| chain(&error))? {
+    for key in host.store.keys_orphaned().await.map_err(|error| error_chain(&error))? {
         let removed = async { revoke(host, &key).await.map(|()| None) };
         found.extend(act(mode, "key", key.alias.clone(), removed).await);
     }
@@ -160,9 +161,9 @@ pub async fn heal(host: &Host) -> Vec<String> {
 
 /// Posts the receipts of runs whose controller was killed between their end and their receipts.
 async fn catch_up(host: &Host) -> Result<(), String> {
-    let keys = host.keys.public().map_err(|error| chain(&error))?;
+    let keys = host.keys.public().map_err(|error| error_chain(&error))?;
     let shelf = Shelf { layout: &host.layout, store: &host.store, keys: &keys };
-    shelf.catch_up().await.map_err(|error| chain(&error))
+    shelf.catch_up().await.map_err(|error| error_chain(&error))
 }
 
 /// Brings an orphan home; returns what is wrong with its audit file, if anything.
@@ -172,13 +173,13 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         Ok(generation) => generation,
         // Another controller is at it.
         Err(StoreError::Stale(_)) => return Ok(None),
-        Err(error) => return Err(chain(&error)),
+        Err(error) => return Err(error_chain(&error)),
     };
     let mut scene = Scene::adopt(host, key, orphan.sidecar.clone()).await?;
     let run = orphan.as_run().apply(Event::Orphaned).map_err(|illegal| illegal.to_string())?;
     let (_never, mut cancelled) = watch::channel(None);
     let reins = Reins { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
-    let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| chain(&error))?;
+    let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| error_chain(&error))?;
     // What its log is worth counts for a run that nobody saw to its end, too.
     let fault = scene.told().fault.clone();
     let (error, code) = match fault {
@@ -189,15 +190,15 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
     if left_of(&run).is_ok() && !orphan.entry.image.is_empty() {
         // Its controller may have been killed while it waited for the container.
         let (name, identity) = (container_name(key), identity(key, &host.instance));
-        host.engine.outwait(&name, &orphan.entry.image, &identity).await.map_err(|error| chain(&error))?;
+        host.engine.outwait(&name, &orphan.entry.image, &identity).await.map_err(|error| error_chain(&error))?;
     }
     let is_probe = orphan.entry.agent == preflight::GRAPH;
     if is_probe && left_of(&run).is_ok() {
         // No call of a run: neither its log nor its record is worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
-        host.store.forget(key, generation).await.map_err(|error| chain(&error))?;
+        host.store.forget(key, generation).await.map_err(|error| error_chain(&error))?;
     } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
-        host.store.ingest(reading).done().await.map_err(|error| chain(&error))?;
+        host.store.ingest(reading).done().await.map_err(|error| error_chain(&error))?;
     }
     left_of(&run).map(|()| fault.filter(|_| !is_probe))
 }

@@ -6,7 +6,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use crate::plain::plain;
+use sluice_contract::text::sanitize;
 
 /// A stream for bytes of others; they may come in any pieces.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub fn screened(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for piece in text.split_inclusive(['\n', '\t']) {
         let kept = piece.trim_end_matches(['\n', '\t']).len();
-        shown.push_str(&plain(&piece[..kept]));
+        shown.push_str(&sanitize(&piece[..kept]));
         shown.push_str(&piece[kept..]);
     }
     shown

@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 use sluice_contract::Usd;
 use zeroize::Zeroizing;
 
-use crate::layout::RunKey;
 use crate::litellm::{Bound, Litellm, LitellmError};
-use crate::scene::chain;
 use crate::secret::Key;
 use crate::store::{Store, StoreError, now_us};
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 mod record;
 
@@ -145,8 +145,8 @@ pub async fn try_out(litellm: &Litellm, grant: &Grant<'_>) -> Result<(), String>
     let answer = ask(litellm, grant, &alias).await;
     let made = answer.map_err(MintError::from).and_then(|answer| key_in(&answer));
     let deleted = litellm.post("/key/delete", &Delete { key_aliases: [&alias] }).await;
-    made.map_err(|error| chain(&error))?;
-    deleted.map(drop).map_err(|error| format!("LiteLLM has made one, and does not delete it: {}", chain(&error)))
+    made.map_err(|error| error_chain(&error))?;
+    deleted.map(drop).map_err(|error| format!("LiteLLM has made one, and does not delete it: {}", error_chain(&error)))
 }
 
 /// Asks for a key. Where LiteLLM allows none with such a budget, it gets the one that LiteLLM gives to keys without.
@@ -214,7 +214,7 @@ fn was_refused(error: &LitellmError) -> bool {
 /// # Errors
 /// In words. It stays written down, for the next one who comes by.
 pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result<(), String> {
-    let asked = store.keys_left().await.map_err(|error| chain(&error))?;
+    let asked = store.keys_left().await.map_err(|error| error_chain(&error))?;
     for asked in asked.iter().filter(|asked| asked.key == *key) {
         revoke(store, litellm, asked).await?;
     }
@@ -228,7 +228,7 @@ pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result
 pub async fn revoke(store: &Store, litellm: &Litellm, asked: &Asked) -> Result<(), String> {
     let answer = litellm.post("/key/delete", &Delete { key_aliases: [&asked.alias] }).await;
     let why = ended(answer.map(drop), asked, now_us())?;
-    store.key_ended(&asked.alias, why).await.map_err(|error| chain(&error))
+    store.key_ended(&asked.alias, why).await.map_err(|error| error_chain(&error))
 }
 
 /// Leaves a key to a LiteLLM that is asked no longer, once it must have ended by itself.
@@ -239,7 +239,7 @@ pub async fn leave(store: &Store, asked: &Asked) -> Result<(), String> {
     if !past(now_us(), asked.expires_us, GIVEN_UP) {
         return Err(format!("it is at {}; give that as --upstream, with its key", asked.upstream));
     }
-    store.key_ended(&asked.alias, "expired").await.map_err(|error| chain(&error))
+    store.key_ended(&asked.alias, "expired").await.map_err(|error| error_chain(&error))
 }
 
 fn past(now: i64, from: i64, by: Duration) -> bool {
@@ -254,7 +254,7 @@ fn ended(answer: Result<(), LitellmError>, asked: &Asked, now: i64) -> Result<&'
         // Its making may have been cut off on the way, and come to its end after this.
         Err(LitellmError::Status(_, 404)) => Err("LiteLLM has no such key, and may still be making it".to_owned()),
         Err(_) if past(now, asked.expires_us, GIVEN_UP) => Ok("expired"),
-        Err(error) => Err(chain(&error)),
+        Err(error) => Err(error_chain(&error)),
     }
 }
 

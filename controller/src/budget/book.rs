@@ -9,10 +9,10 @@ use sluice_contract::{Account, Hash};
 use super::keep::LogError;
 use super::log::{self, Change, Kind, Known};
 use super::{After, Balance, Shortfall, still_held};
-use crate::layout::RunKey;
 use crate::ledger::{self, Bill, LedgerError, usd};
 use crate::run::Phase;
 use crate::store::{self, Entry, Store, StoreError, now_us};
+use sluice_contract::RunKey;
 
 /// A run that asks to be admitted.
 #[derive(Debug, Clone)]

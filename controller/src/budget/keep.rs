@@ -14,10 +14,11 @@ use sluice_contract::Hash;
 use super::book::LogState;
 use super::log::{self, Change, Entry, Kind, Known, LineFault, Plan};
 use crate::keys::{KeyError, Keys};
-use crate::layout::{Layout, RunKey};
+use crate::layout::Layout;
 use crate::ledger::{LedgerError, Shelf};
 use crate::store::{Store, now_us};
 use crate::witness;
+use sluice_contract::RunKey;
 
 /// The budget log of a state directory, beside its database.
 #[derive(Debug, Clone, Copy)]

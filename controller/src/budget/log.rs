@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PublicKey};
 
-use crate::layout::RunKey;
+use sluice_contract::RunKey;
 
 /// What a line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,9 +152,9 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<E
         return Err("only the first line begins a log");
     }
     let nano_usd = line.nano_usd.parse().ok().filter(|nanos: &i64| *nanos >= 0).ok_or("nano_usd is not an amount")?;
-    let late: Result<_, ()> = line.late.iter().map(|run| run.parse()).collect();
+    let late: Result<_, _> = line.late.iter().map(|run| run.parse()).collect();
     let change = Change { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us };
-    Ok(Entry { change, late: late.map_err(|()| "late names something that is not a run")?, hash: Hash::of(text) })
+    Ok(Entry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
 /// What the database knows of its log.

@@ -13,11 +13,12 @@ use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, v
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::keys::{self, Keys};
-use crate::layout::{Layout, RunKey};
+use crate::layout::Layout;
 use crate::ledger;
-use crate::plain::plain;
 use crate::run::Phase;
 use crate::store::Store;
+use sluice_contract::RunKey;
+use sluice_contract::text::sanitize;
 
 mod show;
 mod tail;
@@ -317,7 +318,7 @@ fn unreadable(error: &dyn std::error::Error) -> Failed {
 
 /// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
-    plain(text.trim_end()) + "\n"
+    sanitize(text.trim_end()) + "\n"
 }
 
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {

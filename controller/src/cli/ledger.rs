@@ -11,9 +11,9 @@ use crate::budget::{BudgetLog, LogError};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::{Rebuilt, Restored, Shelf};
-use crate::plain::plain;
-use crate::scene::chain;
 use crate::store::Store;
+use sluice_contract::text::error_chain;
+use sluice_contract::text::sanitize;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";
@@ -118,7 +118,7 @@ async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<Rebuilt, Fai
     match followed {
         Ok(None) => {}
         Ok(Some(error)) | Err(error @ (LogError::Ahead { .. } | LogError::Lost(_) | LogError::Forged(..))) => {
-            rebuilt.tell_budget_log(chain(&error));
+            rebuilt.tell_budget_log(error_chain(&error));
         }
         Err(error) => return Err(failed(&error)),
     }
@@ -138,7 +138,7 @@ fn text(rebuilt: &Rebuilt) -> String {
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
-        text += &format!("{name}: {}: {}\n", difference.found.as_str(), plain(&difference.detail));
+        text += &format!("{name}: {}: {}\n", difference.found.as_str(), sanitize(&difference.detail));
     }
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");

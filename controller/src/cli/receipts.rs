@@ -11,10 +11,11 @@ use serde::Serialize;
 use sluice_contract::Account;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
-use crate::layout::{Layout, RunKey};
+use crate::layout::Layout;
 use crate::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
-use crate::plain::plain;
 use crate::store::Store;
+use sluice_contract::RunKey;
+use sluice_contract::text::sanitize;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,7 +120,7 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", &total)]) {
         print(&format!(
             "{:<32} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
-            plain(name),
+            sanitize(name),
             total.calls,
             total.open,
             dash(total.reserved_usd()),
@@ -150,7 +151,7 @@ impl Flags {
 pub(super) fn run_or_start(text: &str) -> (String, Option<u32>) {
     match text.parse::<RunKey>() {
         Ok(key) => (key.run_id.to_string(), Some(key.attempt)),
-        Err(()) => (text.to_owned(), None),
+        Err(_) => (text.to_owned(), None),
     }
 }
 
@@ -254,8 +255,8 @@ fn row(bill: &Bill) -> String {
         "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
         bill.origin.get(..19).unwrap_or_default(),
         format!("{}.{}", bill.run_id, bill.attempt),
-        plain(&bill.account),
-        plain(bill.model.as_deref().unwrap_or("-")),
+        sanitize(&bill.account),
+        sanitize(bill.model.as_deref().unwrap_or("-")),
         bill.status.as_str(),
         dash(usage.input),
         dash(usage.output),
@@ -276,7 +277,7 @@ fn sum_line(total: &Total) -> String {
 }
 
 fn not_settled(runs: &[Unsettled]) -> String {
-    runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, plain(&run.reason))).collect()
+    runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, sanitize(&run.reason))).collect()
 }
 
 const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\

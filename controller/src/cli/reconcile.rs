@@ -12,13 +12,13 @@ use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_js
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::Shelf;
-use crate::plain::plain;
 use crate::progress::Progress;
 use crate::reconcile::finding::Side;
 use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
 use crate::settings::{Settings, missing};
 use crate::signals;
 use crate::store::{Store, now_us};
+use sluice_contract::text::sanitize;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -171,7 +171,7 @@ impl Flags {
 }
 
 fn every(text: &str) -> Result<Duration, String> {
-    match crate::units::time(text)? {
+    match sluice_contract::units::time(text)? {
         time if time < Duration::from_secs(1) => Err(format!("'{text}' is too short; give at least 1s")),
         time => Ok(time),
     }
@@ -212,5 +212,5 @@ fn line(finding: &Finding) -> String {
     let name = finding.source_reference.clone().unwrap_or_else(|| format!("{} row {rows}", finding.account));
     let side = |side: &Option<Side>| dash(side.as_ref().and_then(|side| side.nano_usd));
     let amounts = format!("{} here, {} there", side(&finding.ledger), side(&finding.spend_log));
-    format!("{}: {}: {} ({amounts})\n", plain(&name), finding.class.as_str(), plain(&finding.reason))
+    format!("{}: {}: {} ({amounts})\n", sanitize(&name), finding.class.as_str(), sanitize(&finding.reason))
 }

@@ -20,13 +20,13 @@ use crate::once::{self, Done, Once};
 use crate::progress::Progress;
 use crate::reconcile::background;
 use crate::removal::{self, Remaining};
-use crate::scene::chain;
 use crate::settings::separator;
 use crate::signals;
 use crate::sweep;
 use crate::terminal::Screened;
 use crate::tty;
 use crate::verdict::{Contract, ErrorCode};
+use sluice_contract::text::error_chain;
 
 mod request;
 mod rights;
@@ -327,7 +327,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     if let Some(posting) = posting
         && let Err(error) = posting.done().await
     {
-        let error = chain(&error);
+        let error = error_chain(&error);
         say(&format!("the ledger has not taken this run: {error}; see sluice ledger rebuild"));
     }
     if let Some(revoking) = revoking

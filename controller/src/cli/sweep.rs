@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::host::Host;
-use crate::plain::plain;
 use crate::reconcile::background;
 use crate::sweep::{Mode, sweep};
+use sluice_contract::text::sanitize;
 
 /// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
                 (Some(true), _) => {
                     leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}"))
                 }
-                (Some(false), reason) => format!("NOT removed: {}", plain(reason.as_deref().unwrap_or_default())),
+                (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
             };
             print(&format!("{:<10} {:<32} {did}\n", leftover.kind, leftover.name));
         }

@@ -6,7 +6,7 @@ use sluice_contract::Hash;
 use sluice_contract::record::Usage;
 
 use super::Status;
-use crate::layout::RunKey;
+use sluice_contract::RunKey;
 
 /// The name of what our own audit files say.
 pub const SOURCE: &str = "sluice-audit";

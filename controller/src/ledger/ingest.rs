@@ -17,8 +17,8 @@ use sluice_contract::{Fault, Hash, Story, Trust, Usd, Verdict, verify_each};
 
 use super::LedgerError;
 use super::entry::{CACHE_HIT, Entry, Receipt};
-use crate::layout::RunKey;
 use crate::receipt::Status;
+use sluice_contract::RunKey;
 
 /// What one audit file says, and whether to believe it. The file itself is read again for its rows, piece by piece: it may
 /// have millions of lines.

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::LedgerError;
 use super::bill::{Bill, Posting, Status, Tokens};
 use super::total::Total;
-use crate::layout::RunKey;
 use crate::store::Store;
+use sluice_contract::RunKey;
 
 /// Which receipts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

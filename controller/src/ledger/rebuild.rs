@@ -14,9 +14,10 @@ use super::entry::SOURCE;
 use super::ingest::{Reading, Source, Writer, read};
 use super::total::Total;
 use super::{LedgerError, Posted, query};
-use crate::layout::{Layout, RunKey};
+use crate::layout::Layout;
 use crate::store::{Store, StoreError};
 use crate::witness;
+use sluice_contract::RunKey;
 
 /// All audit files of a state directory, and what is known of them.
 #[derive(Debug, Clone, Copy)]

@@ -10,8 +10,8 @@ use super::bill::{Bill, Status};
 use super::entry::{CACHE_HIT, Entry, RETRY, SOURCE};
 use super::query::{self, Filter};
 use super::{LedgerError, post};
-use crate::layout::RunKey;
 use crate::store::{Store, now_us};
+use sluice_contract::RunKey;
 
 /// The name of what the spend log says.
 pub const SPEND_LOG: &str = "litellm-spend";

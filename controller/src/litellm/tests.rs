@@ -55,7 +55,7 @@ async fn a_failure_is_named_and_says_nothing_of_the_answer() {
     for (answer, expected) in rows {
         let (litellm, _served) = answering(answer).await;
         let error = litellm.at_most(40).get("/model/info?secret").await.expect_err(answer);
-        let text = format!("{error:?} {}", crate::scene::chain(&error));
+        let text = format!("{error:?} {}", sluice_contract::text::error_chain(&error));
         assert!(text.starts_with(expected), "{expected}: {text}");
         assert!(text.contains("GET /model/info") && !text.contains("secret"), "{text}");
     }
@@ -63,7 +63,8 @@ async fn a_failure_is_named_and_says_nothing_of_the_answer() {
 
 #[test]
 fn a_refusal_that_can_be_mended_says_how() {
-    let told = |status, text: &str| crate::scene::chain(&refused("POST /key/generate".into(), status, text));
+    let told =
+        |status, text: &str| sluice_contract::text::error_chain(&refused("POST /key/generate".into(), status, text));
     let error = |message: &str, kind: &str| {
         serde_json::json!({"error": {"message": message, "type": kind, "param": null, "code": "422"}}).to_string()
     };

@@ -5,14 +5,15 @@ use std::time::Duration;
 use super::Check;
 use super::checks::{fail, pass, warn};
 use super::probe::GRAPH;
-use crate::layout::{Layout, RunKey};
+use crate::layout::Layout;
 use crate::litellm::Litellm;
 use crate::reconcile::window::Window;
 use crate::reconcile::{Patience, SpendLog};
-use crate::scene::chain;
 use crate::settings::Settings;
 use crate::store::now_us;
 use crate::virtual_key::{Grant, KeyMode, try_out};
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
 
 /// What the key of a run lives longer than `--timeout`.
 const AFTER: Duration = Duration::from_secs(180);
@@ -33,7 +34,7 @@ pub(super) async fn virtual_key(settings: &Settings, layout: &Layout, key: &RunK
 
 async fn made(settings: &Settings, layout: &Layout, key: &RunKey) -> Result<(), String> {
     let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else { return Ok(()) };
-    let litellm = Litellm::new(upstream, secret.clone()).map_err(|error| chain(&error))?;
+    let litellm = Litellm::new(upstream, secret.clone()).map_err(|error| error_chain(&error))?;
     let instance = layout.instance().map_err(|error| error.to_string())?;
     let grant = Grant {
         key,
@@ -59,6 +60,6 @@ pub(super) async fn spend_log(settings: &Settings) -> Option<Check> {
     Some(match read.await {
         Ok(_) => pass(name, "LiteLLM has one, and the key of spend_key_file reads it".to_owned()),
         // Runs work without.
-        Err(error) => warn(name, format!("open costs stay open: {}", chain(&error))),
+        Err(error) => warn(name, format!("open costs stay open: {}", error_chain(&error))),
     })
 }

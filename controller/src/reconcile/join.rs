@@ -10,8 +10,8 @@ use sluice_contract::record::Usage;
 
 use super::finding::{Class, Finding, Remedy, Side};
 use super::row::Row;
-use crate::layout::RunKey;
 use crate::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
+use sluice_contract::RunKey;
 
 /// A receipt in question.
 #[derive(Debug, Clone, PartialEq, Eq)]

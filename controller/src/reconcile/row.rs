@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, Usd};
 
-use crate::layout::RunKey;
-use crate::plain::plain;
+use sluice_contract::RunKey;
+use sluice_contract::text::sanitize;
 
 /// What one answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,7 +225,7 @@ fn wrong(error: &serde_json::Error) -> String {
 
 /// What somebody else wrote, short enough for a message and with nothing for a terminal.
 fn shown(text: &str) -> String {
-    plain(&text.chars().take(80).collect::<String>())
+    sanitize(&text.chars().take(80).collect::<String>())
 }
 
 impl Row {

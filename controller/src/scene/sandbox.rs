@@ -8,14 +8,16 @@ use tokio::time::timeout;
 use crate::blueprint::{self, Blueprint};
 use crate::engine::{Attached, Engine, EngineError, Stdio};
 use crate::host::Host;
-use crate::layout::RunKey;
 use crate::output::{Capture, Captured};
 use crate::plan;
 use crate::preflight;
 use crate::pressure::Pressure;
 use crate::run::{Event, Exit, Step};
+use sluice_contract::RunKey;
 
-use super::{Timings, chain, ms_since};
+use sluice_contract::text::error_chain;
+
+use super::{Timings, ms_since};
 
 /// What a container wrote before its end is read by then, or never.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -77,7 +79,7 @@ impl<'a> Sandbox<'a> {
 
     /// Finds out what is there.
     pub(super) async fn look(&mut self) -> Result<(), String> {
-        self.find().await.map(drop).map_err(|error| chain(&error))
+        self.find().await.map(drop).map_err(|error| error_chain(&error))
     }
 
     async fn find(&mut self) -> Result<Option<Exit>, EngineError> {
@@ -109,7 +111,7 @@ impl<'a> Sandbox<'a> {
             Step::RemoveContainer => self.remove().await,
             _ => unreachable!("{step:?} is not a container's"),
         };
-        done.map_err(|error| chain(&error))
+        done.map_err(|error| error_chain(&error))
     }
 
     async fn create(&mut self, blueprint: &Blueprint) -> Result<(), EngineError> {

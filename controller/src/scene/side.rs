@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::Usd;
 
 use crate::host::Host;
-use crate::layout::{RunKey, RunPaths};
+use crate::layout::RunPaths;
 use crate::plan;
 use crate::prices;
 use crate::process::Process;
@@ -16,8 +16,11 @@ use crate::secret::Key;
 use crate::sidecar::{Order, Sidecar};
 use crate::upstream;
 use crate::virtual_key::{self, Grant, KeyMode};
+use sluice_contract::RunKey;
 
-use super::{Asked, chain, lifetime, ms_since};
+use sluice_contract::text::error_chain;
+
+use super::{Asked, lifetime, ms_since};
 
 /// What a sidecar ends with when its log could not be written.
 const AUDIT_FAILED: i32 = 74;
@@ -77,9 +80,9 @@ impl<'a> Side<'a> {
         if let Some(cap) = asked.max_cost {
             flags.extend(["--max-cost-usd".to_owned(), Usd::from_nanos(cap).to_string()]);
             if file.is_none() {
-                let litellm = asked.litellm().map_err(|error| chain(&error))?;
+                let litellm = asked.litellm().map_err(|error| error_chain(&error))?;
                 let kept = self.host.layout.prices(&asked.upstream);
-                let current = prices::current(&litellm, &kept).await.map_err(|error| chain(&error))?;
+                let current = prices::current(&litellm, &kept).await.map_err(|error| error_chain(&error))?;
                 (file, note) = (Some(current.file), current.note);
             }
         }
@@ -105,14 +108,14 @@ impl<'a> Side<'a> {
             lifetime: lifetime(asked) + MARGIN,
             upstream: &asked.upstream,
         };
-        let litellm = asked.litellm().map_err(|error| chain(&error))?;
+        let litellm = asked.litellm().map_err(|error| error_chain(&error))?;
         match virtual_key::mint(&self.host.store, &litellm, &grant).await {
             Ok(key) => Ok((key, None)),
             Err(error) if asked.key_mode == KeyMode::Auto => {
-                let note = format!("the run has the key of key_file, and none of its own: {}", chain(&error));
+                let note = format!("the run has the key of key_file, and none of its own: {}", error_chain(&error));
                 Ok((asked.upstream_key.clone(), Some(note)))
             }
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 
@@ -123,7 +126,7 @@ impl<'a> Side<'a> {
         self.notes.extend(of_prices.into_iter().chain(of_key));
         let flags = [cap, asked.sidecar_flags.clone()].concat();
         let user = rundir::sidecar_user(&self.paths).map_err(|error| error.to_string())?;
-        self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| chain(&error))?;
+        self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| error_chain(&error))?;
         let order = Order {
             program: &self.host.proxy,
             key,
@@ -139,15 +142,15 @@ impl<'a> Side<'a> {
         let begun = Instant::now();
         let (sidecar, reached) =
             tokio::join!(Sidecar::start(&order, &upstream_key), upstream::reach(&asked.upstream, user));
-        let sidecar = sidecar.map_err(|error| chain(&error))?;
+        let sidecar = sidecar.map_err(|error| error_chain(&error))?;
         self.ready_ms = Some(ms_since(begun));
         self.sidecar = Some(sidecar);
-        reached.map_err(|error| chain(&error))
+        reached.map_err(|error| error_chain(&error))
     }
 
     async fn drain(&mut self) -> Result<(), String> {
         if let Some(sidecar) = &mut self.sidecar {
-            self.exit = sidecar.drain().await.map_err(|error| chain(&error))?;
+            self.exit = sidecar.drain().await.map_err(|error| error_chain(&error))?;
         }
         self.sidecar = None;
         Ok(())

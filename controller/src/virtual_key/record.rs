@@ -2,10 +2,10 @@
 
 use rusqlite::params;
 
-use crate::layout::RunKey;
 use crate::ledger;
 use crate::run::Phase;
 use crate::store::{Store, StoreError, now_us};
+use sluice_contract::RunKey;
 
 /// A key that LiteLLM was asked for, and that may be there.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use sluice_contract::Account;
 
 use crate::budget::{Admission, Balance, BudgetError};
-use crate::layout::RunKey;
 use crate::ledger::Filter;
 use crate::process::Process;
 use crate::reconcile::finding::Remedy;
 use crate::reconcile::join::{Facts, Known, join};
 use crate::run::{Phase, Run};
 use crate::store::{Entry, Store};
+use sluice_contract::RunKey;
 
 struct Book {
     directory: PathBuf,

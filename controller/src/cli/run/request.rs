@@ -16,12 +16,12 @@ use crate::agents::{self, Agent, Placeholders};
 use crate::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
 use crate::engine::{Engine, EngineError, socket_of};
 use crate::input::{Kind, Stdin};
-use crate::layout::RunKey;
 use crate::once::Request;
 use crate::scene::Asked;
 use crate::settings::{SettingError, Settings, missing};
 use crate::tty;
 use crate::verdict::Contract;
+use sluice_contract::RunKey;
 
 /// The system calls that a sandbox may make.
 const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
