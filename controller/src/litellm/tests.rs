@@ -108,7 +108,7 @@ async fn a_silent_litellm_is_given_up() {
 fn an_error_never_repeats_a_password() {
     for url in ["http://me:pw-secret@host", "me:pw-secret@host", "http://me:pw/secret@host", "http://host/?k=secret"] {
         let error = Litellm::new(url, Key::new(KEY.into()).expect("a key")).expect_err(url);
-        let text = format!("{error:?} {}", crate::scene::chain(&error));
+        let text = format!("{error:?} {}", sluice_contract::text::error_chain(&error));
         assert!(!text.contains("secret") && text.contains("host"), "{text}");
     }
 }
