@@ -97,13 +97,15 @@ fn has_right(meta: &fs::Metadata, user: SidecarUser, right: u32) -> bool {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use sluice_contract::text::error_chain;
+
     use super::*;
 
     #[tokio::test]
     async fn an_error_never_repeats_a_password() {
         for url in ["http://u:pw@h", "http://u:pw@h:1/x", "u:pw@h", "http://u:x/pw@h", "http://h/?key=pw"] {
             let error = reach(url, None).await.expect_err(url);
-            let text = format!("{error:?} {}", crate::scene::chain(&error));
+            let text = format!("{error:?} {}", error_chain(&error));
             assert!(!text.contains("pw") && text.contains("(redacted)"), "{url}: {text}");
             assert!(text.contains("--upstream"), "{url}: {text}");
         }

@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::uri::{InvalidUri, PathAndQuery, Uri};
-
-/// Maximum length of the path of a unix socket, in bytes.
-const SOCKET_PATH_MAX: usize = 107;
+use sluice_contract::ready::SOCKET_PATH_MAX;
 
 /// Transport of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
