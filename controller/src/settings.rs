@@ -283,7 +283,7 @@ impl Layers {
         let (value, source) = self.get(name)?;
         let shown = match name {
             "key" => "(redacted)".to_owned(),
-            "upstream" => redact_user(value),
+            "upstream" => sluice_upstream::redact(value),
             // A key that was put where its file's name belongs.
             "key_file" | "spend_key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
             _ => value.to_owned(),
@@ -502,14 +502,6 @@ fn joined(name: &str, values: &[toml::Value]) -> Result<String, String> {
         _ => Err(format!("{name} is a list of texts, and none is empty or contains '{separator}'")),
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(&separator.to_string()))
-}
-
-/// An address without the user and password that some write into it.
-fn redact_user(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
-        Some((scheme, (_, host))) => format!("{scheme}://(redacted)@{host}"),
-        None => url.to_owned(),
-    }
 }
 
 impl fmt::Debug for Layers {

@@ -10,6 +10,7 @@ use http::{HeaderValue, Method, Request, header};
 use serde::{Deserialize, Serialize};
 use sluice_contract::budget::{BUDGET_EXCEEDED, BudgetRefusal};
 use sluice_contract::exhausted::Exhausted;
+use sluice_upstream::Address;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -17,7 +18,7 @@ use crate::secret::Key;
 
 mod wire;
 
-use wire::{Answer, Lost, Place};
+use wire::{Answer, Lost};
 
 /// How long an answer may take, from connecting to its last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ const NOT_MASTER: &str = "No connected db.";
 /// A LiteLLM, and the key that it is asked with.
 #[derive(Debug, Clone)]
 pub struct Litellm {
-    place: Place,
+    address: Address,
     key: Key,
     within: Duration,
     at_most: usize,
@@ -42,8 +43,8 @@ pub struct Litellm {
 /// Why a question has no answer. No text of the answer is in it.
 #[derive(Debug, thiserror::Error)]
 pub enum LitellmError {
-    /// It is no address.
-    #[error("'{0}' is no upstream; write http://HOST:PORT, https://HOST or unix:/PATH")]
+    /// The upstream is not an address, or holds credentials, which are not repeated here.
+    #[error("'{0}' is not an upstream; write http://HOST:PORT, https://HOST or unix:/PATH, without credentials")]
     Address(String),
     /// The key cannot stand in a header.
     #[error("the upstream's key is no line of visible characters")]
@@ -124,8 +125,8 @@ impl Litellm {
     /// # Errors
     /// [`LitellmError::Address`].
     pub fn new(upstream: &str, key: Key) -> Result<Self, LitellmError> {
-        let place = Place::parse(upstream).ok_or_else(|| LitellmError::Address(without_password(upstream)))?;
-        Ok(Self { place, key, within: WITHIN, at_most: AT_MOST })
+        let address = upstream.parse().map_err(|_| LitellmError::Address(sluice_upstream::redact(upstream)))?;
+        Ok(Self { address, key, within: WITHIN, at_most: AT_MOST })
     }
 
     /// With another limit on the time of each answer.
@@ -178,7 +179,7 @@ impl Litellm {
     async fn exchange(&self, method: Method, path: &str, body: String) -> Result<Answer, LitellmError> {
         let what = name(&method, path);
         let question = self.question(method, path, body)?;
-        match timeout(self.within, self.place.ask(question, self.at_most)).await {
+        match timeout(self.within, wire::ask(&self.address, question, self.at_most)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Lost::Before(error))) => Err(LitellmError::Unreachable(what, error)),
             Ok(Err(Lost::Underway(error))) => Err(LitellmError::Broken(what, error)),
@@ -188,17 +189,18 @@ impl Litellm {
     }
 
     fn question(&self, method: Method, path: &str, body: String) -> Result<Request<String>, LitellmError> {
+        let invalid = || LitellmError::Address(path.split('?').next().unwrap_or_default().to_owned());
         Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.place.prefix))
-            .header(header::HOST, &self.place.authority)
+            .uri(self.address.try_target(path).map_err(|_| invalid())?)
+            .header(header::HOST, &self.address.authority)
             .header(header::AUTHORIZATION, self.key.bearer().ok_or(LitellmError::Key)?)
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
             // Some versions compress what is long.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .header(header::CONNECTION, HeaderValue::from_static("close"))
             .body(body)
-            .map_err(|_| LitellmError::Address(path.split('?').next().unwrap_or_default().to_owned()))
+            .map_err(|_| invalid())
     }
 }
 
@@ -282,14 +284,6 @@ pub(crate) fn lack(text: &str) -> Option<Lack> {
         return Some(Lack::MasterKey);
     }
     NO_DATABASE.iter().any(|words| text.contains(words)).then_some(Lack::Database)
-}
-
-/// An address as it may be shown.
-fn without_password(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
-        Some((scheme, (_, host))) => format!("{scheme}://(redacted)@{host}"),
-        None => url.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! call that the audit log has to tell from the agent's. `sluice preflight` asks it, through a sidecar of its own.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
+use sluice_upstream::{Address, AddressError, Connector, Scheme};
 
 use crate::sidecar_user::SidecarUser;
 
@@ -17,9 +17,15 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Why calls would go nowhere.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// The address is none.
-    #[error("'{0}' is no upstream; write http://HOST:PORT, https://HOST or unix:/PATH")]
-    Address(String),
+    /// The text is not an address.
+    #[error("--upstream '{shown}' is not an address of an upstream")]
+    Address {
+        /// The text without what may be a credential.
+        shown: String,
+        /// The rule that it breaks.
+        #[source]
+        source: AddressError,
+    },
     /// The sidecar's user has no right to connect.
     #[error(
         "the sidecar cannot connect to {path} as user {} with group {}: {reason}; make the socket writable for it, as by \
@@ -49,28 +55,19 @@ pub enum UpstreamError {
 /// # Errors
 /// [`UpstreamError`].
 pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), UpstreamError> {
-    let wrong = || UpstreamError::Address(url.to_owned());
-    let connected = async {
-        if let Some(path) = url.strip_prefix("unix:") {
-            return Ok(UnixStream::connect(path).await.map(drop));
-        }
-        let (host, port) = address(url).ok_or_else(wrong)?;
-        Ok(TcpStream::connect((host, port)).await.map(drop))
-    };
-    let connected = match timeout(WITHIN, connected).await {
-        Ok(connected) => connected?,
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("not within {} s", WITHIN.as_secs()))),
-    };
-    connected.map_err(|source| UpstreamError::Unreachable { address: url.to_owned(), source })?;
-    match (url.strip_prefix("unix:"), user) {
-        (Some(path), Some(user)) => permits(path, user),
+    let address: Address =
+        url.parse().map_err(|source| UpstreamError::Address { shown: sluice_upstream::redact(url), source })?;
+    let reached = Connector::probe(&address, WITHIN).await;
+    reached.map_err(|source| UpstreamError::Unreachable { address: url.to_owned(), source })?;
+    match (&address.scheme, user) {
+        (Scheme::Unix(path), Some(user)) => permits(path, user),
         _ => Ok(()),
     }
 }
 
 /// Whether the modes of a socket and of the directories above it let this user connect.
-fn permits(path: &str, user: SidecarUser) -> Result<(), UpstreamError> {
-    let denied = |reason| UpstreamError::Denied { path: path.to_owned(), user, reason };
+fn permits(path: &Path, user: SidecarUser) -> Result<(), UpstreamError> {
+    let denied = |reason| UpstreamError::Denied { path: path.display().to_string(), user, reason };
     let real = fs::canonicalize(path).map_err(|error| denied(error.to_string()))?;
     for (place, right) in real.ancestors().zip([WRITE].into_iter().chain(std::iter::repeat(SEARCH))) {
         let meta = fs::metadata(place).map_err(|error| denied(error.to_string()))?;
@@ -95,47 +92,31 @@ fn has_right(meta: &fs::Metadata, user: SidecarUser, right: u32) -> bool {
     meta.mode() >> class & right == right
 }
 
-/// Host and port of a URL, without the brackets of an IPv6 address.
-fn address(url: &str) -> Option<(&str, u16)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let default = match scheme {
-        "http" => 80,
-        "https" => 443,
-        _ => return None,
-    };
-    let authority = rest.split('/').next().filter(|authority| !authority.is_empty() && !authority.contains('@'))?;
-    if let Some(rest) = authority.strip_prefix('[') {
-        let (host, port) = rest.split_once(']')?;
-        return Some((host, port.strip_prefix(':').map_or(Some(default), |port| port.parse().ok())?));
-    }
-    match authority.rsplit_once(':') {
-        Some((host, port)) => Some((host, port.parse().ok()?)),
-        None => Some((authority, default)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use sluice_contract::text::error_chain;
+
     use super::*;
 
-    #[test]
-    fn addresses_of_urls() {
-        let rows = [
-            ("http://127.0.0.1:4000", Some(("127.0.0.1", 4000))),
-            ("https://llm.example", Some(("llm.example", 443))),
-            ("http://[::1]:4000/", Some(("::1", 4000))),
-            ("http://[::1]", Some(("::1", 80))),
-            ("http://me:pw@host", None),
-            ("http://", None),
-            ("ftp://host", None),
-            ("host:4000", None),
-            ("http://host:x", None),
-        ];
-        for (url, expected) in rows {
-            assert_eq!(address(url), expected, "{url}");
+    #[tokio::test]
+    async fn an_error_never_repeats_a_password() {
+        for url in ["http://u:pw@h", "http://u:pw@h:1/x", "u:pw@h", "http://u:x/pw@h", "http://h/?key=pw"] {
+            let error = reach(url, None).await.expect_err(url);
+            let text = format!("{error:?} {}", error_chain(&error));
+            assert!(!text.contains("pw") && text.contains("(redacted)"), "{url}: {text}");
+            assert!(text.contains("--upstream"), "{url}: {text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_resolves_by_the_hosts_file() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        reach(&format!("http://localhost:{port}"), None).await.expect("the hosts file names it");
+        let error = reach("http://nobody-here.invalid:1", None).await.expect_err("nothing names it");
+        assert!(matches!(error, UpstreamError::Unreachable { .. }), "{error}");
     }
 
     #[tokio::test]
@@ -145,7 +126,7 @@ mod tests {
         let path = directory.join("up.sock");
         let _listener = std::os::unix::net::UnixListener::bind(&path).expect("it is free");
         let url = format!("unix:{}", path.display());
-        let mode = |path: &std::path::Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
         let own = fs::metadata(&path).expect("it is there").gid();
         let user = |gid| Some(SidecarUser { uid: 2_000_000_123, gid });
         for (of_directory, of_socket, user, is_reached) in [
