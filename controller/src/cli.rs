@@ -10,7 +10,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
 use sluice_contract::text::{error_chain, truncate};
-use sluice_runs::terminal::Screened;
+use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::ErrorCode;
 
 use crate::settings::{Layers, SettingError, Settings};
@@ -224,7 +224,7 @@ fn failure(word: &str, code: u8, message: &str) -> Value {
 
 /// Prints data, in which words of others may stand.
 fn put(bytes: &[u8]) -> io::Result<()> {
-    Screened::new(io::stdout().lock()).put(bytes)
+    SanitizedWriter::new(io::stdout().lock()).put(bytes)
 }
 
 /// Prints data; a reader that has gone away is no failure.

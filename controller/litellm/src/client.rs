@@ -207,8 +207,8 @@ impl Litellm {
 /// What an answer that is no success means. Its words are looked at and not repeated.
 fn refused(what: String, status: u16, text: &str) -> LitellmError {
     match lack(text) {
-        Some(Lack::Database) => return LitellmError::NoDatabase(what),
-        Some(Lack::MasterKey) => return LitellmError::NotMaster(what),
+        Some(MissingFeature::Database) => return LitellmError::NoDatabase(what),
+        Some(MissingFeature::MasterKey) => return LitellmError::NotMaster(what),
         None => {}
     }
     if let Some(budget) = spent_budget(text) {
@@ -270,7 +270,7 @@ pub fn escaped(value: &str) -> String {
 
 /// What a LiteLLM without a database says is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lack {
+pub(crate) enum MissingFeature {
     /// The question needs one.
     Database,
     /// Only its own key is good.
@@ -279,11 +279,11 @@ pub(crate) enum Lack {
 
 /// What an answer that is no success says is missing, if that is a database. One that is only out of reach is not:
 /// its LiteLLM has the same `type` for that, `no_db_connection`, and status 503.
-pub(crate) fn lack(text: &str) -> Option<Lack> {
+pub(crate) fn lack(text: &str) -> Option<MissingFeature> {
     if text.contains(NOT_MASTER) {
-        return Some(Lack::MasterKey);
+        return Some(MissingFeature::MasterKey);
     }
-    NO_DATABASE.iter().any(|words| text.contains(words)).then_some(Lack::Database)
+    NO_DATABASE.iter().any(|words| text.contains(words)).then_some(MissingFeature::Database)
 }
 
 #[cfg(test)]

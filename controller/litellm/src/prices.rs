@@ -37,10 +37,10 @@ pub struct Prices {
 pub enum PricesError {
     /// LiteLLM did not give one, and there is none that is young enough.
     #[error("nothing can stop a run at its cap without prices; name a file with them by --prices")]
-    Asked(#[source] LitellmError),
+    RunSpec(#[source] LitellmError),
     /// What it gave is none.
     #[error("nothing can stop a run at its cap without prices, and {PATH} {0}; name a file with them by --prices")]
-    Useless(list::Useless),
+    UnusablePrices(list::UnusablePrices),
     /// It cannot be kept.
     #[error("cannot write prices to {0}")]
     Write(PathBuf, #[source] io::Error),
@@ -76,8 +76,8 @@ fn age(file: &Path) -> Option<Duration> {
 }
 
 async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PricesError> {
-    let answer = litellm.get(PATH).await.map_err(PricesError::Asked)?;
-    let list = list::distil(&answer).map_err(PricesError::Useless)?;
+    let answer = litellm.get(PATH).await.map_err(PricesError::RunSpec)?;
+    let list = list::distil(&answer).map_err(PricesError::UnusablePrices)?;
     keep(file, &list).map_err(|error| PricesError::Write(file.to_owned(), error))
 }
 

@@ -7,13 +7,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::sleep;
 
-use crate::client::{Lack, Litellm, LitellmError, escaped, lack};
+use crate::client::{MissingFeature, Litellm, LitellmError, escaped, lack};
 use crate::secret::Key;
 
 pub mod row;
 pub mod window;
 
-use row::{Page, Row, Unreadable};
+use row::{Page, Row, UnreadablePage};
 use window::Window;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
@@ -33,13 +33,13 @@ const BACK_OFF: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs
 pub struct SpendLog {
     upstream: String,
     litellm: Litellm,
-    patience: Patience,
+    patience: RetryMode,
     asked: u32,
 }
 
 /// What to do about failures that may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum RetryMode {
     /// Try again, a few times.
     Retry,
     /// Give up.
@@ -96,7 +96,7 @@ pub enum SpendLogError {
     },
     /// An answer that is none.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    UnreadablePage(#[from] UnreadablePage),
     /// The numbers of its pages do not fit.
     #[error(
         "the spend log says that it has {told} rows of these seconds, and gave {given}; try again when it is at rest"
@@ -125,7 +125,7 @@ impl SpendLogError {
             Self::Status { status, .. } => *status >= 500 || *status == 429,
             Self::None { .. }
             | Self::Refused { .. }
-            | Self::Unreadable(_)
+            | Self::UnreadablePage(_)
             | Self::Unstable { .. }
             | Self::Capped
             | Self::TooMuch => false,
@@ -135,7 +135,7 @@ impl SpendLogError {
     /// Whether it stays so until somebody changes that LiteLLM.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::Unreadable(Unreadable::Page(_)))
+        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::UnreadablePage(UnreadablePage::Page(_)))
     }
 }
 
@@ -144,7 +144,7 @@ impl SpendLog {
     ///
     /// # Errors
     /// [`SpendLogError::Asking`] when the address is none.
-    pub fn of(upstream: &str, key: &Key, patience: Patience) -> Result<Self, SpendLogError> {
+    pub fn of(upstream: &str, key: &Key, patience: RetryMode) -> Result<Self, SpendLogError> {
         let litellm = Litellm::new(upstream, key.clone()).map_err(|source| asking(upstream, source))?;
         let litellm = litellm.within(WITHIN).at_most(ANSWER_MAX);
         Ok(Self { upstream: upstream.to_owned(), litellm, patience, asked: 0 })
@@ -211,7 +211,7 @@ impl SpendLog {
     }
 
     async fn again(&self, reads: u32, told: u64, given: usize) -> Result<(), SpendLogError> {
-        if reads == READS || self.patience == Patience::Once {
+        if reads == READS || self.patience == RetryMode::Once {
             return Err(SpendLogError::Unstable { told, given });
         }
         // A row was written between its two looks at the table.
@@ -231,7 +231,7 @@ impl SpendLog {
                 Err(error) => error,
             };
             match waits.next() {
-                Some(wait) if self.patience == Patience::Retry && error.may_pass() => sleep(*wait).await,
+                Some(wait) if self.patience == RetryMode::Retry && error.may_pass() => sleep(*wait).await,
                 _ => return Err(error),
             }
         }
@@ -271,8 +271,8 @@ fn refusal(upstream: &str, status: u16, text: &str) -> SpendLogError {
     let upstream = upstream.to_owned();
     if let Some(lack) = lack(text) {
         let why = match lack {
-            Lack::Database => "it has no database",
-            Lack::MasterKey => "it has no database, and does not take the key",
+            MissingFeature::Database => "it has no database",
+            MissingFeature::MasterKey => "it has no database, and does not take the key",
         };
         return SpendLogError::None { upstream, why: why.to_owned() };
     }

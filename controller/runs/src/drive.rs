@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use crate::host::Host;
 use crate::plan::{Plan, plan};
 use crate::progress::Progress;
-use crate::scene::{Scene, Woken};
+use crate::scene::{RunResources, WakeCause};
 
 /// Under whose hand a run goes on.
 #[derive(Debug, Clone, Copy)]
-pub struct Reins<'a> {
+pub struct DriveContext<'a> {
     /// The host.
     pub host: &'a Host,
     /// Which start of which run.
@@ -38,8 +38,8 @@ pub struct Reins<'a> {
 /// When somebody else drives it now.
 pub async fn drive(
     mut run: Run,
-    scene: &mut Scene<'_>,
-    reins: Reins<'_>,
+    scene: &mut RunResources<'_>,
+    reins: DriveContext<'_>,
     cancelled: &mut watch::Receiver<Option<Cancel>>,
 ) -> Result<Run, StoreError> {
     let mut began = None;
@@ -64,8 +64,8 @@ pub async fn drive(
             Plan::Wait(left) => tokio::select! {
                 // Both are cancel-safe: what is not taken here is seen in the next round.
                 woken = scene.stirred(left) => match woken {
-                    Woken::By(event) => vec![event],
-                    Woken::ByNothing => vec![],
+                    WakeCause::By(event) => vec![event],
+                    WakeCause::ByNothing => vec![],
                 },
                 _ = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
@@ -96,7 +96,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    async fn keep(&mut self, run: &Run, sidecar: Option<&Process>, reins: Reins<'_>) -> Result<(), StoreError> {
+    async fn keep(&mut self, run: &Run, sidecar: Option<&Process>, reins: DriveContext<'_>) -> Result<(), StoreError> {
         // The sidecar's pid is worth a write while somebody may have to find it.
         let known = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
         if known != self.known {
@@ -108,7 +108,7 @@ impl Recorded {
         Ok(())
     }
 
-    async fn note(&mut self, seen: Option<Witness>, reins: Reins<'_>) {
+    async fn note(&mut self, seen: Option<Witness>, reins: DriveContext<'_>) {
         self.unnoted = seen.or(self.unnoted);
         if let Some(seen) = self.unnoted {
             self.why_unnoted = reins.host.store.witness(reins.key, seen).await.err().map(|error| error_chain(&error));
@@ -120,7 +120,7 @@ impl Recorded {
     fn told(self, mut run: Run) -> Run {
         if let Some(message) = self.missing.or(self.why_unnoted) {
             run.phase = Phase::Completing;
-            run.setbacks.push(Failure { step: Step::Close, message });
+            run.teardown_failures.push(Failure { step: Step::Close, message });
         }
         run
     }

@@ -158,7 +158,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn outwait(
+    pub async fn drain_pending_create(
         &self,
         name: &str,
         image: &str,

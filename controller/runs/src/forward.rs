@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use sluice_state::run::Cancel;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
-use crate::terminal::Screened;
+use crate::terminal::SanitizedWriter;
 
 /// How many bytes may wait to be written.
 const ROOM: u32 = 1 << 20;
@@ -78,7 +78,7 @@ struct Patient(File);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orders {
     /// They become blanks.
-    Screened,
+    SanitizedWriter,
     /// They pass: the program draws on the terminal.
     Passed,
 }
@@ -94,8 +94,8 @@ pub fn start(orders: Orders, stop: watch::Sender<Option<Cancel>>) -> io::Result<
 }
 
 fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
-    mut stdout: Screened<O>,
-    mut stderr: Screened<E>,
+    mut stdout: SanitizedWriter<O>,
+    mut stderr: SanitizedWriter<E>,
     stop: watch::Sender<Option<Cancel>>,
 ) -> (Outlet, Printer) {
     let (sender, mut pieces) = mpsc::unbounded_channel::<Queued>();
@@ -127,11 +127,11 @@ fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
     (Outlet { pieces: sender, room, dropped: Arc::clone(&dropped) }, Printer { done, dropped })
 }
 
-fn stream(fd: OwnedFd, orders: Orders) -> Screened<Patient> {
+fn stream(fd: OwnedFd, orders: Orders) -> SanitizedWriter<Patient> {
     let file = File::from(fd);
-    let is_screened = orders == Orders::Screened && file.is_terminal();
+    let is_screened = orders == Orders::SanitizedWriter && file.is_terminal();
     let stream = Patient(file);
-    if is_screened { Screened::for_terminal(stream) } else { Screened::for_pipe(stream) }
+    if is_screened { SanitizedWriter::for_terminal(stream) } else { SanitizedWriter::for_pipe(stream) }
 }
 
 fn failed(stream: &'static str, source: io::Error) -> ForwardError {
@@ -262,7 +262,7 @@ mod tests {
     async fn a_sender_waits_while_nobody_reads() {
         let (mut reader, writer) = UnixStream::pair().expect("a pair of sockets");
         let (outlet, mut printer) =
-            start_with(Screened::for_pipe(writer), Screened::for_pipe(io::sink()), watch::channel(None).0);
+            start_with(SanitizedWriter::for_pipe(writer), SanitizedWriter::for_pipe(io::sink()), watch::channel(None).0);
         let (piece, mut sent) = (out(32 << 10), 0_u64);
 
         while timeout(Duration::from_millis(200), outlet.pass(&piece)).await == Ok(true) {
@@ -294,7 +294,7 @@ mod tests {
             }
             let (stop, mut stopped) = watch::channel(None);
             let (outlet, mut printer) =
-                start_with(Screened::for_pipe(Broken(source)), Screened::for_pipe(io::sink()), stop);
+                start_with(SanitizedWriter::for_pipe(Broken(source)), SanitizedWriter::for_pipe(io::sink()), stop);
 
             assert!(outlet.pass(&out(1)).await);
             stopped.changed().await.expect("the printer stops the run");
@@ -309,7 +309,7 @@ mod tests {
     async fn a_signal_ends_the_wait_for_a_reader() {
         let (_reader, writer) = UnixStream::pair().expect("a pair of sockets");
         let (outlet, mut printer) =
-            start_with(Screened::for_pipe(writer), Screened::for_pipe(io::sink()), watch::channel(None).0);
+            start_with(SanitizedWriter::for_pipe(writer), SanitizedWriter::for_pipe(io::sink()), watch::channel(None).0);
         assert!(outlet.push(&out(4 << 20)));
         drop(outlet);
 

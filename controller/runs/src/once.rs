@@ -12,15 +12,15 @@ use sluice_state::store::{Entry, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::drive::{Reins, drive};
+use crate::drive::{DriveContext, drive};
 use crate::engine::Stdio;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::progress::Progress;
 use crate::report::{Parts, Report};
-use crate::scene::{Asked, Finished, Scene};
+use crate::scene::{RunSpec, RunEnd, RunResources};
 use crate::sidecar::{self, SidecarError};
-use crate::sweep::left_of;
+use crate::sweep::check_complete;
 use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
 use crate::virtual_key::{self, KeyMode, RevokeError};
 use crate::{signals, tty};
@@ -35,13 +35,13 @@ pub struct Request {
     /// What stdout means.
     pub contract: Contract,
     /// The rest.
-    pub asked: Asked,
+    pub asked: RunSpec,
 }
 
 /// A request, and who sees it through.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
-pub struct Once<'a> {
+pub struct OneShot<'a> {
     pub host: &'a Host,
     pub request: Request,
     pub admitted: Admitted,
@@ -71,7 +71,7 @@ pub struct Done {
 /// # Errors
 /// What is wrong with it.
 pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
-    let Asked { models, prices, sidecar_flags, upstream, account, .. } = &request.asked;
+    let RunSpec { models, prices, sidecar_flags, upstream, account, .. } = &request.asked;
     let mut flags: Vec<String> = models.iter().map(|model| format!("--model={model}")).collect();
     flags.extend(prices.iter().map(|file| format!("--prices={}", file.display())));
     flags.extend_from_slice(sidecar_flags);
@@ -106,14 +106,14 @@ pub async fn admit(host: &Host, request: &Request) -> Result<(Admitted, Option<S
 ///
 /// # Errors
 /// When its record cannot be kept.
-pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
-    let Once { host, request, admitted, output, printer, stop_grace, progress } = once;
+pub async fn run(once: OneShot<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
+    let OneShot { host, request, admitted, output, printer, stop_grace, progress } = once;
     let Request { key, contract, mut asked, .. } = request;
     // What it holds of a budget is its cap: the sidecar keeps it.
     asked.max_cost = admitted.cap;
     let (key, asked) = (&key, &asked);
-    let mut scene = Scene::new(host, key, asked, output, stop_grace);
-    let reins = Reins { host, key, generation: 0, timeout: asked.timeout, progress };
+    let mut scene = RunResources::new(host, key, asked, output, stop_grace);
+    let reins = DriveContext { host, key, generation: 0, timeout: asked.timeout, progress };
     let run = drive(Run::new(), &mut scene, reins, cancelled).await?;
     // Its sidecar has ended. Should we be killed before it is done, the next run does it.
     let revoking = (asked.key_mode != KeyMode::Master).then(|| {
@@ -123,7 +123,7 @@ pub async fn run(once: Once<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>
 
     let lost_output = scene.lost_output();
     let is_short_of_memory = scene.is_short_of_memory();
-    let Finished { tally, written, timings, reading, mut notes } = scene.finish();
+    let RunEnd { tally, written, timings, reading, mut notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
     let mut facts = Facts {
@@ -174,12 +174,12 @@ async fn record(host: &Host, key: &RunKey, judgement: &Judgement, run: &Run) -> 
     let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
     let recorded = host.store.judge(key, 0, code, judgement.exit_code).await;
     // A run of which something is left says so itself.
-    if left_of(run).is_ok() { recorded } else { Ok(()) }
+    if check_complete(run).is_ok() { recorded } else { Ok(()) }
 }
 
 /// What could not be taken down is told, and fails a run that was fine otherwise.
 fn with_leftovers(judgement: Judgement, run: &Run) -> Judgement {
-    let Err(reason) = left_of(run) else { return judgement };
+    let Err(reason) = check_complete(run) else { return judgement };
     let left = format!("something of the run is left ({reason}); sluice sweep removes it");
     match judgement.error {
         Some((code, message)) => Judgement { error: Some((code, format!("{message}; {left}"))), ..judgement },

@@ -87,9 +87,9 @@ fn forward(run: &Run, seen: &Seen, left: Duration) -> Plan {
 
 /// Takes down what is there: first what can still spend money, last what the record is needed for.
 fn home(run: &Run, seen: &Seen) -> Plan {
-    if run.setbacks.len() >= SETBACKS_MAX {
+    if run.teardown_failures.len() >= SETBACKS_MAX {
         // What it cost is known all the same, once its log has ended.
-        let tried = run.setbacks.iter().any(|failure| failure.step == Step::Tally);
+        let tried = run.teardown_failures.iter().any(|failure| failure.step == Step::Tally);
         let can_tell = seen.sidecar == Sidecar::Absent && !run.tallied && !tried;
         return if can_tell { Plan::Do(vec![Step::Tally]) } else { Plan::GiveUp };
     }

@@ -8,7 +8,7 @@ use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::Status;
-use sluice_state::receipt::{Receipt, Tally};
+use sluice_state::receipt::{Receipt, RunTotals};
 
 use crate::output::Captured;
 use crate::scene::Timings;
@@ -100,7 +100,7 @@ pub struct Parts<'a> {
     pub oom_seen: bool,
     pub short_of_memory: bool,
     pub written: (Captured, Captured),
-    pub tally: Tally,
+    pub tally: RunTotals,
     pub audit_file: String,
     pub timings: Timings,
 }

@@ -14,9 +14,9 @@ use sluice_contract::{RunKey, Trust, Witness, reader};
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::Key;
 use sluice_state::layout::RunPaths;
-use sluice_state::ledger::{self, Reading, Source, Writer};
+use sluice_state::ledger::{self, ParsedAudit, Source, Writer};
 use sluice_state::process::Process;
-use sluice_state::receipt::{self, Tally};
+use sluice_state::receipt::{self, RunTotals};
 use sluice_state::run::{Event, Failure, Step};
 use sluice_state::witness::{self, Tail};
 
@@ -38,7 +38,7 @@ use side::Side;
 /// What was asked for: all that the way to a running container needs.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Asked {
+pub struct RunSpec {
     pub account: String,
     pub graph_id: String,
     /// The models that may be named; none for any one.
@@ -69,7 +69,7 @@ pub struct Asked {
     pub sidecar_flags: Vec<String>,
 }
 
-impl Asked {
+impl RunSpec {
     /// The LiteLLM behind the upstream, to be asked with the operator's key.
     ///
     /// # Errors
@@ -97,48 +97,48 @@ pub struct Timings {
 }
 
 /// One run, as far as it exists.
-pub struct Scene<'a> {
+pub struct RunResources<'a> {
     host: &'a Host,
     key: &'a RunKey,
     paths: RunPaths,
-    asked: Option<&'a Asked>,
+    asked: Option<&'a RunSpec>,
     side: Side<'a>,
     sandbox: Sandbox<'a>,
     /// Whether what lies at the run's paths is this run's.
     is_ours: bool,
     tail: Tail,
     witnesses: Vec<Witness>,
-    tally: Tally,
-    reading: Option<Reading>,
+    tally: RunTotals,
+    reading: Option<ParsedAudit>,
 }
 
 /// What is known of a run when all is over.
-pub struct Finished {
+pub struct RunEnd {
     /// What it cost.
-    pub tally: Tally,
+    pub tally: RunTotals,
     /// What it wrote.
     pub written: (Captured, Captured),
     /// Where its time went.
     pub timings: Timings,
     /// What the ledger is to have of it; none if its audit file could not be read.
-    pub reading: Option<Reading>,
+    pub reading: Option<ParsedAudit>,
     /// What somebody should know of it.
     pub notes: Vec<String>,
 }
 
 /// What woke a run that was waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeCause {
     /// Something happened.
     By(Event),
     /// Nothing that matters.
     ByNothing,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> RunResources<'a> {
     /// A run of which nothing exists yet.
     #[must_use]
-    pub fn new(host: &'a Host, key: &'a RunKey, asked: &'a Asked, output: Stdio, stop_grace: Duration) -> Self {
+    pub fn new(host: &'a Host, key: &'a RunKey, asked: &'a RunSpec, output: Stdio, stop_grace: Duration) -> Self {
         Self::of(host, key, Some(asked), output, stop_grace)
     }
 
@@ -156,7 +156,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a Asked>, output: Stdio, stop_grace: Duration) -> Self {
+    fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a RunSpec>, output: Stdio, stop_grace: Duration) -> Self {
         let paths = host.layout.run(key);
         Self {
             side: Side::new(host, paths.clone()),
@@ -168,7 +168,7 @@ impl<'a> Scene<'a> {
             is_ours: false,
             tail: Tail::default(),
             witnesses: Vec::new(),
-            tally: Tally::default(),
+            tally: RunTotals::default(),
             reading: None,
         }
     }
@@ -224,16 +224,16 @@ impl<'a> Scene<'a> {
     }
 
     /// Waits for the container or the sidecar to end, but not longer than this.
-    pub async fn stirred(&mut self, limit: Duration) -> Woken {
+    pub async fn stirred(&mut self, limit: Duration) -> WakeCause {
         // The engine's notice of an end can be missed; a look now and then costs nothing.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         tokio::select! {
             // All three are cancel-safe: what is not taken here is found by the next look.
             () = self.sandbox.stirred() => {}
-            () = self.side.ended() => return Woken::By(Event::SidecarEnded),
+            () = self.side.ended() => return WakeCause::By(Event::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
         }
-        self.sandbox.end().await.map_or(Woken::ByNothing, Woken::By)
+        self.sandbox.end().await.map_or(WakeCause::ByNothing, WakeCause::By)
     }
 
     /// Files: quick, and without waiting.
@@ -300,9 +300,9 @@ impl<'a> Scene<'a> {
                 reading.fault = reading.fault.or(gone.then(|| "the audit file is gone".to_owned()));
                 receipt::tally(self.reading.insert(reading))
             }
-            Err(reason) => Tally {
+            Err(reason) => RunTotals {
                 fault: Some(format!("the audit file cannot be held against anything: {reason}")),
-                ..Tally::default()
+                ..RunTotals::default()
             },
         };
         if self.tally.fault.is_none() {
@@ -324,16 +324,16 @@ impl<'a> Scene<'a> {
 
     /// What the audit file says, once it was read.
     #[must_use]
-    pub fn told(&self) -> &Tally {
+    pub fn told(&self) -> &RunTotals {
         &self.tally
     }
 
     /// What is known when all is over.
     #[must_use]
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> RunEnd {
         let notes = self.side.notes();
         let timings = Timings { sidecar_ready: self.side.ready_ms(), ..self.sandbox.timings() };
-        Finished { tally: self.tally, written: self.sandbox.finish(), timings, reading: self.reading, notes }
+        RunEnd { tally: self.tally, written: self.sandbox.finish(), timings, reading: self.reading, notes }
     }
 }
 
@@ -346,7 +346,7 @@ fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
     reader::read_file(io::BufReader::new(file)).map(Some)
 }
 
-fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a Asked) -> blueprint::Blueprint {
+fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a RunSpec) -> blueprint::Blueprint {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     blueprint::blueprint(&blueprint::Order {
         key,
@@ -367,7 +367,7 @@ fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a As
 }
 
 /// How long anything of a run may live, should nobody come to end it.
-fn lifetime(asked: &Asked) -> Duration {
+fn lifetime(asked: &RunSpec) -> Duration {
     asked.timeout + Duration::from_secs(120)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_state::ledger::Shelf;
+use sluice_state::ledger::AuditArchive;
 use sluice_state::run::{Event, Phase, Run};
 use sluice_state::store::{Open, StoreError};
 use sluice_state::virtual_keys::KeyRecord;
@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::blueprint::{container_name, identity};
-use crate::drive::{Reins, drive};
+use crate::drive::{DriveContext, drive};
 use crate::host::Host;
 use crate::progress::Progress;
-use crate::scene::Scene;
+use crate::scene::RunResources;
 use crate::verdict::ErrorCode;
 use crate::{removal, rundir, virtual_key};
 
@@ -143,7 +143,7 @@ async fn is_open(host: &Host, key: &RunKey) -> bool {
 
 /// Takes down the runs whose controller was killed; what cannot be is left to the next one. Returns what is wrong with
 /// their audit files, for somebody to look at: it is told once.
-pub async fn heal(host: &Host) -> Vec<String> {
+pub async fn recover_orphans(host: &Host) -> Vec<String> {
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
     for orphan in open.iter().filter(|open| open.is_orphaned()) {
@@ -165,7 +165,7 @@ pub async fn heal(host: &Host) -> Vec<String> {
 /// Posts the receipts of runs whose controller was killed between their end and their receipts.
 async fn catch_up(host: &Host) -> Result<(), String> {
     let keys = host.keys.public().map_err(|error| error_chain(&error))?;
-    let shelf = Shelf { layout: &host.layout, store: &host.store, keys: &keys };
+    let shelf = AuditArchive { layout: &host.layout, store: &host.store, keys: &keys };
     shelf.catch_up().await.map_err(|error| error_chain(&error))
 }
 
@@ -178,10 +178,10 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         Err(StoreError::Stale(_)) => return Ok(None),
         Err(error) => return Err(error_chain(&error)),
     };
-    let mut scene = Scene::adopt(host, key, orphan.sidecar.clone()).await?;
+    let mut scene = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
     let run = orphan.as_run().apply(Event::Orphaned).map_err(|illegal| illegal.to_string())?;
     let (_never, mut cancelled) = watch::channel(None);
-    let reins = Reins { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
+    let reins = DriveContext { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
     let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| error_chain(&error))?;
     // What its log is worth counts for a run that nobody saw to its end, too.
     let fault = scene.told().fault.clone();
@@ -190,28 +190,28 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         None => (ErrorCode::Internal, 125),
     };
     let _ = host.store.judge(key, generation, Some(error.as_str()), code).await;
-    if left_of(&run).is_ok() && !orphan.entry.image.is_empty() {
+    if check_complete(&run).is_ok() && !orphan.entry.image.is_empty() {
         // Its controller may have been killed while it waited for the container.
         let (name, identity) = (container_name(key), identity(key, &host.instance));
-        host.engine.outwait(&name, &orphan.entry.image, &identity).await.map_err(|error| error_chain(&error))?;
+        host.engine.drain_pending_create(&name, &orphan.entry.image, &identity).await.map_err(|error| error_chain(&error))?;
     }
     let is_probe = orphan.entry.agent == PROBE_GRAPH;
-    if is_probe && left_of(&run).is_ok() {
+    if is_probe && check_complete(&run).is_ok() {
         // No call of a run: neither its log nor its record is worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
         host.store.forget(key, generation).await.map_err(|error| error_chain(&error))?;
     } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
         host.store.ingest(reading).done().await.map_err(|error| error_chain(&error))?;
     }
-    left_of(&run).map(|()| fault.filter(|_| !is_probe))
+    check_complete(&run).map(|()| fault.filter(|_| !is_probe))
 }
 
 /// What a run says that could not be taken down, if it is not over.
 ///
 /// # Errors
 /// Just that.
-pub fn left_of(run: &Run) -> Result<(), String> {
-    match (run.phase, run.setbacks.last()) {
+pub fn check_complete(run: &Run) -> Result<(), String> {
+    match (run.phase, run.teardown_failures.last()) {
         (Phase::Closed, _) => Ok(()),
         (_, Some(failure)) => Err(format!("cannot {}: {}", failure.step.as_str(), failure.message)),
         (_, None) => Err("the run did not come to its end".to_owned()),

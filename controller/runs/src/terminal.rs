@@ -10,14 +10,14 @@ use sluice_contract::text::sanitize;
 
 /// A stream for bytes of others; they may come in any pieces.
 #[derive(Debug)]
-pub struct Screened<W> {
+pub struct SanitizedWriter<W> {
     stream: W,
     is_terminal: bool,
     /// The first bytes of a character whose others have not come yet.
     cut: Vec<u8>,
 }
 
-impl<W: Write + IsTerminal> Screened<W> {
+impl<W: Write + IsTerminal> SanitizedWriter<W> {
     /// Screens what goes to this stream, if it is a terminal.
     pub fn new(stream: W) -> Self {
         let is_terminal = stream.is_terminal();
@@ -25,7 +25,7 @@ impl<W: Write + IsTerminal> Screened<W> {
     }
 }
 
-impl<W: Write> Screened<W> {
+impl<W: Write> SanitizedWriter<W> {
     /// Screens what goes to this stream, which writes to a terminal.
     pub fn for_terminal(stream: W) -> Self {
         Self::of(stream, true)
@@ -88,7 +88,7 @@ mod tests {
 
     /// What comes out of these bytes, in pieces of this size.
     fn shown(bytes: &[u8], size: usize, is_terminal: bool) -> Vec<u8> {
-        let mut screen = Screened::of(Vec::new(), is_terminal);
+        let mut screen = SanitizedWriter::of(Vec::new(), is_terminal);
         bytes.chunks(size).for_each(|piece| screen.put(piece).expect("memory does not fail"));
         screen.stream
     }

@@ -24,14 +24,14 @@ pub struct Size {
 pub struct Restore;
 
 /// What is to be restored.
-struct Lent {
+struct BorrowedTerminal {
     /// The modes of stdin before raw mode, while it is in raw mode.
     modes: Option<Termios>,
     /// Whether a program may have written to the terminal since it was last reset.
     is_written: bool,
 }
 
-static LENT: Mutex<Lent> = Mutex::new(Lent { modes: None, is_written: false });
+static LENT: Mutex<BorrowedTerminal> = Mutex::new(BorrowedTerminal { modes: None, is_written: false });
 
 /// Undoes what a program may have left of its own display. Titles stay: no terminal tells what they were.
 const RESET: &str = concat!(
@@ -99,11 +99,11 @@ pub fn restore() {
     restore_all(&mut lent());
 }
 
-fn lent() -> MutexGuard<'static, Lent> {
+fn lent() -> MutexGuard<'static, BorrowedTerminal> {
     LENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn restore_all(lent: &mut Lent) {
+fn restore_all(lent: &mut BorrowedTerminal) {
     restore_modes(lent);
     if std::mem::take(&mut lent.is_written) {
         let _ = reset();
@@ -112,7 +112,7 @@ fn restore_all(lent: &mut Lent) {
     }
 }
 
-fn restore_modes(lent: &mut Lent) {
+fn restore_modes(lent: &mut BorrowedTerminal) {
     if let Some(modes) = lent.modes.take() {
         // A terminal that is gone needs no modes.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);

@@ -8,7 +8,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::{BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{Rebuilt, Restored, Shelf};
+use sluice_state::ledger::{Rebuilt, Restored, AuditArchive};
 use sluice_state::store::Store;
 
 use super::receipts::open;
@@ -92,7 +92,7 @@ async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<Rebuilt, Fai
     let keys = Keys::open(state).map_err(|error| failed(&error))?;
     let public = keys.public().map_err(|error| failed(&error))?;
     let layout = Layout::at(state);
-    let shelf = Shelf { layout: &layout, store, keys: &public };
+    let shelf = AuditArchive { layout: &layout, store, keys: &public };
     let budgets = BudgetLog { layout: &layout, keys: &keys, store };
     let mut rebuilt = match mode {
         Mode::Check => shelf.check().await.map_err(|error| failed(&error))?,

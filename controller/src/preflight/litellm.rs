@@ -6,7 +6,7 @@ use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_litellm::Litellm;
 use sluice_litellm::spend_log::window::Window;
-use sluice_litellm::spend_log::{Patience, SpendLog};
+use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_litellm::virtual_key::{Grant, try_out};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_runs::virtual_key::KeyMode;
@@ -55,7 +55,7 @@ pub(super) async fn spend_log(settings: &Settings) -> Option<Check> {
     let name = "spend log";
     let (upstream, key) = (settings.upstream.as_ref()?, settings.spend_key.as_ref()?);
     let read = async {
-        let mut log = SpendLog::of(upstream, key, Patience::Once)?;
+        let mut log = SpendLog::of(upstream, key, RetryMode::Once)?;
         log.rows(settings.account.as_str(), &[Window::around(now_us())]).await
     };
     Some(match read.await {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluice_litellm::spend_log::{Patience, SpendLog};
+use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_runs::progress::Progress;
 use sluice_state::ledger::Settled;
 use sluice_state::store::{Store, now_us};
@@ -61,7 +61,7 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
     {
         return Ok(Settled::default());
     }
-    let spend_log = SpendLog::of(upstream, key, Patience::Once)?;
+    let spend_log = SpendLog::of(upstream, key, RetryMode::Once)?;
     let progress = Progress::silent();
     let mut reconcile = Reconcile { store, spend_log, permission: Permission::Settle, progress: &progress };
     let done = tokio::time::timeout(LONG, reconcile.run(&open, None)).await;

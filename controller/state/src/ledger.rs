@@ -22,16 +22,16 @@ mod status;
 mod sums;
 mod total;
 
-pub use bill::{Bill, Posting, Tokens};
+pub use bill::{BookedReceipt, BookedEntry, Tokens};
 pub use entry::{CACHE_HIT, Entry, RETRY, Receipt, SOURCE};
-pub use ingest::{Reading, Row, Rows, Source, Worth, Writer, read, unknown_key};
+pub use ingest::{ParsedAudit, Row, Rows, Source, TrustLevel, Writer, read, unknown_key};
 pub use post::{Pending, Posted};
 pub use query::{Filter, Listed, Selection, Unsettled};
 pub(crate) use query::{key, of_run, read_to_end};
-pub use rebuild::{Difference, Found, Rebuilt, Restored, Shelf};
+pub use rebuild::{Difference, Found, Rebuilt, Restored, AuditArchive};
 pub use settle::{Held, PriceSource, SPEND_LOG, Settled, Settlement};
 pub use status::{Status, reference, status};
-pub use sums::Usages;
+pub use sums::UsageTable;
 pub use total::{Group, Sums, Total, total, usd};
 
 /// Why the ledger did not take something, or cannot tell.
@@ -60,7 +60,7 @@ pub enum LedgerError {
     Damaged(String),
     /// An audit file cannot be read.
     #[error("cannot read the audit file of run {0}")]
-    Unreadable(RunKey, #[source] std::io::Error),
+    UnreadablePage(RunKey, #[source] std::io::Error),
     /// The audit files cannot be listed.
     #[error("cannot list {0}")]
     NoFiles(std::path::PathBuf, #[source] std::io::Error),

@@ -9,7 +9,7 @@ use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{Call, RunKey, Story, reader};
 
-use crate::ledger::{Reading, Status, reference, status};
+use crate::ledger::{ParsedAudit, Status, reference, status};
 
 /// The bill of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,7 +38,7 @@ pub struct Receipt {
 
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct RunTotals {
     /// One for each call that was written down.
     pub receipts: Vec<Receipt>,
     /// Requests that were not forwarded.
@@ -64,12 +64,12 @@ const CAP: &str = "budget_exceeded";
 
 /// What an audit file comes to.
 #[must_use]
-pub fn tally(reading: &Reading) -> Tally {
+pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let story = reading.story();
     let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let litellm_budgets = exhausted(&story);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
-    Tally {
+    RunTotals {
         refused: story.totals().refused,
         refused_by_reason: story.refused().clone(),
         usage: usage(&receipts),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Asked for; nothing exists yet.
+    /// Requested; nothing exists yet.
     Pending,
     /// Directories, sidecar and container are being made.
     Creating,
@@ -127,13 +127,13 @@ pub struct Run {
     /// Whether its audit file was read to the end.
     pub tallied: bool,
     /// Steps of taking down that failed, newest last.
-    pub setbacks: Vec<Failure>,
+    pub teardown_failures: Vec<Failure>,
 }
 
 /// An event that cannot have happened to a run in this phase.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a run that is {phase:?} cannot see {event:?}")]
-pub struct Illegal {
+pub struct IllegalEvent {
     /// Where the run stood.
     pub phase: Phase,
     /// What was reported.
@@ -144,7 +144,7 @@ impl Run {
     /// A run that was asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self { phase: Phase::Pending, verdict: None, tallied: false, setbacks: Vec::new() }
+        Self { phase: Phase::Pending, verdict: None, tallied: false, teardown_failures: Vec::new() }
     }
 
     /// The record after an event.
@@ -152,8 +152,8 @@ impl Run {
     /// The first verdict stands: whatever a container does after we stopped it is our doing.
     ///
     /// # Errors
-    /// [`Illegal`]; the record is as it was.
-    pub fn apply(mut self, event: Event) -> Result<Self, Illegal> {
+    /// [`IllegalEvent`]; the record is as it was.
+    pub fn apply(mut self, event: Event) -> Result<Self, IllegalEvent> {
         use Phase::{Closed, Completing, Creating, Pending, Running};
         match (self.phase, event) {
             (Pending | Creating, Event::Done(Step::Prepare | Step::StartSidecar | Step::CreateContainer)) => {
@@ -174,7 +174,7 @@ impl Run {
                 Completing,
                 Event::Done(Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories),
             ) => {}
-            (Completing, Event::Failed(failure)) => self.setbacks.push(failure),
+            (Completing, Event::Failed(failure)) => self.teardown_failures.push(failure),
             // What is there is taken down all the same; who sees it through tells.
             (Completing | Closed, Event::Unrecorded(_)) => {}
             // Side by side with the step that decided: what was made is seen, and taken down.
@@ -188,7 +188,7 @@ impl Run {
                 | Event::DeadlinePassed
                 | Event::Orphaned,
             ) => {}
-            (phase, event) => return Err(Illegal { phase, event: Box::new(event) }),
+            (phase, event) => return Err(IllegalEvent { phase, event: Box::new(event) }),
         }
         Ok(self)
     }

@@ -33,7 +33,7 @@ const TEXTS: [&str; 3] = ["key", "litellm_provider", "mode"];
 
 /// Why an answer cannot serve as a price list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Useless {
+pub enum UnusablePrices {
     /// It has another shape.
     #[error("gives no list of models")]
     Shape,
@@ -85,9 +85,9 @@ struct Info<'a>(Vec<(String, &'a RawValue)>);
 /// is listed. So is an entry, or a nested price, that is too long, since a part of it could be cheaper than the whole.
 ///
 /// # Errors
-/// [`Useless`]
-pub(super) fn distil(answer: &[u8]) -> Result<String, Useless> {
-    let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|_| Useless::Shape)?;
+/// [`UnusablePrices`]
+pub(super) fn distil(answer: &[u8]) -> Result<String, UnusablePrices> {
+    let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|_| UnusablePrices::Shape)?;
     let mut list = String::new();
     for Model { model_name, litellm_params, model_info } in answer.data {
         if !model_info.is_priced() {
@@ -100,13 +100,13 @@ pub(super) fn distil(answer: &[u8]) -> Result<String, Useless> {
             continue;
         }
         if list.len() + entry.len() > LIST_MAX {
-            return Err(Useless::TooLong);
+            return Err(UnusablePrices::TooLong);
         }
         let separator = if list.is_empty() { "" } else { "," };
         list += separator;
         list += &entry;
     }
-    if list.is_empty() { Err(Useless::Unpriced) } else { Ok(format!("{{\"data\":[{list}]}}")) }
+    if list.is_empty() { Err(UnusablePrices::Unpriced) } else { Ok(format!("{{\"data\":[{list}]}}")) }
 }
 
 impl Info<'_> {
@@ -294,7 +294,7 @@ mod tests {
             let answer = format!(
                 r#"{{"data":[{{"model_name":"m","model_info":{{"input_cost_per_token":1,"{member}":1,"{member}":2}}}}]}}"#
             );
-            assert_eq!(distil(answer.as_bytes()), Err(Useless::Shape), "{member}");
+            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Shape), "{member}");
         }
         assert_eq!(kept(r#","id":1,"id":2"#), "");
     }
@@ -324,17 +324,17 @@ mod tests {
             format!(r#"{{"model_name":"{}","model_info":{{"input_cost_per_token":1}}}}"#, "m".repeat(ENTRY_MAX - 100));
         let list = |models: usize| distil(format!(r#"{{"data":[{}]}}"#, vec![&*entry; models].join(",")).as_bytes());
         assert!(list(LIST_MAX / ENTRY_MAX).is_ok());
-        assert_eq!(list(LIST_MAX / entry.len() + 1), Err(Useless::TooLong));
+        assert_eq!(list(LIST_MAX / entry.len() + 1), Err(UnusablePrices::TooLong));
     }
 
     #[test]
     fn an_answer_without_a_price_is_useless() {
         for answer in ["", "[]", "{}", r#"{"data":[{"model_name":"m","model_info":7}]}"#] {
-            assert_eq!(distil(answer.as_bytes()), Err(Useless::Shape), "{answer}");
+            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Shape), "{answer}");
         }
         let image = r#"{"data":[{"model_name":"m","model_info":{"output_cost_per_image":1}}]}"#;
         for answer in [r#"{"data":[]}"#, r#"{"data":[{"model_name":"m","model_info":{}}]}"#, image] {
-            assert_eq!(distil(answer.as_bytes()), Err(Useless::Unpriced), "{answer}");
+            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Unpriced), "{answer}");
         }
     }
 }

@@ -62,7 +62,7 @@ pub struct Row {
 
 /// The answer is not what a spend log says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum UnreadablePage {
     /// Not the object that it should be.
     #[error("the answer is no page of a spend log: {0}")]
     Page(String),
@@ -135,15 +135,15 @@ struct Ours {
 /// Reads an answer, for the rows of one account.
 ///
 /// # Errors
-/// [`Unreadable`].
-pub fn page(text: &str, account: &str) -> Result<Page, Unreadable> {
-    let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| Unreadable::Page(wrong(&error)))?;
+/// [`UnreadablePage`].
+pub fn page(text: &str, account: &str) -> Result<Page, UnreadablePage> {
+    let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| UnreadablePage::Page(wrong(&error)))?;
     let mut page =
         Page { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
     let mut names = std::collections::HashSet::new();
     for raw in answer.data {
         let owner: Owner = serde_json::from_str(raw.get())
-            .map_err(|error| Unreadable::Row { id: "without a name".to_owned(), why: wrong(&error) })?;
+            .map_err(|error| UnreadablePage::Row { id: "without a name".to_owned(), why: wrong(&error) })?;
         // A row without a name is different from all others.
         page.distinct += usize::from(owner.request_id.clone().is_none_or(|id| names.insert(id)));
         if owner.end_user.as_deref() != Some(account) {
@@ -151,7 +151,7 @@ pub fn page(text: &str, account: &str) -> Result<Page, Unreadable> {
             continue;
         }
         let id = owner.request_id.unwrap_or_default();
-        page.rows.push(row(raw.get(), account).map_err(|why| Unreadable::Row { id: shown(&id), why })?);
+        page.rows.push(row(raw.get(), account).map_err(|why| UnreadablePage::Row { id: shown(&id), why })?);
     }
     Ok(page)
 }

@@ -64,13 +64,13 @@ fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
 fn a_run_that_cannot_be_taken_down_is_tallied_and_then_given_up() {
     let setback = |step| Failure { step, message: String::new() };
     let stuck = Run {
-        setbacks: vec![setback(Step::StopContainer); SETBACKS_MAX],
+        teardown_failures: vec![setback(Step::StopContainer); SETBACKS_MAX],
         ..run_in(Phase::Completing, Some(Verdict::TimedOut))
     };
     let seen = Seen { directories: true, sidecar: Sidecar::Absent, container: Container::Running };
     assert_eq!(plan(&stuck, &seen, MINUTE), Plan::Do(vec![Step::Tally]));
     assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &seen, MINUTE), Plan::GiveUp);
-    let unreadable = Run { setbacks: [stuck.setbacks.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
+    let unreadable = Run { teardown_failures: [stuck.teardown_failures.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
     assert_eq!(plan(&unreadable, &seen, MINUTE), Plan::GiveUp);
 }
 
@@ -155,7 +155,7 @@ proptest! {
                 Plan::Over => break,
                 Plan::GiveUp => {
                     // A sweep comes by.
-                    run.setbacks.clear();
+                    run.teardown_failures.clear();
                     continue;
                 }
             };

@@ -12,7 +12,7 @@ use sluice_state::layout::RunPaths;
 use sluice_state::process::Process;
 use sluice_state::run::Step;
 
-use super::{Asked, lifetime, ms_since};
+use super::{RunSpec, lifetime, ms_since};
 use crate::host::Host;
 use crate::sidecar::{Order, Sidecar};
 use crate::virtual_key::{self, KeyMode};
@@ -61,7 +61,7 @@ impl<'a> Side<'a> {
         std::mem::take(&mut self.notes)
     }
 
-    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&Asked>) -> Result<(), String> {
+    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&RunSpec>) -> Result<(), String> {
         match step {
             Step::StartSidecar => self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await,
             Step::DrainSidecar => self.drain().await,
@@ -70,7 +70,7 @@ impl<'a> Side<'a> {
     }
 
     /// The flags of the run's cap in dollars, with what calls cost, and a note on that.
-    async fn cap(&self, asked: &Asked) -> Result<(Vec<String>, Option<String>), String> {
+    async fn cap(&self, asked: &RunSpec) -> Result<(Vec<String>, Option<String>), String> {
         let (mut flags, mut note) = (Vec::new(), None);
         let mut file = asked.prices.clone();
         if let Some(cap) = asked.max_cost {
@@ -88,7 +88,7 @@ impl<'a> Side<'a> {
     }
 
     /// The key that the sidecar gets, and a note if it is not the one that was wished for.
-    async fn key(&self, key: &RunKey, asked: &Asked) -> Result<(Key, Option<String>), String> {
+    async fn key(&self, key: &RunKey, asked: &RunSpec) -> Result<(Key, Option<String>), String> {
         if asked.key_mode == KeyMode::Master {
             return Ok((asked.upstream_key.clone(), None));
         }
@@ -115,7 +115,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    async fn start(&mut self, key: &RunKey, asked: &Asked) -> Result<(), String> {
+    async fn start(&mut self, key: &RunKey, asked: &RunSpec) -> Result<(), String> {
         // Beside the creation of the container, too.
         let (cap, upstream_key) = tokio::join!(self.cap(asked), self.key(key, asked));
         let ((cap, of_prices), (upstream_key, of_key)) = (cap?, upstream_key?);

@@ -13,7 +13,7 @@ use sluice_runs::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_tar
 use sluice_runs::engine::{Engine, EngineError, socket_of};
 use sluice_runs::input::{Kind, Stdin};
 use sluice_runs::once::Request;
-use sluice_runs::scene::Asked;
+use sluice_runs::scene::RunSpec;
 use sluice_runs::tty;
 use sluice_runs::verdict::Contract;
 
@@ -89,7 +89,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
         key: RunKey { run_id: run_id(flags)?, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
-        asked: Asked {
+        asked: RunSpec {
             account: settings.account.to_string(),
             graph_id: agent.graph_id.clone(),
             models: settings.models.clone(),

@@ -9,7 +9,7 @@ use sluice_contract::{Account, Hash, RunKey};
 use super::error::BudgetError;
 use super::log::{self, Change, Kind, Known};
 use super::{After, Balance, Shortfall, still_held};
-use crate::ledger::{self, Bill, LedgerError, usd};
+use crate::ledger::{self, BookedReceipt, LedgerError, usd};
 use crate::run::Phase;
 use crate::store::{self, Entry, Store, now_us};
 
@@ -431,7 +431,7 @@ fn after(connection: &Connection, key: &RunKey) -> Result<(i128, After, String),
     match ledger::read_to_end(connection, key)? {
         Err(reason) => Ok((billed, After::Unsure, reason)),
         Ok(()) => {
-            let open: Vec<_> = bills.iter().filter(|bill| bill.is_open()).map(Bill::reserved_nanos).collect();
+            let open: Vec<_> = bills.iter().filter(|bill| bill.is_open()).map(BookedReceipt::reserved_nanos).collect();
             let reason = format!("the cost of {} of its calls is not known", open.len());
             Ok((billed, After::Read { open }, reason))
         }

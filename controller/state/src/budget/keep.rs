@@ -16,7 +16,7 @@ use super::error::LogError;
 use super::log::{self, Change, Entry, Kind, Known, Plan};
 use crate::keys::Keys;
 use crate::layout::Layout;
-use crate::ledger::{LedgerError, Shelf};
+use crate::ledger::{LedgerError, AuditArchive};
 use crate::store::{Store, now_us};
 use crate::witness;
 
@@ -108,7 +108,7 @@ impl BudgetLog<'_> {
     ///
     /// # Errors
     /// Why that cannot be done; what was restored by then stays so.
-    pub async fn restore(&self, shelf: &Shelf<'_>) -> Result<u64, LogError> {
+    pub async fn restore(&self, shelf: &AuditArchive<'_>) -> Result<u64, LogError> {
         let _lock = self.lock()?;
         let (state, entries) = self.read().await?;
         let entries = entries.unwrap_or_default();

@@ -76,7 +76,7 @@ struct Run {
 enum Op {
     Admit(Option<i64>),
     /// One of its calls is billed, and costs so many parts of a hundred of what it holds.
-    Bill(usize, i64),
+    BookedReceipt(usize, i64),
     /// It ends, with so many calls of unknown cost.
     End(usize, Vec<bool>),
     /// The operator gives more.
@@ -86,7 +86,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => proptest::option::of(0..400i64).prop_map(Op::Admit),
-        3 => (0..8usize, 0..150i64).prop_map(|(run, part)| Op::Bill(run, part)),
+        3 => (0..8usize, 0..150i64).prop_map(|(run, part)| Op::BookedReceipt(run, part)),
         3 => (0..8usize, proptest::collection::vec(any::<bool>(), 0..3)).prop_map(|(run, open)| Op::End(run, open)),
         1 => (0..200i64).prop_map(Op::Grant),
     ]
@@ -116,7 +116,7 @@ proptest! {
                         prop_assert_eq!(stands(&runs, granted).left(), before.left() - i128::from(hold));
                     }
                 }
-                Op::Bill(at, part) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == After::Unsure) {
+                Op::BookedReceipt(at, part) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == After::Unsure) {
                     run.billed += i128::from(run.hold * part / 100);
                 }
                 Op::End(at, open) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == After::Unsure) {

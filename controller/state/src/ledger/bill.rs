@@ -18,7 +18,7 @@ use super::status::Status;
 /// What it shares with the receipts of a run's report has the same names and values there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[allow(missing_docs, reason = "as in `Receipt` and `Entry`")]
-pub struct Bill {
+pub struct BookedReceipt {
     pub source_system: String,
     pub source_reference: String,
     /// The hash of the audit line that the receipt rests on.
@@ -57,13 +57,13 @@ pub struct Bill {
     /// The day in which the call counts.
     pub period: String,
     #[serde(skip)]
-    pub entries: Vec<Posting>,
+    pub entries: Vec<BookedEntry>,
 }
 
 /// What an entry adds to a receipt. Of one that takes another back, all numbers are negative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as in `Entry`")]
-pub struct Posting {
+pub struct BookedEntry {
     pub id: i64,
     pub source_system: String,
     pub source_reference: String,
@@ -97,7 +97,7 @@ pub struct Tokens {
     pub total: Option<i64>,
 }
 
-impl Bill {
+impl BookedReceipt {
     /// A receipt of which nothing has come yet.
     #[must_use]
     pub fn of(receipt: &Receipt) -> Self {
@@ -128,11 +128,11 @@ impl Bill {
     }
 
     /// Adds its next entry.
-    pub fn take(&mut self, posting: Posting) {
+    pub fn take(&mut self, posting: BookedEntry) {
         self.entries.push(posting);
         let live: Vec<_> = live(&self.entries).collect();
         self.status = live.last().map_or(Status::Reversed, |entry| entry.status);
-        let newest = |read: fn(&Posting) -> Option<&String>| live.iter().rev().find_map(|entry| read(entry)).cloned();
+        let newest = |read: fn(&BookedEntry) -> Option<&String>| live.iter().rev().find_map(|entry| read(entry)).cloned();
         self.result = newest(|entry| entry.result.as_ref());
         self.end = newest(|entry| entry.end.as_ref());
         self.http_status = live.iter().rev().find_map(|entry| entry.http_status);
@@ -160,7 +160,7 @@ impl Bill {
     /// Returns the receipt without what was billed for earlier tries of its call.
     #[must_use]
     pub fn without_retries(&self) -> Cow<'_, Self> {
-        if !self.entries.iter().any(Posting::is_retry) {
+        if !self.entries.iter().any(BookedEntry::is_retry) {
             return Cow::Borrowed(self);
         }
         let mut own = Self { entries: Vec::new(), ..self.clone() };
@@ -169,7 +169,7 @@ impl Bill {
     }
 
     /// The entries that nothing has taken back.
-    pub fn live(&self) -> impl Iterator<Item = &Posting> {
+    pub fn live(&self) -> impl Iterator<Item = &BookedEntry> {
         live(&self.entries)
     }
 
@@ -189,12 +189,12 @@ impl Bill {
     }
 }
 
-fn live(entries: &[Posting]) -> impl Iterator<Item = &Posting> {
+fn live(entries: &[BookedEntry]) -> impl Iterator<Item = &BookedEntry> {
     let taken_back = |id| entries.iter().any(|entry| entry.reverses == Some(id));
     entries.iter().filter(move |entry| entry.reverses.is_none() && !taken_back(entry.id))
 }
 
-impl Posting {
+impl BookedEntry {
     /// Whether it bills an earlier try of the call, beside the call itself.
     #[must_use]
     pub fn is_retry(&self) -> bool {

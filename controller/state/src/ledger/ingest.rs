@@ -22,11 +22,11 @@ use super::status::{Status, reference, status};
 /// What one audit file says, and whether to believe it. The file itself is read again for its rows, piece by piece: it may
 /// have millions of lines.
 #[derive(Debug, Clone)]
-pub struct Reading {
+pub struct ParsedAudit {
     /// The run.
     pub key: RunKey,
     /// What the file is worth.
-    pub worth: Worth,
+    pub worth: TrustLevel,
     /// Why it is no complete account, if so.
     pub fault: Option<String>,
     /// Whether the fault is only that this host does not know the key that signed.
@@ -60,7 +60,7 @@ const PIECE: u64 = 8192;
 
 /// Whether to believe a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Worth {
+pub enum TrustLevel {
     /// From `open` to `close`, and every call has its outcome.
     Complete,
     /// As it was written, but something is missing.
@@ -89,10 +89,10 @@ const FULL: &str = "audit_full";
 ///
 /// # Errors
 /// Those of the file.
-pub fn read(key: &RunKey, source: Source, trust: &Trust<'_>, writer: Writer) -> io::Result<Reading> {
-    let mut reading = Reading {
+pub fn read(key: &RunKey, source: Source, trust: &Trust<'_>, writer: Writer) -> io::Result<ParsedAudit> {
+    let mut reading = ParsedAudit {
         key: key.clone(),
-        worth: Worth::Absent,
+        worth: TrustLevel::Absent,
         fault: None,
         unknown_key: false,
         lines: 0,
@@ -110,12 +110,12 @@ pub fn read(key: &RunKey, source: Source, trust: &Trust<'_>, writer: Writer) -> 
     let verdict = verify_each(file, trust, |line| seen.take(line))?;
     (reading.lines, reading.head) = vouched(&verdict, trust);
     reading.worth = match &verdict {
-        Verdict::Complete(_) => Worth::Complete,
-        Verdict::Incomplete(_) => Worth::Incomplete,
+        Verdict::Complete(_) => TrustLevel::Complete,
+        Verdict::Incomplete(_) => TrustLevel::Incomplete,
         Verdict::Tampered(fault) => {
             // Of a run of this host, the file should have its key.
             reading.unknown_key = fault.what == What::UnknownKey && trust.seen.is_empty();
-            Worth::Tampered
+            TrustLevel::Tampered
         }
     };
     reading.fault = match &verdict {
@@ -128,8 +128,8 @@ pub fn read(key: &RunKey, source: Source, trust: &Trust<'_>, writer: Writer) -> 
     reading.billed = reading.lines;
     if let Err(fault) = seen.is_billable(key, reading.lines) {
         reading.billed = 0;
-        if reading.worth != Worth::Tampered {
-            reading.worth = Worth::Tampered;
+        if reading.worth != TrustLevel::Tampered {
+            reading.worth = TrustLevel::Tampered;
             reading.fault = Some(format!("the audit file is tampered: {fault}"));
         }
     }
@@ -220,14 +220,14 @@ impl Source {
     }
 }
 
-impl Reading {
+impl ParsedAudit {
     /// Whether a bill may rest on all of it.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         match self.worth {
-            Worth::Complete | Worth::Incomplete => true,
-            Worth::Absent => self.fault.is_none(),
-            Worth::Tampered | Worth::Conflict => false,
+            TrustLevel::Complete | TrustLevel::Incomplete => true,
+            TrustLevel::Absent => self.fault.is_none(),
+            TrustLevel::Tampered | TrustLevel::Conflict => false,
         }
     }
 
@@ -270,7 +270,7 @@ impl Reading {
     }
 
     fn unreadable(&self, error: io::Error) -> LedgerError {
-        LedgerError::Unreadable(self.key.clone(), error)
+        LedgerError::UnreadablePage(self.key.clone(), error)
     }
 }
 
@@ -279,7 +279,7 @@ pub type Row = (Receipt, Option<Entry>);
 
 /// The rows of a file, piece by piece. Each piece is the one that was verified.
 pub struct Rows<'a> {
-    reading: &'a Reading,
+    reading: &'a ParsedAudit,
     file: Option<Box<dyn BufRead + 'a>>,
     at: Cursor,
     head: Hash,
@@ -436,7 +436,7 @@ fn price_source(outcome: &Outcome<'_>) -> &'static str {
     if outcome.cache_hit == Some(true) { CACHE_HIT } else { outcome.cost_source.as_str() }
 }
 
-impl Worth {
+impl TrustLevel {
     /// The word in the database and in output.
     #[must_use]
     pub fn as_str(self) -> &'static str {

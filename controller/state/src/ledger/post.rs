@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::bill::Tokens;
 use super::entry::{Entry, Receipt, SOURCE};
-use super::ingest::{Reading, Row, Worth};
+use super::ingest::{ParsedAudit, Row, TrustLevel};
 use super::status::Status;
 use super::{LedgerError, StoreError};
 use crate::store::{Store, now_us};
@@ -39,7 +39,7 @@ impl Store {
     ///
     /// It begins at once, behind what the database was asked for before.
     #[must_use]
-    pub fn ingest(&self, reading: Reading) -> Pending {
+    pub fn ingest(&self, reading: ParsedAudit) -> Pending {
         Pending(self.submit(move |connection| ingest_told(connection, &reading, now_us())))
     }
 
@@ -47,7 +47,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of SQLite; then the files may be asked for again.
-    pub async fn ingest_all(&self, readings: Vec<Reading>) -> Result<Vec<Result<Posted, LedgerError>>, LedgerError> {
+    pub async fn ingest_all(&self, readings: Vec<ParsedAudit>) -> Result<Vec<Result<Posted, LedgerError>>, LedgerError> {
         self.call(move |connection| {
             let (now, mut results) = (now_us(), Vec::with_capacity(readings.len()));
             let mut readings = readings.into_iter().peekable();
@@ -59,13 +59,13 @@ impl Store {
                 let mut change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let mut rows = 0;
                 while rows < ROWS_A_COMMIT
-                    && let Some(reading) = readings.next_if(Reading::is_one_piece)
+                    && let Some(reading) = readings.next_if(ParsedAudit::is_one_piece)
                 {
                     let posted = ingest_one(&mut change, &reading, now);
                     match &posted {
                         Ok(posted) => rows += posted.receipts + posted.entries + 1,
                         Err(error) if error.is_contradiction() => {
-                            note(&change, &reading, Worth::Conflict, Some(&error.to_string()), now)?;
+                            note(&change, &reading, TrustLevel::Conflict, Some(&error.to_string()), now)?;
                         }
                         Err(LedgerError::Store(_)) => return posted.map(|_| Vec::new()),
                         Err(_) => {}
@@ -84,7 +84,7 @@ impl Store {
 const ROWS_A_COMMIT: u64 = 16_384;
 
 /// One file within the change of several: all of it or nothing.
-fn ingest_one(change: &mut Transaction<'_>, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+fn ingest_one(change: &mut Transaction<'_>, reading: &ParsedAudit, now: i64) -> Result<Posted, LedgerError> {
     let alone = change.savepoint()?;
     let mut posted = Posted::default();
     for rows in reading.rows()? {
@@ -96,7 +96,7 @@ fn ingest_one(change: &mut Transaction<'_>, reading: &Reading, now: i64) -> Resu
 }
 
 /// A file alone, and what the ledger refused of it.
-fn ingest_told(connection: &mut Connection, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+fn ingest_told(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<Posted, LedgerError> {
     let posted = ingest(connection, reading, now);
     if let Err(error) = posted.as_ref()
         && error.is_contradiction()
@@ -109,7 +109,7 @@ fn ingest_told(connection: &mut Connection, reading: &Reading, now: i64) -> Resu
 
 /// A file alone: a long one in several commits, so that other writers get their turn. That it was read is written with the
 /// last of them.
-fn ingest(connection: &mut Connection, reading: &Reading, now: i64) -> Result<Posted, LedgerError> {
+fn ingest(connection: &mut Connection, reading: &ParsedAudit, now: i64) -> Result<Posted, LedgerError> {
     let mut posted = Posted::default();
     let mut pieces = reading.rows()?.peekable();
     loop {
@@ -283,17 +283,17 @@ pub(super) fn tell(
     Ok(())
 }
 
-fn note_alone(connection: &mut Connection, reading: &Reading, fault: Option<&str>) -> Result<(), LedgerError> {
+fn note_alone(connection: &mut Connection, reading: &ParsedAudit, fault: Option<&str>) -> Result<(), LedgerError> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    note(&change, reading, Worth::Conflict, fault, now_us())?;
+    note(&change, reading, TrustLevel::Conflict, fault, now_us())?;
     Ok(change.commit()?)
 }
 
 /// Writes down that a file was read, unless that is what was said last.
 fn note(
     change: &Connection,
-    reading: &Reading,
-    worth: Worth,
+    reading: &ParsedAudit,
+    worth: TrustLevel,
     fault: Option<&str>,
     now: i64,
 ) -> Result<(), LedgerError> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use sluice_contract::RunKey;
 
 use super::LedgerError;
-use super::bill::{Bill, Posting, Tokens};
+use super::bill::{BookedReceipt, BookedEntry, Tokens};
 use super::status::Status;
 use super::total::Total;
 use crate::store::Store;
@@ -39,7 +39,7 @@ pub struct Filter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The receipts, in the order in which the calls were made.
-    pub bills: Vec<Bill>,
+    pub bills: Vec<BookedReceipt>,
     /// Runs of whose bill more may come, or that nobody vouches for.
     pub unsettled: Vec<Unsettled>,
 }
@@ -81,7 +81,7 @@ impl Store {
     pub async fn list(
         &self,
         filter: Filter,
-        mut each: impl FnMut(Bill) -> bool + Send + 'static,
+        mut each: impl FnMut(BookedReceipt) -> bool + Send + 'static,
     ) -> Result<Listed, LedgerError> {
         self.call(move |connection| {
             // One moment for all questions.
@@ -170,13 +170,13 @@ const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN 
                                     AND done.status NOT IN ('pending_cost', 'unknown'))";
 
 /// One receipt as it stands.
-pub(super) fn bill(connection: &Connection, id: i64) -> Result<Bill, LedgerError> {
+pub(super) fn bill(connection: &Connection, id: i64) -> Result<BookedReceipt, LedgerError> {
     let bill = connection.prepare_cached(&format!("{RECEIPT} WHERE id = ?1"))?.query_row([id], receipt)?.1;
     with_entries(connection, id, bill)
 }
 
 /// The receipt of this name as it stands.
-pub(super) fn bill_of(connection: &Connection, source: &str, reference: &str) -> Result<Option<Bill>, LedgerError> {
+pub(super) fn bill_of(connection: &Connection, source: &str, reference: &str) -> Result<Option<BookedReceipt>, LedgerError> {
     let found = connection
         .prepare_cached(&format!("{RECEIPT} WHERE source_system = ?1 AND source_reference = ?2"))?
         .query_row([source, reference], receipt)
@@ -184,7 +184,7 @@ pub(super) fn bill_of(connection: &Connection, source: &str, reference: &str) ->
     found.map(|(id, bill)| with_entries(connection, id, bill)).transpose()
 }
 
-fn with_entries(connection: &Connection, id: i64, mut bill: Bill) -> Result<Bill, LedgerError> {
+fn with_entries(connection: &Connection, id: i64, mut bill: BookedReceipt) -> Result<BookedReceipt, LedgerError> {
     let mut entries = connection.prepare_cached(&format!("{ENTRY} WHERE receipt = ?1 ORDER BY id"))?;
     for entry in entries.query_map([id], posting)? {
         bill.take(entry?.1);
@@ -208,13 +208,13 @@ pub(super) fn count_of(connection: &Connection, key: &RunKey) -> Result<u64, Led
     Ok(count.cast_unsigned())
 }
 
-pub(super) fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill>, LedgerError> {
+pub(super) fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<BookedReceipt>, LedgerError> {
     let (clause, values) = filter.clause();
     let values = || params_from_iter(values.iter());
     let mut receipts = connection.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY origin_us, id"))?;
-    let found: Vec<(i64, Bill)> = receipts.query_map(values(), receipt)?.collect::<Result<_, _>>()?;
+    let found: Vec<(i64, BookedReceipt)> = receipts.query_map(values(), receipt)?.collect::<Result<_, _>>()?;
     let places: HashMap<i64, usize> = found.iter().enumerate().map(|(at, (id, _))| (*id, at)).collect();
-    let mut bills: Vec<Bill> = found.into_iter().map(|(_, bill)| bill).collect();
+    let mut bills: Vec<BookedReceipt> = found.into_iter().map(|(_, bill)| bill).collect();
     let mut entries = connection
         .prepare(&format!("{ENTRY} WHERE receipt IN (SELECT id FROM receipts WHERE {clause}) ORDER BY id"))?;
     for entry in entries.query_map(values(), posting)? {
@@ -225,7 +225,7 @@ pub(super) fn bills(connection: &Connection, filter: &Filter) -> Result<Vec<Bill
 }
 
 /// The receipts of one start of a run.
-pub(crate) fn of_run(connection: &Connection, key: &RunKey) -> Result<Vec<Bill>, LedgerError> {
+pub(crate) fn of_run(connection: &Connection, key: &RunKey) -> Result<Vec<BookedReceipt>, LedgerError> {
     let run = Filter { run_id: Some(key.run_id.to_string()), attempt: Some(key.attempt), ..Filter::default() };
     bills(connection, &run)
 }
@@ -334,8 +334,8 @@ pub(super) fn unsettled(
     Ok(unsettled)
 }
 
-fn receipt(row: &Row<'_>) -> rusqlite::Result<(i64, Bill)> {
-    let bill = Bill {
+fn receipt(row: &Row<'_>) -> rusqlite::Result<(i64, BookedReceipt)> {
+    let bill = BookedReceipt {
         source_system: row.get(1)?,
         source_reference: row.get(2)?,
         payload_hash: row.get(15)?,
@@ -350,18 +350,18 @@ fn receipt(row: &Row<'_>) -> rusqlite::Result<(i64, Bill)> {
         stream: row.get(11)?,
         model: row.get(12)?,
         reserved_usd: row.get(16)?,
-        origin: Bill::time(row.get(13)?),
+        origin: BookedReceipt::time(row.get(13)?),
         period: row.get(14)?,
-        ..Bill::default()
+        ..BookedReceipt::default()
     };
     Ok((row.get(0)?, bill))
 }
 
-fn posting(row: &Row<'_>) -> rusqlite::Result<(i64, Posting)> {
+fn posting(row: &Row<'_>) -> rusqlite::Result<(i64, BookedEntry)> {
     let word: String = row.get(2)?;
     let status = Status::of(&word)
         .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, format!("status {word}").into()))?;
-    let posting = Posting {
+    let posting = BookedEntry {
         id: row.get(1)?,
         status,
         reverses: row.get(3)?,

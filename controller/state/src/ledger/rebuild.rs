@@ -9,9 +9,9 @@ use rusqlite::Connection;
 use serde::Serialize;
 use sluice_contract::{PublicKey, RunKey, Trust, Witness};
 
-use super::bill::{Bill, Posting};
+use super::bill::{BookedReceipt, BookedEntry};
 use super::entry::SOURCE;
-use super::ingest::{Reading, Source, Writer, read};
+use super::ingest::{ParsedAudit, Source, Writer, read};
 use super::status::Status;
 use super::total::Total;
 use super::{LedgerError, Posted, query};
@@ -22,7 +22,7 @@ use crate::witness;
 /// All audit files of a state directory, and what is known of them.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs, reason = "named like their types")]
-pub struct Shelf<'a> {
+pub struct AuditArchive<'a> {
     pub layout: &'a Layout,
     pub store: &'a Store,
     /// Who may have signed.
@@ -117,7 +117,7 @@ impl Found {
 /// Files that are verified together, while those before them are compared or posted.
 const BATCH: usize = 64;
 
-impl Shelf<'_> {
+impl AuditArchive<'_> {
     /// Holds the ledger against all files, call by call, and its sums against its rows.
     ///
     /// # Errors
@@ -233,7 +233,7 @@ impl Shelf<'_> {
                 };
                 let trust = Trust { keys: &keys, seen: &seen };
                 let reading = source.and_then(|source| read(&key, source, &trust, Writer::Gone));
-                reading.map_err(|error| LedgerError::Unreadable(key, error))
+                reading.map_err(|error| LedgerError::UnreadablePage(key, error))
             };
             files.into_iter().map(read).collect()
         })))
@@ -250,9 +250,9 @@ impl Shelf<'_> {
 }
 
 /// Files that are being verified.
-type Reader = tokio::task::JoinHandle<Result<Vec<Reading>, LedgerError>>;
+type Reader = tokio::task::JoinHandle<Result<Vec<ParsedAudit>, LedgerError>>;
 
-fn compare_all(connection: &Connection, readings: &[Reading]) -> Result<Rebuilt, LedgerError> {
+fn compare_all(connection: &Connection, readings: &[ParsedAudit]) -> Result<Rebuilt, LedgerError> {
     let mut rebuilt = Rebuilt::default();
     for reading in readings {
         rebuilt.files += 1;
@@ -290,13 +290,13 @@ impl Rebuilt {
         self.differences.extend(wrong.into_iter().map(difference));
     }
 
-    fn compare(&mut self, connection: &Connection, reading: &Reading) -> Result<(), LedgerError> {
+    fn compare(&mut self, connection: &Connection, reading: &ParsedAudit) -> Result<(), LedgerError> {
         let key = &reading.key;
         let mut matched = 0;
         for rows in reading.rows()? {
             for (receipt, entry) in rows? {
-                let mut bill = Bill::of(&receipt);
-                entry.iter().for_each(|entry| bill.take(Posting::of(entry)));
+                let mut bill = BookedReceipt::of(&receipt);
+                entry.iter().for_each(|entry| bill.take(BookedEntry::of(entry)));
                 self.by_files.take(&bill);
                 let known = query::bill_of(connection, SOURCE, &receipt.reference)?;
                 // One of another run is none of this one.
@@ -312,7 +312,7 @@ impl Rebuilt {
         Ok(())
     }
 
-    fn compare_one(&mut self, key: &RunKey, file: &Bill, ledger: Option<Bill>) {
+    fn compare_one(&mut self, key: &RunKey, file: &BookedReceipt, ledger: Option<BookedReceipt>) {
         let reference = Some(file.source_reference.as_str());
         let Some(known) = ledger else {
             return self.tell(key, reference, Found::NotInLedger, format!("it is {}", file.status.as_str()));
@@ -329,7 +329,7 @@ impl Rebuilt {
     }
 
     /// Names the receipts that the ledger has of a run, and its file has not.
-    fn tell_unfounded(&mut self, connection: &Connection, reading: &Reading) -> Result<(), LedgerError> {
+    fn tell_unfounded(&mut self, connection: &Connection, reading: &ParsedAudit) -> Result<(), LedgerError> {
         let mut in_file = HashSet::new();
         for rows in reading.rows()? {
             in_file.extend(rows?.into_iter().map(|(receipt, _)| receipt.reference));
@@ -348,23 +348,23 @@ impl Rebuilt {
 }
 
 /// What of a receipt follows from its audit file, whenever it came.
-fn by_file(bill: &Bill) -> Bill {
+fn by_file(bill: &BookedReceipt) -> BookedReceipt {
     let ours: Vec<_> = bill.entries.iter().filter(|entry| entry.source_system == SOURCE).collect();
     // An end that nobody saw was believed until somebody had seen it.
     let seen = ours.iter().any(|entry| entry.status != Status::Unknown);
-    let mut alone = Bill { entries: Vec::new(), period: String::new(), ..bill.clone() };
+    let mut alone = BookedReceipt { entries: Vec::new(), period: String::new(), ..bill.clone() };
     (alone.status, alone.usage, alone.cost_usd, alone.nano_usd) = (Status::Pending, None, None, None);
     (alone.price_source, alone.null_reason, alone.result, alone.end) = (None, None, None, None);
     (alone.http_status, alone.litellm_call_id, alone.response_id, alone.model_served) = (None, None, None, None);
     for entry in ours.into_iter().filter(|entry| !seen || entry.status != Status::Unknown) {
-        alone.take(Posting { id: 0, period: String::new(), ..entry.clone() });
+        alone.take(BookedEntry { id: 0, period: String::new(), ..entry.clone() });
     }
     alone
 }
 
 /// The first member that is not the same.
-fn difference(file: &Bill, ledger: &Bill) -> String {
-    let object = |bill: &Bill| match serde_json::to_value(bill) {
+fn difference(file: &BookedReceipt, ledger: &BookedReceipt) -> String {
+    let object = |bill: &BookedReceipt| match serde_json::to_value(bill) {
         Ok(serde_json::Value::Object(members)) => members,
         _ => serde_json::Map::new(),
     };

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};
 
-use super::bill::Bill;
+use super::bill::BookedReceipt;
 use super::entry::{CACHE_HIT, Entry, RETRY, SOURCE};
 use super::query::{self, Filter};
 use super::status::Status;
@@ -97,7 +97,7 @@ pub struct Settled {
 #[derive(Debug, Clone, Default)]
 pub struct Held {
     /// As they stand, each with the time when it was heard of last, in microseconds since 1970.
-    pub bills: Vec<(Bill, i64)>,
+    pub bills: Vec<(BookedReceipt, i64)>,
     /// Runs of which more receipts may come.
     pub under_way: HashSet<RunKey>,
 }
@@ -233,7 +233,7 @@ fn settle(
 }
 
 /// Whether a receipt can take a settlement as it stands now.
-fn may_follow(bill: &Bill, settlement: &Settlement) -> bool {
+fn may_follow(bill: &BookedReceipt, settlement: &Settlement) -> bool {
     if settlement.price_source == PriceSource::Retry {
         // An open receipt would no longer be open: first comes what the call itself cost.
         return matches!(bill.status, Status::Posted | Status::Settled);
@@ -258,7 +258,7 @@ fn origin(change: &Transaction<'_>, id: i64, settlement: &Settlement) -> Result<
     Ok(change.query_row("SELECT origin_us FROM receipts WHERE id = ?1", [id], |row| row.get(0))?)
 }
 
-fn entry(bill: &Bill, settlement: &Settlement, origin_us: i64) -> Entry {
+fn entry(bill: &BookedReceipt, settlement: &Settlement, origin_us: i64) -> Entry {
     Entry {
         reference: settlement.reference.clone(),
         hash: settlement.hash,
@@ -296,7 +296,7 @@ fn take_back(change: &Transaction<'_>, entry: i64, settlement: &Settlement, now:
 }
 
 /// With the time at which each was heard of last.
-fn heard(connection: &Connection, bills: Vec<Bill>) -> Result<Vec<(Bill, i64)>, LedgerError> {
+fn heard(connection: &Connection, bills: Vec<BookedReceipt>) -> Result<Vec<(BookedReceipt, i64)>, LedgerError> {
     let mut query = connection.prepare(
         "SELECT max(receipts.arrived_us, ifnull((SELECT max(arrived_us) FROM entries WHERE receipt = receipts.id
                                                  AND source_system = receipts.source_system), 0))

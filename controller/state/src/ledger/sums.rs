@@ -12,7 +12,7 @@ use crate::store::Store;
 
 /// What all receipts come to, as of one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usages {
+pub struct UsageTable {
     /// A sum for each name.
     pub groups: BTreeMap<String, Total>,
     /// The sum of all.
@@ -26,11 +26,11 @@ impl Store {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub async fn usage(&self, by: Group) -> Result<Usages, LedgerError> {
+    pub async fn usage(&self, by: Group) -> Result<UsageTable, LedgerError> {
         self.call(move |connection| {
             // One moment for all questions.
             let moment = connection.transaction()?;
-            let mut usages = Usages::default();
+            let mut usages = UsageTable::default();
             let mut query = moment.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums"))?;
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {

@@ -52,11 +52,11 @@ impl Books {
     }
 
     async fn check(&self) -> Rebuilt {
-        Shelf { layout: &self.layout, store: &self.store, keys: &[] }.check().await.expect("all is readable")
+        AuditArchive { layout: &self.layout, store: &self.store, keys: &[] }.check().await.expect("all is readable")
     }
 
     async fn fill(&self) -> Rebuilt {
-        Shelf { layout: &self.layout, store: &self.store, keys: &[] }.fill().await.expect("all is readable")
+        AuditArchive { layout: &self.layout, store: &self.store, keys: &[] }.fill().await.expect("all is readable")
     }
 
     async fn found(&self) -> Vec<(Found, Option<String>)> {
@@ -80,21 +80,21 @@ impl Drop for Books {
     }
 }
 
-fn reading(key: &RunKey, bytes: &[u8], writer: Writer) -> Reading {
+fn reading(key: &RunKey, bytes: &[u8], writer: Writer) -> ParsedAudit {
     seen_by(key, bytes, &Trust::default(), writer)
 }
 
-fn seen_by(key: &RunKey, bytes: &[u8], trust: &Trust<'_>, writer: Writer) -> Reading {
+fn seen_by(key: &RunKey, bytes: &[u8], trust: &Trust<'_>, writer: Writer) -> ParsedAudit {
     read(key, Source::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
 }
 
 /// How many calls a file bills.
-fn billed(reading: &Reading) -> usize {
+fn billed(reading: &ParsedAudit) -> usize {
     reading.rows().expect("it is in memory").map(|rows| rows.expect("it is in memory").len()).sum()
 }
 
 /// Sums of receipts that are told apart, added up anew.
-fn grouped(bills: &[Bill], by: Group) -> std::collections::BTreeMap<String, Total> {
+fn grouped(bills: &[BookedReceipt], by: Group) -> std::collections::BTreeMap<String, Total> {
     let mut groups = std::collections::BTreeMap::<String, Total>::new();
     for bill in bills {
         let name = |period: &str| match by {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::bill::{Bill, Posting, Tokens};
+use super::bill::{BookedReceipt, BookedEntry, Tokens};
 
 /// What receipts come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,12 +61,12 @@ impl Group {
 
 impl Total {
     /// Adds a receipt, with all that came of it.
-    pub fn take(&mut self, bill: &Bill) {
+    pub fn take(&mut self, bill: &BookedReceipt) {
         self.count(bill);
         bill.entries.iter().for_each(|posting| self.add(posting));
     }
 
-    pub(super) fn count(&mut self, bill: &Bill) {
+    pub(super) fn count(&mut self, bill: &BookedReceipt) {
         self.calls += 1;
         if bill.is_open() {
             self.open += 1;
@@ -74,7 +74,7 @@ impl Total {
         }
     }
 
-    pub(super) fn add(&mut self, posting: &Posting) {
+    pub(super) fn add(&mut self, posting: &BookedEntry) {
         self.usage.add(posting.tokens);
         if let Some(nanos) = posting.nano_usd {
             *self.nano_usd.get_or_insert(0) += i128::from(nanos);
@@ -136,7 +136,7 @@ impl Sums {
 }
 
 /// What all of them come to.
-pub fn total<'a>(bills: impl IntoIterator<Item = &'a Bill>) -> Total {
+pub fn total<'a>(bills: impl IntoIterator<Item = &'a BookedReceipt>) -> Total {
     let mut total = Total::default();
     bills.into_iter().for_each(|bill| total.take(bill));
     total

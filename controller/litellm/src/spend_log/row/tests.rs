@@ -21,7 +21,7 @@ fn answer(rows: &[String]) -> String {
     format!(r#"{{"data":[{}],"total":{},"page":1,"page_size":500,"total_pages":1}}"#, rows.join(","), rows.len())
 }
 
-fn only(text: &str) -> Result<Row, Unreadable> {
+fn only(text: &str) -> Result<Row, UnreadablePage> {
     page(&answer(&[text.to_owned()]), "acct-1").map(|mut page| page.rows.pop().expect("it is the account's"))
 }
 

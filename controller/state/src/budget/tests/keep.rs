@@ -8,7 +8,7 @@ use sluice_contract::Account;
 use crate::budget::{BudgetLog, LogError};
 use crate::keys::Keys;
 use crate::layout::Layout;
-use crate::ledger::Shelf;
+use crate::ledger::AuditArchive;
 use crate::store::Store;
 
 struct State {
@@ -55,7 +55,7 @@ impl State {
 
     async fn restore(&self) -> u64 {
         let keys = self.keys.public().expect("there is one");
-        let shelf = Shelf { layout: &self.layout, store: &self.store, keys: &keys };
+        let shelf = AuditArchive { layout: &self.layout, store: &self.store, keys: &keys };
         self.log().restore(&shelf).await.expect("the log is good")
     }
 
@@ -159,7 +159,7 @@ async fn without_database_and_log_somebody_has_to_say_what_holds() {
     assert!(state.log().ready("other").await.expect("it has no budget").is_none());
 
     let keys = state.keys.public().expect("there is one");
-    let shelf = Shelf { layout: &state.layout, store: &state.store, keys: &keys };
+    let shelf = AuditArchive { layout: &state.layout, store: &state.store, keys: &keys };
     shelf.fill().await.expect("all is readable");
 
     assert!(state.log().ready("acct-1").await.expect("all is known").is_none());

@@ -90,7 +90,7 @@ async fn nothing_is_billed_by_a_file_that_was_altered() {
     let untimed = String::from_utf8(bytes.clone()).expect("text").replace("2026-11", "2026-99").into_bytes();
     for (key, bytes) in [(&run, &altered), (&run, &untimed), (&other, &bytes)] {
         let reading = reading(key, bytes, Writer::Gone);
-        assert_eq!((reading.worth, billed(&reading)), (Worth::Tampered, 0));
+        assert_eq!((reading.worth, billed(&reading)), (TrustLevel::Tampered, 0));
         assert_eq!(crate::receipt::tally(&reading).receipts, []);
         books.put(key, bytes);
         assert_eq!(books.fill().await.differences.last().map(|one| one.found), Some(Found::Tampered));
@@ -169,7 +169,7 @@ async fn runs_that_nobody_has_read_are_taken_up_once() {
     assert_eq!(unread.len(), 2);
     assert_eq!(books.all().await.unsettled.len(), 3);
 
-    Shelf { layout: &books.layout, store: &books.store, keys: &[] }.catch_up().await.expect("all is readable");
+    AuditArchive { layout: &books.layout, store: &books.store, keys: &[] }.catch_up().await.expect("all is readable");
 
     let found = books.all().await;
     assert_eq!(statuses(&found), ["posted"]);
