@@ -1,6 +1,7 @@
 # The one door. Each target sets up what it needs; a second run is quick.
 #   make demo     from nothing to an agent's answer         make demo-clean   undoes it
-#   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
+#   make test     every test: real LiteLLM, real Docker      make check    format, lints, licences, docs
+#   make docs     the book of docs/, and all its links       make reference   the pages of docs/reference, from the code
 #   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
 #   make image    the runtime image of agents                make agents   Claude Code, Codex, aider, opencode on it
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
@@ -16,10 +17,11 @@ SECONDS_EACH ?= 300
 N ?= 2000
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 DENY := .cache/tools/bin/cargo-deny
+MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-agents dist image agents bench chaos keys fuzz profile readme clean distclean
+.PHONY: help demo demo-clean check test test-agents docs reference dist image agents bench chaos keys fuzz profile clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -34,8 +36,19 @@ check: $(DENY)
 	cargo clippy --workspace --all-targets --features sluice-testkit/cost --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	$(DENY) --log-level error check bans licenses sources
-	tests/setup/readme.sh --check
-	@echo 'check: format, lints, docs, licences and the flag table are in order'
+	tests/setup/reference.py --check
+	tests/setup/links.py
+	@echo 'check: format, lints, docs, licences, reference pages and links are in order'
+
+# Apart from `make check`: mdBook takes two minutes to install, and tests/setup/links.py checks the same links in the sources.
+docs: $(MDBOOK)
+	$(MDBOOK) build docs
+	tests/setup/links.py --book target/book
+	@echo 'docs: the book is in target/book; its links are in order'
+
+# The generated parts of docs/reference, from --help and from the tables in the sources.
+reference:
+	tests/setup/reference.py
 
 test:
 	tests/setup/packages.sh
@@ -108,12 +121,11 @@ profile:
 	tests/setup/bench.sh
 	proxy/profile/record.sh $(TARGET)
 
-# The flag table in README.md, from --help.
-readme:
-	tests/setup/readme.sh
-
 $(DENY):
 	cargo install --locked --root .cache/tools --no-default-features cargo-deny@0.20.2
+
+$(MDBOOK):
+	cargo install --locked --root .cache/tools --no-default-features mdbook@0.5.4
 
 clean:
 	cargo clean
