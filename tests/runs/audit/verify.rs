@@ -407,7 +407,8 @@ async fn a_line_without_an_end_is_damage_and_takes_no_memory() {
         let file = fs::OpenOptions::new().append(true).open(&path).expect("it was just made");
         file.set_len(3 << 30).expect("zeros take no room");
         let (shown, bad) = (path.display().to_string(), kept as u64 + 1);
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py").display().to_string();
+        let page =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py").display().to_string();
 
         for (args, code) in
             [(&["verify"][..], 1), (&["show"], 1), (&["hash"], 1), (&["tail"], if kept == 3 { 1 } else { 0 })]
