@@ -2,8 +2,8 @@
 """Checks links in the documents: links.py reads the Markdown files, links.py --book DIRECTORY the book that mdBook made.
 
 A file or an anchor that a link names must exist; addresses with a scheme are not fetched. In Markdown also: a page of the
-book must be in docs/SUMMARY.md, must link only to pages of the book (the book holds no other file), and a file of the
-repository that a text names in backticks must exist.
+book must be in docs/SUMMARY.md under its own title, must link only to pages of the book (the book holds no other file), and a
+file of the repository that a text names in backticks must exist.
 """
 import re
 import subprocess
@@ -30,13 +30,16 @@ class Page:
         text = re.sub(r"^( *)(```+|~~~+).*?^\1\2\s*$", "", path.read_text(), flags=re.M | re.S)
         text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
         self.anchors = set()
-        for heading in re.findall(r"^#{1,6} +(.*?)#* *$", text, re.M):
+        headings = re.findall(r"^#{1,6} +(.*?)#* *$", text, re.M)
+        self.title = headings[0] if headings else None
+        for heading in headings:
             anchor, count = slug(heading), 0
             while (name := f"{anchor}-{count}" if count else anchor) in self.anchors:
                 count += 1
             self.anchors.add(name)
         self.files = {code for code in re.findall(r"`([^`\n]+)`", text) if FILE.fullmatch(code)}
         self.links = re.findall(r"\]\(\s*<?([^)\s>]+)", re.sub(r"`[^`\n]+`", "", text))
+        self.entries = re.findall(r"^ *- \[(.*)\]\(([^)]+)\)$", text, re.M)  # of a table of contents
 
 
 def check_markdown():
@@ -61,6 +64,11 @@ def check_markdown():
             elif address.fragment and target in pages and address.fragment not in pages[target].anchors:
                 faults.append(f"{name}: {link}: there is no such heading")
     summary = DOCS / "SUMMARY.md"
+    for contents in (summary, DOCS / "design" / "index.md"):
+        for title, link in pages[contents].entries:
+            page = pages.get((contents.parent / link).resolve())
+            if page and page.title != title:
+                faults.append(f"{contents.relative_to(ROOT)}: '{title}': the page is called '{page.title}'")
     chapters = {(DOCS / link).resolve() for link in pages[summary].links}
     missing = {path for path in pages if path.is_relative_to(DOCS)} - chapters - {summary}
     return len(pages), faults + [f"{path.relative_to(ROOT)}: not in docs/SUMMARY.md" for path in sorted(missing)]
