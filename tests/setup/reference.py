@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
+CONTRACT = "proxy/contract/src"
 GOLDEN = ROOT / "proxy/contract/tests/golden"
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
 STATUS = {
@@ -131,11 +132,16 @@ def variables_of_sidecar():
 
 # -- Tables in the sources ---------------------------------------------------------------------------------------------
 
-def block(under, opening):
+def sources(*under):
+    """Texts of the Rust files in these directories."""
+    return [path.read_text() for root in under for path in sorted((ROOT / root).rglob("*.rs")) if "target" not in path.parts]
+
+
+def block(opening, *under):
     """The text between the braces that follow `opening`, which stands in exactly one file."""
-    found = [text for path in sorted((ROOT / under).rglob("*.rs"))
-             for text in re.findall(rf"^{re.escape(opening)} \{{\n(.*?)^\}}", path.read_text(), re.M | re.S)]
-    assert len(found) == 1, f"{under}: `{opening}` is there {len(found)} times"
+    form = re.compile(rf"^{re.escape(opening)} \{{\n(.*?)^\}}", re.M | re.S)
+    found = [text for source in sources(*under) for text in form.findall(source)]
+    assert len(found) == 1, f"{', '.join(under)}: `{opening}` is there {len(found)} times"
     return found[0]
 
 
@@ -157,28 +163,30 @@ def entries(text, form):
 
 def refusals():
     rows = []
-    for doc, match, _ in entries(block("proxy/src", "reasons!"), r'\w+ = "(\w+)" (\w+),'):
+    for doc, match, _ in entries(block("reasons!", "proxy"), r'\w+ = "(\w+)" (\w+),'):
         assert doc, match[1]
         rows.append([str(STATUS[match[2]]), f"`{match[1]}`", cell(doc)])
     return table(["status", "reason", "meaning"], sorted(rows, key=lambda row: row[0]))
 
 
 def type_of(rust):
-    """What JSON has for this type of Rust."""
+    """What JSON has for this type of Rust: a plain type, or a link to the table of an object or of words."""
     inner = re.fullmatch(r"Option<(.*)>", rust)
     if inner:
         return type_of(inner[1]) + " or null"
-    if re.fullmatch(r"[ui]\d+|Tokens|Bytes", rust):
+    if re.fullmatch(r"[ui]\d+", rust):
         return "integer"
     if rust == "bool":
         return "true or false"
-    if re.fullmatch(r"(Cow|Name)<'a.*>|String", rust):
+    if rust in ("Cow<'a, str>", "&'a str", "String"):
         return "text"
     if rust == "Vec<Cow<'a, str>>":
         return "list of texts"
     name = rust.removesuffix("<'a>")
     assert re.fullmatch(r"\w+", name), f"cannot read the type {rust}"
-    return f"[{name}](#{name.lower()})"
+    # A type with one unnamed field is that field in JSON.
+    field = re.search(rf"^pub struct {name}(?:<'a>)?\(pub (.*)\);$", "\n".join(sources(CONTRACT)), re.M)
+    return type_of(field[1]) if field else f"[{name}](#{name.lower()})"
 
 
 def member(doc, match, left_out):
@@ -196,7 +204,7 @@ def members(text, but=()):
 
 def records():
     """Kind, doc comment and members of each record."""
-    text = block("proxy/contract/src", "records!")
+    text = block("records!", CONTRACT)
     form = r"((?:    ///[^\n]*\n)+)    (\w+)<'a> = \"(\w+)\" \{\n(.*?)^    \}"
     found = re.findall(form, text, re.M | re.S)
     assert len(found) == text.count('> = "'), "cannot read every record"
@@ -228,21 +236,28 @@ def record_tables():
     return "\n\n".join(parts)
 
 
+def words():
+    """Table of the words of each type that is a set of words."""
+    text = block("words!", CONTRACT)
+    found = re.findall(r"((?:    ///[^\n]*\n)+)    (\w+) \{\n(.*?)^    \}", text, re.M | re.S)
+    for doc, name, body in found:
+        rows = [[f"`{match[1]}`", cell(meaning)] for meaning, match, _ in entries(body, r'\w+ = "(\w+)",')]
+        yield name, f"{' '.join(re.findall(r'/// (.*)', doc))}\n\n{table(['word', 'meaning'], rows)}"
+
+
 def objects():
-    """Tables of the objects in records, and of the words that some members have."""
-    parts = []
-    for name in ["Certificate", "Limits", "Peer", "Timing", "Usage"]:
-        life = "<'a>" if name == "Certificate" else ""
-        parts.append(f"### {name}\n\n{members(block('proxy/contract/src', f'pub struct {name}{life}'))}")
-    words = block("proxy/contract/src", "words!")
-    for doc, name, body in re.findall(r"((?:    ///[^\n]*\n)+)    (\w+) \{\n(.*?)^    \}", words, re.M | re.S):
-        rows = [[f"`{match[1]}`", cell(text)] for text, match, _ in entries(body, r'\w+ = "(\w+)",')]
-        parts.append(f"### {name}\n\n{' '.join(re.findall(r'/// (.*)', doc))}\n\n{table(['word', 'meaning'], rows)}")
-    return "\n\n".join(parts)
+    """Tables of the objects and of the words that members of records have, in the order of their names."""
+    parts = dict(words())
+    linked = re.findall(r"\[(\w+)\]\(#", "".join(members(body) for _, _, body in records()))
+    for name in set(linked) - set(parts):
+        body = "".join(sources(CONTRACT))
+        life = "<'a>" if f"pub struct {name}<'a> {{" in body else ""
+        parts[name] = members(block(f"pub struct {name}{life}", CONTRACT))
+    return "\n\n".join(f"### {name}\n\n{parts[name]}" for name in sorted(parts))
 
 
 def stamp():
-    return members(block("proxy/contract/src", "pub struct Stamp<'a>").replace("&'a str", "String"))
+    return members(block("pub struct Stamp<'a>", CONTRACT))
 
 
 # -- Pages -------------------------------------------------------------------------------------------------------------
@@ -265,7 +280,7 @@ MARKED = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- /generated -->)
 
 def missing_words(page):
     """Words of the enum of error codes that the page on exit codes does not explain."""
-    variants = re.findall(r"^    (\w+),", block("controller", "pub enum ErrorCode"), re.M)
+    variants = re.findall(r"^    (\w+),", block("pub enum ErrorCode", "controller", CONTRACT), re.M)
     words = [re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() for name in variants]
     return [word for word in words if f"`{word}`" not in page]
 
