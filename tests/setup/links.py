@@ -3,7 +3,7 @@
 
 A file or an anchor that a link names must exist; addresses with a scheme are not fetched. In Markdown also: a page of the
 book must be in docs/SUMMARY.md under its own title, must link only to pages of the book (the book holds no other file), and a
-file of the repository that a text names in backticks must exist.
+file of the repository that a text names in backticks must exist (`tests/stages.sh`; of Rust files also the end: `json.rs`).
 """
 import re
 import subprocess
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-FILE = re.compile(r"(?:controller|deploy|docs|proxy|runtime-image|tests)/[\w./-]*\.[a-z]+")
+FILE = re.compile(r"(?:controller|deploy|docs|proxy|runtime-image|tests)/[\w./-]*\.[a-z]+|[\w/]+\.rs")
 
 
 def slug(heading):
@@ -42,14 +42,22 @@ class Page:
         self.entries = re.findall(r"^ *- \[(.*)\]\(([^)]+)\)$", text, re.M)  # of a table of contents
 
 
-def check_markdown():
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, text=True,
+def files(pattern):
+    """Files of the repository, new ones too, as git lists them."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", pattern], cwd=ROOT, check=True, text=True,
                             stdout=subprocess.PIPE).stdout.split()
-    pages = {ROOT / name: Page(ROOT / name) for name in listed if (ROOT / name).exists()}
+    return [name for name in listed if (ROOT / name).exists()]
+
+
+def check_markdown():
+    pages = {ROOT / name: Page(ROOT / name) for name in files("*.md")}
+    sources = files("*.rs")
+    def exists(file):
+        return (ROOT / file).exists() or file.endswith(".rs") and any(name.endswith(f"/{file}") for name in sources)
     faults = []
     for path, page in pages.items():
         name = path.relative_to(ROOT)
-        faults += [f"{name}: names {file}, which does not exist" for file in sorted(page.files) if not (ROOT / file).exists()]
+        faults += [f"{name}: names {file}, which does not exist" for file in sorted(page.files) if not exists(file)]
         for link in page.links:
             address = urlsplit(link)
             if address.scheme or link.startswith("//"):
