@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use sluice_contract::chain::{close_line, line};
+use sluice_contract::reason::AUDIT_FULL;
 use sluice_contract::record::{
     CallResult, Close, Epoch, Intent, Name, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
 };
@@ -36,9 +37,6 @@ use writer::{Out, Poison};
 /// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
 /// counted in `close` and not written.
 const REFUSED_LINES: u64 = 10_000;
-
-/// The reason in the `close` of a log that could not take all: the disk was full, and calls were refused.
-const FULL: &str = "audit_full";
 
 /// When a record counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -379,7 +377,7 @@ impl Journal {
             key_id: None,
             kind: Close::KIND.into(),
             prev: stamp.prev.into(),
-            reason: if self.refuses() { FULL } else { reason }.into(),
+            reason: if self.refuses() { AUDIT_FULL } else { reason }.into(),
             refused: state.totals.refused,
             run_id: stamp.run_id.into(),
             seq: stamp.seq,

@@ -3,8 +3,6 @@
 //! A pooled connection is driven by nobody while it is idle, and by the task that owns the answer while
 //! it is used: hyper's usual task of its own would cost a task switch for each chunk.
 
-mod address;
-mod connect;
 pub mod flight;
 mod outgoing;
 
@@ -14,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use sluice_upstream::{Connector, Stream};
 
-pub use address::{Address, NotAnAddress, Scheme};
-pub use connect::{Connector, SetupError, Stream};
 pub use flight::{Broken, Flight};
 pub use outgoing::Outgoing;
 
@@ -88,18 +85,10 @@ impl Upstream {
 
     /// A new connection.
     async fn connect(&self) -> Result<Box<Link>, Broken> {
-        let connected = tokio::time::timeout(self.timeouts.connect, self.connector.connect());
-        let stream = match connected.await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot connect to the upstream");
-                return Err(Broken::Unreachable);
-            }
-            Err(_) => {
-                tracing::warn!("cannot connect to the upstream in time");
-                return Err(Broken::Unreachable);
-            }
-        };
+        let stream = self.connector.connect(self.timeouts.connect).await.map_err(|error| {
+            tracing::warn!(%error, "cannot connect to the upstream");
+            Broken::Unreachable
+        })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
         let (send, conn) = connected.map_err(|_| Broken::Unreachable)?;
         Ok(Box::new(Link { send, conn, idle_since: Instant::now() }))

@@ -8,16 +8,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_contract::reader::What;
-use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify_from};
+use sluice_contract::reader::{self, What};
+use sluice_contract::text::sanitize;
+use sluice_contract::{Fault, Hash, PublicKey, RunKey, Trust, Verdict, Witness, verdict, verify_from};
+use sluice_state::keys::{self, Keys};
+use sluice_state::layout::Layout;
+use sluice_state::ledger;
+use sluice_state::run::Phase;
+use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::keys::{self, Keys};
-use crate::layout::{Layout, RunKey};
-use crate::ledger;
-use crate::plain::plain;
-use crate::run::Phase;
-use crate::store::Store;
 
 mod show;
 mod tail;
@@ -317,7 +317,7 @@ fn unreadable(error: &dyn std::error::Error) -> Failed {
 
 /// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
 fn one_line(text: &str) -> String {
-    plain(text.trim_end()) + "\n"
+    sanitize(text.trim_end()) + "\n"
 }
 
 fn object(path: &Path, answer: &Answer) -> serde_json::Value {

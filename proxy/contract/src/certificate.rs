@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use ed25519_dalek::Signer;
 use zeroize::Zeroizing;
 
-use crate::hash::{hex, unhex};
+use crate::hex;
 use crate::record::Certificate;
 use crate::seal::{NotAKey, PrivateKey, PublicKey, one_line};
 
@@ -82,7 +82,7 @@ impl PrivateKey {
     #[must_use]
     pub fn certify(&self, run_id: &str, attempt: u32, key: &PublicKey) -> Certificate<'static> {
         let public_key = key.to_string();
-        let signature = hex(&self.0.sign(statement(run_id, attempt, &public_key).as_bytes()).to_bytes());
+        let signature = hex::encode(&self.0.sign(statement(run_id, attempt, &public_key).as_bytes()).to_bytes());
         Certificate { key_id: self.public().id().into(), public_key: public_key.into(), signature: signature.into() }
     }
 }
@@ -101,9 +101,7 @@ pub fn key_file(seed: &[u8; 32], run_id: &str, attempt: u32, certifier: &Private
     let certificate = certifier.certify(run_id, attempt, &PrivateKey::from_seed(seed).public());
     // The capacity is reserved: growth would leave a copy of the seed in freed memory.
     let mut file = Zeroizing::new(String::with_capacity(KEY_FILE_MAX));
-    for byte in seed {
-        write!(file, "{byte:02x}").expect("a String takes all");
-    }
+    hex::push(&mut file, seed);
     write!(file, "\n{} {}\n", certificate.key_id, certificate.signature).expect("a String takes all");
     file
 }
@@ -126,9 +124,9 @@ fn parse_certificate(line: &[u8], key: &PublicKey) -> Option<Certificate<'static
 
 /// Whether the certificate has the form of one for the key with this id. No signature is checked.
 pub(crate) fn is_well_formed(certificate: &Certificate<'_>, key_id: &str) -> bool {
-    unhex::<16>(certificate.key_id.as_bytes()).is_some()
-        && unhex::<64>(certificate.signature.as_bytes()).is_some()
-        && unhex::<32>(certificate.public_key.as_bytes()).is_some_and(|key| crate::seal::id_of(&key) == key_id)
+    hex::decode::<16>(certificate.key_id.as_bytes()).is_some()
+        && hex::decode::<64>(certificate.signature.as_bytes()).is_some()
+        && hex::decode::<32>(certificate.public_key.as_bytes()).is_some_and(|key| crate::seal::id_of(&key) == key_id)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use crate::canon::{self, NotCanonical};
 use crate::certificate::is_well_formed;
 use crate::course::Course;
-use crate::hash::{Hash, unhex};
+use crate::hash::Hash;
+use crate::hex;
 use crate::line::Member;
 use crate::reader::{Fault, Line, Record, What, fault};
 use crate::record::Close;
@@ -187,7 +188,7 @@ fn is_sealed(line: u64, bytes: &[u8], close: &Close<'_>) -> Result<(), Fault> {
     let whole = match (&close.key_id, &close.signature) {
         (None, None) => true,
         (Some(id), Some(signature)) => {
-            unhex::<16>(id.as_bytes()).is_some() && unhex::<64>(signature.as_bytes()).is_some()
+            hex::decode::<16>(id.as_bytes()).is_some() && hex::decode::<64>(signature.as_bytes()).is_some()
         }
         _ => false,
     };

@@ -10,7 +10,8 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::hash::{Hash, hex, unhex};
+use crate::hash::Hash;
+use crate::hex;
 
 /// What is signed begins with this, so that a signature cannot be taken for one of something else.
 const CONTEXT: &str = "sluice audit head v1\n";
@@ -42,7 +43,7 @@ impl PrivateKey {
     /// # Errors
     /// [`NotAKey`]
     pub fn parse(line: &[u8]) -> Result<Self, NotAKey> {
-        let seed = Zeroizing::new(unhex::<32>(one_line(line)).ok_or(NotAKey)?);
+        let seed = Zeroizing::new(hex::decode::<32>(one_line(line)).ok_or(NotAKey)?);
         Ok(Self::from_seed(&seed))
     }
 
@@ -55,13 +56,13 @@ impl PrivateKey {
     /// Signs a head: 128 hex digits.
     #[must_use]
     pub fn sign(&self, head: Hash) -> String {
-        hex(&self.0.sign(message(head).as_bytes()).to_bytes())
+        hex::encode(&self.0.sign(message(head).as_bytes()).to_bytes())
     }
 
     /// Signs a record of the budget log: 128 hex digits.
     #[must_use]
     pub fn sign_budget(&self, record: Hash) -> String {
-        hex(&self.0.sign(budget_message(record).as_bytes()).to_bytes())
+        hex::encode(&self.0.sign(budget_message(record).as_bytes()).to_bytes())
     }
 }
 
@@ -86,14 +87,14 @@ impl PublicKey {
 
     /// Whether this is a signature over the text by the other half.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
-        let signature = unhex::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
+        let signature = hex::decode::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
         signature.is_some_and(|signature| self.0.verify_strict(text.as_bytes(), &signature).is_ok())
     }
 }
 
 /// The id of the key with this point.
 pub(crate) fn id_of(point: &[u8; 32]) -> String {
-    hex(&Sha256::digest(point)[..16])
+    hex::encode(&Sha256::digest(point)[..16])
 }
 
 fn message(head: Hash) -> String {
@@ -119,7 +120,7 @@ impl fmt::Debug for PrivateKey {
 /// One line of 64 hex digits.
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(self.0.as_bytes()))
+        f.write_str(&hex::encode(self.0.as_bytes()))
     }
 }
 
@@ -127,7 +128,7 @@ impl FromStr for PublicKey {
     type Err = NotAKey;
 
     fn from_str(text: &str) -> Result<Self, NotAKey> {
-        let point = unhex::<32>(one_line(text.as_bytes())).ok_or(NotAKey)?;
+        let point = hex::decode::<32>(one_line(text.as_bytes())).ok_or(NotAKey)?;
         VerifyingKey::from_bytes(&point).ok().filter(|key| !key.is_weak()).map(Self).ok_or(NotAKey)
     }
 }

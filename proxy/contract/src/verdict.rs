@@ -10,17 +10,12 @@ use serde::Deserialize;
 
 use crate::chain::{Walk, head_of};
 use crate::course::{Course, Totals};
+use crate::exit;
+pub use crate::exit::{INCOMPLETE as EXIT_INCOMPLETE, UNREADABLE as EXIT_UNREADABLE, USAGE as EXIT_USAGE};
 use crate::hash::Hash;
 use crate::reader::{Cursor, Fault, LINE_MAX, Line, What, fault, read_line, too_long};
 use crate::record::Close;
 use crate::seal::PublicKey;
-
-/// Exit code of a verifier that was called wrongly.
-pub const EXIT_USAGE: u8 = 2;
-/// Exit code of a verifier that misses something, the end above all.
-pub const EXIT_INCOMPLETE: u8 = 3;
-/// Exit code of a verifier that cannot read the file.
-pub const EXIT_UNREADABLE: u8 = 4;
 
 /// What the auditor knows from elsewhere. Of what is empty here, nothing is checked.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,8 +86,8 @@ impl Verdict {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Complete(_) => 0,
-            Self::Tampered(_) => 1,
-            Self::Incomplete(_) => EXIT_INCOMPLETE,
+            Self::Tampered(_) => exit::FAILED,
+            Self::Incomplete(_) => exit::INCOMPLETE,
         }
     }
 

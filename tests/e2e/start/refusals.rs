@@ -94,7 +94,7 @@ async fn wrong_flags_are_usage_errors() {
         ("no rate", 64, "--rate", "calls a second", |l, _| l.args(["--rate", "0/s"])),
         ("no size", 64, "--max-body", "size", |l, _| l.args(["--max-body", "0"])),
         ("no time", 64, "--deadline", "0", |l, _| l.args(["--deadline", "0"])),
-        ("a time beyond reason", 64, "--drain", "year", |l, _| l.args(["--drain", "90y"])),
+        ("a time beyond reason", 64, "--drain", "365 days", |l, _| l.args(["--drain", "90y"])),
         ("no mode", 64, "--socket-mode", "octal", |l, _| l.args(["--socket-mode", "9"])),
         ("no choice", 64, "--audit-sync", "invalid", |l, _| l.args(["--audit-sync", "maybe"])),
         ("no level", 64, "--log-level", "invalid", |l, _| l.args(["--log-level", "loud"])),

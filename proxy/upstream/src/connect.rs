@@ -1,0 +1,134 @@
+//! Connects to an upstream: resolves its name, dials, and negotiates TLS.
+//!
+//! Names resolve in this process (hickory): a static glibc binary cannot load NSS modules, and
+//! `getaddrinfo` would want a pool of threads.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use hickory_resolver::net::NetError;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::address::{Address, Scheme};
+use crate::stream::Stream;
+use crate::tls::{self, TlsError};
+
+/// An address with everything that a connection to it needs: resolver, roots, server name.
+pub struct Connector {
+    address: Address,
+    resolver: Option<TokioResolver>,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Reason why no connection can be attempted.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// `/etc/resolv.conf` or `/etc/hosts` cannot be read.
+    #[error("cannot read the system's resolver configuration")]
+    Resolver(#[source] NetError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No certificate can name this host.
+    #[error("the host is not a name that a certificate can hold")]
+    ServerName,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// Reads the files that a connection needs: roots and the resolver's configuration. `ca` is a PEM file of roots
+    /// to trust in place of the system's.
+    ///
+    /// # Errors
+    /// [`SetupError`]
+    pub fn new(address: Address, ca: Option<&Path>) -> Result<Self, SetupError> {
+        let tls = match address.scheme {
+            Scheme::Https => {
+                let client = tls::client(ca)?;
+                let name = ServerName::try_from(address.host.clone()).map_err(|_| SetupError::ServerName)?;
+                Some((client, name))
+            }
+            Scheme::Http | Scheme::Unix(_) => None,
+        };
+        let resolver = if address.is_name() { Some(resolver()?) } else { None };
+        Ok(Self { address, resolver, tls })
+    }
+
+    /// Returns the address that it connects to.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Connects, and negotiates TLS where the address asks for it.
+    ///
+    /// # Errors
+    /// That of the last IP address tried, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
+    pub async fn connect(&self, limit: Duration) -> io::Result<Stream> {
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")));
+        tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or_else(late)
+    }
+
+    /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
+    ///
+    /// # Errors
+    /// That of the last IP address tried; [`io::ErrorKind::TimedOut`] after `limit`.
+    pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
+        let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
+        let plain = Self { address: address.clone(), resolver, tls: None };
+        plain.connect(limit).await.map(drop)
+    }
+
+    async fn connect_slowly(&self) -> io::Result<Stream> {
+        if let Scheme::Unix(path) = &self.address.scheme {
+            return UnixStream::connect(path).await.map(Stream::Unix);
+        }
+        let tcp = self.tcp().await?;
+        // Requests and answers are written whole; nothing is gained by waiting for more.
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Stream::Tcp(tcp)),
+            Some((tls, name)) => tls.connect(name.clone(), tcp).await.map(|stream| Stream::Tls(Box::new(stream))),
+        }
+    }
+
+    /// Tries the IP addresses in their order.
+    async fn tcp(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for ip in self.resolve().await? {
+            match TcpStream::connect(SocketAddr::new(ip, self.address.port)).await {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Looks the name up for each connection, so that an upstream that has moved is found again.
+    async fn resolve(&self) -> io::Result<Vec<IpAddr>> {
+        match &self.resolver {
+            None => self.address.host.parse().map(|ip| vec![ip]).map_err(io::Error::other),
+            Some(resolver) => resolver
+                .lookup_ip(self.address.host.as_str())
+                .await
+                .map(|found| found.iter().collect())
+                .map_err(io::Error::other),
+        }
+    }
+}
+
+/// Returns a resolver with the configuration of the system, which it reads now.
+fn resolver() -> Result<TokioResolver, SetupError> {
+    TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(SetupError::Resolver)
+}
