@@ -4,8 +4,8 @@
 usage: tests/setup/reference.py [--check]
 
 A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`; the rest of a page is written by hand. The
-sources are --help of both programs, the table of settings (controller/examples/reference.rs), and the doc comments of
-the tables of reasons and records. A table that this script cannot read whole is an error, not a shorter page.
+sources are --help of both programs, the settings and reasons that examples/reference.rs of each program prints, and the
+doc comments of reasons, exit codes and records. A table that this script cannot read whole is an error, not a shorter page.
 """
 import difflib
 import json
@@ -20,12 +20,6 @@ PAGES = ROOT / "docs" / "reference"
 CONTRACT = "proxy/contract/src"
 GOLDEN = ROOT / "proxy/contract/tests/golden"
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
-STATUS = {
-    "BAD_REQUEST": 400, "PAYMENT_REQUIRED": 402, "FORBIDDEN": 403, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405,
-    "REQUEST_TIMEOUT": 408, "PAYLOAD_TOO_LARGE": 413, "UNSUPPORTED_MEDIA_TYPE": 415, "UPGRADE_REQUIRED": 426,
-    "TOO_MANY_REQUESTS": 429, "REQUEST_HEADER_FIELDS_TOO_LARGE": 431, "BAD_GATEWAY": 502, "SERVICE_UNAVAILABLE": 503,
-    "GATEWAY_TIMEOUT": 504,
-}
 COMMON = ["attempt", "kind", "prev", "run_id", "seq", "ts", "v"]
 
 
@@ -88,29 +82,25 @@ def sluice_commands():
     return "\n\n".join(parts)
 
 
-def exit_codes(text):
-    found = re.search(r"^Exit codes.*\Z", text.rstrip(), re.M | re.S)
-    return found and found[0]
-
-
-def exit_codes_of_sluice():
+def exit_codes_by_command():
     parts = []
     for name, text in all_commands():
-        codes = exit_codes(text)
+        codes = re.search(r"^Exit codes.*\Z", text.rstrip(), re.M | re.S)
         if codes:
-            parts.append(f"`{' '.join(('sluice', *name))}`:\n\n{fenced(codes)}")
+            parts.append(f"`{' '.join(('sluice', *name))}`:\n\n{fenced(codes[0])}")
     return "\n\n".join(parts)
 
 
 # -- Settings and variables --------------------------------------------------------------------------------------------
 
-def settings():
-    return json.loads(run("cargo", "run", "--quiet", "--locked", "-p", "sluice-controller", "--example", "reference"))
+def example(package):
+    """The table that examples/reference.rs of this package prints."""
+    return json.loads(run("cargo", "run", "--quiet", "--locked", "-p", package, "--example", "reference"))
 
 
 def settings_table():
     rows = []
-    for item in settings():
+    for item in example("sluice-controller"):
         default = f"`{item['default']}`" if item["default"] else ""
         variables = ", ".join(f"`{name}`" for name in item["variables"])
         rows.append([f"`{item['name']}`", variables, default, cell(item["meaning"])])
@@ -119,7 +109,7 @@ def settings_table():
 
 def separators():
     names = {" ": "a blank", ";": "a semicolon"}
-    rows = [[f"`{item['variables'][0]}`", names[item["separator"]]] for item in settings() if item["separator"]]
+    rows = [[f"`{item['variables'][0]}`", names[item["separator"]]] for item in example("sluice-controller") if item["separator"]]
     return table(["variable with several values", "between two values"], rows)
 
 
@@ -162,11 +152,28 @@ def entries(text, form):
 
 
 def refusals():
+    docs = {match[1]: doc for doc, match, _ in entries(block("reasons!", "proxy"), r"(\w+) = \S+ \w+,")}
     rows = []
-    for doc, match, _ in entries(block("reasons!", "proxy"), r'\w+ = "(\w+)" (\w+),'):
-        assert doc, match[1]
-        rows.append([str(STATUS[match[2]]), f"`{match[1]}`", cell(doc)])
+    for reason in example("sluice-proxy"):
+        rows.append([str(reason["status"]), f"`{reason['word']}`", cell(docs[reason["name"]])])
     return table(["status", "reason", "meaning"], sorted(rows, key=lambda row: row[0]))
+
+
+def exits_of_sluice():
+    text, = [text for text in sources(CONTRACT) if "pub enum SidecarExit" in text]
+    found = re.findall(r"((?:^///.*\n)+)^pub const \w+: u8 = (\d+);", text, re.M)
+    assert len(found) == text.count(": u8 = ") > 5, "cannot read every exit code"
+    rows = []
+    for doc, code in found:
+        match = re.fullmatch(r"Exit code of (.*?) when (.*)", " ".join(re.findall(r"/// (.*)", doc)))
+        assert match, f"cannot read what {code} means: {doc}"
+        rows.append([code, cell(match[1]), cell(match[2])])
+    return table(["exit code", "of", "when"], rows)
+
+
+def exits_of_sidecar():
+    rows = [[match[1], cell(doc)] for doc, match, _ in entries(block("pub enum SidecarExit", CONTRACT), r"\w+ = (\d+),")]
+    return table(["exit code", "meaning"], rows)
 
 
 def type_of(rust):
@@ -268,8 +275,9 @@ PARTS = {
     "settings": settings_table,
     "separators": separators,
     "variables of sluice-proxy": variables_of_sidecar,
-    "exit codes of sluice": exit_codes_of_sluice,
-    "exit codes of sluice-proxy": lambda: fenced(exit_codes(help_of("sluice-proxy"))),
+    "exit codes of sluice": exits_of_sluice,
+    "exit codes by command": exit_codes_by_command,
+    "exit codes of sluice-proxy": exits_of_sidecar,
     "refusals": refusals,
     "common members": stamp,
     "records": record_tables,
