@@ -1,6 +1,6 @@
 //! What an auditor may say of a file: complete, incomplete, or altered, and where.
 //!
-//! Pure but for the reader that it may be given. `docs/verify_audit.py` says the same by other means.
+//! Pure but for the reader that it may be given. `verify_audit.py`, beside this crate, says the same by other means.
 
 use std::cmp::Reverse;
 use std::fmt;

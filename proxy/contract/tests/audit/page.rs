@@ -1,7 +1,7 @@
-//! The page of Python in the docs says of every file what we say.
+//! `verify_audit.py` says of every file what the crate says.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use sluice_contract::record::CallResult;
@@ -27,10 +27,6 @@ while size := data.read(8):
         print(1, bad.args[0])
 "#;
 
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
-}
-
 fn ours(bytes: &[u8], trust: &Trust<'_>) -> String {
     let verdict = verify(bytes, trust);
     let line = if let Verdict::Tampered(fault) = &verdict { fault.line } else { 0 };
@@ -43,7 +39,7 @@ fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let framed = cases.iter().flat_map(|(_, bytes)| [&(bytes.len() as u64).to_le_bytes(), &bytes[..]].concat());
     fs::write(&path, framed.collect::<Vec<_>>()).expect("a temporary file");
     let mut python = Command::new("python3");
-    python.args(["-c", DRIVER]).args([docs().as_path(), &path]);
+    python.args(["-c", DRIVER]).args([Path::new(env!("CARGO_MANIFEST_DIR")), &path]);
     let keys = if with_key { vec![public()] } else { Vec::new() };
     python.args(keys.iter().map(ToString::to_string));
     let Output { status, stdout, stderr } = python.output().expect("python3 is there");
@@ -138,7 +134,7 @@ fn the_page_agrees_on_false_certificates() {
 
 #[test]
 fn the_page_is_a_program_with_our_exit_codes() {
-    let page = docs().join("verify_audit.py");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("verify_audit.py");
     let run = |args: &[&str]| {
         let output = Command::new("python3").arg("-B").arg(&page).args(args).output().expect("python3 is there");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
