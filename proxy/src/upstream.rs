@@ -14,7 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sluice_upstream::{Connector, Stream};
 
-pub use flight::{Broken, Flight};
+pub use flight::{Flight, UpstreamError};
 pub use outgoing::Outgoing;
 
 /// uvicorn, under LiteLLM, closes idle connections after 5 s and without a notice. One that is reused
@@ -84,13 +84,13 @@ impl Upstream {
     }
 
     /// A new connection.
-    async fn connect(&self) -> Result<Box<Link>, Broken> {
+    async fn connect(&self) -> Result<Box<Link>, UpstreamError> {
         let stream = self.connector.connect(self.timeouts.connect).await.map_err(|error| {
             tracing::warn!(%error, "cannot connect to the upstream");
-            Broken::Unreachable
+            UpstreamError::Unreachable
         })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
-        let (send, conn) = connected.map_err(|_| Broken::Unreachable)?;
+        let (send, conn) = connected.map_err(|_| UpstreamError::Unreachable)?;
         Ok(Box::new(Link { send, conn, idle_since: Instant::now() }))
     }
 

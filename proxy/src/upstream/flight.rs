@@ -26,7 +26,7 @@ const LARGE: usize = 16 * 1024;
 
 /// Why an upstream gave no whole answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
+pub enum UpstreamError {
     /// No connection, so nothing was sent.
     Unreachable,
     /// It closed before it answered; what it did with the request nobody knows.
@@ -46,7 +46,7 @@ pub struct Flight {
     head: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
     body: Option<Incoming>,
     /// What comes behind the piece that was given last.
-    broken: Option<Broken>,
+    broken: Option<UpstreamError>,
     silence: Silence,
     /// Whether the connection was made for this call.
     pub connected: Option<Duration>,
@@ -62,8 +62,8 @@ impl Upstream {
     /// Puts a request on a connection. Returns before the answer's head is there.
     ///
     /// # Errors
-    /// [`Broken::Unreachable`]: nothing was sent.
-    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Broken> {
+    /// [`UpstreamError::Unreachable`]: nothing was sent.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, UpstreamError> {
         if let Some(link) = self.pooled() {
             let mut flight = Flight::start(Arc::clone(self), link, request, None);
             // A pooled connection may have died while nobody looked. If it did so before a byte was sent, the
@@ -111,17 +111,17 @@ impl Flight {
     /// Waits for the head of the answer.
     ///
     /// # Errors
-    /// [`Broken::Closed`] or [`Broken::Timeout`].
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
+    /// [`UpstreamError::Closed`] or [`UpstreamError::Timeout`].
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, UpstreamError>> {
         self.drive(cx);
         let Some(head) = self.head.as_mut() else {
-            return Poll::Ready(Err(Broken::Closed));
+            return Poll::Ready(Err(UpstreamError::Closed));
         };
         match head.as_mut().poll(&mut unwoken()) {
-            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
+            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(UpstreamError::Timeout)),
             Poll::Ready(sent) => {
                 self.head = None;
-                let (parts, body) = sent.map_err(|_| Broken::Closed)?.into_parts();
+                let (parts, body) = sent.map_err(|_| UpstreamError::Closed)?.into_parts();
                 self.body = Some(body);
                 self.silence.begin(self.upstream.timeouts().idle);
                 Poll::Ready(Ok(parts))
@@ -133,11 +133,11 @@ impl Flight {
     /// `None` at its end, and then the connection is kept for the next call.
     ///
     /// # Errors
-    /// [`Broken::Cut`] or [`Broken::Timeout`].
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    /// [`UpstreamError::Cut`] or [`UpstreamError::Timeout`].
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         let first = match self.poll_frame(cx) {
             Poll::Ready(Some(Ok(first))) => first,
-            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(UpstreamError::Timeout))),
             ended => return ended,
         };
         self.silence.heard();
@@ -164,7 +164,7 @@ impl Flight {
         Poll::Ready(Some(Ok(if joined.is_empty() { first } else { joined.freeze() })))
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         if let Some(broken) = self.broken.take() {
             return Poll::Ready(Some(Err(broken)));
         }
@@ -188,7 +188,7 @@ impl Flight {
                     self.give_back();
                     return Poll::Ready(None);
                 }
-                Some(Err(_)) => return Poll::Ready(Some(Err(Broken::Cut))),
+                Some(Err(_)) => return Poll::Ready(Some(Err(UpstreamError::Cut))),
             }
         }
     }

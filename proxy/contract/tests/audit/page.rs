@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use sluice_contract::record::CallResult;
-use sluice_contract::{Trust, Verdict, Witness, verify};
+use sluice_contract::{TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
@@ -31,7 +31,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
-fn ours(bytes: &[u8], trust: &Trust<'_>) -> String {
+fn ours(bytes: &[u8], trust: &TrustAnchors<'_>) -> String {
     let verdict = verify(bytes, trust);
     let line = if let Verdict::Tampered(fault) = &verdict { fault.line } else { 0 };
     format!("{} {line}", verdict.exit_code())
@@ -52,7 +52,7 @@ fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let said = String::from_utf8(stdout).expect("ASCII");
     assert_eq!(said.lines().count(), cases.len());
     for ((case, bytes), theirs) in cases.iter().zip(said.lines()) {
-        assert_eq!(ours(bytes, &Trust { keys: &keys, seen: &[] }), theirs, "{case}");
+        assert_eq!(ours(bytes, &TrustAnchors { keys: &keys, seen: &[] }), theirs, "{case}");
     }
 }
 
@@ -157,13 +157,13 @@ fn the_page_is_a_program_with_our_exit_codes() {
     assert_eq!(run(&[&golden("nothing.jsonl")]).0, Some(4));
 
     let bytes = fs::read(good).expect("a golden file");
-    let Verdict::Complete(report) = verify(&bytes, &Trust::default()) else { panic!("it is complete") };
+    let Verdict::Complete(report) = verify(&bytes, &TrustAnchors::default()) else { panic!("it is complete") };
     let zero = "0".repeat(64);
     for (seq, head, exit) in [(8, report.head.to_string(), 0), (8, zero.clone(), 1), (9, zero, 1)] {
         let seen = [Witness { seq, head: head.parse().expect("a hash") }];
-        assert_eq!(verify(&bytes, &Trust { keys: &[], seen: &seen }).exit_code(), exit);
+        assert_eq!(verify(&bytes, &TrustAnchors { keys: &[], seen: &seen }).exit_code(), exit);
         assert_eq!(run(&[good, "--against", &format!("{seq}:{head}")]).0, Some(i32::from(exit)));
     }
     let killed = File::opened().intent(false).outcome(CallResult::Ok);
-    assert_eq!(ours(&killed.bytes, &Trust::default()), "3 0");
+    assert_eq!(ours(&killed.bytes, &TrustAnchors::default()), "3 0");
 }

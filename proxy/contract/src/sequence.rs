@@ -1,13 +1,13 @@
 //! Whether a line may stand where it stands: numbers, run, order, calls, sums.
 //!
 //! Pure. It keeps no more of a call than that needs: of one that has ended, the hash of its id. So a file of any length
-//! can be held against its own rules; whoever wants to know what it says takes a [`crate::Story`].
+//! can be held against its own rules; whoever wants to know what it says takes a [`crate::AuditLog`].
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::Usd;
 use crate::hash::Hash;
-use crate::reader::{Fault, Line, Record, What, fault};
+use crate::reader::{AuditLine, Fault, FaultKind, Record, fault};
 use crate::record::{Close, Intent, NullReason, Open, Outcome, Recovered, Usage};
 
 /// What `close` sums up.
@@ -27,7 +27,7 @@ pub struct Totals {
 
 /// A file's lines so far, as far as they bear on the next one.
 #[derive(Debug, Clone, Default)]
-pub struct Course {
+pub struct SequenceChecker {
     /// Run and attempt, as `open` states them.
     run: Option<(String, u32)>,
     /// The number of each call, by its id's hash: an id takes three times the room.
@@ -62,12 +62,12 @@ impl Totals {
     }
 }
 
-impl Course {
+impl SequenceChecker {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here; then the course is as it was.
-    pub fn take(&mut self, line: &Line<'_>) -> Result<(), Fault> {
+    /// The [`Fault`] of a line that cannot stand here; then the sequence is as it was.
+    pub fn take(&mut self, line: &AuditLine<'_>) -> Result<(), Fault> {
         self.fits(line)?;
         let number = line.number;
         match &line.record {
@@ -91,23 +91,23 @@ impl Course {
     }
 
     /// What holds for every line: its number, its run, its place.
-    fn fits(&self, line: &Line<'_>) -> Result<(), Fault> {
-        let (number, common) = (line.number, &line.common);
+    fn fits(&self, line: &AuditLine<'_>) -> Result<(), Fault> {
+        let (number, common) = (line.number, &line.header);
         if common.seq != self.lines {
-            return Err(fault(number, What::Seq, self.lines, common.seq));
+            return Err(fault(number, FaultKind::Seq, self.lines, common.seq));
         }
         match (&self.run, &line.record) {
             (None, Record::Open(_)) => return Ok(()),
-            (None, _) => return Err(fault(number, What::Order, Open::KIND, &common.kind)),
-            (Some(_), Record::Open(_)) => return Err(fault(number, What::Order, "no second open", &common.kind)),
+            (None, _) => return Err(fault(number, FaultKind::Order, Open::KIND, &common.kind)),
+            (Some(_), Record::Open(_)) => return Err(fault(number, FaultKind::Order, "no second open", &common.kind)),
             (Some((run, attempt)), _) if (&common.run_id, common.attempt) != (run, *attempt) => {
                 let found = format!("{} attempt {}", common.run_id, common.attempt);
-                return Err(fault(number, What::Run, format!("{run} attempt {attempt}"), found));
+                return Err(fault(number, FaultKind::Run, format!("{run} attempt {attempt}"), found));
             }
             (Some(_), _) => {}
         }
         if self.close.is_some() {
-            return Err(fault(number, What::Order, "nothing behind close", &common.kind));
+            return Err(fault(number, FaultKind::Order, "nothing behind close", &common.kind));
         }
         Ok(())
     }
@@ -115,11 +115,11 @@ impl Course {
     fn intend(&mut self, line: u64, intent: &Intent<'_>) -> Result<(), Fault> {
         let next = self.totals.calls + 1;
         if intent.call != next {
-            return Err(fault(line, What::Call, format!("call {next}"), format!("call {}", intent.call)));
+            return Err(fault(line, FaultKind::Call, format!("call {next}"), format!("call {}", intent.call)));
         }
         let id = Hash::of(intent.call_id.as_bytes());
         if self.numbers.contains_key(&id) {
-            return Err(fault(line, What::Call, "an id of its own", &intent.call_id));
+            return Err(fault(line, FaultKind::Call, "an id of its own", &intent.call_id));
         }
         self.numbers.insert(id, next);
         self.open.insert(next, intent.call_id.to_string());
@@ -129,20 +129,20 @@ impl Course {
 
     fn settle(&mut self, line: u64, outcome: &Outcome<'_>) -> Result<(), Fault> {
         let Some(number) = self.number(&outcome.call_id) else {
-            return Err(fault(line, What::Call, "an intent before its outcome", &outcome.call_id));
+            return Err(fault(line, FaultKind::Call, "an intent before its outcome", &outcome.call_id));
         };
         if !self.open.contains_key(&number) {
-            return Err(fault(line, What::Call, "one outcome", &outcome.call_id));
+            return Err(fault(line, FaultKind::Call, "one outcome", &outcome.call_id));
         }
         if number <= self.past {
-            return Err(fault(line, What::Call, "no outcome behind a restart", &outcome.call_id));
+            return Err(fault(line, FaultKind::Call, "no outcome behind a restart", &outcome.call_id));
         }
         if number != outcome.call {
-            return Err(fault(line, What::Call, format!("call {number}"), format!("call {}", outcome.call)));
+            return Err(fault(line, FaultKind::Call, format!("call {number}"), format!("call {}", outcome.call)));
         }
         let cost = match outcome.cost_usd.as_deref().map(Usd::parse).transpose() {
             Ok(cost) => cost.map(|cost| cost.to_nanos()),
-            Err(error) => return Err(fault(line, What::Members, "an amount in cost_usd", error)),
+            Err(error) => return Err(fault(line, FaultKind::Members, "an amount in cost_usd", error)),
         };
         self.totals.add(cost, outcome.null_reason, outcome.usage.as_ref());
         self.open.remove(&number);
@@ -152,11 +152,11 @@ impl Course {
     fn recover(&mut self, line: u64, offset: u64, recovered: &Recovered<'_>) -> Result<(), Fault> {
         let open: Vec<_> = self.open_ids().collect();
         if recovered.open_calls != open {
-            return Err(fault(line, What::Call, open.join(" "), recovered.open_calls.join(" ")));
+            return Err(fault(line, FaultKind::Call, open.join(" "), recovered.open_calls.join(" ")));
         }
         // A file that was torn in its first line begins anew; else nothing stands between the cut and this line.
         if recovered.offset != offset && !(recovered.offset == 0 && self.lines == 1) {
-            return Err(fault(line, What::Members, format!("offset {offset}"), recovered.offset));
+            return Err(fault(line, FaultKind::Members, format!("offset {offset}"), recovered.offset));
         }
         self.past = self.totals.calls;
         self.recovered += 1;
@@ -168,7 +168,7 @@ impl Course {
         let unknown = totals.unknown + self.open.len() as u64;
         let cost = totals.cost().to_string();
         let number = |name: &str, counted: u64, stated: u64| {
-            let differ = || fault(line, What::Totals, format!("{name} {counted}"), format!("{name} {stated}"));
+            let differ = || fault(line, FaultKind::Totals, format!("{name} {counted}"), format!("{name} {stated}"));
             if counted == stated { Ok(()) } else { Err(differ()) }
         };
         number("calls", totals.calls, close.calls)?;
@@ -176,11 +176,16 @@ impl Course {
         // A flood of refusals is counted and not written.
         number("refused", totals.refused, close.refused.min(totals.refused))?;
         if close.cost_usd != cost {
-            return Err(fault(line, What::Totals, format!("cost_usd {cost}"), format!("cost_usd {}", close.cost_usd)));
+            return Err(fault(
+                line,
+                FaultKind::Totals,
+                format!("cost_usd {cost}"),
+                format!("cost_usd {}", close.cost_usd),
+            ));
         }
         if close.usage != totals.usage {
             let show = |usage| serde_json::to_string(usage).unwrap_or_default();
-            return Err(fault(line, What::Totals, show(&totals.usage), show(&close.usage)));
+            return Err(fault(line, FaultKind::Totals, show(&totals.usage), show(&close.usage)));
         }
         Ok(())
     }

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::course::{Course, Totals};
-use crate::reader::{Fault, Line, Lines, Record, lines};
+use crate::reader::{AuditLine, AuditLines, Fault, Record, lines};
 use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered};
+use crate::sequence::{SequenceChecker, Totals};
 
 /// One call: what was written before it went upstream, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct LoggedCall {
     /// What was to be sent.
     pub intent: Intent<'static>,
     /// None while the call is open, and for ever if its sidecar died: money may have been spent.
@@ -19,44 +19,44 @@ pub struct Call {
 
 /// Everything that a file says so far.
 #[derive(Debug, Clone, Default)]
-pub struct Story {
-    course: Course,
+pub struct AuditLog {
+    sequence: SequenceChecker,
     open: Option<Box<Open<'static>>>,
-    calls: Vec<Call>,
+    calls: Vec<LoggedCall>,
     refused: BTreeMap<String, u64>,
     recovered: Vec<Recovered<'static>>,
     epochs: Vec<Epoch<'static>>,
 }
 
-impl Story {
-    /// Reads a whole file: its story, and its torn last line, which is empty when all is well.
+impl AuditLog {
+    /// Reads a whole file: its log, and its torn last line, which is empty when all is well.
     ///
     /// # Errors
     /// The first [`Fault`].
     pub fn read(bytes: &[u8]) -> Result<(Self, &[u8]), Fault> {
-        let mut story = Self::default();
+        let mut log = Self::default();
         let mut lines = lines(bytes);
-        story.take_all(&mut lines)?;
-        Ok((story, lines.tail()))
+        log.take_all(&mut lines)?;
+        Ok((log, lines.tail()))
     }
 
     /// Takes every whole line that is there.
     ///
     /// # Errors
     /// The first [`Fault`]; what came before it is taken.
-    pub fn take_all(&mut self, lines: &mut Lines<'_>) -> Result<(), Fault> {
+    pub fn take_all(&mut self, lines: &mut AuditLines<'_>) -> Result<(), Fault> {
         lines.try_for_each(|line| self.take(line?))
     }
 
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here; then the story is as it was.
-    pub fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
-        self.course.take(&line)?;
+    /// The [`Fault`] of a line that cannot stand here; then the log is as it was.
+    pub fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
+        self.sequence.take(&line)?;
         match line.record {
             Record::Open(open) => self.open = Some(open),
-            Record::Intent(intent) => self.calls.push(Call { intent: *intent, outcome: None }),
+            Record::Intent(intent) => self.calls.push(LoggedCall { intent: *intent, outcome: None }),
             Record::Outcome(outcome) => {
                 if let Some(call) = place(outcome.call).and_then(|at| self.calls.get_mut(at)) {
                     call.outcome = Some(*outcome);
@@ -78,24 +78,24 @@ impl Story {
 
     /// All calls, in the order of their intents.
     #[must_use]
-    pub fn calls(&self) -> &[Call] {
+    pub fn calls(&self) -> &[LoggedCall] {
         &self.calls
     }
 
     /// The call of this id.
     #[must_use]
-    pub fn call(&self, call_id: &str) -> Option<&Call> {
-        self.calls.get(place(self.course.number(call_id)?)?)
+    pub fn call(&self, call_id: &str) -> Option<&LoggedCall> {
+        self.calls.get(place(self.sequence.number(call_id)?)?)
     }
 
     /// The calls without an outcome.
-    pub fn open_calls(&self) -> impl Iterator<Item = &Call> {
+    pub fn open_calls(&self) -> impl Iterator<Item = &LoggedCall> {
         self.calls.iter().filter(|call| call.outcome.is_none())
     }
 
     /// Their ids.
     pub fn open_ids(&self) -> impl Iterator<Item = &str> {
-        self.course.open_ids()
+        self.sequence.open_ids()
     }
 
     /// How often each reason stands among the refusals.
@@ -119,19 +119,19 @@ impl Story {
     /// The last record, once the sidecar has ended in order.
     #[must_use]
     pub fn close(&self) -> Option<&Close<'static>> {
-        self.course.close()
+        self.sequence.close()
     }
 
     /// The sums over what was read. Calls that are open are not in `unknown`.
     #[must_use]
     pub fn totals(&self) -> &Totals {
-        self.course.totals()
+        self.sequence.totals()
     }
 
     /// How many lines were read.
     #[must_use]
     pub fn lines(&self) -> u64 {
-        self.course.lines()
+        self.sequence.lines()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 /// What can stand in a record.
-pub trait Member {
+pub trait WriteJson {
     /// Where there is none it is left out, and not null.
     const LEFT_OUT: bool = false;
 
@@ -36,7 +36,7 @@ macro_rules! write_members {
     ($self:ident, $line:ident, { $($field:ident),* $(,)? }) => {{
         let Self { $($field),* } = $self;
         $line.push(b'{');
-        $($crate::line::Member::write_named($field, concat!(",\"", stringify!($field), "\":"), $line);)*
+        $($crate::encode::WriteJson::write_named($field, concat!(",\"", stringify!($field), "\":"), $line);)*
         $line.push(b'}');
     }};
 }
@@ -44,7 +44,7 @@ pub(crate) use write_members;
 
 macro_rules! integers {
     ($($ty:ty)*) => {
-        $(impl Member for $ty {
+        $(impl WriteJson for $ty {
             fn write(&self, line: &mut Vec<u8>) {
                 serde_json::to_writer(line, self).expect("memory does not fail");
             }
@@ -53,7 +53,7 @@ macro_rules! integers {
 }
 integers!(u16 u32 u64 i32);
 
-impl Member for bool {
+impl WriteJson for bool {
     const LEFT_OUT: bool = true;
 
     fn write(&self, line: &mut Vec<u8>) {
@@ -61,7 +61,7 @@ impl Member for bool {
     }
 }
 
-impl Member for str {
+impl WriteJson for str {
     fn write(&self, line: &mut Vec<u8>) {
         // A fold without a branch, so that the compiler makes it wide.
         let plain = self.bytes().fold(true, |plain, b| plain & (b >= 0x20) & (b != b'"') & (b != b'\\'));
@@ -76,19 +76,19 @@ impl Member for str {
     }
 }
 
-impl Member for String {
+impl WriteJson for String {
     fn write(&self, line: &mut Vec<u8>) {
         self.as_str().write(line);
     }
 }
 
-impl Member for Cow<'_, str> {
+impl WriteJson for Cow<'_, str> {
     fn write(&self, line: &mut Vec<u8>) {
         (**self).write(line);
     }
 }
 
-impl<T: Member> Member for Option<T> {
+impl<T: WriteJson> WriteJson for Option<T> {
     fn write(&self, line: &mut Vec<u8>) {
         match self {
             Some(member) => member.write(line),
@@ -101,7 +101,7 @@ impl<T: Member> Member for Option<T> {
     }
 }
 
-impl<T: Member> Member for Vec<T> {
+impl<T: WriteJson> WriteJson for Vec<T> {
     fn write(&self, line: &mut Vec<u8>) {
         line.push(b'[');
         for (n, member) in self.iter().enumerate() {
