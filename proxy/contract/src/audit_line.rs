@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::fault::{Fault, FaultKind, fault};
 use crate::record::{Close, Epoch, Intent, Open, Outcome, Recovered, Refused, SCHEMA};
 
-/// One record, as its kind has it.
+/// A record of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the kinds")]
 pub enum Record {
@@ -19,26 +19,26 @@ pub enum Record {
     Recovered(Box<Recovered<'static>>),
     Epoch(Box<Epoch<'static>>),
     Close(Box<Close<'static>>),
-    /// A kind that came after this build: its name. Readers pass over it.
+    /// Name of a kind that this build does not know. Readers skip it.
     Other(String),
 }
 
-/// One whole line of a file.
+/// One complete line of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine<'a> {
-    /// From 1, as editors count.
+    /// Number of the line, from 1, as editors count.
     pub number: u64,
-    /// Where it begins in the file.
+    /// Offset of its first byte in the file.
     pub offset: u64,
-    /// Exactly as it stands there, with its newline.
+    /// Bytes of the line, with its newline.
     pub bytes: &'a [u8],
-    /// What every line carries.
+    /// Members that every line has.
     pub header: LineHeader,
-    /// What it says.
+    /// Record of the line.
     pub record: Record,
 }
 
-/// What every line carries, whatever its kind.
+/// Members that every line has, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs, reason = "named like the members")]
 pub struct LineHeader {
@@ -51,9 +51,9 @@ pub struct LineHeader {
     pub v: u32,
 }
 
-/// Where reading goes on: the number of the next line, and where it begins.
+/// Position in a file: number and offset of the next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "said above")]
+#[allow(missing_docs, reason = "named above")]
 pub struct Cursor {
     pub line: u64,
     pub offset: u64,
@@ -66,7 +66,7 @@ impl Default for Cursor {
 }
 
 impl<'a> AuditLine<'a> {
-    /// Reads one whole line that stands at this place of its file.
+    /// Parses one complete line at this position of its file.
     ///
     /// # Errors
     /// The [`Fault`] of a line that is not a record.

@@ -1,6 +1,6 @@
-//! What an audit file tells: its calls, each with its outcome or without, its refusals and its sums.
+//! The parsed audit log: calls with their outcomes, refusals, restarts and sums.
 //!
-//! Pure. It takes lines one by one, so that a file may be followed while it grows.
+//! Pure. The log takes lines one by one, so that a reader can follow a file while it grows.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::sequence::{SequenceChecker, Totals};
 /// One call: what was written before it went upstream, and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedCall {
-    /// What was to be sent.
+    /// Intent: the call as it was going to be sent.
     pub intent: Intent<'static>,
-    /// None while the call is open, and for ever if its sidecar died: money may have been spent.
+    /// Outcome; `None` while the call is open, and for ever if its sidecar died. Such a call may have cost money.
     pub outcome: Option<Outcome<'static>>,
 }
 
-/// Everything that a file says so far.
+/// Content of an audit file, as far as it was read.
 #[derive(Debug, Clone, Default)]
 pub struct AuditLog {
     sequence: SequenceChecker,
@@ -29,7 +29,7 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// Reads a whole file: its log, and its torn last line, which is empty when all is well.
+    /// Reads a complete file. Returns its log and its torn last line, which is empty in an undamaged file.
     ///
     /// # Errors
     /// The first [`Fault`].
@@ -40,7 +40,7 @@ impl AuditLog {
         Ok((log, lines.tail()))
     }
 
-    /// Takes every whole line that is there.
+    /// Takes every complete line.
     ///
     /// # Errors
     /// The first [`Fault`]; what came before it is taken.
@@ -51,7 +51,7 @@ impl AuditLog {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here; then the log is as it was.
+    /// The [`Fault`] of a line that breaks a rule; then the log is unchanged.
     pub fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
         self.sequence.take(&line)?;
         match line.record {
@@ -70,72 +70,72 @@ impl AuditLog {
         Ok(())
     }
 
-    /// The first record.
+    /// Returns the first record.
     #[must_use]
     pub fn open(&self) -> Option<&Open<'static>> {
         self.open.as_deref()
     }
 
-    /// All calls, in the order of their intents.
+    /// Returns all calls, in the order of their intents.
     #[must_use]
     pub fn calls(&self) -> &[LoggedCall] {
         &self.calls
     }
 
-    /// The call of this id.
+    /// Returns the call with this id.
     #[must_use]
     pub fn call(&self, call_id: &str) -> Option<&LoggedCall> {
         self.calls.get(place(self.sequence.number(call_id)?)?)
     }
 
-    /// The calls without an outcome.
+    /// Returns the calls without an outcome.
     pub fn open_calls(&self) -> impl Iterator<Item = &LoggedCall> {
         self.calls.iter().filter(|call| call.outcome.is_none())
     }
 
-    /// Their ids.
+    /// Returns the ids of the calls without an outcome.
     pub fn open_ids(&self) -> impl Iterator<Item = &str> {
         self.sequence.open_ids()
     }
 
-    /// How often each reason stands among the refusals.
+    /// Returns the number of refusals for each reason.
     #[must_use]
     pub fn refused(&self) -> &BTreeMap<String, u64> {
         &self.refused
     }
 
-    /// What restarts found torn or open.
+    /// Returns the records of restarts that found the file torn, or calls open.
     #[must_use]
     pub fn recovered(&self) -> &[Recovered<'static>] {
         &self.recovered
     }
 
-    /// The restarts.
+    /// Returns the restarts.
     #[must_use]
     pub fn epochs(&self) -> &[Epoch<'static>] {
         &self.epochs
     }
 
-    /// The last record, once the sidecar has ended in order.
+    /// Returns the last record, once the sidecar has ended in order.
     #[must_use]
     pub fn close(&self) -> Option<&Close<'static>> {
         self.sequence.close()
     }
 
-    /// The sums over what was read. Calls that are open are not in `unknown`.
+    /// Returns the sums over the lines that were read. Open calls are not in `unknown`.
     #[must_use]
     pub fn totals(&self) -> &Totals {
         self.sequence.totals()
     }
 
-    /// How many lines were read.
+    /// Returns the number of lines that were read.
     #[must_use]
     pub fn lines(&self) -> u64 {
         self.sequence.lines()
     }
 }
 
-/// Where a call of this number stands among all.
+/// Returns the index of the call with this number.
 fn place(number: u64) -> Option<usize> {
     usize::try_from(number).ok()?.checked_sub(1)
 }

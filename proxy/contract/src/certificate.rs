@@ -88,7 +88,7 @@ impl PrivateKey {
 }
 
 impl PublicKey {
-    /// Whether this key has signed the certificate for this attempt of this run.
+    /// Returns whether this key signed the certificate for this attempt of this run.
     #[must_use]
     pub fn certifies(&self, run_id: &str, attempt: u32, certificate: &Certificate<'_>) -> bool {
         self.has_signed(&statement(run_id, attempt, &certificate.public_key), &certificate.signature)
@@ -122,7 +122,7 @@ fn parse_certificate(line: &[u8], key: &PublicKey) -> Option<Certificate<'static
     is_well_formed(&certificate, &key.id()).then_some(certificate)
 }
 
-/// Whether the certificate has the form of one for the key with this id. No signature is checked.
+/// Returns whether the certificate is well-formed and certifies the key with this id. No signature is checked.
 pub(crate) fn is_well_formed(certificate: &Certificate<'_>, key_id: &str) -> bool {
     hex::decode::<16>(certificate.key_id.as_bytes()).is_some()
         && hex::decode::<64>(certificate.signature.as_bytes()).is_some()

@@ -82,7 +82,7 @@ pub trait LineSink: Default {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here.
+    /// The [`Fault`] of a line that breaks a rule.
     fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault>;
 
     /// Returns the number of lines taken.
@@ -126,7 +126,7 @@ impl<K: LineSink> ChainReader<K> {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here.
+    /// The [`Fault`] of a line that breaks a rule.
     pub fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
         let (number, bytes) = (line.number, line.bytes);
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);

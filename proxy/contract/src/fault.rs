@@ -4,48 +4,48 @@
 
 use std::fmt;
 
-/// A line that cannot stand where it stands.
+/// A line that breaks a rule of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {kind}: expected {expected}, found {found}")]
 pub struct Fault {
-    /// From 1, as editors count.
+    /// Number of the line, from 1, as editors count.
     pub line: u64,
-    /// What is wrong with it.
+    /// Broken rule.
     pub kind: FaultKind,
-    /// What should stand there.
+    /// Expected value.
     pub expected: String,
-    /// What does.
+    /// Actual value.
     pub found: String,
 }
 
-/// What can be wrong with a line.
+/// Rule that a line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// It is not a JSON object.
+    /// The line is not a JSON object.
     Json,
-    /// It is longer than [`LINE_MAX`].
+    /// The line is longer than [`crate::reader::LINE_MAX`].
     Length,
-    /// Its schema is another than this build knows.
+    /// The schema is not known to this build.
     Schema,
     /// A member is missing, or of the wrong type.
     Members,
-    /// It is not in canonical form.
+    /// The line is not in canonical form.
     Canonical,
-    /// Its number leaves a gap, or goes back.
+    /// The number leaves a gap, or goes back.
     Seq,
-    /// What it says of the line before is not so, and the line itself is the one that was altered.
+    /// The stated hash of the previous line is wrong, and this line is the one that was altered.
     Prev,
-    /// Its hash is not what the next line says: it was altered.
+    /// The hash differs from the one that the next line states: the line was altered.
     Hash,
-    /// It belongs to another run or attempt.
+    /// The line belongs to another run or attempt.
     Run,
-    /// Its kind cannot stand here: `open` is first and only first, `close` is last.
+    /// The kind is not allowed here: `open` is first and only first, `close` is last.
     Order,
     /// An intent or an outcome that does not match the other, or a number that was not next.
     Call,
-    /// What `close` sums up is not what the lines come to.
+    /// The sums in `close` differ from the sums of the lines.
     Totals,
-    /// What `close` states of itself and of the file is not so.
+    /// The head in `close` is not the hash of the line.
     Head,
     /// The signature is missing, or is over something else.
     Signature,
@@ -56,7 +56,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The word in reports.
+    /// Returns the word in reports.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -90,7 +90,7 @@ pub(crate) fn fault(line: u64, kind: FaultKind, expected: impl fmt::Display, fou
     Fault { line, kind, expected: cut(expected.to_string()), found: cut(found.to_string()) }
 }
 
-/// What stands in an altered line is as long as whoever altered it wants.
+/// Shortens a value: an altered line may hold a value of any length.
 fn cut(text: String) -> String {
     const MAX: usize = 400;
     match text.char_indices().nth(MAX) {

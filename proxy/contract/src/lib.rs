@@ -1,7 +1,8 @@
-//! What the Sluice sidecar promises to others.
+//! The contract between the Sluice sidecar and every other program.
 //!
-//! Pure vocabulary, shared by the sidecar that writes audit files and by everybody who reads them:
-//! run ids, money, audit records, and how to read them. No clock, no async, and no I/O but from a reader that is given.
+//! Pure vocabulary, shared by the sidecar that writes audit files and by all programs that read them: run ids, money,
+//! audit records and their verification, exit codes, reason words, the ready line, units. No clock, no async, and no I/O
+//! except through a reader that is given.
 
 pub mod audit_line;
 pub mod audit_log;

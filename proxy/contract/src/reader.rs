@@ -13,7 +13,7 @@ pub use crate::fault::{Fault, FaultKind};
 /// held in memory as a whole.
 pub const LINE_MAX: usize = 1 << 20;
 
-/// The whole lines of some bytes, in order, up to the first fault.
+/// Iterator over the complete lines of some bytes, in order, up to the first fault.
 #[derive(Debug, Clone)]
 pub struct AuditLines<'a> {
     rest: &'a [u8],
@@ -21,26 +21,26 @@ pub struct AuditLines<'a> {
     broken: bool,
 }
 
-/// Reads a file from its beginning.
+/// Returns the lines of a file.
 #[must_use]
 pub fn lines(bytes: &[u8]) -> AuditLines<'_> {
     lines_from(Cursor::default(), bytes)
 }
 
-/// Reads what has been added to a file since [`AuditLines::cursor`] was taken.
+/// Returns the lines that were added to a file since [`AuditLines::cursor`] was taken.
 #[must_use]
 pub fn lines_from(cursor: Cursor, bytes: &[u8]) -> AuditLines<'_> {
     AuditLines { rest: bytes, next: cursor, broken: false }
 }
 
 impl<'a> AuditLines<'a> {
-    /// What is left: at the end, the torn last line, or nothing.
+    /// Returns the bytes that are left: at the end, the torn last line, or nothing.
     #[must_use]
     pub fn tail(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Behind the last whole line that was read.
+    /// Returns the position after the last complete line that was read.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.next
@@ -110,7 +110,7 @@ pub(crate) fn too_long(line: u64) -> Fault {
 mod tests {
     use super::*;
 
-    /// What is said of some bytes: by the lines of what [`read_file`] takes of them, and how much that is.
+    /// Returns the first fault in what [`read_file`] takes of some bytes, and the number of bytes taken.
     fn read(bytes: &[u8]) -> (Option<Fault>, usize) {
         let taken = read_file(bytes).expect("memory does not fail");
         (lines(&taken).find_map(Result::err), taken.len())

@@ -1,10 +1,10 @@
 //! The lines of an audit file.
 //!
-//! Each record is one JSON object on one line. The members of every struct stand in the order of their
+//! Each record is one JSON object on one line. The members of every struct are in the order of their
 //! names, so that what serde writes is canonical (RFC 8785): keys sorted, no floats, integers below 2^53,
-//! money as decimal strings. A test holds every record to that. `prev` is the SHA-256 of the line before, with
-//! its newline, as 64 hex digits; zeros in the first. No prompt, completion, header value or
-//! key has a place here.
+//! money as decimal strings. A test checks every record. `prev` is the SHA-256 of the previous line, with
+//! its newline, as 64 hex digits; zeros in the first line. No record holds a prompt, a completion, a header value or
+//! a key.
 
 /// Largest integer that every reader of JSON takes exactly.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
@@ -21,7 +21,7 @@ macro_rules! records {
             pub struct $name<$life> { $($(#[$fdoc])* pub $field: $ty),* }
 
             impl $name<'_> {
-                /// The word in `kind`.
+                /// Value of the member `kind`.
                 pub const KIND: &'static str = $kind;
             }
 
@@ -52,12 +52,12 @@ pub use refused::Refused;
 pub use usage::Usage;
 pub use words::{CallResult, CostSource, End, NullReason};
 
-/// What every line carries, whatever its kind.
+/// Members that the writer gives every line, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp<'a> {
-    /// Which start of the run this file belongs to.
+    /// Start of the run that this file belongs to.
     pub attempt: u32,
-    /// The SHA-256 of the line before.
+    /// SHA-256 of the previous line.
     pub prev: String,
     /// The run.
     pub run_id: &'a str,

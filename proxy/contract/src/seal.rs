@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::hash::Hash;
 use crate::hex;
 
-/// What is signed begins with this, so that a signature cannot be taken for one of something else.
+/// Prefix of every signed text, so that a signature is not valid for another kind of text.
 const CONTEXT: &str = "sluice audit head v1\n";
 /// The same for records of the budget log.
 const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
@@ -47,7 +47,7 @@ impl PrivateKey {
         Ok(Self::from_seed(&seed))
     }
 
-    /// Its other half.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
@@ -73,19 +73,19 @@ impl PublicKey {
         id_of(self.0.as_bytes())
     }
 
-    /// Whether this is a signature over the head by the other half.
+    /// Returns whether the private key signed this head.
     #[must_use]
     pub fn verifies(&self, head: Hash, signature: &str) -> bool {
         self.has_signed(&message(head), signature)
     }
 
-    /// Whether this is a signature over the record of the budget log by the other half.
+    /// Returns whether the private key signed this record of the budget log.
     #[must_use]
     pub fn verifies_budget(&self, record: Hash, signature: &str) -> bool {
         self.has_signed(&budget_message(record), signature)
     }
 
-    /// Whether this is a signature over the text by the other half.
+    /// Returns whether the private key signed this text.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let signature = hex::decode::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
         signature.is_some_and(|signature| self.0.verify_strict(text.as_bytes(), &signature).is_ok())

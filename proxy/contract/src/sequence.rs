@@ -1,7 +1,7 @@
-//! Whether a line may stand where it stands: numbers, run, order, calls, sums.
+//! Rules for the sequence of lines: numbers, run, order, calls, sums.
 //!
-//! Pure. It keeps no more of a call than that needs: of one that has ended, the hash of its id. So a file of any length
-//! can be held against its own rules; whoever wants to know what it says takes a [`crate::AuditLog`].
+//! Pure. The checker keeps of each call only what the rules need: of an ended call, the hash of its id. So it can check a
+//! file of any length; [`crate::AuditLog`] keeps the content.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,31 +10,31 @@ use crate::hash::Hash;
 use crate::reader::{AuditLine, Fault, FaultKind, Record, fault};
 use crate::record::{Close, Intent, NullReason, Open, Outcome, Recovered, Usage};
 
-/// What `close` sums up.
+/// Sums over the lines of a file, as `close` states them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Calls with an intent.
+    /// Number of calls with an intent.
     pub calls: u64,
-    /// Requests that were not forwarded.
+    /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// Calls whose money is not known: no cost, and not certainly none.
+    /// Number of calls whose cost is not known, and not known to be zero.
     pub unknown: u64,
-    /// The tokens of all calls.
+    /// Tokens of all calls.
     pub usage: Usage,
-    /// The sum of the known costs, in nano-USD, each call rounded half-even.
+    /// Sum of the known costs, in nano-USD, each call rounded half-even.
     pub nanos: i64,
 }
 
-/// A file's lines so far, as far as they bear on the next one.
+/// Checker of the lines of a file, with the state that the next line depends on.
 #[derive(Debug, Clone, Default)]
 pub struct SequenceChecker {
     /// Run and attempt, as `open` states them.
     run: Option<(String, u32)>,
-    /// The number of each call, by its id's hash: an id takes three times the room.
+    /// Number of each call, by the hash of its id: an id takes three times the memory.
     numbers: HashMap<Hash, u64>,
     /// Numbers and ids of calls without an outcome.
     open: BTreeMap<u64, String>,
-    /// Calls up to this one were open at the last restart, or ended before it: no outcome can follow.
+    /// Number of the last call before the last restart: calls up to it can have no further outcome.
     past: u64,
     recovered: u64,
     epochs: u64,
@@ -44,9 +44,9 @@ pub struct SequenceChecker {
 }
 
 impl Totals {
-    /// Adds what came of one call.
+    /// Adds the outcome of one call.
     pub fn add(&mut self, cost: Option<i64>, why_null: Option<NullReason>, usage: Option<&Usage>) {
-        // Of these it is certain that they cost nothing.
+        // These calls are known to cost nothing.
         let free = matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled));
         self.nanos = self.nanos.saturating_add(cost.unwrap_or(0));
         self.unknown += u64::from(cost.is_none() && !free);
@@ -55,7 +55,7 @@ impl Totals {
         }
     }
 
-    /// The sum as an amount.
+    /// Returns the sum as an amount.
     #[must_use]
     pub fn cost(&self) -> Usd {
         Usd::from_nanos(self.nanos)
@@ -66,22 +66,22 @@ impl SequenceChecker {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here; then the sequence is as it was.
+    /// The [`Fault`] of a line that breaks a rule; then the checker is unchanged.
     pub fn take(&mut self, line: &AuditLine<'_>) -> Result<(), Fault> {
-        self.fits(line)?;
+        self.check_line(line)?;
         let number = line.number;
         match &line.record {
             Record::Open(open) => self.run = Some((open.run_id.to_string(), open.attempt)),
-            Record::Intent(intent) => self.intend(number, intent)?,
-            Record::Outcome(outcome) => self.settle(number, outcome)?,
+            Record::Intent(intent) => self.add_intent(number, intent)?,
+            Record::Outcome(outcome) => self.add_outcome(number, outcome)?,
             Record::Refused(_) => self.totals.refused += 1,
-            Record::Recovered(recovered) => self.recover(number, line.offset, recovered)?,
+            Record::Recovered(recovered) => self.add_recovered(number, line.offset, recovered)?,
             Record::Epoch(_) => {
                 self.past = self.totals.calls;
                 self.epochs += 1;
             }
             Record::Close(close) => {
-                self.sums_up(number, close)?;
+                self.check_totals(number, close)?;
                 self.close = Some(close.clone());
             }
             Record::Other(_) => {}
@@ -90,8 +90,8 @@ impl SequenceChecker {
         Ok(())
     }
 
-    /// What holds for every line: its number, its run, its place.
-    fn fits(&self, line: &AuditLine<'_>) -> Result<(), Fault> {
+    /// Checks the rules for every line: its number, its run, its position.
+    fn check_line(&self, line: &AuditLine<'_>) -> Result<(), Fault> {
         let (number, common) = (line.number, &line.header);
         if common.seq != self.lines {
             return Err(fault(number, FaultKind::Seq, self.lines, common.seq));
@@ -107,12 +107,12 @@ impl SequenceChecker {
             (Some(_), _) => {}
         }
         if self.close.is_some() {
-            return Err(fault(number, FaultKind::Order, "nothing behind close", &common.kind));
+            return Err(fault(number, FaultKind::Order, "nothing after close", &common.kind));
         }
         Ok(())
     }
 
-    fn intend(&mut self, line: u64, intent: &Intent<'_>) -> Result<(), Fault> {
+    fn add_intent(&mut self, line: u64, intent: &Intent<'_>) -> Result<(), Fault> {
         let next = self.totals.calls + 1;
         if intent.call != next {
             return Err(fault(line, FaultKind::Call, format!("call {next}"), format!("call {}", intent.call)));
@@ -127,7 +127,7 @@ impl SequenceChecker {
         Ok(())
     }
 
-    fn settle(&mut self, line: u64, outcome: &Outcome<'_>) -> Result<(), Fault> {
+    fn add_outcome(&mut self, line: u64, outcome: &Outcome<'_>) -> Result<(), Fault> {
         let Some(number) = self.number(&outcome.call_id) else {
             return Err(fault(line, FaultKind::Call, "an intent before its outcome", &outcome.call_id));
         };
@@ -135,7 +135,7 @@ impl SequenceChecker {
             return Err(fault(line, FaultKind::Call, "one outcome", &outcome.call_id));
         }
         if number <= self.past {
-            return Err(fault(line, FaultKind::Call, "no outcome behind a restart", &outcome.call_id));
+            return Err(fault(line, FaultKind::Call, "no outcome after a restart", &outcome.call_id));
         }
         if number != outcome.call {
             return Err(fault(line, FaultKind::Call, format!("call {number}"), format!("call {}", outcome.call)));
@@ -149,12 +149,12 @@ impl SequenceChecker {
         Ok(())
     }
 
-    fn recover(&mut self, line: u64, offset: u64, recovered: &Recovered<'_>) -> Result<(), Fault> {
+    fn add_recovered(&mut self, line: u64, offset: u64, recovered: &Recovered<'_>) -> Result<(), Fault> {
         let open: Vec<_> = self.open_ids().collect();
         if recovered.open_calls != open {
             return Err(fault(line, FaultKind::Call, open.join(" "), recovered.open_calls.join(" ")));
         }
-        // A file that was torn in its first line begins anew; else nothing stands between the cut and this line.
+        // A file torn in its first line begins anew; otherwise no line is between the cut and this one.
         if recovered.offset != offset && !(recovered.offset == 0 && self.lines == 1) {
             return Err(fault(line, FaultKind::Members, format!("offset {offset}"), recovered.offset));
         }
@@ -163,7 +163,7 @@ impl SequenceChecker {
         Ok(())
     }
 
-    fn sums_up(&self, line: u64, close: &Close<'_>) -> Result<(), Fault> {
+    fn check_totals(&self, line: u64, close: &Close<'_>) -> Result<(), Fault> {
         let totals = &self.totals;
         let unknown = totals.unknown + self.open.len() as u64;
         let cost = totals.cost().to_string();
@@ -190,42 +190,42 @@ impl SequenceChecker {
         Ok(())
     }
 
-    /// The number of the call of this id.
+    /// Returns the number of the call with this id.
     #[must_use]
     pub fn number(&self, call_id: &str) -> Option<u64> {
         self.numbers.get(&Hash::of(call_id.as_bytes())).copied()
     }
 
-    /// The ids of the calls without an outcome, in the order of their intents.
+    /// Returns the ids of the calls without an outcome, in the order of their intents.
     pub fn open_ids(&self) -> impl Iterator<Item = &str> {
         self.open.values().map(String::as_str)
     }
 
-    /// How often a restart found the file torn, or calls open.
+    /// Returns the number of restarts that found the file torn, or calls open.
     #[must_use]
     pub fn recovered(&self) -> u64 {
         self.recovered
     }
 
-    /// How often its sidecar was started again.
+    /// Returns the number of restarts of the sidecar.
     #[must_use]
     pub fn epochs(&self) -> u64 {
         self.epochs
     }
 
-    /// The last record, once the sidecar has ended in order.
+    /// Returns the last record, once the sidecar has ended in order.
     #[must_use]
     pub fn close(&self) -> Option<&Close<'static>> {
         self.close.as_deref()
     }
 
-    /// The sums over what was read. Calls that are open are not in `unknown`.
+    /// Returns the sums over the lines that were read. Open calls are not in `unknown`.
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// How many lines were read.
+    /// Returns the number of lines that were read.
     #[must_use]
     pub fn lines(&self) -> u64 {
         self.lines

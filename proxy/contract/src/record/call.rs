@@ -25,7 +25,7 @@ records! {
         peer: Peer,
         prev: Cow<'a, str>,
         req_bytes: u64,
-        /// Whether what was reserved is an upper bound of what the call can use; absent without caps.
+        /// True if the reservation is an upper bound of the call's use; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]
         reserved_strict: Option<bool>,
         /// TokenCount reserved; absent without caps.
@@ -41,17 +41,17 @@ records! {
         v: u32,
     }
 
-    /// A call came to its end.
+    /// A call ended.
     Outcome<'a> = "outcome" {
         attempt: u32,
         /// The limit of the budget that LiteLLM refused the call for. This member and the next two are left out where no
         /// budget refused the call, and in the files of older sidecars; the amounts also where LiteLLM does not give them.
         #[serde(skip_serializing_if = "Option::is_none")]
         budget_limit_usd: Option<OptionalText<'a>>,
-        /// Whose budget it is: a word of [`crate::budget`], such as `key`, `team` or `customer`.
+        /// Owner of the budget: a word of [`crate::budget`], such as `key`, `team` or `customer`.
         #[serde(skip_serializing_if = "Option::is_none")]
         budget_of: Option<OptionalText<'a>>,
-        /// What LiteLLM counts as spent of it, reservations of open calls included.
+        /// Amount that LiteLLM counts as spent of it, with reservations of open calls.
         #[serde(skip_serializing_if = "Option::is_none")]
         budget_spent_usd: Option<OptionalText<'a>>,
         /// LiteLLM answered from its own cache: the call cost nothing, and `usage` is that of the answer in the cache.
@@ -69,7 +69,7 @@ records! {
         kind: Cow<'a, str>,
         litellm_call_id: Option<Cow<'a, str>>,
         model_served: Option<Cow<'a, str>>,
-        /// Why `usage` or `cost_usd` is null.
+        /// Reason why `usage` or `cost_usd` is null.
         null_reason: Option<NullReason>,
         prev: Cow<'a, str>,
         resp_bytes: u64,
@@ -77,7 +77,7 @@ records! {
         result: CallResult,
         run_id: Cow<'a, str>,
         seq: u64,
-        /// What the upstream answered; null when it did not.
+        /// HTTP status of the upstream's answer; null without an answer.
         status: Option<u16>,
         timing_us: Timing,
         ts: Cow<'a, str>,
@@ -100,16 +100,16 @@ impl WriteJson for Peer {
     }
 }
 
-/// Where the time of a call went, in microseconds; null where it never came to that.
+/// Durations within a call, in microseconds; null for a step that was not reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Timing {
-    /// Until a new upstream connection stood; null when one was reused.
+    /// Time to connect to the upstream; null when a connection was reused.
     pub connect: Option<u64>,
-    /// Until the first event with output.
+    /// Time to the first event with output.
     pub first_token: Option<u64>,
     /// The longest silence inside the answer, from its head on.
     pub longest_gap: Option<u64>,
-    /// What the sidecar itself added before sending.
+    /// Time that the sidecar itself added before sending.
     pub own: u64,
     /// Reading the request and waiting for the audit log.
     pub queue: u64,

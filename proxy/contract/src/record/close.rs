@@ -20,9 +20,9 @@ records! {
         /// The sum of what is known, each call rounded to nano-USD.
         cost_usd: Cow<'a, str>,
         /// SHA-256 of this line without its members `head` and `signature`, and without its newline: with `prev`
-        /// in it, it stands for the whole file.
+        /// in it, it covers the whole file.
         head: Cow<'a, str>,
-        /// Whose signature it is; null when the sidecar had no key.
+        /// Id of the key that signed; null when the sidecar had no key.
         key_id: Option<Cow<'a, str>>,
         kind: Cow<'a, str>,
         prev: Cow<'a, str>,
@@ -34,7 +34,7 @@ records! {
         /// Ed25519 over the head, 128 hex digits; null when the sidecar had no key.
         signature: Option<Cow<'a, str>>,
         ts: Cow<'a, str>,
-        /// Calls whose money is not known: no cost, and not certainly none; or no outcome.
+        /// Number of calls without an outcome, or whose cost is not known, and not known to be zero.
         unknown: u64,
         usage: Usage,
         v: u32,

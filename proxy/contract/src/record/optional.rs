@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::INTEGER_MAX;
 use crate::encode::WriteJson;
 
-/// A number of tokens that stands in a line only where there is one.
+/// A number of tokens, in a member that is left out where there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TokenCount(pub u64);
@@ -22,7 +22,7 @@ impl WriteJson for TokenCount {
     }
 }
 
-/// A name that stands in a line only where there is one.
+/// A text, in a member that is left out where there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OptionalText<'a>(pub Cow<'a, str>);

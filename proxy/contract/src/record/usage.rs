@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::INTEGER_MAX;
 use crate::encode::{WriteJson, write_members};
 
-/// Tokens as the provider counted them; what it did not say is null.
+/// Tokens as the provider counted them; a count that it did not give is null.
 ///
 /// `input` is all input: fresh tokens, tokens read from a prompt cache (`cached_input`) and tokens written to one
 /// (`cache_write`); `output` has the tokens of `reasoning`. Earlier sidecars wrote the Messages API's own counts: in their
@@ -25,7 +25,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Whether the provider counted anything at all: a usage of zeros is a placeholder.
+    /// Returns whether the provider counted any token: a usage of zeros is a placeholder.
     #[must_use]
     pub fn any(&self) -> bool {
         let classes = [self.input, self.output, self.total, self.cached_input, self.cache_write, self.reasoning];
@@ -49,7 +49,7 @@ impl Usage {
         Self { input, total: sum(&[input, self.output]), ..self }
     }
 
-    /// All tokens: the provider's total, or input and output together, where that is more.
+    /// Returns all tokens: the provider's total, or the sum of input and output, where that is more.
     #[must_use]
     pub fn all(&self) -> u64 {
         let usage = self.inclusive();
@@ -57,7 +57,7 @@ impl Usage {
         usage.total.unwrap_or(0).max(both)
     }
 
-    /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest that one can: an
+    /// Adds another call's tokens, class by class. A sum that no line can hold stays at the largest one that a line can: an
     /// upstream that counts absurdly must not take the end off a log.
     pub fn add(&mut self, other: &Self) {
         let add = |sum: &mut Option<u64>, more: Option<u64>| {

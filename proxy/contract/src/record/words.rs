@@ -14,7 +14,7 @@ macro_rules! words {
             pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),* }
 
             impl $name {
-                /// The word in the log.
+                /// Returns the word in the log.
                 #[must_use]
                 pub fn as_str(self) -> &'static str {
                     match self { $(Self::$variant => $word),* }
@@ -31,7 +31,7 @@ macro_rules! words {
 }
 
 words! {
-    /// How a call went.
+    /// Result of a call.
     CallResult {
         /// A complete answer with a status below 400.
         Ok = "ok",
@@ -47,9 +47,9 @@ words! {
         Unknown = "unknown",
     }
 
-    /// Who ended a call.
+    /// End of a call.
     End {
-        /// Nobody: it ran to its end.
+        /// The call ran to its end.
         Complete = "complete",
         /// The client left.
         CutByClient = "cut_by_client",
@@ -59,7 +59,7 @@ words! {
         CutByLimit = "cut_by_limit",
     }
 
-    /// Where `cost_usd` comes from.
+    /// Source of `cost_usd`.
     CostSource {
         /// `x-litellm-response-cost` of a unary answer, or `x-litellm-cache-key` of one that a cache gave.
         Header = "header",
@@ -69,7 +69,7 @@ words! {
         None = "none",
     }
 
-    /// Why `usage` or `cost_usd` is null.
+    /// Reason why `usage` or `cost_usd` is null.
     NullReason {
         /// Nothing went upstream, so nothing can have been spent.
         NotSent = "not_sent",
