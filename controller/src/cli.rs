@@ -9,12 +9,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
+use sluice_contract::text::{error_chain, truncate};
+use sluice_runs::terminal::SanitizedWriter;
+use sluice_runs::verdict::ErrorCode;
 
 use crate::settings::{Layers, SettingError, Settings};
-use crate::terminal::Screened;
-use crate::verdict::ErrorCode;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::truncate;
 
 mod agents;
 mod audit;
@@ -225,7 +224,7 @@ fn failure(word: &str, code: u8, message: &str) -> Value {
 
 /// Prints data, in which words of others may stand.
 fn put(bytes: &[u8]) -> io::Result<()> {
-    Screened::new(io::stdout().lock()).put(bytes)
+    SanitizedWriter::new(io::stdout().lock()).put(bytes)
 }
 
 /// Prints data; a reader that has gone away is no failure.

@@ -8,25 +8,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
-
-use crate::ledger::{Bill, Filter, LedgerError, Settled, Settlement};
-use crate::progress::Progress;
-use crate::store::{Store, now_us};
+use sluice_runs::progress::Progress;
+use sluice_state::ledger::{BookedReceipt, Filter, LedgerError, Settled, Settlement};
+use sluice_state::store::{Store, now_us};
 
 pub mod background;
-pub mod client;
 pub mod finding;
 pub mod join;
-pub mod row;
-pub mod window;
 
-pub use client::{Patience, SpendLog, SpendLogError};
 pub use finding::{Class, Finding};
 
 use finding::{Remedy, Side};
 use join::{Facts, Known, Reach, join};
-use row::Row;
-use window::{Window, merged};
+use sluice_litellm::spend_log::row::Row;
+use sluice_litellm::spend_log::window::{Window, merged};
+use sluice_litellm::spend_log::{SpendLog, SpendLogError};
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,12 +287,12 @@ impl Sum {
     }
 }
 
-fn known_of(bill: Bill, heard_us: i64) -> Known {
+fn known_of(bill: BookedReceipt, heard_us: i64) -> Known {
     let origin_day = bill.origin.get(..10).unwrap_or_default().to_owned();
     Known { bill, origin_day, heard_us }
 }
 
-fn origin_us(bill: &Bill) -> i64 {
+fn origin_us(bill: &BookedReceipt) -> i64 {
     let time = humantime::parse_rfc3339(&bill.origin).ok();
     let since = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

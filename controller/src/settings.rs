@@ -1,21 +1,19 @@
 //! What was asked for, and where: a flag, else the environment, else the file, else the default.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs, io};
 
-use sluice_contract::Account;
+use sluice_contract::{Account, units};
+use sluice_litellm::secret::Key;
+use sluice_runs::blueprint::Limits;
+use sluice_runs::host::HostSettings;
+use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
+use sluice_runs::virtual_key::KeyMode;
 
 use crate::agents::{self, Agent};
-use crate::blueprint::Limits;
-use crate::secret::Key;
-use crate::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
-use crate::virtual_key::KeyMode;
-use sluice_contract::units;
 
 /// One thing that can be set.
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +196,18 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the part that all runs share.
+    #[must_use]
+    pub fn host(&self) -> HostSettings {
+        HostSettings {
+            state_dir: self.state_dir.clone(),
+            docker_host: self.docker_host.clone(),
+            proxy: self.proxy.clone(),
+            sidecar_users: self.sidecar_users.clone(),
+            litellm: self.upstream.clone().zip(self.key.clone()),
+        }
+    }
+
     /// The key for the spend log.
     #[must_use]
     pub fn spend_key(&self) -> Option<&Key> {

@@ -8,17 +8,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_contract::reader::What;
-use sluice_contract::{Fault, Hash, PublicKey, Trust, Verdict, Witness, reader, verdict, verify_from};
+use sluice_contract::reader::{self, What};
+use sluice_contract::text::sanitize;
+use sluice_contract::{Fault, Hash, PublicKey, RunKey, Trust, Verdict, Witness, verdict, verify_from};
+use sluice_state::keys::{self, Keys};
+use sluice_state::layout::Layout;
+use sluice_state::ledger;
+use sluice_state::run::Phase;
+use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::keys::{self, Keys};
-use crate::layout::Layout;
-use crate::ledger;
-use crate::run::Phase;
-use crate::store::Store;
-use sluice_contract::RunKey;
-use sluice_contract::text::sanitize;
 
 mod show;
 mod tail;

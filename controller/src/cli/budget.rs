@@ -4,18 +4,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use sluice_contract::Account;
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_contract::{Account, units};
+use sluice_state::budget::{Balance, BudgetError, BudgetLog, Held, LogError};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::usd;
+use sluice_state::store::Store;
 
 use super::receipts::open;
 use super::{Common, FAILED, Failed, USAGE, print, print_json, say};
-use crate::budget::{Balance, BudgetError, BudgetLog, Held, LogError};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::usd;
-use crate::store::Store;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::sanitize;
-use sluice_contract::units;
 
 const EXAMPLES: &str = "\
 Examples:

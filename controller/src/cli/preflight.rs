@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use sluice_contract::text::truncate;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::preflight::{Status, preflight};
-use sluice_contract::text::truncate;
 
 /// Checks Docker, image, limits, paths, upstream and key; says what to do about what is wrong.
 ///

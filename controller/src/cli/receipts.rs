@@ -8,14 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
-use sluice_contract::Account;
+use sluice_contract::text::sanitize;
+use sluice_contract::{Account, RunKey};
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{self, BookedReceipt, Filter, Group, Listed, Total, Unsettled, UsageTable};
+use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
-use crate::layout::Layout;
-use crate::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
-use crate::store::Store;
-use sluice_contract::RunKey;
-use sluice_contract::text::sanitize;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +86,7 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let by = flags.by.unwrap_or(Group::Account);
     let store = open(&settings.state_dir)?;
-    let Usages { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let UsageTable { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
     if flags.json {
         #[derive(Serialize)]
         struct One {
@@ -209,7 +208,7 @@ impl List {
         Self { format, text, is_empty: true }
     }
 
-    fn take(&mut self, bill: &Bill) -> io::Result<()> {
+    fn take(&mut self, bill: &BookedReceipt) -> io::Result<()> {
         const ENOUGH: usize = 1 << 16;
         match self.format {
             Format::Table => self.text += &row(bill),
@@ -249,7 +248,7 @@ fn member(value: &impl Serialize, depth: usize) -> String {
     text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
 }
 
-fn row(bill: &Bill) -> String {
+fn row(bill: &BookedReceipt) -> String {
     let usage = bill.usage.unwrap_or_default();
     format!(
         "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
@@ -286,7 +285,7 @@ const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,gra
 
 /// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream. One that a spreadsheet would
 /// take for a formula, quoted or not, has an apostrophe before it.
-fn csv_row(bill: &Bill) -> String {
+fn csv_row(bill: &BookedReceipt) -> String {
     let quoted = |text: &str| {
         let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
         format!("\"{mark}{}\"", text.replace('"', "\"\""))
@@ -346,8 +345,8 @@ mod tests {
         ];
         for (text, cell) in rows {
             for bill in [
-                Bill { model: Some(text.to_owned()), ..Bill::default() },
-                Bill { model_served: Some(text.to_owned()), ..Bill::default() },
+                BookedReceipt { model: Some(text.to_owned()), ..BookedReceipt::default() },
+                BookedReceipt { model_served: Some(text.to_owned()), ..BookedReceipt::default() },
             ] {
                 let csv = csv_row(&bill);
                 assert!(csv.contains(cell), "{csv}");

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use sluice_contract::text::sanitize;
+use sluice_runs::host::Host;
+use sluice_runs::sweep::{Mode, sweep};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::host::Host;
 use crate::reconcile::background;
-use crate::sweep::{Mode, sweep};
-use sluice_contract::text::sanitize;
 
 /// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct Flags {
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let host = Host::open(&settings).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let host = Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?;
     let mode = if flags.dry_run { Mode::DryRun } else { Mode::Remove };
     let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
     if mode == Mode::Remove {

@@ -7,13 +7,12 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sluice_contract::Usd;
+use sluice_contract::text::{error_chain, truncate};
+use sluice_litellm::client::escaped;
+use sluice_litellm::{Litellm, LitellmError};
 
-use super::checks::{pass, warn};
-use super::{Budget, Check};
-use crate::litellm::{Litellm, LitellmError, escaped};
+use super::{Budget, Check, pass, warn};
 use crate::settings::Settings;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::truncate;
 
 const NAME: &str = "litellm budgets";
 

@@ -2,16 +2,16 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::probe::{LITELLM, probe};
-use super::{Check, Status, budgets, litellm, unfit};
-use crate::engine::{self, Engine};
-use crate::host;
-use crate::layout::Layout;
-use crate::settings::{Settings, missing};
-use crate::sidecar_user::{HostIds, SidecarUsers};
-use crate::upstream;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
+use sluice_runs::engine::{self, Engine};
+use sluice_runs::sidecar_user::{HostIds, SidecarUsers};
+use sluice_runs::{host, upstream};
+use sluice_state::layout::Layout;
+
+use super::probe::{LITELLM, probe};
+use super::{Check, Status, budgets, fail, litellm, pass, warn};
+use crate::settings::{Settings, missing};
 
 /// Looks at everything that a run needs.
 pub async fn preflight(settings: &Settings) -> Vec<Check> {
@@ -111,10 +111,10 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
             return;
         }
     };
-    match engine.facts().await {
+    match engine.info().await {
         Ok(facts) => {
             checks.push(pass("engine", format!("Docker {} at {}", facts.version, settings.docker_host)));
-            checks.push(match unfit(&facts) {
+            checks.push(match facts.unfit() {
                 None => {
                     pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", facts.cgroup_version))
                 }
@@ -127,16 +127,4 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
         Ok(()) => pass("image", settings.image.clone()),
         Err(error) => fail("image", error_chain(&error)),
     });
-}
-
-pub(super) fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Pass, detail, budget: None }
-}
-
-pub(super) fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Warn, detail, budget: None }
-}
-
-pub(super) fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Fail, detail, budget: None }
 }

@@ -4,23 +4,21 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sluice_contract::RunKey;
+use sluice_contract::text::{error_chain, truncate};
+use sluice_runs::rundir;
+use sluice_runs::sidecar::{Order, Sidecar};
+use sluice_runs::sweep::PROBE_GRAPH;
+use sluice_state::keys::Keys;
+use sluice_state::layout::{Layout, RunPaths};
+use sluice_state::process::Process;
+use sluice_state::store::{Entry, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Check;
-use super::checks::{fail, pass, warn};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::layout::RunPaths;
-use crate::process::Process;
-use crate::rundir;
+use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
-use crate::sidecar::{Order, Sidecar};
-use crate::store::{Entry, Store};
-use sluice_contract::RunKey;
-use sluice_contract::text::error_chain;
-use sluice_contract::text::truncate;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -46,7 +44,7 @@ async fn recorded(
     let entry = Entry {
         key: key.clone(),
         account: settings.account.to_string(),
-        agent: GRAPH.to_owned(),
+        agent: PROBE_GRAPH.to_owned(),
         model: None,
         image: String::new(),
         owner: Process::current().map_err(|error| error.to_string())?,
@@ -64,9 +62,6 @@ async fn recorded(
     asked
 }
 
-/// The graph that the probe's calls are booked on.
-pub const GRAPH: &str = "sluice:preflight";
-
 async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths) -> Result<(String, String), String> {
     let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {
         return Err("neither upstream nor key is set".to_owned());
@@ -80,7 +75,7 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
         key,
         paths,
         account: settings.account.as_str(),
-        graph_id: GRAPH,
+        graph_id: PROBE_GRAPH,
         upstream,
         models: &[],
         user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,

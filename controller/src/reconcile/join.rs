@@ -5,19 +5,18 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use sluice_contract::could_be_billed;
 use sluice_contract::record::Usage;
+use sluice_contract::{RunKey, could_be_billed};
+use sluice_litellm::spend_log::row::Row;
+use sluice_state::ledger::{BookedReceipt, PriceSource, Settlement, Status, Tokens};
 
 use super::finding::{Class, Finding, Remedy, Side};
-use super::row::Row;
-use crate::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
-use sluice_contract::RunKey;
 
 /// A receipt in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// How it stands.
-    pub bill: Bill,
+    pub bill: BookedReceipt,
     /// The UTC day of the call.
     pub origin_day: String,
     /// When we last heard of it, in microseconds since 1970.
@@ -168,7 +167,7 @@ fn retry(known: &Known, row: &Row, may_add: bool) -> Finding {
 }
 
 /// A finding of one more row of a call: the receipt's own amount is that of its other finding.
-fn beside(class: Class, bill: &Bill, row: &Row) -> Finding {
+fn beside(class: Class, bill: &BookedReceipt, row: &Row) -> Finding {
     Finding {
         request_ids: vec![row.request_id.clone()],
         ledger: None,
@@ -204,7 +203,7 @@ fn input(usage: &Usage) -> u64 {
 }
 
 /// Where nobody counted here, nothing differs.
-fn same_tokens(bill: &Bill, row: &Row) -> bool {
+fn same_tokens(bill: &BookedReceipt, row: &Row) -> bool {
     bill.usage.as_ref().is_none_or(|usage| (input(usage), usage.output.unwrap_or(0)) == (row.input, row.output))
 }
 
@@ -353,7 +352,8 @@ fn without_row(known: &Known, now_us: i64) -> Finding {
     };
     let until_us = (class == Class::NotYet && bill.status != Status::Pending).then_some(known.heard_us + GRACE_US);
     // Whatever comes later can follow this, so it may be called settled now.
-    let remedy = (class == Class::NotBilled && bill.is_open()).then(|| Remedy::Settle(unbilled(bill)));
+    let remedy = (class == Class::NotBilled && bill.is_open())
+        .then(|| Remedy::Settle(Settlement::not_billed(&bill.source_reference)));
     let way_out = if class == Class::MissingThere && bill.is_open() { way_out(&bill.account) } else { String::new() };
     Finding { reason: format!("{reason}{way_out}"), until_us, remedy, ..finding(class, bill) }
 }
@@ -431,7 +431,7 @@ fn stranger(row: &Row, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
     })
 }
 
-fn finding(class: Class, bill: &Bill) -> Finding {
+fn finding(class: Class, bill: &BookedReceipt) -> Finding {
     Finding {
         class,
         reason: String::new(),
@@ -447,7 +447,7 @@ fn finding(class: Class, bill: &Bill) -> Finding {
     }
 }
 
-fn side_of_bill(bill: &Bill) -> Side {
+fn side_of_bill(bill: &BookedReceipt) -> Side {
     Side {
         nano_usd: bill.nano_usd,
         input: bill.usage.as_ref().map(input),
@@ -460,7 +460,7 @@ fn side_of(row: &Row) -> Side {
 }
 
 /// What a row adds to a receipt; with a cause, in place of all that stands.
-fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
+fn settlement(bill: &BookedReceipt, row: &Row, cause: Option<&str>) -> Settlement {
     let live = bill.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != Tokens::default());
     let takes_back: Vec<_> = if cause.is_some() { live.map(|entry| entry.id).collect() } else { Vec::new() };
     // Tokens that were counted here stand already.
@@ -490,32 +490,12 @@ fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
 }
 
 /// What an earlier try adds to a receipt.
-fn retry_settlement(bill: &Bill, row: &Row) -> Settlement {
+fn retry_settlement(bill: &BookedReceipt, row: &Row) -> Settlement {
     Settlement {
         reference: format!("{}#{}", bill.source_reference, row.request_id),
         price_source: PriceSource::Retry,
         usage: row.usage(),
         ..settlement(bill, row, None)
-    }
-}
-
-/// That a call of which there is no row cost nothing.
-fn unbilled(bill: &Bill) -> Settlement {
-    let reference = format!("{}#not_billed", bill.source_reference);
-    Settlement {
-        receipt: bill.source_reference.clone(),
-        hash: sluice_contract::Hash::of(reference.as_bytes()),
-        reference,
-        cost_usd: None,
-        nano_usd: None,
-        price_source: PriceSource::SpendLog,
-        usage: None,
-        null_reason: Some("not_billed".to_owned()),
-        litellm_call_id: None,
-        model_served: None,
-        origin_us: 0,
-        takes_back: Vec::new(),
-        cause: None,
     }
 }
 

@@ -12,6 +12,7 @@ pub mod canon;
 pub mod certificate;
 pub mod chain;
 pub mod encode;
+pub mod exhausted;
 pub mod exit;
 pub mod fault;
 pub mod hash;

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use sluice_contract::record::Usage;
 use sluice_contract::{Call, Story, Trust, Verdict, verify};
+use sluice_state::receipt::story_to;
 
 use super::super::{Failed, print};
 use super::{bad_line, one_line};
-use crate::receipt::story_to;
 
 /// Prints the table; a file that is altered is shown up to the first bad line, and then named.
 pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {

@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use sluice_contract::RunKey;
 use sluice_contract::run_id::NameError;
+use sluice_runs::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
+use sluice_runs::engine::{Engine, EngineError, socket_of};
+use sluice_runs::input::{Kind, Stdin};
+use sluice_runs::once::Request;
+use sluice_runs::scene::RunSpec;
+use sluice_runs::tty;
+use sluice_runs::verdict::Contract;
 
 use super::Flags;
 use super::rights::{self, Wrong};
 use super::source::{Places, refused};
 use crate::agents::{self, Agent, Placeholders};
-use crate::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
-use crate::engine::{Engine, EngineError, socket_of};
-use crate::input::{Kind, Stdin};
-use crate::once::Request;
-use crate::scene::Asked;
 use crate::settings::{SettingError, Settings, missing};
-use crate::tty;
-use crate::verdict::Contract;
-use sluice_contract::RunKey;
 
 /// The system calls that a sandbox may make.
 const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
@@ -89,7 +89,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
         key: RunKey { run_id: run_id(flags)?, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
-        asked: Asked {
+        asked: RunSpec {
             account: settings.account.to_string(),
             graph_id: agent.graph_id.clone(),
             models: settings.models.clone(),

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use sluice_contract::Hash;
+use sluice_state::ledger::BookedEntry;
 
 use super::*;
-use crate::ledger::Posting;
 
 const NOW: i64 = 1_795_203_278_000_000;
 /// Long ago, as LiteLLM's rows go.
@@ -12,8 +12,8 @@ fn usage(input: u64, output: u64) -> Usage {
     Usage { input: Some(input), output: Some(output), total: Some(input + output), ..Usage::default() }
 }
 
-fn posting(status: Status) -> Posting {
-    Posting {
+fn posting(status: Status) -> BookedEntry {
+    BookedEntry {
         id: 1,
         source_system: "sluice-audit".into(),
         source_reference: "r1/0/c1#outcome".into(),
@@ -36,11 +36,11 @@ fn posting(status: Status) -> Posting {
 }
 
 /// A receipt as it stands with one entry.
-fn known(edit: impl FnOnce(&mut Posting)) -> Known {
+fn known(edit: impl FnOnce(&mut BookedEntry)) -> Known {
     let mut entry = posting(Status::Posted);
     (entry.nano_usd, entry.cost_usd) = (Some(5400), Some("0.0000054".into()));
     edit(&mut entry);
-    let mut bill = Bill {
+    let mut bill = BookedReceipt {
         source_reference: "r1/0/c1".into(),
         run_id: "r1".into(),
         call_id: "c1".into(),
@@ -48,7 +48,7 @@ fn known(edit: impl FnOnce(&mut Posting)) -> Known {
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         period: "2026-11-20".into(),
-        ..Bill::default()
+        ..BookedReceipt::default()
     };
     bill.take(entry);
     Known { bill, origin_day: "2026-11-20".into(), heard_us: OLD }
@@ -74,7 +74,7 @@ fn failure_row() -> Row {
 
 fn unknown() -> Known {
     known(|entry| {
-        *entry = Posting {
+        *entry = BookedEntry {
             tokens: Tokens::default(),
             end: None,
             result: None,
@@ -120,7 +120,7 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         let taken = known.bill.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
         let tokens = taken.tokens;
         let minus = |number: Option<i64>| number.map(|number| -number);
-        known.bill.take(Posting {
+        known.bill.take(BookedEntry {
             id: 100 + i64::try_from(number).expect("few"),
             status: Status::Reversed,
             reverses: Some(*entry),
@@ -135,7 +135,7 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         });
     }
     let id = 199 + i64::try_from(known.bill.entries.len()).expect("few");
-    known.bill.take(Posting {
+    known.bill.take(BookedEntry {
         id,
         source_system: "litellm-spend".into(),
         source_reference: settlement.reference.clone(),
@@ -362,7 +362,7 @@ fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
     let in_band = || {
         known(|entry| {
             (entry.nano_usd, entry.cost_usd) = (Some(0), Some("0".into()));
-            entry.price_source = crate::ledger::CACHE_HIT.into();
+            entry.price_source = sluice_state::ledger::CACHE_HIT.into();
         })
     };
     // The tokens of an answer from a cache are nobody's bill: LiteLLM counts those of streams anew.
