@@ -118,9 +118,9 @@ mod tests {
     const USD: i64 = 1_000_000_000;
 
     #[test]
-    fn every_owner_is_told_apart() {
+    fn every_owner_is_recognised() {
         let whole = |owner| (owner, Some(USD), Some(USD));
-        // As LiteLLM 1.106.2 answered, or as the message stands in the source of 1.106.2 and 1.109.1.
+        // Answers of LiteLLM 1.106.2, or messages in the source of 1.106.2 and 1.109.1.
         for (message, expected) in [
             (
                 "Budget has been exceeded! Key=alias-1 (sk-...goDw) Current cost: 4.499999999999959e-05, Max budget: 1e-05",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budgets_of_a_router_are_told_apart() {
+    fn budgets_of_a_router_are_recognised() {
         for (line, expected) in [
             ("Exceeded budget for provider anthropic: 0.00035 >= 1e-07\n", ("provider", Some(350_000), Some(100))),
             (

@@ -36,7 +36,7 @@ pub struct AuditSigner {
 pub struct NotASigner;
 
 impl AuditSigner {
-    /// Reads a key file: the seed's line, and the certificate's line if there is one.
+    /// Parses a key file: the line of the seed, and the line of the certificate if there is one.
     ///
     /// # Errors
     /// [`NotASigner`]
@@ -51,13 +51,13 @@ impl AuditSigner {
         Ok(Self { key, certificate })
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &PrivateKey {
         &self.key
     }
 
-    /// The certificate, which `close` carries.
+    /// Returns the certificate, which `close` carries.
     #[must_use]
     pub fn certificate(&self) -> Option<&Certificate<'static>> {
         self.certificate.as_ref()
@@ -106,7 +106,7 @@ pub fn key_file(seed: &[u8; 32], run_id: &str, attempt: u32, certifier: &Private
     file
 }
 
-/// The text that a certificate signs. The run id stands between lines that cannot contain a newline, so that no two
+/// Returns the text that a certificate signs. The run id is between lines that cannot contain a newline, so that no two
 /// statements have the same text.
 fn statement(run_id: &str, attempt: u32, public_key: &str) -> String {
     format!("{CONTEXT}{attempt}\n{run_id}\n{public_key}")

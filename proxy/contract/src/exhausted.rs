@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_with_its_amounts_if_both_are_known() {
+    fn a_budget_shows_amounts_if_both_are_known() {
         let whole =
             "its budget for the customer (the run's account) has no room left ($0.3 spent or reserved of $0.25)";
         assert_eq!(budget(1, Some("0.3")).to_string(), whole);

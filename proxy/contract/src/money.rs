@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn texts_that_are_not_amounts_are_refused() {
         for bad in ["", "-1", "+1", "NaN", "inf", "1.", ".5", "1,5", "0x1", "1e", "1e999", " 1", "1 ", &"9".repeat(60)]
         {
             assert_eq!(Usd::parse(bad), Err(NotAnAmount), "{bad:?}");

@@ -256,7 +256,7 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
         (None, None) => return unknown(format!("a signature by {}", ids()), format!("one by {id}")),
         (None, Some(certificate)) => {
             let Some(certifier) = trusted(&certificate.key_id) else {
-                // A file that its own key did not sign was altered, whoever certified that key.
+                // A file that its own key did not sign was altered, whichever key certified it.
                 let head = close.head.parse().unwrap_or(Hash::ZERO);
                 if !certificate.public_key.parse::<PublicKey>().is_ok_and(|key| key.verifies(head, signature)) {
                     return unsigned(format!("a signature of {id} over the head"), "another".to_owned());

@@ -74,7 +74,7 @@ impl Connector {
     /// Connects, and negotiates TLS where the address asks for it.
     ///
     /// # Errors
-    /// That of the last IP address tried, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
+    /// The error of the last IP address, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
     pub async fn connect(&self, limit: Duration) -> io::Result<Stream> {
         let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")));
         tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or_else(late)
@@ -83,7 +83,7 @@ impl Connector {
     /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
     ///
     /// # Errors
-    /// That of the last IP address tried; [`io::ErrorKind::TimedOut`] after `limit`.
+    /// The error of the last IP address; [`io::ErrorKind::TimedOut`] after `limit`.
     pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
         let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
         let plain = Self { address: address.clone(), resolver, tls: None };

@@ -31,7 +31,7 @@ fn a_file_tells_its_calls_and_sums() {
 }
 
 #[test]
-fn every_cut_reads_as_whole_lines_and_a_torn_one() {
+fn every_cut_leaves_whole_lines_and_one_torn() {
     for cut in 0..FILE.len() {
         let bytes = &FILE.as_bytes()[..cut];
         let (log, torn) = AuditLog::read(bytes).expect("a prefix has no fault");

@@ -244,7 +244,7 @@ fn a_reader_ignores_members_it_does_not_know() {
 }
 
 #[test]
-fn a_total_is_the_providers_or_the_sum_of_its_classes() {
+fn a_missing_total_is_the_sum_of_its_classes() {
     let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));

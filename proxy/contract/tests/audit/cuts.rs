@@ -42,7 +42,7 @@ fn assert_prefix(bytes: &[u8], cut: usize) {
 }
 
 #[test]
-fn every_prefix_of_a_golden_file_verifies_or_says_what_is_open() {
+fn every_prefix_of_a_golden_file_is_not_tampered() {
     for (_, file, _) in files().into_iter().filter(|(name, ..)| *name != "unsigned") {
         (0..=file.bytes.len()).for_each(|cut| assert_prefix(&file.bytes, cut));
     }
@@ -74,7 +74,7 @@ fn every_prefix_of_a_golden_file_can_go_on() {
 }
 
 #[test]
-fn what_was_cut_off_and_not_yet_told_is_still_known() {
+fn bytes_cut_off_before_their_record_are_known() {
     let file = File::opened().intent(false);
     let plan = plan(&file.bytes, b"torn", &OWNER).expect("a plan");
     assert_eq!((plan.keep, plan.torn, plan.sha256), (file.bytes.len() as u64, 4, Hash::of(b"torn")));
@@ -113,7 +113,7 @@ fn anothers_file_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_audit_file_is_left_alone() {
+fn a_foreign_file_is_left_alone() {
     for text in ["x", "{}", "{\"attempt\":1", "-----BEGIN", "\0\0\0"] {
         assert_eq!(plan(text.as_bytes(), b"", &OWNER).err(), Some(Unusable::NotAnAuditFile), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Files that somebody altered: every change is found, and the line is named.
+//! Altered files: every change is found, and the line is named.
 
 use sluice_contract::reader::FaultKind;
 use sluice_contract::record::CallResult;
@@ -69,7 +69,7 @@ fn swapped_and_duplicated_lines_are_found() {
             let mut twice = lines.clone();
             twice.insert(at, lines[first]);
             let found = named(&twice).expect("found").0;
-            // Behind itself a duplicate is the first wrong line; before, it is wrong where it stands.
+            // A duplicate after its original is the first wrong line; before it, the duplicate's own line is wrong.
             let expected = if at == first { first as u64 + 2 } else { at as u64 + 1 };
             assert_eq!(found, expected, "{first} again at {at}");
         }
@@ -77,7 +77,7 @@ fn swapped_and_duplicated_lines_are_found() {
 }
 
 #[test]
-fn an_inserted_line_is_found_even_with_numbers_that_fit() {
+fn an_inserted_line_with_fitting_numbers_is_found() {
     let file = signed();
     let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
     // The refusal is there twice, and all numbers move on: up to the first of the two the file is as it was.
@@ -90,12 +90,12 @@ fn an_inserted_line_is_found_even_with_numbers_that_fit() {
     assert_eq!((fault.line, fault.kind), (4, FaultKind::Prev), "{fault}");
 }
 
-/// Somebody with a key of his own.
+/// An attacker with another key.
 pub(crate) fn thief() -> PrivateKey {
     PrivateKey::from_seed(&[1; 32])
 }
 
-/// The file with one line changed and every hash behind it made to fit, signed by whoever does it.
+/// Returns the file with one line changed and every later hash recomputed, signed by the attacker.
 pub(crate) fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Option<&PrivateKey>) -> Vec<u8> {
     let (mut bytes, mut prev) = (Vec::new(), Hash::ZERO);
     for (number, line) in file.lines().into_iter().enumerate() {
@@ -119,7 +119,7 @@ pub(crate) fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Optio
 }
 
 #[test]
-fn who_rewrites_and_signs_anew_is_found_by_the_key() {
+fn a_file_signed_anew_by_another_key_is_found() {
     let file = signed();
     let last = file.lines().len() as u64;
     assert_eq!(rewritten(&file, 2, "", "", Some(&key())), file.bytes, "the right key makes the same file");
@@ -217,7 +217,7 @@ fn a_trusted_key_signs_directly_beside_a_certificate() {
 }
 
 #[test]
-fn a_file_that_was_rewritten_whole_is_found_by_its_witness() {
+fn a_witness_finds_a_file_rewritten_completely() {
     let file = signed();
     let seen = |bytes: &[u8]| -> Vec<Witness> {
         let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
@@ -229,7 +229,7 @@ fn a_file_that_was_rewritten_whole_is_found_by_its_witness() {
         Verdict::Complete(_) | Verdict::Incomplete(_) => None,
     };
     assert_eq!(against(&file.bytes, &all), None);
-    // By whoever has the key.
+    // Also one who has the key.
     let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&key()));
     assert_eq!(against(&bytes, &[]), None);
     assert_eq!(against(&bytes, &all), Some((3, FaultKind::Witness)));
@@ -255,13 +255,13 @@ fn sums_that_do_not_fit_their_lines_are_found() {
         let found = fault(&bytes).map(|fault| (fault.line, fault.kind));
         assert_eq!(found, Some((close as u64 + 1, FaultKind::Totals)), "{from} -> {to}");
     }
-    // More refusals than lines are a flood, of which the rest was only counted.
+    // After a flood, refusals are counted and not written.
     let bytes = rewritten(&file, close, "\"refused\":1", "\"refused\":12345", Some(&key()));
     assert_eq!(fault(&bytes), None);
 }
 
 #[test]
-fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
+fn an_outcome_after_the_restart_is_found() {
     let file = File::opened().intent(false);
     let late = file.clone().restarted();
     let mut outcome = file.outcome(CallResult::Ok).lines()[2].to_vec();
@@ -274,7 +274,7 @@ fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
 }
 
 #[test]
-fn what_stands_in_an_altered_line_is_not_quoted_at_length() {
+fn a_long_altered_value_is_shortened() {
     let file = signed();
     let text = String::from_utf8(file.bytes).expect("JSON");
     let long = text.replacen(r#""run_id":""#, &format!(r#""run_id":"{}"#, "é".repeat(100_000)), 2);

@@ -11,7 +11,7 @@ use crate::build::{File, public};
 use crate::golden::{dir, files};
 use crate::mutations::{false_certificates, rewritten, signed, thief};
 
-/// Reads files, each behind its length, and prints for each the exit code and the bad line.
+/// Reads files, each after its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
 import io, sys, struct
 sys.path.insert(0, sys.argv[1])
