@@ -20,7 +20,7 @@ pub struct LoggedCall {
 /// Content of an audit file, as far as it was read.
 #[derive(Debug, Clone, Default)]
 pub struct AuditLog {
-    sequence: SequenceChecker,
+    checker: SequenceChecker,
     open: Option<Box<Open<'static>>>,
     calls: Vec<LoggedCall>,
     refused: BTreeMap<String, u64>,
@@ -53,7 +53,7 @@ impl AuditLog {
     /// # Errors
     /// The [`Fault`] of a line that breaks a rule; then the log is unchanged.
     pub fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
-        self.sequence.take(&line)?;
+        self.checker.take(&line)?;
         match line.record {
             Record::Open(open) => self.open = Some(open),
             Record::Intent(intent) => self.calls.push(LoggedCall { intent: *intent, outcome: None }),
@@ -85,7 +85,7 @@ impl AuditLog {
     /// Returns the call with this id.
     #[must_use]
     pub fn call(&self, call_id: &str) -> Option<&LoggedCall> {
-        self.calls.get(place(self.sequence.number(call_id)?)?)
+        self.calls.get(place(self.checker.number(call_id)?)?)
     }
 
     /// Returns the calls without an outcome.
@@ -95,7 +95,7 @@ impl AuditLog {
 
     /// Returns the ids of the calls without an outcome.
     pub fn open_ids(&self) -> impl Iterator<Item = &str> {
-        self.sequence.open_ids()
+        self.checker.open_ids()
     }
 
     /// Returns the number of refusals for each reason.
@@ -119,19 +119,19 @@ impl AuditLog {
     /// Returns the last record, once the sidecar has ended in order.
     #[must_use]
     pub fn close(&self) -> Option<&Close<'static>> {
-        self.sequence.close()
+        self.checker.close()
     }
 
     /// Returns the sums over the lines that were read. Open calls are not in `unknown`.
     #[must_use]
     pub fn totals(&self) -> &Totals {
-        self.sequence.totals()
+        self.checker.totals()
     }
 
     /// Returns the number of lines that were read.
     #[must_use]
     pub fn lines(&self) -> u64 {
-        self.sequence.lines()
+        self.checker.lines()
     }
 }
 

@@ -166,7 +166,7 @@ struct Verifier<'a> {
     reader: ChainReader<SequenceChecker>,
     seal: Seal,
     keys: &'a [PublicKey],
-    /// AuditLines that are still to come, the next one last.
+    /// Seen lines that are still to come, the next one last.
     seen: Vec<Witness>,
 }
 
@@ -193,21 +193,21 @@ impl<'a> Verifier<'a> {
     }
 
     fn end(mut self, torn: u64) -> Result<AuditReport, Fault> {
-        let sequence = self.reader.sink();
+        let checker = self.reader.sink();
         if let Some(gone) = self.seen.pop() {
             let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
-            return Err(fault(sequence.lines() + 1, FaultKind::Witness, expected, "the end of the file"));
+            return Err(fault(checker.lines() + 1, FaultKind::Witness, expected, "the end of the file"));
         }
         Ok(AuditReport {
-            lines: sequence.lines(),
+            lines: checker.lines(),
             head: self.reader.head(),
-            closed: sequence.close().is_some(),
-            open_calls: sequence.open_ids().map(str::to_owned).collect(),
+            closed: checker.close().is_some(),
+            open_calls: checker.open_ids().map(str::to_owned).collect(),
             torn,
-            recovered: sequence.recovered(),
-            epochs: sequence.epochs(),
+            recovered: checker.recovered(),
+            epochs: checker.epochs(),
             seal: self.seal,
-            totals: *sequence.totals(),
+            totals: *checker.totals(),
         })
     }
 }

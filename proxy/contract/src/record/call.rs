@@ -28,7 +28,7 @@ records! {
         /// True if the reservation is an upper bound of the call's use; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]
         reserved_strict: Option<bool>,
-        /// TokenCount reserved; absent without caps.
+        /// Tokens reserved; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]
         reserved_tokens: Option<TokenCount>,
         reserved_usd: Option<Cow<'a, str>>,

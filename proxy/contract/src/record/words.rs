@@ -43,7 +43,7 @@ words! {
         ClientAbort = "client_abort",
         /// The run's deadline, or its stop, cut the call.
         Deadline = "deadline",
-        /// ByteCount went out and nothing came back: money may have been spent.
+        /// The request was sent and no answer came: the call may have cost money.
         Unknown = "unknown",
     }
 
@@ -55,7 +55,7 @@ words! {
         CutByClient = "cut_by_client",
         /// The upstream broke off, or never answered.
         CutByUpstream = "cut_by_upstream",
-        /// A limit of ours.
+        /// A limit of the sidecar.
         CutByLimit = "cut_by_limit",
     }
 
@@ -65,7 +65,7 @@ words! {
         Header = "header",
         /// `usage.cost` in the last event of a stream.
         Chunk = "chunk",
-        /// Nowhere: it is null.
+        /// No source: the cost is null.
         None = "none",
     }
 
@@ -77,13 +77,13 @@ words! {
         NoUsage = "no_usage",
         /// The provider gave usage and no cost.
         NoCost = "no_cost",
-        /// The cost given was 0, which is what LiteLLM also says when it has no price.
+        /// The cost given was 0, which LiteLLM also gives when it has no price.
         ZeroCost = "zero_cost",
         /// The upstream answered with an error.
         UpstreamError = "upstream_error",
         /// The answer ended before its usage came.
         Cut = "cut",
-        /// The answer was encoded, or no JSON or SSE that the tap could read.
+        /// The answer was encoded, or not JSON or SSE that the sidecar could read.
         Unreadable = "unreadable",
         /// The call is never billed (a model list, a token count).
         NotBilled = "not_billed",

@@ -234,7 +234,7 @@ fn a_witness_finds_a_file_rewritten_completely() {
     assert_eq!(against(&bytes, &[]), None);
     assert_eq!(against(&bytes, &all), Some((3, FaultKind::Witness)));
     assert_eq!(against(&bytes, &all[8..9]), Some((9, FaultKind::Witness)));
-    // FaultKind was seen and is gone.
+    // A line that was seen and is gone.
     let lines = file.lines();
     assert_eq!(against(&lines[..4].concat(), &all[..6]), Some((5, FaultKind::Witness)));
     assert_eq!(against(&lines[..4].concat(), &all[..4]), None);
