@@ -132,3 +132,62 @@ impl Connector {
 fn resolver() -> Result<TokioResolver, SetupError> {
     TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(SetupError::Resolver)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        (listener, port)
+    }
+
+    fn address(text: &str) -> Address {
+        text.parse().expect(text)
+    }
+
+    #[tokio::test]
+    async fn names_of_the_hosts_file_are_connected() {
+        let (listener, port) = listener();
+        for host in ["localhost", "127.0.0.1"] {
+            let connector = Connector::new(address(&format!("http://{host}:{port}")), None).expect("a connector");
+
+            let stream = connector.connect(LIMIT).await.expect(host);
+
+            assert!(matches!(stream, Stream::Tcp(_)), "{stream:?}");
+        }
+        drop(listener);
+        let error = Connector::probe(&address(&format!("http://localhost:{port}")), LIMIT).await;
+        assert_eq!(error.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_tls_server_ends_the_connection_in_time() {
+        let (_listener, port) = listener();
+        let address = address(&format!("https://127.0.0.1:{port}"));
+        Connector::probe(&address, LIMIT).await.expect("it listens");
+        let connector = Connector::new(address, None).expect("the system has roots");
+
+        let error = connector.connect(LIMIT).await.expect_err("it never answers");
+
+        assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::TimedOut, "no connection within 5s"));
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let path = std::env::temp_dir().join(format!("sluice-upstream-{}.pem", std::process::id()));
+        let refused = |path: &Path| Connector::new(address("https://h"), Some(path)).expect_err("no roots");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::File(_))));
+        let mut file = std::fs::File::create(&path).expect("a file");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::NoRoots)));
+        file.write_all(b"-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n").expect("it is written");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::Certificates(_))));
+        std::fs::remove_file(path).expect("it is ours");
+    }
+}
