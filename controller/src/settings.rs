@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fmt, fs, io};
 
 use sluice_contract::{Account, units};
-use sluice_litellm::secret::Key;
+use sluice_litellm::secret::ApiKey;
 use sluice_runs::blueprint::Limits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
@@ -164,9 +164,9 @@ pub struct Layers {
 #[allow(missing_docs, reason = "named like the items")]
 pub struct Settings {
     pub upstream: Option<String>,
-    pub key: Option<Key>,
+    pub key: Option<ApiKey>,
     pub key_mode: KeyMode,
-    pub spend_key: Option<Key>,
+    pub spend_key: Option<ApiKey>,
     /// Whether open costs are looked up without having been asked for.
     pub reconciles: bool,
     pub state_dir: PathBuf,
@@ -210,7 +210,7 @@ impl Settings {
 
     /// The key for the spend log.
     #[must_use]
-    pub fn spend_key(&self) -> Option<&Key> {
+    pub fn spend_key(&self) -> Option<&ApiKey> {
         self.spend_key.as_ref().or(self.key.as_ref())
     }
 }
@@ -405,9 +405,9 @@ impl Layers {
         named.map(|(value, _)| PathBuf::from(value)).chain(inside).collect()
     }
 
-    fn key(&self) -> Result<Option<Key>, SettingError> {
+    fn key(&self) -> Result<Option<ApiKey>, SettingError> {
         if let Some((value, from)) = self.get("key") {
-            return match Key::new(value.to_owned()) {
+            return match ApiKey::new(value.to_owned()) {
                 Some(key) => Ok(Some(key)),
                 None => Err(SettingError::Value { name: "key", reason: "it is empty".into(), from: from.clone() }),
             };
@@ -415,14 +415,14 @@ impl Layers {
         self.key_in("key_file")
     }
 
-    fn key_in(&self, name: &'static str) -> Result<Option<Key>, SettingError> {
+    fn key_in(&self, name: &'static str) -> Result<Option<ApiKey>, SettingError> {
         self.parse(name, |value| {
             if !value.contains('/') {
                 return Err("it is no path; give the path of a file (./FILE), never the key itself".to_owned());
             }
             private(Path::new(value)).map_err(|reason| format!("{value}: {reason}"))?;
             let text = fs::read_to_string(value).map_err(|error| format!("cannot read {value}: {error}"))?;
-            Key::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))
+            ApiKey::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))
         })
     }
 

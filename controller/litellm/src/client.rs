@@ -14,7 +14,7 @@ use sluice_upstream::Address;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::secret::Key;
+use crate::secret::ApiKey;
 
 mod wire;
 
@@ -35,7 +35,7 @@ const NOT_MASTER: &str = "No connected db.";
 #[derive(Debug, Clone)]
 pub struct Litellm {
     address: Address,
-    key: Key,
+    key: ApiKey,
     within: Duration,
     at_most: usize,
 }
@@ -75,7 +75,7 @@ pub enum LitellmError {
     Budget(String, u16, Box<Exhausted>),
     /// Its configuration, or the key that it is asked with, sets a bound to the keys that are made.
     #[error("LiteLLM refused {0} (status {1}): {2}")]
-    Bound(String, u16, Bound),
+    Bound(String, u16, KeyBound),
     /// Any other answer that is no success.
     #[error("LiteLLM answered {0} with status {1}")]
     Status(String, u16),
@@ -83,7 +83,7 @@ pub enum LitellmError {
 
 /// What LiteLLM does not allow of a key that is to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
+pub enum KeyBound {
     /// Its `max_budget`.
     MaxBudget,
     /// Its life.
@@ -94,7 +94,7 @@ pub enum Bound {
     Licence,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for KeyBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::MaxBudget => {
@@ -124,7 +124,7 @@ impl Litellm {
     ///
     /// # Errors
     /// [`LitellmError::Address`].
-    pub fn new(upstream: &str, key: Key) -> Result<Self, LitellmError> {
+    pub fn new(upstream: &str, key: ApiKey) -> Result<Self, LitellmError> {
         let address = upstream.parse().map_err(|_| LitellmError::Address(sluice_upstream::redact(upstream)))?;
         Ok(Self { address, key, within: WITHIN, at_most: AT_MOST })
     }
@@ -237,17 +237,17 @@ fn spent_budget(text: &str) -> Option<Exhausted> {
 }
 
 /// What LiteLLM says of a key that it does not make.
-fn bound(body: &[u8]) -> Option<Bound> {
+fn bound(body: &[u8]) -> Option<KeyBound> {
     let text = String::from_utf8_lossy(body);
     let says = |words: &str| text.contains(words);
     if says("LiteLLM Enterprise") || says("enterprise license") {
-        Some(Bound::Licence)
+        Some(KeyBound::Licence)
     } else if says("max_budget is over max limit set in config") || (says("max_budget (") && says(" cannot ")) {
-        Some(Bound::MaxBudget)
+        Some(KeyBound::MaxBudget)
     } else if says("duration is over max limit set in config") {
-        Some(Bound::Duration)
+        Some(KeyBound::Duration)
     } else {
-        says("is over max limit set in config").then_some(Bound::Other)
+        says("is over max limit set in config").then_some(KeyBound::Other)
     }
 }
 

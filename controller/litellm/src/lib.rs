@@ -7,4 +7,4 @@ pub mod spend_log;
 pub mod virtual_key;
 
 pub use client::{Litellm, LitellmError};
-pub use secret::Key;
+pub use secret::ApiKey;

@@ -25,7 +25,7 @@ const PATH: &str = "/model/info";
 
 /// A list for a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prices {
+pub struct CurrentPrices {
     /// Where it is.
     pub file: PathBuf,
     /// What somebody should know about it.
@@ -34,7 +34,7 @@ pub struct Prices {
 
 /// Why there is no list.
 #[derive(Debug, thiserror::Error)]
-pub enum PricesError {
+pub enum PriceListError {
     /// LiteLLM did not give one, and there is none that is young enough.
     #[error("nothing can stop a run at its cap without prices; name a file with them by --prices")]
     RunSpec(#[source] LitellmError),
@@ -49,14 +49,14 @@ pub enum PricesError {
 /// The list kept in this file, or a new one in its place.
 ///
 /// # Errors
-/// [`PricesError`]
-pub async fn current(litellm: &Litellm, file: &Path) -> Result<Prices, PricesError> {
+/// [`PriceListError`]
+pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, PriceListError> {
     let kept = age(file);
     if kept.is_some_and(|age| age < FRESH) {
-        return Ok(Prices { file: file.to_owned(), note: None });
+        return Ok(CurrentPrices { file: file.to_owned(), note: None });
     }
     let why = match fetch(litellm, file).await {
-        Ok(()) => return Ok(Prices { file: file.to_owned(), note: None }),
+        Ok(()) => return Ok(CurrentPrices { file: file.to_owned(), note: None }),
         Err(why) => why,
     };
     match kept {
@@ -64,7 +64,7 @@ pub async fn current(litellm: &Litellm, file: &Path) -> Result<Prices, PricesErr
             let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
             let note =
                 format!("the cap rests on prices that are {age} old: {}", sluice_contract::text::error_chain(&why));
-            Ok(Prices { file: file.to_owned(), note: Some(note) })
+            Ok(CurrentPrices { file: file.to_owned(), note: Some(note) })
         }
         _ => Err(why),
     }
@@ -75,10 +75,10 @@ fn age(file: &Path) -> Option<Duration> {
     SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok()
 }
 
-async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PricesError> {
-    let answer = litellm.get(PATH).await.map_err(PricesError::RunSpec)?;
-    let list = list::distil(&answer).map_err(PricesError::UnusablePrices)?;
-    keep(file, &list).map_err(|error| PricesError::Write(file.to_owned(), error))
+async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PriceListError> {
+    let answer = litellm.get(PATH).await.map_err(PriceListError::RunSpec)?;
+    let list = list::distil(&answer).map_err(PriceListError::UnusablePrices)?;
+    keep(file, &list).map_err(|error| PriceListError::Write(file.to_owned(), error))
 }
 
 /// Whole or not at all: sidecars of other runs read it at any time.

@@ -8,9 +8,9 @@ use zeroize::Zeroizing;
 
 /// A key. Its `Debug` says nothing, and its memory is zeroed.
 #[derive(Clone)]
-pub struct Key(Zeroizing<String>);
+pub struct ApiKey(Zeroizing<String>);
 
-impl Key {
+impl ApiKey {
     /// Takes a key; white space around it is not part of it.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")
     }
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn a_key_is_trimmed_and_never_shown() {
-        let key = Key::new(" sk-secret\n".into()).expect("there is one");
+        let key = ApiKey::new(" sk-secret\n".into()).expect("there is one");
         assert_eq!(key.0.as_str(), "sk-secret");
         assert!(!format!("{key:?}").contains("secret"));
         assert_eq!(key.redact("Bearer sk-secret, sk-secret"), "Bearer (key), (key)");
-        assert!(Key::new(" \n".into()).is_none());
+        assert!(ApiKey::new(" \n".into()).is_none());
     }
 }

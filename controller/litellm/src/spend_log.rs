@@ -7,14 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::sleep;
 
-use crate::client::{MissingFeature, Litellm, LitellmError, escaped, lack};
-use crate::secret::Key;
+use crate::client::{Litellm, LitellmError, MissingFeature, escaped, lack};
+use crate::secret::ApiKey;
 
 pub mod row;
 pub mod window;
 
-use row::{Page, Row, UnreadablePage};
-use window::Window;
+use row::{SpendPage, SpendRow, UnreadablePage};
+use window::TimeWindow;
 
 /// Rows of a page. LiteLLM gives 1,000 at most; each is about 11 KB.
 const PAGE_ROWS: u64 = 500;
@@ -48,9 +48,9 @@ pub enum RetryMode {
 
 /// The rows of some windows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rows {
+pub struct SpendRows {
     /// By their names.
-    pub rows: BTreeMap<String, Row>,
+    pub rows: BTreeMap<String, SpendRow>,
     /// Rows of others, which were not asked for and not looked at.
     pub foreign: usize,
 }
@@ -96,7 +96,7 @@ pub enum SpendLogError {
     },
     /// An answer that is none.
     #[error(transparent)]
-    UnreadablePage(#[from] UnreadablePage),
+    Unreadable(#[from] UnreadablePage),
     /// The numbers of its pages do not fit.
     #[error(
         "the spend log says that it has {told} rows of these seconds, and gave {given}; try again when it is at rest"
@@ -125,7 +125,7 @@ impl SpendLogError {
             Self::Status { status, .. } => *status >= 500 || *status == 429,
             Self::None { .. }
             | Self::Refused { .. }
-            | Self::UnreadablePage(_)
+            | Self::Unreadable(_)
             | Self::Unstable { .. }
             | Self::Capped
             | Self::TooMuch => false,
@@ -135,7 +135,7 @@ impl SpendLogError {
     /// Whether it stays so until somebody changes that LiteLLM.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::UnreadablePage(UnreadablePage::Page(_)))
+        matches!(self, Self::None { .. } | Self::Refused { .. } | Self::Unreadable(UnreadablePage::Page(_)))
     }
 }
 
@@ -144,7 +144,7 @@ impl SpendLog {
     ///
     /// # Errors
     /// [`SpendLogError::Asking`] when the address is none.
-    pub fn of(upstream: &str, key: &Key, patience: RetryMode) -> Result<Self, SpendLogError> {
+    pub fn of(upstream: &str, key: &ApiKey, patience: RetryMode) -> Result<Self, SpendLogError> {
         let litellm = Litellm::new(upstream, key.clone()).map_err(|source| asking(upstream, source))?;
         let litellm = litellm.within(WITHIN).at_most(ANSWER_MAX);
         Ok(Self { upstream: upstream.to_owned(), litellm, patience, asked: 0 })
@@ -154,8 +154,8 @@ impl SpendLog {
     ///
     /// # Errors
     /// The first one.
-    pub async fn rows(&mut self, account: &str, windows: &[Window]) -> Result<Rows, SpendLogError> {
-        let mut rows = Rows::default();
+    pub async fn rows(&mut self, account: &str, windows: &[TimeWindow]) -> Result<SpendRows, SpendLogError> {
+        let mut rows = SpendRows::default();
         let mut todo: Vec<_> = windows.iter().rev().copied().collect();
         while let Some(window) = todo.pop() {
             let page = self.settled(account, window).await?;
@@ -171,7 +171,7 @@ impl SpendLog {
     }
 
     /// The first page of a window, read again while it says one thing and gives another.
-    async fn settled(&mut self, account: &str, window: Window) -> Result<Page, SpendLogError> {
+    async fn settled(&mut self, account: &str, window: TimeWindow) -> Result<SpendPage, SpendLogError> {
         let mut reads = 0;
         loop {
             let page = self.ask(account, window, 1).await?;
@@ -185,10 +185,10 @@ impl SpendLog {
     }
 
     /// All pages of one second, until together they have as many rows as they say.
-    async fn pages(&mut self, account: &str, window: Window, rows: &mut Rows) -> Result<(), SpendLogError> {
+    async fn pages(&mut self, account: &str, window: TimeWindow, rows: &mut SpendRows) -> Result<(), SpendLogError> {
         let mut reads = 0;
         loop {
-            let (mut second, mut number) = (Rows::default(), 1);
+            let (mut second, mut number) = (SpendRows::default(), 1);
             let total = loop {
                 let page = self.ask(account, window, number).await?;
                 let total = page.total;
@@ -219,7 +219,7 @@ impl SpendLog {
         Ok(())
     }
 
-    async fn ask(&mut self, account: &str, window: Window, page: u32) -> Result<Page, SpendLogError> {
+    async fn ask(&mut self, account: &str, window: TimeWindow, page: u32) -> Result<SpendPage, SpendLogError> {
         let mut waits = BACK_OFF.iter();
         loop {
             self.asked += 1;
@@ -237,7 +237,7 @@ impl SpendLog {
         }
     }
 
-    async fn ask_once(&self, account: &str, window: Window, page: u32) -> Result<Page, SpendLogError> {
+    async fn ask_once(&self, account: &str, window: TimeWindow, page: u32) -> Result<SpendPage, SpendLogError> {
         let query = [
             ("start_date", time(window.from)),
             ("end_date", time(window.to)),
@@ -255,8 +255,8 @@ impl SpendLog {
     }
 }
 
-impl Rows {
-    fn add(&mut self, page: Page) {
+impl SpendRows {
+    fn add(&mut self, page: SpendPage) {
         self.foreign += page.foreign;
         self.rows.extend(page.rows.into_iter().map(|row| (row.request_id.clone(), row)));
     }

@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use sluice_contract::{RunKey, Usd};
 use zeroize::Zeroizing;
 
-use crate::client::{Bound, Litellm, LitellmError};
-use crate::secret::Key;
+use crate::client::{KeyBound, Litellm, LitellmError};
+use crate::secret::ApiKey;
 
 /// The budget of a key in caps of its run. LiteLLM's reservations that are not freed yet are at most the cap for each time
 /// in which all calls of the run are answered; four times was enough in bursts of calls without a bound, and two times
@@ -104,11 +104,11 @@ impl Grant<'_> {
 ///
 /// # Errors
 /// [`GenerateError`]. LiteLLM may have made the key all the same, unless [`GenerateError::is_refusal`].
-pub async fn generate(litellm: &Litellm, grant: &Grant<'_>) -> Result<Key, GenerateError> {
+pub async fn generate(litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, GenerateError> {
     let alias = grant.alias();
     let budget = grant.max_cost.map(key_budget);
     let answer = match litellm.post("/key/generate", &request(grant, &alias, budget)).await {
-        Err(LitellmError::Bound(_, _, Bound::MaxBudget)) if budget.is_some() => {
+        Err(LitellmError::Bound(_, _, KeyBound::MaxBudget)) if budget.is_some() => {
             litellm.post("/key/generate", &request(grant, &alias, None)).await
         }
         answer => answer,
@@ -139,9 +139,9 @@ fn key_budget(max_cost: i64) -> i64 {
     max_cost.saturating_mul(KEY_BUDGET_CAPS).max(KEY_BUDGET_MIN)
 }
 
-fn key_in(answer: &Zeroizing<Vec<u8>>) -> Result<Key, GenerateError> {
+fn key_in(answer: &Zeroizing<Vec<u8>>) -> Result<ApiKey, GenerateError> {
     let response: GenerateResponse = serde_json::from_slice(answer).map_err(|_| GenerateError::NoKey)?;
-    Key::new(response.key).filter(|key| key.bearer().is_some()).ok_or(GenerateError::NoKey)
+    ApiKey::new(response.key).filter(|key| key.bearer().is_some()).ok_or(GenerateError::NoKey)
 }
 
 fn request<'a>(grant: &Grant<'a>, alias: &'a str, budget: Option<i64>) -> GenerateRequest<'a> {
@@ -233,7 +233,7 @@ mod tests {
             (LitellmError::Unreachable(String::new(), std::io::Error::other("x")), true),
             (status(404), true),
             (status(422), true),
-            (LitellmError::Bound(String::new(), 400, Bound::Duration), true),
+            (LitellmError::Bound(String::new(), 400, KeyBound::Duration), true),
             (status(500), false),
             (status(504), false),
             (LitellmError::Late(String::new(), Duration::from_secs(60)), false),

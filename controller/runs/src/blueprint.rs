@@ -23,7 +23,7 @@ const PORT: u16 = 8080;
 
 /// What a container is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order<'a> {
+pub struct ContainerSpec<'a> {
     /// Which start of which run.
     pub key: &'a RunKey,
     /// Whose container it is.
@@ -150,7 +150,7 @@ const NO_KEY: &str = "sk-none-the-sidecar-holds-the-key";
 
 /// The container for an order.
 #[must_use]
-pub fn blueprint(order: &Order<'_>) -> Blueprint {
+pub fn blueprint(order: &ContainerSpec<'_>) -> Blueprint {
     let mut env: BTreeMap<_, _> = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     env.extend(order.env.clone());
     env.extend(environment(order));
@@ -237,7 +237,7 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
     (hides || ours).then_some("hides a part of the sandbox")
 }
 
-fn environment(order: &Order<'_>) -> BTreeMap<String, String> {
+fn environment(order: &ContainerSpec<'_>) -> BTreeMap<String, String> {
     let base = format!("http://localhost:{PORT}");
     [
         ("ANTHROPIC_API_KEY", NO_KEY.to_owned()),
@@ -255,7 +255,7 @@ fn environment(order: &Order<'_>) -> BTreeMap<String, String> {
     .collect()
 }
 
-fn labels(order: &Order<'_>) -> BTreeMap<String, String> {
+fn labels(order: &ContainerSpec<'_>) -> BTreeMap<String, String> {
     let mut labels = identity(order.key, order.instance);
     labels.insert("sluice.expires".to_owned(), order.expires.to_string());
     labels
@@ -282,7 +282,7 @@ mod tests {
             audit: "/state/audit/r1.2.jsonl".into(),
             root,
         };
-        let order = Order {
+        let order = ContainerSpec {
             key: &key,
             instance: "0123456789abcdef0123456789abcdef",
             image: "sluice-runtime:latest",

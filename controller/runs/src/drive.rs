@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, Witness};
 use sluice_state::process::Process;
-use sluice_state::run::{Cancel, Event, Failure, Phase, Run, Step, Verdict};
+use sluice_state::run::{Cancel, Phase, Run, RunEvent, RunVerdict, Step, StepFailure};
 use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
@@ -48,7 +48,7 @@ pub async fn drive(
         if run.verdict.is_none()
             && let Some(cancel) = *cancelled.borrow()
         {
-            run = apply(run, Event::Cancelled(cancel));
+            run = apply(run, RunEvent::Cancelled(cancel));
         }
         if run.phase == Phase::Running {
             began.get_or_insert_with(Instant::now);
@@ -69,7 +69,7 @@ pub async fn drive(
                 },
                 _ = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
-            Plan::TimeIsUp => vec![Event::DeadlinePassed],
+            Plan::TimeIsUp => vec![RunEvent::DeadlinePassed],
             Plan::Over | Plan::GiveUp => return Ok(recorded.told(run)),
         };
         for event in events {
@@ -80,7 +80,7 @@ pub async fn drive(
         match recorded.keep(&run, scene.sidecar(), reins).await {
             Ok(()) => {}
             Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
-            Err(error) => run = apply(run, Event::Unrecorded(error_chain(&error))),
+            Err(error) => run = apply(run, RunEvent::Unrecorded(error_chain(&error))),
         }
     }
 }
@@ -88,7 +88,7 @@ pub async fn drive(
 /// What the database knows, and what it should.
 #[derive(Default)]
 struct Recorded {
-    known: Option<(Phase, Option<Verdict>, Option<Process>)>,
+    known: Option<(Phase, Option<RunVerdict>, Option<Process>)>,
     missing: Option<String>,
     /// The last line that was seen and not written down; it vouches for those before it.
     unnoted: Option<Witness>,
@@ -120,20 +120,20 @@ impl Recorded {
     fn told(self, mut run: Run) -> Run {
         if let Some(message) = self.missing.or(self.why_unnoted) {
             run.phase = Phase::Completing;
-            run.teardown_failures.push(Failure { step: Step::Close, message });
+            run.teardown_failures.push(StepFailure { step: Step::Close, message });
         }
         run
     }
 }
 
-fn apply(run: Run, event: Event) -> Run {
+fn apply(run: Run, event: RunEvent) -> Run {
     let before = run.clone();
     run.apply(event).unwrap_or_else(|illegal| {
         // A fault of ours; the run is taken down, and says so.
-        let failure = Failure { step: Step::Close, message: illegal.to_string() };
+        let failure = StepFailure { step: Step::Close, message: illegal.to_string() };
         Run {
             phase: Phase::Completing,
-            verdict: before.verdict.clone().or(Some(Verdict::NotStarted(failure))),
+            verdict: before.verdict.clone().or(Some(RunVerdict::NotStarted(failure))),
             ..before
         }
     })

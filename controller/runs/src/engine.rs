@@ -17,7 +17,7 @@ use bollard::query_parameters::{
 use futures_util::StreamExt;
 use sluice_contract::RunKey;
 use sluice_state::process::Process;
-use sluice_state::run::Exit;
+use sluice_state::run::ContainerExit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -87,13 +87,13 @@ pub enum EngineError {
 
 /// A container, as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundContainer {
     /// Its id, which is given to no other.
     pub id: String,
     /// What it does.
-    pub state: plan::Container,
+    pub state: plan::ContainerState,
     /// How it ended, if it has.
-    pub exit: Option<Exit>,
+    pub exit: Option<ContainerExit>,
     /// When.
     pub finished: Option<SystemTime>,
     /// Its first process, while it runs.
@@ -102,7 +102,7 @@ pub struct Found {
 
 /// A container of ours, as a sweep finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedContainer {
     /// Its id.
     pub id: String,
     /// Which start of which run it belongs to; none if its labels do not say.
@@ -189,7 +189,7 @@ impl Engine {
         let mut identity = blueprint.labels.clone();
         identity.remove("sluice.expires");
         match self.look(&blueprint.name, &identity).await? {
-            Some(Found { id, state: plan::Container::Created, .. }) => Ok(id),
+            Some(FoundContainer { id, state: plan::ContainerState::Created, .. }) => Ok(id),
             _ => Err(EngineError::NameTaken(blueprint.name.clone())),
         }
     }
@@ -243,7 +243,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn look(&self, name: &str, identity: &BTreeMap<String, String>) -> Result<Option<Found>, EngineError> {
+    pub async fn look(
+        &self,
+        name: &str,
+        identity: &BTreeMap<String, String>,
+    ) -> Result<Option<FoundContainer>, EngineError> {
         let asked = self.docker.inspect_container(name, None::<InspectContainerOptions>);
         let found = match within(QUICK, "inspect the container", asked).await {
             Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(None),
@@ -254,17 +258,17 @@ impl Engine {
             return Ok(None);
         }
         let state = found.state.unwrap_or_default();
-        let exit = Exit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
+        let exit = ContainerExit { code: state.exit_code.unwrap_or(0), oom: state.oom_killed.unwrap_or(false) };
         let finished = state.finished_at.as_deref().and_then(|time| humantime::parse_rfc3339_weak(time).ok());
         let init = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
         let (state, exit) = match state.status {
             // Somebody else is at it.
             Some(Status::REMOVING) => return Ok(None),
-            Some(Status::CREATED) => (plan::Container::Created, None),
-            Some(Status::EXITED | Status::DEAD) => (plan::Container::Exited, Some(exit)),
-            _ => (plan::Container::Running, None),
+            Some(Status::CREATED) => (plan::ContainerState::Created, None),
+            Some(Status::EXITED | Status::DEAD) => (plan::ContainerState::Exited, Some(exit)),
+            _ => (plan::ContainerState::Running, None),
         };
-        Ok(Some(Found { id: found.id.unwrap_or_default(), state, exit, finished, init }))
+        Ok(Some(FoundContainer { id: found.id.unwrap_or_default(), state, exit, finished, init }))
     }
 
     /// Sends a signal; a container that has ended needs none.
@@ -307,7 +311,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn containers_of(&self, instance: &str) -> Result<Vec<Listed>, EngineError> {
+    pub async fn containers_of(&self, instance: &str) -> Result<Vec<ListedContainer>, EngineError> {
         let filters = HashMap::from([("label", vec![format!("sluice.instance={instance}")])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         let found =
@@ -319,7 +323,7 @@ impl Engine {
                 let label = |name: &str| labels.get(name).map_or("", String::as_str);
                 let id = container.id.unwrap_or_default();
                 let name = container.names.unwrap_or_default().into_iter().next().unwrap_or_else(|| id.clone());
-                Listed {
+                ListedContainer {
                     id,
                     key: format!("{}.{}", label("sluice.run"), label("sluice.attempt")).parse().ok(),
                     name: name.trim_start_matches('/').to_owned(),

@@ -261,8 +261,11 @@ mod tests {
     #[tokio::test]
     async fn a_sender_waits_while_nobody_reads() {
         let (mut reader, writer) = UnixStream::pair().expect("a pair of sockets");
-        let (outlet, mut printer) =
-            start_with(SanitizedWriter::for_pipe(writer), SanitizedWriter::for_pipe(io::sink()), watch::channel(None).0);
+        let (outlet, mut printer) = start_with(
+            SanitizedWriter::for_pipe(writer),
+            SanitizedWriter::for_pipe(io::sink()),
+            watch::channel(None).0,
+        );
         let (piece, mut sent) = (out(32 << 10), 0_u64);
 
         while timeout(Duration::from_millis(200), outlet.pass(&piece)).await == Ok(true) {
@@ -308,8 +311,11 @@ mod tests {
     #[tokio::test]
     async fn a_signal_ends_the_wait_for_a_reader() {
         let (_reader, writer) = UnixStream::pair().expect("a pair of sockets");
-        let (outlet, mut printer) =
-            start_with(SanitizedWriter::for_pipe(writer), SanitizedWriter::for_pipe(io::sink()), watch::channel(None).0);
+        let (outlet, mut printer) = start_with(
+            SanitizedWriter::for_pipe(writer),
+            SanitizedWriter::for_pipe(io::sink()),
+            watch::channel(None).0,
+        );
         assert!(outlet.push(&out(4 << 20)));
         drop(outlet);
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
-use sluice_litellm::{Key, Litellm};
+use sluice_litellm::{ApiKey, Litellm};
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::process::Process;
@@ -24,7 +24,7 @@ pub struct HostSettings {
     /// The users that sidecars become.
     pub sidecar_users: SidecarUsers,
     /// The address and the key of the LiteLLM that makes virtual keys, if both are set.
-    pub litellm: Option<(String, Key)>,
+    pub litellm: Option<(String, ApiKey)>,
 }
 
 /// The host of all runs.
@@ -57,7 +57,7 @@ pub enum HostError {
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
-    Key(#[from] KeyError),
+    ApiKey(#[from] KeyError),
     #[error("there is no sidecar program {0}; name it with --proxy, or put sluice-proxy beside sluice")]
     NoProxy(PathBuf),
     #[error("only root can give a workspace to user 1001 and take it back; run sluice as root")]

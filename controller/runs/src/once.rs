@@ -6,9 +6,9 @@ use sluice_contract::RunKey;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::text::error_chain;
 use sluice_state::budget::{Admission, Admitted, BudgetError, BudgetLog};
-use sluice_state::ledger::Pending;
-use sluice_state::run::{Cancel, Run, Verdict};
-use sluice_state::store::{Entry, StoreError};
+use sluice_state::ledger::PendingPost;
+use sluice_state::run::{Cancel, Run, RunVerdict};
+use sluice_state::store::{RunRow, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -17,17 +17,17 @@ use crate::engine::Stdio;
 use crate::forward::Printer;
 use crate::host::Host;
 use crate::progress::Progress;
-use crate::report::{Parts, Report};
-use crate::scene::{RunSpec, RunEnd, RunResources};
+use crate::report::{Report, ReportParts};
+use crate::scene::{RunEnd, RunResources, RunSpec};
 use crate::sidecar::{self, SidecarError};
 use crate::sweep::check_complete;
-use crate::verdict::{Contract, ErrorCode, Facts, Judgement, judge};
+use crate::verdict::{Contract, ErrorCode, Judgement, RunEvidence, judge};
 use crate::virtual_key::{self, KeyMode, RevokeError};
 use crate::{signals, tty};
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct RunRequest {
     /// Which start of which run.
     pub key: RunKey,
     /// The agent, or the one in whose name a program runs.
@@ -43,7 +43,7 @@ pub struct Request {
 #[allow(missing_docs, reason = "named like their types")]
 pub struct OneShot<'a> {
     pub host: &'a Host,
-    pub request: Request,
+    pub request: RunRequest,
     pub admitted: Admitted,
     pub output: Stdio,
     /// Writes the output that is passed on.
@@ -54,11 +54,11 @@ pub struct OneShot<'a> {
 
 /// A run that is over.
 #[derive(Debug)]
-pub struct Done {
+pub struct CompletedRun {
     /// What it came to.
     pub report: Report,
     /// Its receipts on their way into the ledger; nobody needs to wait for that to have the answer.
-    pub posting: Option<Pending>,
+    pub posting: Option<PendingPost>,
     /// Its virtual key on its way out of LiteLLM, if it may have one; nobody needs to wait for that either.
     pub revoking: Option<JoinHandle<Result<(), RevokeError>>>,
     /// What somebody should know of it, a line each.
@@ -70,7 +70,7 @@ pub struct Done {
 ///
 /// # Errors
 /// What is wrong with it.
-pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
+pub async fn check(host: &Host, request: &RunRequest) -> Result<(), SidecarError> {
     let RunSpec { models, prices, sidecar_flags, upstream, account, .. } = &request.asked;
     let mut flags: Vec<String> = models.iter().map(|model| format!("--model={model}")).collect();
     flags.extend(prices.iter().map(|file| format!("--prices={}", file.display())));
@@ -86,11 +86,11 @@ pub async fn check(host: &Host, request: &Request) -> Result<(), SidecarError> {
 ///
 /// # Errors
 /// [`BudgetError::Short`]: then nothing was written down. And when its record cannot be kept.
-pub async fn admit(host: &Host, request: &Request) -> Result<(Admitted, Option<String>), BudgetError> {
-    let Request { key, agent, asked, .. } = request;
+pub async fn admit(host: &Host, request: &RunRequest) -> Result<(Admitted, Option<String>), BudgetError> {
+    let RunRequest { key, agent, asked, .. } = request;
     let log = BudgetLog { layout: &host.layout, keys: &host.keys, store: &host.store };
     let note = log.ready(&asked.account).await?;
-    let entry = Entry {
+    let entry = RunRow {
         key: key.clone(),
         account: asked.account.clone(),
         agent: agent.clone(),
@@ -106,9 +106,12 @@ pub async fn admit(host: &Host, request: &Request) -> Result<(Admitted, Option<S
 ///
 /// # Errors
 /// When its record cannot be kept.
-pub async fn run(once: OneShot<'_>, cancelled: &mut watch::Receiver<Option<Cancel>>) -> Result<Done, StoreError> {
+pub async fn run(
+    once: OneShot<'_>,
+    cancelled: &mut watch::Receiver<Option<Cancel>>,
+) -> Result<CompletedRun, StoreError> {
     let OneShot { host, request, admitted, output, printer, stop_grace, progress } = once;
-    let Request { key, contract, mut asked, .. } = request;
+    let RunRequest { key, contract, mut asked, .. } = request;
     // What it holds of a budget is its cap: the sidecar keeps it.
     asked.max_cost = admitted.cap;
     let (key, asked) = (&key, &asked);
@@ -126,7 +129,7 @@ pub async fn run(once: OneShot<'_>, cancelled: &mut watch::Receiver<Option<Cance
     let RunEnd { tally, written, timings, reading, mut notes } = scene.finish();
     let stdout = written.0.text();
     let verdict = run.verdict.as_ref().expect("a run that is over was decided");
-    let mut facts = Facts {
+    let mut facts = RunEvidence {
         verdict,
         contract,
         stdout: &stdout,
@@ -157,17 +160,17 @@ pub async fn run(once: OneShot<'_>, cancelled: &mut watch::Receiver<Option<Cance
     if judgement.error.as_ref().is_none_or(|(code, _)| *code != ErrorCode::BudgetExceeded) {
         notes.extend(tally.litellm_budgets.iter().map(Exhausted::advice));
     }
-    let report = Report::new(Parts {
+    let report = Report::new(ReportParts {
         key,
         judgement,
-        oom_seen: matches!(verdict, Verdict::Exited(exit) if exit.oom),
+        oom_seen: matches!(verdict, RunVerdict::Exited(exit) if exit.oom),
         short_of_memory: is_short_of_memory,
         written,
         tally,
         audit_file: host.layout.run(key).audit.display().to_string(),
         timings,
     });
-    Ok(Done { report, posting, revoking, notes })
+    Ok(CompletedRun { report, posting, revoking, notes })
 }
 
 async fn record(host: &Host, key: &RunKey, judgement: &Judgement, run: &Run) -> Result<(), StoreError> {

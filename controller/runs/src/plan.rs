@@ -9,18 +9,18 @@ use sluice_state::run::{Phase, Run, Step};
 
 /// What exists of a run right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedState {
     /// Its directories.
     pub directories: bool,
     /// Its sidecar.
-    pub sidecar: Sidecar,
+    pub sidecar: SidecarState,
     /// Its container.
-    pub container: Container,
+    pub container: ContainerState,
 }
 
 /// The sidecar, as seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sidecar {
+pub enum SidecarState {
     /// Never started, or ended.
     Absent,
     /// It lives.
@@ -29,7 +29,7 @@ pub enum Sidecar {
 
 /// The container, as seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
+pub enum ContainerState {
     /// There is none.
     Absent,
     /// Created, never started.
@@ -60,7 +60,7 @@ pub const SETBACKS_MAX: usize = 3;
 
 /// What to do next about a run that may take so much longer.
 #[must_use]
-pub fn plan(run: &Run, seen: &Seen, left: Duration) -> Plan {
+pub fn plan(run: &Run, seen: &ObservedState, left: Duration) -> Plan {
     match (run.phase, &run.verdict) {
         (Phase::Closed, _) => Plan::Over,
         (Phase::Completing, _) | (_, Some(_)) => home(run, seen),
@@ -68,7 +68,7 @@ pub fn plan(run: &Run, seen: &Seen, left: Duration) -> Plan {
     }
 }
 
-fn forward(run: &Run, seen: &Seen, left: Duration) -> Plan {
+fn forward(run: &Run, seen: &ObservedState, left: Duration) -> Plan {
     if run.phase == Phase::Running {
         return if left.is_zero() { Plan::TimeIsUp } else { Plan::Wait(left) };
     }
@@ -76,31 +76,31 @@ fn forward(run: &Run, seen: &Seen, left: Duration) -> Plan {
         return Plan::Do(vec![Step::Prepare]);
     }
     let mut missing = Vec::new();
-    if seen.sidecar == Sidecar::Absent {
+    if seen.sidecar == SidecarState::Absent {
         missing.push(Step::StartSidecar);
     }
-    if seen.container == Container::Absent {
+    if seen.container == ContainerState::Absent {
         missing.push(Step::CreateContainer);
     }
     Plan::Do(if missing.is_empty() { vec![Step::StartContainer] } else { missing })
 }
 
 /// Takes down what is there: first what can still spend money, last what the record is needed for.
-fn home(run: &Run, seen: &Seen) -> Plan {
+fn home(run: &Run, seen: &ObservedState) -> Plan {
     if run.teardown_failures.len() >= SETBACKS_MAX {
         // What it cost is known all the same, once its log has ended.
         let tried = run.teardown_failures.iter().any(|failure| failure.step == Step::Tally);
-        let can_tell = seen.sidecar == Sidecar::Absent && !run.tallied && !tried;
+        let can_tell = seen.sidecar == SidecarState::Absent && !run.tallied && !tried;
         return if can_tell { Plan::Do(vec![Step::Tally]) } else { Plan::GiveUp };
     }
     let mut left = Vec::new();
     match seen.container {
         // A program that is told to stop has no more calls to make.
-        Container::Running => left.push(Step::StopContainer),
-        Container::Created | Container::Exited => left.push(Step::RemoveContainer),
-        Container::Absent => {}
+        ContainerState::Running => left.push(Step::StopContainer),
+        ContainerState::Created | ContainerState::Exited => left.push(Step::RemoveContainer),
+        ContainerState::Absent => {}
     }
-    if seen.sidecar == Sidecar::Alive {
+    if seen.sidecar == SidecarState::Alive {
         left.push(Step::DrainSidecar);
     }
     if !left.is_empty() {

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use sluice_contract::text::truncate;
-use sluice_state::run::{Event, Step};
+use sluice_state::run::{RunEvent, Step};
 
 /// Where progress goes: lines on stderr, or nowhere.
 #[derive(Debug)]
@@ -33,15 +33,15 @@ impl Progress {
     }
 
     /// Says what came of some steps.
-    pub fn performed(&self, events: &[Event], took: Duration) {
+    pub fn performed(&self, events: &[RunEvent], took: Duration) {
         for event in events {
             match event {
-                Event::Done(step) => {
+                RunEvent::Done(step) => {
                     if let Some(text) = done(*step) {
                         self.say(&format!("{text} ({} ms)", took.as_millis()));
                     }
                 }
-                Event::Failed(failure) => {
+                RunEvent::Failed(failure) => {
                     self.say(&format!("cannot {}: {}", failure.step.as_str(), failure.message));
                 }
                 _ => {}

@@ -7,7 +7,7 @@ use sluice_contract::RunKey;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::Status;
+use sluice_state::ledger::ReceiptStatus;
 use sluice_state::receipt::{Receipt, RunTotals};
 
 use crate::output::Captured;
@@ -38,7 +38,7 @@ pub struct Report {
     /// Whether stdout or stderr was longer than is kept.
     pub output_truncated: bool,
     /// Lengths and digests of all that was written.
-    pub output: Streams,
+    pub output: OutputStreams,
     /// Whether the kernel killed something for want of memory, be it a child.
     pub oom_seen: bool,
     /// Whether all of its memory was used at the end, and it read the same pages again and again.
@@ -56,7 +56,7 @@ pub struct Report {
     /// One for each call.
     pub receipts: Vec<Receipt>,
     /// The audit file.
-    pub audit: Audit,
+    pub audit: AuditReport,
     /// Milliseconds.
     pub timings: Timings,
 }
@@ -64,14 +64,14 @@ pub struct Report {
 /// Both streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "named like them")]
-pub struct Streams {
-    pub stdout: Stream,
-    pub stderr: Stream,
+pub struct OutputStreams {
+    pub stdout: OutputStream,
+    pub stderr: OutputStream,
 }
 
 /// One stream, whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Stream {
+pub struct OutputStream {
     /// Its length.
     pub bytes: u64,
     /// Its SHA-256, in hex.
@@ -82,7 +82,7 @@ pub struct Stream {
 
 /// The audit file of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct AuditReport {
     /// Where it is.
     pub file: String,
     /// Its lines.
@@ -94,7 +94,7 @@ pub struct Audit {
 /// All that goes into a report.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
-pub struct Parts<'a> {
+pub struct ReportParts<'a> {
     pub key: &'a RunKey,
     pub judgement: Judgement,
     pub oom_seen: bool,
@@ -108,8 +108,8 @@ pub struct Parts<'a> {
 impl Report {
     /// Puts it together.
     #[must_use]
-    pub fn new(parts: Parts<'_>) -> Self {
-        let Parts { key, judgement, oom_seen, short_of_memory, written: (out, err), tally, audit_file, timings } =
+    pub fn new(parts: ReportParts<'_>) -> Self {
+        let ReportParts { key, judgement, oom_seen, short_of_memory, written: (out, err), tally, audit_file, timings } =
             parts;
         let (error_code, error_message) = judgement.error.map(|(code, message)| (code.as_str(), message)).unzip();
         Self {
@@ -123,7 +123,7 @@ impl Report {
             error_code,
             error_message,
             output_truncated: out.left_out() > 0 || err.left_out() > 0,
-            output: Streams { stdout: stream(out), stderr: stream(err) },
+            output: OutputStreams { stdout: stream(out), stderr: stream(err) },
             oom_seen,
             short_of_memory,
             usage: tally.usage,
@@ -132,7 +132,11 @@ impl Report {
             refused_by_reason: tally.refused_by_reason,
             litellm_budgets: tally.litellm_budgets,
             receipts: tally.receipts,
-            audit: Audit { file: audit_file, lines: tally.lines, complete: tally.fault.is_none() && tally.lines > 0 },
+            audit: AuditReport {
+                file: audit_file,
+                lines: tally.lines,
+                complete: tally.fault.is_none() && tally.lines > 0,
+            },
             timings,
         }
     }
@@ -140,14 +144,14 @@ impl Report {
     /// Five lines for people.
     #[must_use]
     pub fn receipt(&self) -> String {
-        let count = |status: Status| self.receipts.iter().filter(|receipt| receipt.status == status).count();
+        let count = |status: ReceiptStatus| self.receipts.iter().filter(|receipt| receipt.status == status).count();
         let tokens = |count: Option<u64>| count.map_or("-".to_owned(), |count| count.to_string());
         let state = match (self.audit.lines, self.audit.complete) {
             (0, _) => "not written: the run did not start",
             (_, true) => "complete",
             (_, false) => "INCOMPLETE",
         };
-        let cost = match (&self.cost_usd, count(Status::PendingCost) + count(Status::Unknown)) {
+        let cost = match (&self.cost_usd, count(ReceiptStatus::PendingCost) + count(ReceiptStatus::Unknown)) {
             (None, 0) => "none".to_owned(),
             (Some(cost), 0) => format!("${cost}"),
             (None, open) => format!("not known yet, of {open} of {} calls", self.receipts.len()),
@@ -209,8 +213,8 @@ fn refusals(refused: u64, by_reason: &BTreeMap<String, u64>) -> String {
     if named.is_empty() { format!("{refused} refused") } else { format!("{refused} refused: {}", named.join(", ")) }
 }
 
-fn stream(captured: Captured) -> Stream {
-    Stream { bytes: captured.bytes, truncated: captured.left_out() > 0, sha256: captured.sha256 }
+fn stream(captured: Captured) -> OutputStream {
+    OutputStream { bytes: captured.bytes, truncated: captured.left_out() > 0, sha256: captured.sha256 }
 }
 
 #[cfg(test)]

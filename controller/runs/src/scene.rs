@@ -12,20 +12,20 @@ use serde::Serialize;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, Trust, Witness, reader};
 use sluice_litellm::client::{Litellm, LitellmError};
-use sluice_litellm::secret::Key;
+use sluice_litellm::secret::ApiKey;
 use sluice_state::layout::RunPaths;
-use sluice_state::ledger::{self, ParsedAudit, Source, Writer};
+use sluice_state::ledger::{self, AuditSource, ParsedAudit, Writer};
 use sluice_state::process::Process;
 use sluice_state::receipt::{self, RunTotals};
-use sluice_state::run::{Event, Failure, Step};
-use sluice_state::witness::{self, Tail};
+use sluice_state::run::{RunEvent, Step, StepFailure};
+use sluice_state::witness::{self, AuditTail};
 
 use crate::blueprint::{self, Limits, Volume};
 use crate::engine::Stdio;
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::output::Captured;
-use crate::plan::Seen;
+use crate::plan::ObservedState;
 use crate::virtual_key::KeyMode;
 use crate::{removal, rundir, workspace};
 
@@ -33,7 +33,7 @@ mod sandbox;
 mod side;
 
 use sandbox::Sandbox;
-use side::Side;
+use side::RunSidecar;
 
 /// What was asked for: all that the way to a running container needs.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub struct RunSpec {
     /// An OpenAI messages array, for the workspace.
     pub messages: Option<Vec<u8>>,
     pub upstream: String,
-    pub upstream_key: Key,
+    pub upstream_key: ApiKey,
     pub key_mode: KeyMode,
     /// Nano-USD.
     pub max_cost: Option<i64>,
@@ -102,11 +102,11 @@ pub struct RunResources<'a> {
     key: &'a RunKey,
     paths: RunPaths,
     asked: Option<&'a RunSpec>,
-    side: Side<'a>,
+    side: RunSidecar<'a>,
     sandbox: Sandbox<'a>,
     /// Whether what lies at the run's paths is this run's.
     is_ours: bool,
-    tail: Tail,
+    tail: AuditTail,
     witnesses: Vec<Witness>,
     tally: RunTotals,
     reading: Option<ParsedAudit>,
@@ -130,7 +130,7 @@ pub struct RunEnd {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WakeCause {
     /// Something happened.
-    By(Event),
+    By(RunEvent),
     /// Nothing that matters.
     ByNothing,
 }
@@ -159,14 +159,14 @@ impl<'a> RunResources<'a> {
     fn of(host: &'a Host, key: &'a RunKey, asked: Option<&'a RunSpec>, output: Stdio, stop_grace: Duration) -> Self {
         let paths = host.layout.run(key);
         Self {
-            side: Side::new(host, paths.clone()),
+            side: RunSidecar::new(host, paths.clone()),
             sandbox: Sandbox::new(host, key, output, stop_grace),
             host,
             key,
             paths,
             asked,
             is_ours: false,
-            tail: Tail::default(),
+            tail: AuditTail::default(),
             witnesses: Vec::new(),
             tally: RunTotals::default(),
             reading: None,
@@ -186,8 +186,12 @@ impl<'a> RunResources<'a> {
 
     /// What exists now.
     #[must_use]
-    pub fn seen(&self) -> Seen {
-        Seen { directories: self.paths.root.exists(), sidecar: self.side.seen(), container: self.sandbox.seen() }
+    pub fn seen(&self) -> ObservedState {
+        ObservedState {
+            directories: self.paths.root.exists(),
+            sidecar: self.side.seen(),
+            container: self.sandbox.seen(),
+        }
     }
 
     /// Which process the sidecar is.
@@ -197,7 +201,7 @@ impl<'a> RunResources<'a> {
     }
 
     /// Does these steps, side by side, and says what came of each.
-    pub async fn perform(&mut self, steps: &[Step]) -> Vec<Event> {
+    pub async fn perform(&mut self, steps: &[Step]) -> Vec<RunEvent> {
         let mut events: Vec<_> = steps
             .iter()
             .filter_map(|step| Some((*step, self.own(*step)?)))
@@ -230,7 +234,7 @@ impl<'a> RunResources<'a> {
         tokio::select! {
             // All three are cancel-safe: what is not taken here is found by the next look.
             () = self.sandbox.stirred() => {}
-            () = self.side.ended() => return WakeCause::By(Event::SidecarEnded),
+            () = self.side.ended() => return WakeCause::By(RunEvent::SidecarEnded),
             () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
         }
         self.sandbox.end().await.map_or(WakeCause::ByNothing, WakeCause::By)
@@ -295,7 +299,7 @@ impl<'a> RunResources<'a> {
                 let began = self.asked.is_none() || self.side.ready_ms().is_some();
                 let bytes = bytes.filter(|bytes: &Arc<[u8]>| began || bytes.contains(&b'\n'));
                 let gone = bytes.is_none() && self.side.ready_ms().is_some();
-                let source = bytes.map_or(Source::Absent, Source::Bytes);
+                let source = bytes.map_or(AuditSource::Absent, AuditSource::Bytes);
                 let mut reading = ledger::read(self.key, source, &trust, Writer::Gone).expect("memory does not fail");
                 reading.fault = reading.fault.or(gone.then(|| "the audit file is gone".to_owned()));
                 receipt::tally(self.reading.insert(reading))
@@ -348,7 +352,7 @@ fn read_audit(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn order<'a>(host: &'a Host, key: &'a RunKey, paths: &'a RunPaths, asked: &'a RunSpec) -> blueprint::Blueprint {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    blueprint::blueprint(&blueprint::Order {
+    blueprint::blueprint(&blueprint::ContainerSpec {
         key,
         instance: &host.instance,
         image: &asked.image,
@@ -371,10 +375,10 @@ fn lifetime(asked: &RunSpec) -> Duration {
     asked.timeout + Duration::from_secs(120)
 }
 
-fn event(step: Step, done: Result<(), String>) -> Event {
+fn event(step: Step, done: Result<(), String>) -> RunEvent {
     match done {
-        Ok(()) => Event::Done(step),
-        Err(message) => Event::Failed(Failure { step, message }),
+        Ok(()) => RunEvent::Done(step),
+        Err(message) => RunEvent::Failed(StepFailure { step, message }),
     }
 }
 

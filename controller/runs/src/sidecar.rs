@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_contract::RunKey;
-use sluice_litellm::secret::Key;
+use sluice_litellm::secret::ApiKey;
 use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -34,7 +34,7 @@ const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
 /// What a sidecar is told.
 #[derive(Debug)]
-pub struct Order<'a> {
+pub struct SidecarSpec<'a> {
     /// The program.
     pub program: &'a Path,
     /// Which start of which run.
@@ -96,7 +96,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// [`SidecarError`]; nothing of it is left running.
-    pub async fn start(order: &Order<'_>, key: &Key) -> Result<Self, SidecarError> {
+    pub async fn start(order: &SidecarSpec<'_>, key: &ApiKey) -> Result<Self, SidecarError> {
         let log_path = order.paths.conf.join("sidecar.log");
         let mut child = Command::new(order.program)
             .args(arguments(order))
@@ -208,7 +208,7 @@ pub async fn check(
     Err(last_line(&said).map_or(SidecarError::Unchecked(ran.status), SidecarError::Refused))
 }
 
-fn arguments(order: &Order<'_>) -> Vec<OsString> {
+fn arguments(order: &SidecarSpec<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
     flag("--socket", order.paths.socket.clone().into());
@@ -251,7 +251,7 @@ fn last_line(text: &str) -> Option<String> {
     Some(line.trim_start_matches("sluice-proxy: ").to_owned())
 }
 
-async fn ready(child: &mut Child, order: &Order<'_>, key: &Key) -> Result<Process, SidecarError> {
+async fn ready(child: &mut Child, order: &SidecarSpec<'_>, key: &ApiKey) -> Result<Process, SidecarError> {
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
     key.write_to(&mut stdin).await?;

@@ -6,8 +6,8 @@ use serde::Serialize;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::ledger::AuditArchive;
-use sluice_state::run::{Event, Phase, Run};
-use sluice_state::store::{Open, StoreError};
+use sluice_state::run::{Phase, Run, RunEvent};
+use sluice_state::store::{OpenRun, StoreError};
 use sluice_state::virtual_keys::KeyRecord;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -42,7 +42,7 @@ pub struct Leftover {
 
 /// Whether a sweep removes what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum SweepMode {
     /// It only looks.
     DryRun,
     /// It does.
@@ -56,15 +56,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// When it cannot be looked for.
-pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
+pub async fn sweep(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String> {
     let open = host.store.open_runs().await.map_err(|error| error_chain(&error))?;
-    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(Open::is_orphaned);
+    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenRun::is_orphaned);
     let mut found = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();
         found.extend(act(mode, "run", name, take_down(host, orphan)).await);
     }
-    if mode == Mode::Remove {
+    if mode == SweepMode::Remove {
         catch_up(host).await?;
     }
     let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
@@ -102,17 +102,17 @@ pub async fn sweep(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
 }
 
 /// Removes the directories that were set aside, those of the runs above among them, which are not named again.
-async fn set_aside(host: &Host, mode: Mode) -> Result<Vec<Leftover>, String> {
+async fn set_aside(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String> {
     let runs = host.layout.runs_directory();
     let work = move || {
         let found = removal::set_aside_in(&runs).map_err(|error| format!("{}: {error}", runs.display()))?;
-        let remaining = if mode == Mode::Remove { removal::remove_all(&runs, None, None) } else { Vec::new() };
+        let remaining = if mode == SweepMode::Remove { removal::remove_all(&runs, None, None) } else { Vec::new() };
         Ok::<_, String>((found, remaining))
     };
     let (found, remaining) = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())??;
     let leftover = |name: String| {
         let reason = remaining.iter().find(|one| one.name == name).map(|one| one.reason.clone());
-        let removed = (mode == Mode::Remove).then_some(reason.is_none());
+        let removed = (mode == SweepMode::Remove).then_some(reason.is_none());
         Leftover { kind: "directory", name, audit: None, removed, reason }
     };
     Ok(found.into_iter().map(leftover).collect())
@@ -170,7 +170,7 @@ async fn catch_up(host: &Host) -> Result<(), String> {
 }
 
 /// Brings an orphan home; returns what is wrong with its audit file, if anything.
-async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String> {
+async fn take_down(host: &Host, orphan: &OpenRun) -> Result<Option<String>, String> {
     let key = &orphan.entry.key;
     let generation = match host.store.take_over(orphan, &host.owner).await {
         Ok(generation) => generation,
@@ -179,7 +179,7 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
         Err(error) => return Err(error_chain(&error)),
     };
     let mut scene = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
-    let run = orphan.as_run().apply(Event::Orphaned).map_err(|illegal| illegal.to_string())?;
+    let run = orphan.as_run().apply(RunEvent::Orphaned).map_err(|illegal| illegal.to_string())?;
     let (_never, mut cancelled) = watch::channel(None);
     let reins = DriveContext { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
     let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| error_chain(&error))?;
@@ -193,7 +193,10 @@ async fn take_down(host: &Host, orphan: &Open) -> Result<Option<String>, String>
     if check_complete(&run).is_ok() && !orphan.entry.image.is_empty() {
         // Its controller may have been killed while it waited for the container.
         let (name, identity) = (container_name(key), identity(key, &host.instance));
-        host.engine.drain_pending_create(&name, &orphan.entry.image, &identity).await.map_err(|error| error_chain(&error))?;
+        host.engine
+            .drain_pending_create(&name, &orphan.entry.image, &identity)
+            .await
+            .map_err(|error| error_chain(&error))?;
     }
     let is_probe = orphan.entry.agent == PROBE_GRAPH;
     if is_probe && check_complete(&run).is_ok() {
@@ -219,12 +222,12 @@ pub fn check_complete(run: &Run) -> Result<(), String> {
 }
 
 async fn act(
-    mode: Mode,
+    mode: SweepMode,
     kind: &'static str,
     name: String,
     remove: impl Future<Output = Result<Option<String>, String>>,
 ) -> Option<Leftover> {
-    if mode == Mode::DryRun {
+    if mode == SweepMode::DryRun {
         return Some(Leftover { kind, name, audit: None, removed: None, reason: None });
     }
     let (audit, reason) = match remove.await {

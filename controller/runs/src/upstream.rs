@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 
 /// Why calls would go nowhere.
 #[derive(Debug, thiserror::Error)]
-pub enum ReachError {
+pub enum UpstreamUnreachable {
     /// The text is not an address.
     #[error("--upstream '{shown}' is not an address of an upstream")]
     Address {
@@ -53,12 +53,12 @@ pub enum ReachError {
 /// Connects, and hangs up. A socket must let the sidecar's user in as well, which the modes of its path decide.
 ///
 /// # Errors
-/// [`ReachError`].
-pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), ReachError> {
+/// [`UpstreamUnreachable`].
+pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), UpstreamUnreachable> {
     let address: Address =
-        url.parse().map_err(|source| ReachError::Address { shown: sluice_upstream::redact(url), source })?;
+        url.parse().map_err(|source| UpstreamUnreachable::Address { shown: sluice_upstream::redact(url), source })?;
     let reached = Connector::probe(&address, WITHIN).await;
-    reached.map_err(|source| ReachError::Unreachable { address: url.to_owned(), source })?;
+    reached.map_err(|source| UpstreamUnreachable::Unreachable { address: url.to_owned(), source })?;
     match (&address.scheme, user) {
         (Scheme::Unix(path), Some(user)) => permits(path, user),
         _ => Ok(()),
@@ -66,8 +66,8 @@ pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), ReachErro
 }
 
 /// Whether the modes of a socket and of the directories above it let this user connect.
-fn permits(path: &Path, user: SidecarUser) -> Result<(), ReachError> {
-    let denied = |reason| ReachError::Denied { path: path.display().to_string(), user, reason };
+fn permits(path: &Path, user: SidecarUser) -> Result<(), UpstreamUnreachable> {
+    let denied = |reason| UpstreamUnreachable::Denied { path: path.display().to_string(), user, reason };
     let real = fs::canonicalize(path).map_err(|error| denied(error.to_string()))?;
     for (place, right) in real.ancestors().zip([WRITE].into_iter().chain(std::iter::repeat(SEARCH))) {
         let meta = fs::metadata(place).map_err(|error| denied(error.to_string()))?;
@@ -116,7 +116,7 @@ mod tests {
         let port = listener.local_addr().expect("it is bound").port();
         reach(&format!("http://localhost:{port}"), None).await.expect("the hosts file names it");
         let error = reach("http://nobody-here.invalid:1", None).await.expect_err("nothing names it");
-        assert!(matches!(error, ReachError::Unreachable { .. }), "{error}");
+        assert!(matches!(error, UpstreamUnreachable::Unreachable { .. }), "{error}");
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! Pure. The order of the questions is the contract: the log, our own doing, memory, then the program.
 
 use serde::{Deserialize, Serialize};
-use sluice_state::run::{Cancel, Step, Verdict};
+use sluice_state::run::{Cancel, RunVerdict, Step};
 
 use crate::envelope::{self, Envelope};
 
@@ -51,9 +51,9 @@ pub enum Contract {
 
 /// What is known of a run when it is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct RunEvidence<'a> {
     /// What decided it.
-    pub verdict: &'a Verdict,
+    pub verdict: &'a RunVerdict,
     /// What stdout means.
     pub contract: Contract,
     /// Stdout, as far as it was kept.
@@ -85,7 +85,7 @@ pub struct Judgement {
 
 /// Judges a run.
 #[must_use]
-pub fn judge(facts: &Facts<'_>) -> Judgement {
+pub fn judge(facts: &RunEvidence<'_>) -> Judgement {
     let answer = match facts.contract {
         Contract::Plain => Ok(Envelope { content: facts.stdout.to_owned(), error: None }),
         Contract::Envelope => envelope::parse(facts.stdout),
@@ -100,43 +100,43 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
         return failed(ErrorCode::AuditFailed, 120, fault.to_owned());
     }
     // A failed write stops a run as SIGPIPE does; any other cause of its end was there before that.
-    let is_cause = matches!(facts.verdict, Verdict::Cancelled(Cancel { signal: SIGPIPE }) | Verdict::Exited(_));
+    let is_cause = matches!(facts.verdict, RunVerdict::Cancelled(Cancel { signal: SIGPIPE }) | RunVerdict::Exited(_));
     if let Some((reason, code)) = facts.unwritten.filter(|_| is_cause) {
         return failed(ErrorCode::OutputFailed, code, reason.to_owned());
     }
     let exit = match facts.verdict {
-        Verdict::Cancelled(cancel) => {
+        RunVerdict::Cancelled(cancel) => {
             let message = format!("the run was told to stop{}", shortage(facts));
             return failed(ErrorCode::Cancelled, 128 + cancel.signal, message);
         }
-        Verdict::TimedOut => {
+        RunVerdict::TimedOut => {
             let message = format!("the run took longer than --timeout, and was stopped{}", shortage(facts));
             return failed(ErrorCode::Timeout, 124, message);
         }
-        Verdict::Interrupted => {
+        RunVerdict::Interrupted => {
             return failed(ErrorCode::Internal, 125, "the controller of the run was killed; another cleaned up".into());
         }
-        Verdict::SidecarLost => {
+        RunVerdict::SidecarLost => {
             return failed(ErrorCode::AuditFailed, 120, "the sidecar ended before the run did".into());
         }
-        Verdict::NotStarted(failure) => {
+        RunVerdict::NotStarted(failure) => {
             let code = match failure.step {
                 Step::StartSidecar | Step::CreateContainer | Step::StartContainer => ErrorCode::CreationFailed,
                 _ => ErrorCode::Internal,
             };
             return failed(code, 125, format!("cannot {}: {}", failure.step.as_str(), failure.message));
         }
-        Verdict::Removed => {
+        RunVerdict::Removed => {
             return failed(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run".into());
         }
-        Verdict::Exited(_) if facts.lost_output => {
+        RunVerdict::Exited(_) if facts.lost_output => {
             let message = "the engine cut the run's output off; what it wrote later is lost";
             return failed(ErrorCode::Internal, 125, message.into());
         }
-        Verdict::Unrecorded(why) => {
+        RunVerdict::Unrecorded(why) => {
             return failed(ErrorCode::Internal, 125, format!("cannot record where the run stands: {why}"));
         }
-        Verdict::Exited(exit) => exit,
+        RunVerdict::Exited(exit) => exit,
     };
     let code = i32::try_from(exit.code).unwrap_or(255);
     if exit.oom && code == 137 {
@@ -160,7 +160,7 @@ pub fn judge(facts: &Facts<'_>) -> Judgement {
 }
 
 /// That want of memory may be why a run did not end by itself.
-fn shortage(facts: &Facts<'_>) -> String {
+fn shortage(facts: &RunEvidence<'_>) -> String {
     facts.short_of_memory.map_or(String::new(), |limit| {
         let limit = limit >> 20;
         format!(
@@ -201,17 +201,17 @@ impl ErrorCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_state::run::{Cancel, Exit, Failure};
+    use sluice_state::run::{Cancel, ContainerExit, StepFailure};
 
     const GOOD: &str = r#"{"payloads":[{"text":"hello"}],"meta":{"error":null}}"#;
     const FAILED: &str = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
 
-    fn exited(code: i64, oom: bool) -> Verdict {
-        Verdict::Exited(Exit { code, oom })
+    fn exited(code: i64, oom: bool) -> RunVerdict {
+        RunVerdict::Exited(ContainerExit { code, oom })
     }
 
-    fn facts<'a>(verdict: &'a Verdict, stdout: &'a str) -> Facts<'a> {
-        Facts {
+    fn facts<'a>(verdict: &'a RunVerdict, stdout: &'a str) -> RunEvidence<'a> {
+        RunEvidence {
             verdict,
             contract: Contract::Envelope,
             stdout,
@@ -224,15 +224,15 @@ mod tests {
         }
     }
 
-    fn word_and_code(facts: &Facts<'_>) -> (Option<&'static str>, i32) {
+    fn word_and_code(facts: &RunEvidence<'_>) -> (Option<&'static str>, i32) {
         let judgement = judge(facts);
         (judgement.error.map(|(code, _)| code.as_str()), judgement.exit_code)
     }
 
     #[test]
     fn every_end_has_its_word_and_code() {
-        let start = Failure { step: Step::StartContainer, message: "no".into() };
-        let prepare = Failure { step: Step::Prepare, message: "no".into() };
+        let start = StepFailure { step: Step::StartContainer, message: "no".into() };
+        let prepare = StepFailure { step: Step::Prepare, message: "no".into() };
         let rows = [
             (exited(0, false), GOOD, None, 0),
             (exited(0, true), GOOD, None, 0),
@@ -241,14 +241,14 @@ mod tests {
             (exited(137, true), "", Some("oom_killed"), 137),
             (exited(137, false), "", Some("container_failed"), 137),
             (exited(0, false), "hello", Some("bad_envelope"), 1),
-            (Verdict::TimedOut, "", Some("timeout"), 124),
-            (Verdict::Cancelled(Cancel { signal: 2 }), "", Some("cancelled"), 130),
-            (Verdict::Interrupted, "", Some("internal"), 125),
-            (Verdict::SidecarLost, GOOD, Some("audit_failed"), 120),
-            (Verdict::Removed, "", Some("container_failed"), 137),
-            (Verdict::Unrecorded("disk is full".into()), GOOD, Some("internal"), 125),
-            (Verdict::NotStarted(start), "", Some("creation_failed"), 125),
-            (Verdict::NotStarted(prepare), "", Some("internal"), 125),
+            (RunVerdict::TimedOut, "", Some("timeout"), 124),
+            (RunVerdict::Cancelled(Cancel { signal: 2 }), "", Some("cancelled"), 130),
+            (RunVerdict::Interrupted, "", Some("internal"), 125),
+            (RunVerdict::SidecarLost, GOOD, Some("audit_failed"), 120),
+            (RunVerdict::Removed, "", Some("container_failed"), 137),
+            (RunVerdict::Unrecorded("disk is full".into()), GOOD, Some("internal"), 125),
+            (RunVerdict::NotStarted(start), "", Some("creation_failed"), 125),
+            (RunVerdict::NotStarted(prepare), "", Some("internal"), 125),
         ];
         for (verdict, stdout, word, code) in &rows {
             assert_eq!(word_and_code(&facts(verdict, stdout)), (*word, *code), "{verdict:?}");
@@ -258,12 +258,12 @@ mod tests {
     #[test]
     fn want_of_memory_is_named_where_a_run_was_stopped() {
         for (verdict, is_named) in [
-            (Verdict::TimedOut, true),
-            (Verdict::Cancelled(Cancel { signal: 2 }), true),
+            (RunVerdict::TimedOut, true),
+            (RunVerdict::Cancelled(Cancel { signal: 2 }), true),
             (exited(3, false), false),
             (exited(137, true), false),
         ] {
-            let short = judge(&Facts { short_of_memory: Some(64 << 20), ..facts(&verdict, "") });
+            let short = judge(&RunEvidence { short_of_memory: Some(64 << 20), ..facts(&verdict, "") });
             let enough = judge(&facts(&verdict, ""));
             let said = |judgement: &Judgement| judgement.error.clone().expect("it failed").1;
             assert_eq!(said(&short).contains("short of memory (--memory 64m)"), is_named, "{verdict:?}");
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_broken_log_comes_before_everything() {
-        for verdict in [exited(0, false), exited(137, true), Verdict::TimedOut] {
-            let facts = Facts { audit_fault: Some("no close"), ..facts(&verdict, GOOD) };
+        for verdict in [exited(0, false), exited(137, true), RunVerdict::TimedOut] {
+            let facts = RunEvidence { audit_fault: Some("no close"), ..facts(&verdict, GOOD) };
             assert_eq!(word_and_code(&facts), (Some("audit_failed"), 120));
         }
     }
@@ -286,7 +286,7 @@ mod tests {
             (exited(0, false), FAILED, Some("budget_exceeded"), 121),
             (exited(0, false), GOOD, None, 0),
         ] {
-            let facts = Facts { budget: Some("too_many_calls"), ..facts(&verdict, stdout) };
+            let facts = RunEvidence { budget: Some("too_many_calls"), ..facts(&verdict, stdout) };
             assert_eq!(word_and_code(&facts), (word, code));
         }
     }
@@ -294,19 +294,20 @@ mod tests {
     #[test]
     fn an_answer_of_which_a_part_was_lost_is_none() {
         let verdict = exited(0, false);
-        assert_eq!(word_and_code(&Facts { lost_output: true, ..facts(&verdict, GOOD) }), (Some("internal"), 125));
+        assert_eq!(word_and_code(&RunEvidence { lost_output: true, ..facts(&verdict, GOOD) }), (Some("internal"), 125));
     }
 
     #[test]
     fn output_that_cannot_be_written_fails_the_run_that_it_ended() {
         for (verdict, word, code) in [
-            (Verdict::Cancelled(Cancel { signal: SIGPIPE }), "output_failed", 141),
+            (RunVerdict::Cancelled(Cancel { signal: SIGPIPE }), "output_failed", 141),
             (exited(0, false), "output_failed", 141),
             (exited(3, false), "output_failed", 141),
-            (Verdict::Cancelled(Cancel { signal: 2 }), "cancelled", 130),
-            (Verdict::TimedOut, "timeout", 124),
+            (RunVerdict::Cancelled(Cancel { signal: 2 }), "cancelled", 130),
+            (RunVerdict::TimedOut, "timeout", 124),
         ] {
-            let facts = Facts { unwritten: Some(("no reader", 141)), contract: Contract::Plain, ..facts(&verdict, "") };
+            let facts =
+                RunEvidence { unwritten: Some(("no reader", 141)), contract: Contract::Plain, ..facts(&verdict, "") };
             assert_eq!(word_and_code(&facts), (Some(word), code), "{verdict:?}");
         }
     }
@@ -314,9 +315,9 @@ mod tests {
     #[test]
     fn truncation_counts_when_it_broke_the_envelope() {
         let verdict = exited(0, false);
-        let broken = Facts { truncated: true, ..facts(&verdict, "{\"payloads\":[{") };
+        let broken = RunEvidence { truncated: true, ..facts(&verdict, "{\"payloads\":[{") };
         assert_eq!(word_and_code(&broken), (Some("output_truncated"), 1));
-        let plain = Facts { contract: Contract::Plain, ..broken };
+        let plain = RunEvidence { contract: Contract::Plain, ..broken };
         assert_eq!(word_and_code(&plain), (None, 0));
     }
 }

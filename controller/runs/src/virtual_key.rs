@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_litellm::virtual_key::{self, GenerateError, Grant};
-use sluice_litellm::{Key, Litellm, LitellmError};
+use sluice_litellm::{ApiKey, Litellm, LitellmError};
 use sluice_state::store::{Store, StoreError, now_us};
 use sluice_state::virtual_keys::KeyRecord;
 
@@ -59,7 +59,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// [`MintError`]. LiteLLM may have made the key all the same; [`revoke`] deletes it then.
-pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<Key, MintError> {
+pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, MintError> {
     let now = now_us();
     let alias = grant.alias();
     let lifetime = i64::try_from(grant.lifetime.as_micros()).unwrap_or(i64::MAX);

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_contract::text::{error_chain, sanitize};
 use sluice_contract::{Account, units};
-use sluice_state::budget::{Balance, BudgetError, BudgetLog, Held, LogError};
+use sluice_state::budget::{Balance, BudgetError, BudgetHold, BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
@@ -87,7 +87,7 @@ struct Shown {
     account: String,
     #[serde(flatten)]
     balance: Balance,
-    holds: Vec<Held>,
+    holds: Vec<BudgetHold>,
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {

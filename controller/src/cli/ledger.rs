@@ -8,7 +8,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::{BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{Rebuilt, Restored, AuditArchive};
+use sluice_state::ledger::{AuditArchive, Rebuilt, Restored};
 use sluice_state::store::Store;
 
 use super::receipts::open;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_contract::{Account, RunKey};
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{self, BookedReceipt, Filter, Group, Listed, Total, Unsettled, UsageTable};
+use sluice_state::ledger::{self, BookedReceipt, Filter, Group, ListedReceipt, Total, Unsettled, UsageTable};
 use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
@@ -222,8 +222,8 @@ impl List {
         if self.text.len() > ENOUGH { self.flush() } else { Ok(()) }
     }
 
-    fn end(&mut self, listed: &Listed) -> io::Result<()> {
-        let Listed { total, unsettled } = listed;
+    fn end(&mut self, listed: &ListedReceipt) -> io::Result<()> {
+        let ListedReceipt { total, unsettled } = listed;
         match self.format {
             Format::Table => self.text += &(sum_line(total) + &not_settled(unsettled)),
             Format::Json => {

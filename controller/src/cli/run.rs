@@ -12,7 +12,7 @@ use sluice_runs::engine::Stdio;
 use sluice_runs::forward::{self, Orders};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
-use sluice_runs::once::{self, Done, OneShot};
+use sluice_runs::once::{self, CompletedRun, OneShot};
 use sluice_runs::progress::Progress;
 use sluice_runs::removal::{self, Remaining};
 use sluice_runs::terminal::SanitizedWriter;
@@ -420,7 +420,7 @@ fn told(faults: &[String]) {
 }
 
 /// The data to stdout, the rest to stderr.
-fn show(flags: &Flags, contract: Contract, done: &Done) {
+fn show(flags: &Flags, contract: Contract, done: &CompletedRun) {
     let report = &done.report;
     if flags.json {
         print_json(report);

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use sluice_contract::text::sanitize;
 use sluice_runs::host::Host;
-use sluice_runs::sweep::{Mode, sweep};
+use sluice_runs::sweep::{SweepMode, sweep};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
 use crate::reconcile::background;
@@ -27,9 +27,9 @@ pub(super) struct Flags {
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let host = Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?;
-    let mode = if flags.dry_run { Mode::DryRun } else { Mode::Remove };
+    let mode = if flags.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
     let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
-    if mode == Mode::Remove {
+    if mode == SweepMode::Remove {
         // The next look is not far, and nobody has asked for this one.
         let _ = background::settle(&settings, &host.store).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_litellm::Litellm;
-use sluice_litellm::spend_log::window::Window;
+use sluice_litellm::spend_log::window::TimeWindow;
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_litellm::virtual_key::{Grant, try_out};
 use sluice_runs::sweep::PROBE_GRAPH;
@@ -56,7 +56,7 @@ pub(super) async fn spend_log(settings: &Settings) -> Option<Check> {
     let (upstream, key) = (settings.upstream.as_ref()?, settings.spend_key.as_ref()?);
     let read = async {
         let mut log = SpendLog::of(upstream, key, RetryMode::Once)?;
-        log.rows(settings.account.as_str(), &[Window::around(now_us())]).await
+        log.rows(settings.account.as_str(), &[TimeWindow::around(now_us())]).await
     };
     Some(match read.await {
         Ok(_) => pass(name, "LiteLLM has one, and the key of spend_key_file reads it".to_owned()),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::rundir;
-use sluice_runs::sidecar::{Order, Sidecar};
+use sluice_runs::sidecar::{Sidecar, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_state::keys::Keys;
 use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
-use sluice_state::store::{Entry, Store};
+use sluice_state::store::{RunRow, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -41,7 +41,7 @@ async fn recorded(
     key: &RunKey,
 ) -> Result<(String, String), String> {
     let store = Store::open(&layout.database()).map_err(|error| error_chain(&error))?;
-    let entry = Entry {
+    let entry = RunRow {
         key: key.clone(),
         account: settings.account.to_string(),
         agent: PROBE_GRAPH.to_owned(),
@@ -70,7 +70,7 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
     rundir::create(paths, key, &settings.sidecar_users)
         .map_err(|error| format!("{}: {error}", paths.root.display()))?;
     keys.write_run_key(key, &paths.audit_key).map_err(|error| error_chain(&error))?;
-    let order = Order {
+    let order = SidecarSpec {
         program: proxy,
         key,
         paths,

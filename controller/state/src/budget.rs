@@ -17,7 +17,7 @@ mod error;
 mod keep;
 mod log;
 
-pub use book::{Admission, Admitted, Held};
+pub use book::{Admission, Admitted, BudgetHold};
 pub use error::{BudgetError, LogError};
 pub use keep::BudgetLog;
 pub use log::LineFault;

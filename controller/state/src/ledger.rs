@@ -22,15 +22,15 @@ mod status;
 mod sums;
 mod total;
 
-pub use bill::{BookedReceipt, BookedEntry, Tokens};
-pub use entry::{CACHE_HIT, Entry, RETRY, Receipt, SOURCE};
-pub use ingest::{ParsedAudit, Row, Rows, Source, TrustLevel, Writer, read, unknown_key};
-pub use post::{Pending, Posted};
-pub use query::{Filter, Listed, Selection, Unsettled};
+pub use bill::{BookedEntry, BookedReceipt, Tokens};
+pub use entry::{CACHE_HIT, LedgerEntry, RETRY, ReceiptRow, SOURCE};
+pub use ingest::{AuditSource, LedgerRows, ParsedAudit, Row, TrustLevel, Writer, read, unknown_key};
+pub use post::{PendingPost, Posted};
+pub use query::{Filter, ListedReceipt, Selection, Unsettled};
 pub(crate) use query::{key, of_run, read_to_end};
-pub use rebuild::{Difference, Found, Rebuilt, Restored, AuditArchive};
-pub use settle::{Held, PriceSource, SPEND_LOG, Settled, Settlement};
-pub use status::{Status, reference, status};
+pub use rebuild::{AuditArchive, Difference, Found, Rebuilt, Restored};
+pub use settle::{PriceSource, ReconcilableReceipts, SPEND_LOG, Settled, Settlement};
+pub use status::{ReceiptStatus, reference, status};
 pub use sums::UsageTable;
 pub use total::{Group, Sums, Total, total, usd};
 

@@ -9,7 +9,7 @@ use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{Call, RunKey, Story, reader};
 
-use crate::ledger::{ParsedAudit, Status, reference, status};
+use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
 
 /// The bill of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub struct Receipt {
     /// LiteLLM's.
     pub litellm_call_id: Option<String>,
     /// Whether its money is known.
-    pub status: Status,
+    pub status: ReceiptStatus,
     /// How the call went.
     pub result: Option<CallResult>,
     /// What was asked for.

@@ -23,7 +23,7 @@ pub enum Phase {
 
 /// How a container ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
+pub struct ContainerExit {
     /// Its exit code: 128 + n when a signal n ended it.
     pub code: i64,
     /// Whether the kernel killed something in it for want of memory.
@@ -40,7 +40,7 @@ pub struct Cancel {
 /// Why a run ended: the first thing that decided it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum RunVerdict {
     /// We were told to stop it.
     Cancelled(Cancel),
     /// It took longer than it may.
@@ -50,9 +50,9 @@ pub enum Verdict {
     /// Its sidecar went away before the container did.
     SidecarLost,
     /// It never started.
-    NotStarted(Failure),
+    NotStarted(StepFailure),
     /// The container ended.
-    Exited(Exit),
+    Exited(ContainerExit),
     /// Somebody else removed the container.
     Removed,
     /// Where it stood could not be written down, and nobody would have found it.
@@ -61,7 +61,7 @@ pub enum Verdict {
 
 /// A step that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct StepFailure {
     /// What could not be done.
     pub step: Step,
     /// Why, with what to do.
@@ -96,13 +96,13 @@ pub enum Step {
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum RunEvent {
     /// A step was done.
     Done(Step),
     /// A step failed.
-    Failed(Failure),
+    Failed(StepFailure),
     /// The container ended.
-    Exited(Exit),
+    Exited(ContainerExit),
     /// Somebody else removed the container.
     Removed,
     /// The sidecar ended while it was needed.
@@ -123,11 +123,11 @@ pub struct Run {
     /// Where it stands.
     pub phase: Phase,
     /// What decided it; from then on everything is taken down.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<RunVerdict>,
     /// Whether its audit file was read to the end.
     pub tallied: bool,
     /// Steps of taking down that failed, newest last.
-    pub teardown_failures: Vec<Failure>,
+    pub teardown_failures: Vec<StepFailure>,
 }
 
 /// An event that cannot have happened to a run in this phase.
@@ -137,7 +137,7 @@ pub struct IllegalEvent {
     /// Where the run stood.
     pub phase: Phase,
     /// What was reported.
-    pub event: Box<Event>,
+    pub event: Box<RunEvent>,
 }
 
 impl Run {
@@ -153,47 +153,49 @@ impl Run {
     ///
     /// # Errors
     /// [`IllegalEvent`]; the record is as it was.
-    pub fn apply(mut self, event: Event) -> Result<Self, IllegalEvent> {
+    pub fn apply(mut self, event: RunEvent) -> Result<Self, IllegalEvent> {
         use Phase::{Closed, Completing, Creating, Pending, Running};
         match (self.phase, event) {
-            (Pending | Creating, Event::Done(Step::Prepare | Step::StartSidecar | Step::CreateContainer)) => {
+            (Pending | Creating, RunEvent::Done(Step::Prepare | Step::StartSidecar | Step::CreateContainer)) => {
                 self.phase = Creating;
             }
-            (Creating, Event::Done(Step::StartContainer)) => self.phase = Running,
-            (Pending | Creating, Event::Failed(failure)) => self.decide(Verdict::NotStarted(failure)),
-            (Pending | Creating | Running, Event::Cancelled(cancel)) => self.decide(Verdict::Cancelled(cancel)),
-            (Pending | Creating | Running, Event::Orphaned) => self.decide(Verdict::Interrupted),
-            (Pending | Creating | Running, Event::Unrecorded(why)) => self.decide(Verdict::Unrecorded(why)),
-            (Creating | Running, Event::DeadlinePassed) => self.decide(Verdict::TimedOut),
-            (Creating | Running, Event::SidecarEnded) => self.decide(Verdict::SidecarLost),
-            (Running, Event::Exited(exit)) => self.decide(Verdict::Exited(exit)),
-            (Running, Event::Removed) => self.decide(Verdict::Removed),
-            (Completing, Event::Done(Step::Tally)) => self.tallied = true,
-            (Completing, Event::Done(Step::Close)) => self.phase = Closed,
+            (Creating, RunEvent::Done(Step::StartContainer)) => self.phase = Running,
+            (Pending | Creating, RunEvent::Failed(failure)) => self.decide(RunVerdict::NotStarted(failure)),
+            (Pending | Creating | Running, RunEvent::Cancelled(cancel)) => self.decide(RunVerdict::Cancelled(cancel)),
+            (Pending | Creating | Running, RunEvent::Orphaned) => self.decide(RunVerdict::Interrupted),
+            (Pending | Creating | Running, RunEvent::Unrecorded(why)) => self.decide(RunVerdict::Unrecorded(why)),
+            (Creating | Running, RunEvent::DeadlinePassed) => self.decide(RunVerdict::TimedOut),
+            (Creating | Running, RunEvent::SidecarEnded) => self.decide(RunVerdict::SidecarLost),
+            (Running, RunEvent::Exited(exit)) => self.decide(RunVerdict::Exited(exit)),
+            (Running, RunEvent::Removed) => self.decide(RunVerdict::Removed),
+            (Completing, RunEvent::Done(Step::Tally)) => self.tallied = true,
+            (Completing, RunEvent::Done(Step::Close)) => self.phase = Closed,
             (
                 Completing,
-                Event::Done(Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories),
+                RunEvent::Done(
+                    Step::StopContainer | Step::DrainSidecar | Step::RemoveContainer | Step::RemoveDirectories,
+                ),
             ) => {}
-            (Completing, Event::Failed(failure)) => self.teardown_failures.push(failure),
+            (Completing, RunEvent::Failed(failure)) => self.teardown_failures.push(failure),
             // What is there is taken down all the same; who sees it through tells.
-            (Completing | Closed, Event::Unrecorded(_)) => {}
+            (Completing | Closed, RunEvent::Unrecorded(_)) => {}
             // Side by side with the step that decided: what was made is seen, and taken down.
             (
                 Completing,
-                Event::Done(Step::StartSidecar | Step::CreateContainer)
-                | Event::Exited(_)
-                | Event::Removed
-                | Event::SidecarEnded
-                | Event::Cancelled(_)
-                | Event::DeadlinePassed
-                | Event::Orphaned,
+                RunEvent::Done(Step::StartSidecar | Step::CreateContainer)
+                | RunEvent::Exited(_)
+                | RunEvent::Removed
+                | RunEvent::SidecarEnded
+                | RunEvent::Cancelled(_)
+                | RunEvent::DeadlinePassed
+                | RunEvent::Orphaned,
             ) => {}
             (phase, event) => return Err(IllegalEvent { phase, event: Box::new(event) }),
         }
         Ok(self)
     }
 
-    fn decide(&mut self, verdict: Verdict) {
+    fn decide(&mut self, verdict: RunVerdict) {
         self.phase = Phase::Completing;
         self.verdict = Some(verdict);
     }

@@ -42,7 +42,7 @@ type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 /// What is written of a run before anything of it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Entry {
+pub struct RunRow {
     pub key: RunKey,
     pub account: String,
     pub agent: String,
@@ -54,9 +54,9 @@ pub struct Entry {
 
 /// A run that is not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenRun {
     /// What was asked for, and who drives it.
-    pub entry: Entry,
+    pub entry: RunRow,
     /// How often it was taken over.
     pub generation: u32,
     /// Its sidecar, if one was recorded.
@@ -149,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Exists`], and those of SQLite.
-    pub async fn begin(&self, entry: Entry) -> Result<(), StoreError> {
+    pub async fn begin(&self, entry: RunRow) -> Result<(), StoreError> {
         self.call(move |connection| insert(connection, &entry)).await
     }
 
@@ -251,7 +251,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub async fn open_runs(&self) -> Result<Vec<Open>, StoreError> {
+    pub async fn open_runs(&self) -> Result<Vec<OpenRun>, StoreError> {
         self.call(|connection| {
             let mut query = connection.prepare(
                 "SELECT run_id, attempt, account, agent, model, image, owner_pid, owner_start, owner_boot, generation,
@@ -268,7 +268,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Stale`] for the others.
-    pub async fn take_over(&self, open: &Open, owner: &Process) -> Result<u32, StoreError> {
+    pub async fn take_over(&self, open: &OpenRun, owner: &Process) -> Result<u32, StoreError> {
         let (key, owner, generation) = (open.entry.key.clone(), owner.clone(), open.generation);
         self.call(move |connection| {
             let changed = connection.execute(
@@ -347,7 +347,7 @@ impl Store {
 }
 
 /// The first record of a run.
-pub(crate) fn insert(connection: &Connection, entry: &Entry) -> Result<(), StoreError> {
+pub(crate) fn insert(connection: &Connection, entry: &RunRow) -> Result<(), StoreError> {
     let done = connection.execute(
         "INSERT INTO runs (run_id, attempt, phase, account, agent, model, image, owner_pid, owner_start, owner_boot,
                                created_us, updated_us)
@@ -429,7 +429,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     change.commit().map_err(failed)
 }
 
-fn open(row: &Row<'_>) -> rusqlite::Result<Open> {
+fn open(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
     let text = row.get::<_, String>(0)?;
     let run_id: RunId = text
         .parse()
@@ -440,8 +440,8 @@ fn open(row: &Row<'_>) -> rusqlite::Result<Open> {
         let start: i64 = row.get(first + 1)?;
         Ok(Some(Process { pid, start: start.cast_unsigned(), boot: row.get(first + 2)? }))
     };
-    Ok(Open {
-        entry: Entry {
+    Ok(OpenRun {
+        entry: RunRow {
             key: RunKey { run_id, attempt: row.get(1)? },
             account: row.get(2)?,
             agent: row.get(3)?,
@@ -465,7 +465,7 @@ pub fn now_us() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-impl Open {
+impl OpenRun {
     /// Whether the controller that drives it is gone.
     #[must_use]
     pub fn is_orphaned(&self) -> bool {

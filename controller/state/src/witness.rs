@@ -23,12 +23,12 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// A reader at the end of a file that grows.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct AuditTail {
     offset: u64,
     lines: u64,
 }
 
-impl Tail {
+impl AuditTail {
     /// Reads on, and returns the last whole line's number and hash, if there is a new one. That line is on disk.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn each_look_sees_the_last_whole_line() {
         let path = std::env::temp_dir().join(format!("sluice-witness-{}", std::process::id()));
-        let mut tail = Tail::default();
+        let mut tail = AuditTail::default();
         assert_eq!(tail.look(&path).expect("no file is no line"), None);
         let mut file = File::create_new(&path).expect("it is not there yet");
         let mut look_after = |text: &[u8]| {
@@ -75,9 +75,9 @@ mod tests {
         std::fs::remove_file(&path).expect("it is ours");
         // A device without an end, and a directory.
         std::os::unix::fs::symlink("/dev/full", &path).expect("the name is free");
-        assert!(Tail::default().look(&path).is_err());
-        assert!(Tail::default().look(Path::new("/dev/full")).is_err());
-        assert!(Tail::default().look(Path::new("/dev")).is_err());
+        assert!(AuditTail::default().look(&path).is_err());
+        assert!(AuditTail::default().look(Path::new("/dev/full")).is_err());
+        assert!(AuditTail::default().look(Path::new("/dev")).is_err());
         std::fs::remove_file(&path).expect("it is ours");
     }
 }

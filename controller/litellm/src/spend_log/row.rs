@@ -14,9 +14,9 @@ use sluice_contract::{Hash, RunKey, Usd};
 
 /// What one answer says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct SpendPage {
     /// The account's rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SpendRow>,
     /// Different rows, whoever's.
     pub distinct: usize,
     /// Rows of others, which were not asked for.
@@ -29,7 +29,7 @@ pub struct Page {
 
 /// One row: a call as LiteLLM bills it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct SpendRow {
     /// Its primary key; not our id of the call, and seldom LiteLLM's.
     pub request_id: String,
     /// The sidecar's id of the call: what we join on.
@@ -136,10 +136,10 @@ struct Ours {
 ///
 /// # Errors
 /// [`UnreadablePage`].
-pub fn page(text: &str, account: &str) -> Result<Page, UnreadablePage> {
+pub fn page(text: &str, account: &str) -> Result<SpendPage, UnreadablePage> {
     let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| UnreadablePage::Page(wrong(&error)))?;
     let mut page =
-        Page { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
+        SpendPage { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
     let mut names = std::collections::HashSet::new();
     for raw in answer.data {
         let owner: Owner = serde_json::from_str(raw.get())
@@ -156,7 +156,7 @@ pub fn page(text: &str, account: &str) -> Result<Page, UnreadablePage> {
     Ok(page)
 }
 
-fn row(text: &str, account: &str) -> Result<Row, String> {
+fn row(text: &str, account: &str) -> Result<SpendRow, String> {
     let told: Told<'_> = serde_json::from_str(text).map_err(|error| wrong(&error))?;
     if told.request_id.is_empty() || told.request_id.len() > NAME_MAX {
         return Err("request_id is no name".to_owned());
@@ -170,7 +170,7 @@ fn row(text: &str, account: &str) -> Result<Row, String> {
     let ours = ours(told.metadata);
     let text = |raw: Option<&RawValue>| raw.map(|raw| raw.get().trim_matches('"').to_ascii_lowercase());
     let name = |name: Option<String>| name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX);
-    Ok(Row {
+    Ok(SpendRow {
         // Beside the column the name says nothing: a provider chooses the rest of it.
         is_cache_hit: text(told.cache_hit).map_or(told.request_id.contains(CACHE_HIT), |hit| hit == "true"),
         request_id: told.request_id,
@@ -226,7 +226,7 @@ fn shown(text: &str) -> String {
     sanitize(&text.chars().take(80).collect::<String>())
 }
 
-impl Row {
+impl SpendRow {
     /// Its facts, hashed: the same row has the same one, in whichever way its numbers are written.
     #[must_use]
     pub fn hash(&self) -> Hash {

@@ -6,7 +6,7 @@
 /// Seconds since 1970, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "they say what they are")]
-pub struct Window {
+pub struct TimeWindow {
     pub from: i64,
     pub to: i64,
 }
@@ -16,7 +16,7 @@ pub const SKEW_S: i64 = 600;
 
 const US: i64 = 1_000_000;
 
-impl Window {
+impl TimeWindow {
     /// All rows that can belong to a call of this time, in microseconds.
     #[must_use]
     pub fn around(us: i64) -> Self {
@@ -40,9 +40,9 @@ impl Window {
 
 /// The same stretches, none of which overlap.
 #[must_use]
-pub fn merged(mut windows: Vec<Window>) -> Vec<Window> {
+pub fn merged(mut windows: Vec<TimeWindow>) -> Vec<TimeWindow> {
     windows.sort_unstable();
-    let mut merged: Vec<Window> = Vec::new();
+    let mut merged: Vec<TimeWindow> = Vec::new();
     for window in windows {
         match merged.last_mut() {
             Some(last) if window.from <= last.to => last.to = last.to.max(window.to),
@@ -58,21 +58,27 @@ mod tests {
 
     #[test]
     fn a_window_reaches_over_the_difference_of_two_clocks() {
-        assert_eq!(Window::around(1_000_999_999), Window { from: 400, to: 1601 });
-        assert_eq!(Window::over(1_000_000_000, 2_000_000_001), Window { from: 400, to: 2601 });
+        assert_eq!(TimeWindow::around(1_000_999_999), TimeWindow { from: 400, to: 1601 });
+        assert_eq!(TimeWindow::over(1_000_000_000, 2_000_000_001), TimeWindow { from: 400, to: 2601 });
     }
 
     #[test]
     fn halves_leave_nothing_between_them() {
-        assert_eq!(Window { from: 0, to: 10 }.halves(), Some([Window { from: 0, to: 5 }, Window { from: 5, to: 10 }]));
-        assert_eq!(Window { from: 0, to: 3 }.halves(), Some([Window { from: 0, to: 1 }, Window { from: 1, to: 3 }]));
-        assert_eq!(Window { from: 7, to: 8 }.halves(), None);
-        assert_eq!(Window { from: 7, to: 7 }.halves(), None);
+        assert_eq!(
+            TimeWindow { from: 0, to: 10 }.halves(),
+            Some([TimeWindow { from: 0, to: 5 }, TimeWindow { from: 5, to: 10 }])
+        );
+        assert_eq!(
+            TimeWindow { from: 0, to: 3 }.halves(),
+            Some([TimeWindow { from: 0, to: 1 }, TimeWindow { from: 1, to: 3 }])
+        );
+        assert_eq!(TimeWindow { from: 7, to: 8 }.halves(), None);
+        assert_eq!(TimeWindow { from: 7, to: 7 }.halves(), None);
     }
 
     #[test]
     fn windows_that_touch_are_one() {
-        let window = |from, to| Window { from, to };
+        let window = |from, to| TimeWindow { from, to };
         let rows = [
             (vec![], vec![]),
             (vec![window(5, 9), window(1, 5)], vec![window(1, 9)]),

@@ -1,14 +1,15 @@
 //! A world in which anything can fail, and the controller can die at any moment.
 
 use proptest::prelude::*;
-use sluice_state::run::{Cancel, Event, Exit, Failure, Verdict};
+use sluice_state::run::{Cancel, ContainerExit, RunEvent, RunVerdict, StepFailure};
 
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const NOTHING: Seen = Seen { directories: false, sidecar: Sidecar::Absent, container: Container::Absent };
+const NOTHING: ObservedState =
+    ObservedState { directories: false, sidecar: SidecarState::Absent, container: ContainerState::Absent };
 
-fn run_in(phase: Phase, verdict: Option<Verdict>) -> Run {
+fn run_in(phase: Phase, verdict: Option<RunVerdict>) -> Run {
     Run { phase, verdict, ..Run::new() }
 }
 
@@ -16,15 +17,15 @@ fn run_in(phase: Phase, verdict: Option<Verdict>) -> Run {
 fn the_way_there_makes_the_sidecar_beside_the_container() {
     let pending = Run::new();
     let creating = run_in(Phase::Creating, None);
-    let made = Seen { directories: true, ..NOTHING };
+    let made = ObservedState { directories: true, ..NOTHING };
     let rows = [
         (&pending, NOTHING, Plan::Do(vec![Step::Prepare])),
         (&creating, made, Plan::Do(vec![Step::StartSidecar, Step::CreateContainer])),
-        (&creating, Seen { sidecar: Sidecar::Alive, ..made }, Plan::Do(vec![Step::CreateContainer])),
-        (&creating, Seen { container: Container::Created, ..made }, Plan::Do(vec![Step::StartSidecar])),
+        (&creating, ObservedState { sidecar: SidecarState::Alive, ..made }, Plan::Do(vec![Step::CreateContainer])),
+        (&creating, ObservedState { container: ContainerState::Created, ..made }, Plan::Do(vec![Step::StartSidecar])),
         (
             &creating,
-            Seen { sidecar: Sidecar::Alive, container: Container::Created, ..made },
+            ObservedState { sidecar: SidecarState::Alive, container: ContainerState::Created, ..made },
             Plan::Do(vec![Step::StartContainer]),
         ),
     ];
@@ -36,23 +37,27 @@ fn the_way_there_makes_the_sidecar_beside_the_container() {
 #[test]
 fn a_running_container_is_waited_for_until_its_time_is_up() {
     let running = run_in(Phase::Running, None);
-    let seen = Seen { directories: true, sidecar: Sidecar::Alive, container: Container::Running };
+    let seen = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
     assert_eq!(plan(&running, &seen, MINUTE), Plan::Wait(MINUTE));
     assert_eq!(plan(&running, &seen, Duration::ZERO), Plan::TimeIsUp);
 }
 
 #[test]
 fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
-    let home = run_in(Phase::Completing, Some(Verdict::TimedOut));
+    let home = run_in(Phase::Completing, Some(RunVerdict::TimedOut));
     let told = Run { tallied: true, ..home.clone() };
-    let all = Seen { directories: true, sidecar: Sidecar::Alive, container: Container::Running };
+    let all = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
     let rows = [
         (&home, all, vec![Step::StopContainer, Step::DrainSidecar]),
-        (&home, Seen { sidecar: Sidecar::Absent, ..all }, vec![Step::StopContainer]),
-        (&home, Seen { container: Container::Exited, ..all }, vec![Step::RemoveContainer, Step::DrainSidecar]),
-        (&home, Seen { container: Container::Absent, ..all }, vec![Step::DrainSidecar]),
-        (&home, Seen { directories: true, ..NOTHING }, vec![Step::Tally]),
-        (&told, Seen { directories: true, ..NOTHING }, vec![Step::RemoveDirectories]),
+        (&home, ObservedState { sidecar: SidecarState::Absent, ..all }, vec![Step::StopContainer]),
+        (
+            &home,
+            ObservedState { container: ContainerState::Exited, ..all },
+            vec![Step::RemoveContainer, Step::DrainSidecar],
+        ),
+        (&home, ObservedState { container: ContainerState::Absent, ..all }, vec![Step::DrainSidecar]),
+        (&home, ObservedState { directories: true, ..NOTHING }, vec![Step::Tally]),
+        (&told, ObservedState { directories: true, ..NOTHING }, vec![Step::RemoveDirectories]),
         (&told, NOTHING, vec![Step::Close]),
     ];
     for (run, seen, expected) in rows {
@@ -62,15 +67,16 @@ fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
 
 #[test]
 fn a_run_that_cannot_be_taken_down_is_tallied_and_then_given_up() {
-    let setback = |step| Failure { step, message: String::new() };
+    let setback = |step| StepFailure { step, message: String::new() };
     let stuck = Run {
         teardown_failures: vec![setback(Step::StopContainer); SETBACKS_MAX],
-        ..run_in(Phase::Completing, Some(Verdict::TimedOut))
+        ..run_in(Phase::Completing, Some(RunVerdict::TimedOut))
     };
-    let seen = Seen { directories: true, sidecar: Sidecar::Absent, container: Container::Running };
+    let seen = ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
     assert_eq!(plan(&stuck, &seen, MINUTE), Plan::Do(vec![Step::Tally]));
     assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &seen, MINUTE), Plan::GiveUp);
-    let unreadable = Run { teardown_failures: [stuck.teardown_failures.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
+    let unreadable =
+        Run { teardown_failures: [stuck.teardown_failures.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
     assert_eq!(plan(&unreadable, &seen, MINUTE), Plan::GiveUp);
 }
 
@@ -104,7 +110,7 @@ fn luck() -> impl Strategy<Value = Luck> {
 
 #[derive(Debug)]
 struct World {
-    seen: Seen,
+    seen: ObservedState,
     starts: u32,
     tallied_with_writer: bool,
     started_without_sidecar: bool,
@@ -114,17 +120,17 @@ impl World {
     fn perform(&mut self, step: Step) {
         match step {
             Step::Prepare => self.seen.directories = true,
-            Step::StartSidecar => self.seen.sidecar = Sidecar::Alive,
-            Step::CreateContainer => self.seen.container = Container::Created,
+            Step::StartSidecar => self.seen.sidecar = SidecarState::Alive,
+            Step::CreateContainer => self.seen.container = ContainerState::Created,
             Step::StartContainer => {
                 self.starts += 1;
-                self.started_without_sidecar |= self.seen.sidecar == Sidecar::Absent;
-                self.seen.container = Container::Running;
+                self.started_without_sidecar |= self.seen.sidecar == SidecarState::Absent;
+                self.seen.container = ContainerState::Running;
             }
-            Step::StopContainer => self.seen.container = Container::Exited,
-            Step::DrainSidecar => self.seen.sidecar = Sidecar::Absent,
-            Step::Tally => self.tallied_with_writer |= self.seen.sidecar == Sidecar::Alive,
-            Step::RemoveContainer => self.seen.container = Container::Absent,
+            Step::StopContainer => self.seen.container = ContainerState::Exited,
+            Step::DrainSidecar => self.seen.sidecar = SidecarState::Absent,
+            Step::Tally => self.tallied_with_writer |= self.seen.sidecar == SidecarState::Alive,
+            Step::RemoveContainer => self.seen.container = ContainerState::Absent,
             Step::RemoveDirectories => self.seen.directories = false,
             Step::Close => {}
         }
@@ -144,12 +150,12 @@ proptest! {
             let steps = match plan(&run, &world.seen, if works { MINUTE } else { Duration::ZERO }) {
                 Plan::Do(steps) => steps,
                 Plan::Wait(_) => {
-                    world.seen.container = Container::Exited;
-                    run = run.apply(Event::Exited(Exit { code: 0, oom: false })).expect("it was running");
+                    world.seen.container = ContainerState::Exited;
+                    run = run.apply(RunEvent::Exited(ContainerExit { code: 0, oom: false })).expect("it was running");
                     continue;
                 }
                 Plan::TimeIsUp => {
-                    run = run.apply(Event::DeadlinePassed).expect("it was running");
+                    run = run.apply(RunEvent::DeadlinePassed).expect("it was running");
                     continue;
                 }
                 Plan::Over => break,
@@ -161,19 +167,19 @@ proptest! {
             };
             for step in steps {
                 let (performed, event) = match fortune.next().unwrap_or(Luck::Works) {
-                    Luck::Works => (true, Some(Event::Done(step))),
-                    Luck::Fails => (false, Some(Event::Failed(Failure { step, message: String::new() }))),
+                    Luck::Works => (true, Some(RunEvent::Done(step))),
+                    Luck::Fails => (false, Some(RunEvent::Failed(StepFailure { step, message: String::new() }))),
                     Luck::DiesAfter => (true, None),
                     Luck::DiesBefore => (false, None),
-                    Luck::LosesSidecar => (true, Some(Event::SidecarEnded)),
-                    Luck::Cancelled => (true, Some(Event::Cancelled(Cancel { signal: 2 }))),
+                    Luck::LosesSidecar => (true, Some(RunEvent::SidecarEnded)),
+                    Luck::Cancelled => (true, Some(RunEvent::Cancelled(Cancel { signal: 2 }))),
                 };
                 if performed {
                     world.perform(step);
                 }
                 match event {
-                    Some(event @ Event::SidecarEnded) => {
-                        world.seen.sidecar = Sidecar::Absent;
+                    Some(event @ RunEvent::SidecarEnded) => {
+                        world.seen.sidecar = SidecarState::Absent;
                         if run.phase != Phase::Pending {
                             run = run.apply(event).expect("a sidecar can always end");
                         }
@@ -183,7 +189,7 @@ proptest! {
                         // The next controller.
                         taken_down += 1;
                         if run.phase != Phase::Completing {
-                            run = run.apply(Event::Orphaned).expect("it was not over");
+                            run = run.apply(RunEvent::Orphaned).expect("it was not over");
                         }
                         break;
                     }

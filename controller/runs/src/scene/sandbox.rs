@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_state::run::{Event, Exit, Step};
+use sluice_state::run::{ContainerExit, RunEvent, Step};
 use tokio::time::timeout;
 
 use super::{Timings, ms_since};
@@ -31,7 +31,7 @@ pub(super) struct Sandbox<'a> {
     /// The labels without which a container of this name is somebody else's.
     identity: BTreeMap<String, String>,
     id: Option<String>,
-    seen: plan::Container,
+    seen: plan::ContainerState,
     stop_grace: Duration,
     output: Option<Stdio>,
     attached: Option<Attached>,
@@ -52,7 +52,7 @@ impl<'a> Sandbox<'a> {
             name: blueprint::container_name(key),
             identity: blueprint::identity(key, &host.instance),
             id: None,
-            seen: plan::Container::Absent,
+            seen: plan::ContainerState::Absent,
             stop_grace,
             output: Some(output),
             attached: None,
@@ -66,7 +66,7 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    pub(super) fn seen(&self) -> plan::Container {
+    pub(super) fn seen(&self) -> plan::ContainerState {
         self.seen
     }
 
@@ -79,9 +79,9 @@ impl<'a> Sandbox<'a> {
         self.find().await.map(drop).map_err(|error| error_chain(&error))
     }
 
-    async fn find(&mut self) -> Result<Option<Exit>, EngineError> {
+    async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
         let found = self.engine.look(self.target(), &self.identity).await?;
-        self.seen = found.as_ref().map_or(plan::Container::Absent, |found| found.state);
+        self.seen = found.as_ref().map_or(plan::ContainerState::Absent, |found| found.state);
         self.finished = found.as_ref().and_then(|found| found.finished);
         self.init = found.as_ref().and_then(|found| found.init);
         let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
@@ -115,7 +115,7 @@ impl<'a> Sandbox<'a> {
         let begun = Instant::now();
         let (created, fit) = tokio::join!(self.engine.create(blueprint), self.engine.info());
         self.id = Some(created?);
-        self.seen = plan::Container::Created;
+        self.seen = plan::ContainerState::Created;
         self.timings.container_create = Some(ms_since(begun));
         match fit?.unfit() {
             Some(reason) => Err(EngineError::Refused(reason)),
@@ -127,7 +127,7 @@ impl<'a> Sandbox<'a> {
         let begun = Instant::now();
         let output = self.output.take().expect("a container is started once");
         self.attached = Some(self.engine.start(self.target(), output).await?);
-        self.seen = plan::Container::Running;
+        self.seen = plan::ContainerState::Running;
         self.timings.container_start = Some(ms_since(begun));
         self.clock = Some(Instant::now());
         Ok(())
@@ -151,7 +151,7 @@ impl<'a> Sandbox<'a> {
             let killed = self.engine.kill(self.target(), signal).await;
             self.engine.settled(self.target(), limit).await;
             self.find().await?;
-            if self.seen != plan::Container::Running {
+            if self.seen != plan::ContainerState::Running {
                 self.over().await;
                 return Ok(());
             }
@@ -166,7 +166,7 @@ impl<'a> Sandbox<'a> {
         if let Some(id) = &self.id {
             self.engine.remove(id).await?;
         }
-        self.seen = plan::Container::Absent;
+        self.seen = plan::ContainerState::Absent;
         Ok(())
     }
 
@@ -179,11 +179,11 @@ impl<'a> Sandbox<'a> {
     }
 
     /// What became of it, if it has ended.
-    pub(super) async fn end(&mut self) -> Option<Event> {
+    pub(super) async fn end(&mut self) -> Option<RunEvent> {
         let exit = self.find().await.ok()?;
         let event = match (self.seen, exit) {
-            (plan::Container::Exited, Some(exit)) => Event::Exited(exit),
-            (plan::Container::Absent, _) => Event::Removed,
+            (plan::ContainerState::Exited, Some(exit)) => RunEvent::Exited(exit),
+            (plan::ContainerState::Absent, _) => RunEvent::Removed,
             _ => {
                 self.init.into_iter().for_each(|init| self.pressure.look(init));
                 return None;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, Usd};
 use sluice_litellm::prices;
-use sluice_litellm::secret::Key;
+use sluice_litellm::secret::ApiKey;
 use sluice_litellm::virtual_key::Grant;
 use sluice_state::layout::RunPaths;
 use sluice_state::process::Process;
@@ -14,14 +14,14 @@ use sluice_state::run::Step;
 
 use super::{RunSpec, lifetime, ms_since};
 use crate::host::Host;
-use crate::sidecar::{Order, Sidecar};
+use crate::sidecar::{Sidecar, SidecarSpec};
 use crate::virtual_key::{self, KeyMode};
 use crate::{plan, rundir, upstream};
 
 /// What a sidecar ends with when its log could not be written.
 const AUDIT_FAILED: i32 = 74;
 
-pub(super) struct Side<'a> {
+pub(super) struct RunSidecar<'a> {
     host: &'a Host,
     paths: RunPaths,
     sidecar: Option<Sidecar>,
@@ -30,7 +30,7 @@ pub(super) struct Side<'a> {
     notes: Vec<String>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> RunSidecar<'a> {
     pub(super) fn new(host: &'a Host, paths: RunPaths) -> Self {
         Self { host, paths, sidecar: None, ready_ms: None, exit: None, notes: Vec::new() }
     }
@@ -39,8 +39,8 @@ impl<'a> Side<'a> {
         self.sidecar = Sidecar::adopt(recorded, &self.host.proxy, &self.paths);
     }
 
-    pub(super) fn seen(&self) -> plan::Sidecar {
-        if self.sidecar.is_some() { plan::Sidecar::Alive } else { plan::Sidecar::Absent }
+    pub(super) fn seen(&self) -> plan::SidecarState {
+        if self.sidecar.is_some() { plan::SidecarState::Alive } else { plan::SidecarState::Absent }
     }
 
     pub(super) fn process(&self) -> Option<&Process> {
@@ -88,7 +88,7 @@ impl<'a> Side<'a> {
     }
 
     /// The key that the sidecar gets, and a note if it is not the one that was wished for.
-    async fn key(&self, key: &RunKey, asked: &RunSpec) -> Result<(Key, Option<String>), String> {
+    async fn key(&self, key: &RunKey, asked: &RunSpec) -> Result<(ApiKey, Option<String>), String> {
         if asked.key_mode == KeyMode::Master {
             return Ok((asked.upstream_key.clone(), None));
         }
@@ -123,7 +123,7 @@ impl<'a> Side<'a> {
         let flags = [cap, asked.sidecar_flags.clone()].concat();
         let user = rundir::sidecar_user(&self.paths).map_err(|error| error.to_string())?;
         self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| error_chain(&error))?;
-        let order = Order {
+        let order = SidecarSpec {
             program: &self.host.proxy,
             key,
             paths: &self.paths,

@@ -11,13 +11,13 @@ use super::log::{self, Change, Kind, Known};
 use super::{After, Balance, Shortfall, still_held};
 use crate::ledger::{self, BookedReceipt, LedgerError, usd};
 use crate::run::Phase;
-use crate::store::{self, Entry, Store, now_us};
+use crate::store::{self, RunRow, Store, now_us};
 
 /// A run that asks to be admitted.
 #[derive(Debug, Clone)]
 pub struct Admission {
     /// Its first record.
-    pub entry: Entry,
+    pub entry: RunRow,
     /// Its own cap, in nano-USD.
     pub cap: Option<i64>,
     /// What a run without one holds of a budget, if that much is left.
@@ -33,7 +33,7 @@ pub struct Admitted {
 
 /// What a run holds of a budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct BudgetHold {
     /// `RUN.ATTEMPT`.
     pub run: String,
     /// What it began with.
@@ -145,7 +145,10 @@ impl Store {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub async fn budgets(&self, only: Option<&Account>) -> Result<Vec<(String, Balance, Vec<Held>)>, BudgetError> {
+    pub async fn budgets(
+        &self,
+        only: Option<&Account>,
+    ) -> Result<Vec<(String, Balance, Vec<BudgetHold>)>, BudgetError> {
         let only = only.map(Account::to_string);
         self.call(move |connection| {
             // One moment for all of it.
@@ -247,7 +250,7 @@ impl Store {
     }
 
     /// Writes down a change that the log has, and the database has not.
-    pub(super) async fn restore_budget(&self, seq: u64, entry: log::Entry) -> Result<(), LedgerError> {
+    pub(super) async fn restore_budget(&self, seq: u64, entry: log::LogEntry) -> Result<(), LedgerError> {
         self.call(move |connection| {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let Change { account, kind, nano_usd, made_us } = &entry.change;
@@ -358,7 +361,7 @@ struct Standing {
     balance: Balance,
     /// The last entry of the ledger that counts in it.
     counted: i64,
-    held: Vec<Held>,
+    held: Vec<BudgetHold>,
 }
 
 /// An account as it stands, if it has a budget.
@@ -387,7 +390,12 @@ fn standing(connection: &Connection, account: &str, ended: Ended) -> Result<Opti
         let still = still_held(nano_usd, billed, &after);
         sum += still;
         if still > 0 || after == After::Unsure {
-            held.push(Held { run: key.to_string(), hold_usd: usd(nano_usd.into()), held_usd: usd(still), reason });
+            held.push(BudgetHold {
+                run: key.to_string(),
+                hold_usd: usd(nano_usd.into()),
+                held_usd: usd(still),
+                reason,
+            });
         } else if ended == Ended::WriteDown && (After::Read { open: Vec::new() }) == after {
             end(connection, hold, "settled")?;
         }

@@ -13,10 +13,10 @@ use sluice_contract::{Hash, RunKey};
 
 use super::book::LogState;
 use super::error::LogError;
-use super::log::{self, Change, Entry, Kind, Known, Plan};
+use super::log::{self, Change, Kind, Known, LogEntry, Plan};
 use crate::keys::Keys;
 use crate::layout::Layout;
-use crate::ledger::{LedgerError, AuditArchive};
+use crate::ledger::{AuditArchive, LedgerError};
 use crate::store::{Store, now_us};
 use crate::witness;
 
@@ -168,13 +168,13 @@ impl BudgetLog<'_> {
 
     /// Until when a run's receipts were in the ledger at the latest, as far as that can be known: its end, or the change of a
     /// budget that says that they were not there yet.
-    fn paid_us(&self, key: &RunKey, entries: &[Entry]) -> i64 {
+    fn paid_us(&self, key: &RunKey, entries: &[LogEntry]) -> i64 {
         let late = entries.iter().filter(|entry| entry.late.contains(key)).map(|entry| entry.change.made_us + 1);
         let ended = last_us(&self.layout.run(key).audit).unwrap_or(i64::MAX);
         late.chain([ended]).max().unwrap_or(i64::MAX)
     }
 
-    async fn read(&self) -> Result<(LogState, Option<Vec<Entry>>), LogError> {
+    async fn read(&self) -> Result<(LogState, Option<Vec<LogEntry>>), LogError> {
         let mut state = self.store.log_state().await?;
         state.known.is_original |= self.layout.audited().map_err(|error| self.failed(error))?.is_empty();
         let Some(bytes) = self.bytes()? else { return Ok((state, None)) };

@@ -36,7 +36,7 @@ pub(super) struct Change {
 
 /// A line of the log that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     /// What it says.
     pub change: Change,
     /// Runs that had begun before, and whose receipts came only later: they count in the budget.
@@ -112,7 +112,7 @@ impl Line {
 ///
 /// # Errors
 /// The first [`LineFault`].
-pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<Entry>, LineFault> {
+pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, LineFault> {
     let (mut entries, mut prev) = (Vec::new(), Hash::ZERO);
     for text in whole(bytes).split_inclusive(|byte| *byte == b'\n') {
         let entry = verify(text, entries.len(), prev, keys)
@@ -128,7 +128,7 @@ pub(super) fn whole(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)]
 }
 
-fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<Entry, &'static str> {
+fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {
     let mut line: Line = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
     if line.v != VERSION {
         return Err("it is of another version; use the newer sluice");
@@ -152,7 +152,7 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<E
     let nano_usd = line.nano_usd.parse().ok().filter(|nanos: &i64| *nanos >= 0).ok_or("nano_usd is not an amount")?;
     let late: Result<_, _> = line.late.iter().map(|run| run.parse()).collect();
     let change = Change { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us };
-    Ok(Entry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
+    Ok(LogEntry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
 /// What the database knows of its log.
@@ -193,7 +193,7 @@ pub(super) enum Plan {
 
 /// Holds the log against the database.
 #[must_use]
-pub(super) fn plan(log: Option<&[Entry]>, known: &Known) -> Plan {
+pub(super) fn plan(log: Option<&[LogEntry]>, known: &Known) -> Plan {
     let Some(log) = log.filter(|log| !log.is_empty()) else {
         return match (known.logged.len(), known.is_original) {
             (0, true) => Plan::Begin,

@@ -9,9 +9,9 @@ use serde::{Serialize, Serializer};
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
-use super::entry::{Entry, RETRY, Receipt, SOURCE};
+use super::entry::{LedgerEntry, RETRY, ReceiptRow, SOURCE};
 
-use super::status::Status;
+use super::status::ReceiptStatus;
 
 /// A receipt, with what has come of it so far.
 ///
@@ -38,7 +38,7 @@ pub struct BookedReceipt {
     pub model_served: Option<String>,
     pub litellm_call_id: Option<String>,
     pub response_id: Option<String>,
-    pub status: Status,
+    pub status: ReceiptStatus,
     pub result: Option<String>,
     pub end: Option<String>,
     pub http_status: Option<u16>,
@@ -68,7 +68,7 @@ pub struct BookedEntry {
     pub source_system: String,
     pub source_reference: String,
     pub payload_hash: String,
-    pub status: Status,
+    pub status: ReceiptStatus,
     /// The entry that it takes back.
     pub reverses: Option<i64>,
     pub result: Option<String>,
@@ -100,7 +100,7 @@ pub struct Tokens {
 impl BookedReceipt {
     /// A receipt of which nothing has come yet.
     #[must_use]
-    pub fn of(receipt: &Receipt) -> Self {
+    pub fn of(receipt: &ReceiptRow) -> Self {
         Self {
             source_system: SOURCE.to_owned(),
             source_reference: receipt.reference.clone(),
@@ -131,8 +131,9 @@ impl BookedReceipt {
     pub fn take(&mut self, posting: BookedEntry) {
         self.entries.push(posting);
         let live: Vec<_> = live(&self.entries).collect();
-        self.status = live.last().map_or(Status::Reversed, |entry| entry.status);
-        let newest = |read: fn(&BookedEntry) -> Option<&String>| live.iter().rev().find_map(|entry| read(entry)).cloned();
+        self.status = live.last().map_or(ReceiptStatus::Reversed, |entry| entry.status);
+        let newest =
+            |read: fn(&BookedEntry) -> Option<&String>| live.iter().rev().find_map(|entry| read(entry)).cloned();
         self.result = newest(|entry| entry.result.as_ref());
         self.end = newest(|entry| entry.end.as_ref());
         self.http_status = live.iter().rev().find_map(|entry| entry.http_status);
@@ -183,8 +184,8 @@ impl BookedReceipt {
     #[must_use]
     pub fn is_open(&self) -> bool {
         match self.status {
-            Status::Pending | Status::PendingCost | Status::Unknown => true,
-            Status::Posted | Status::Voided | Status::Settled | Status::Reversed => false,
+            ReceiptStatus::Pending | ReceiptStatus::PendingCost | ReceiptStatus::Unknown => true,
+            ReceiptStatus::Posted | ReceiptStatus::Voided | ReceiptStatus::Settled | ReceiptStatus::Reversed => false,
         }
     }
 }
@@ -203,7 +204,7 @@ impl BookedEntry {
 
     /// What an entry adds that has no place in a database yet.
     #[must_use]
-    pub fn of(entry: &Entry) -> Self {
+    pub fn of(entry: &LedgerEntry) -> Self {
         Self {
             id: 0,
             source_system: SOURCE.to_owned(),

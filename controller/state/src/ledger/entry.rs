@@ -5,7 +5,7 @@
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};
 
-use super::Status;
+use super::ReceiptStatus;
 
 /// The name of what our own audit files say.
 pub const SOURCE: &str = "sluice-audit";
@@ -18,7 +18,7 @@ pub const RETRY: &str = "spend_log_retry";
 
 /// A call that was about to go upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Receipt {
+pub struct ReceiptRow {
     /// Its name in its source: `RUN/ATTEMPT/CALL`.
     pub reference: String,
     /// Of the audit line that says all this; the line stands for all lines before it.
@@ -49,13 +49,13 @@ pub struct Receipt {
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Its name in its source: the receipt's, with `#outcome` or `#end`.
     pub reference: String,
     /// Of the audit line that says all this.
     pub hash: Hash,
     /// What is known of its money from here on.
-    pub status: Status,
+    pub status: ReceiptStatus,
     /// How the call went; none if nobody knows.
     pub result: Option<String>,
     /// Who ended it.

@@ -16,8 +16,8 @@ use sluice_contract::record::{CostSource, Intent, Outcome, Usage};
 use sluice_contract::{Fault, Hash, RunKey, Story, Trust, Usd, Verdict, verify_each};
 
 use super::LedgerError;
-use super::entry::{CACHE_HIT, Entry, Receipt};
-use super::status::{Status, reference, status};
+use super::entry::{CACHE_HIT, LedgerEntry, ReceiptRow};
+use super::status::{ReceiptStatus, reference, status};
 
 /// What one audit file says, and whether to believe it. The file itself is read again for its rows, piece by piece: it may
 /// have millions of lines.
@@ -41,12 +41,12 @@ pub struct ParsedAudit {
     billed: u64,
     /// The hash of each line before a multiple of [`PIECE`].
     marks: Vec<Hash>,
-    source: Source,
+    source: AuditSource,
 }
 
 /// Where the lines are.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum AuditSource {
     /// There is no file.
     Absent,
     /// In memory.
@@ -89,7 +89,7 @@ const FULL: &str = "audit_full";
 ///
 /// # Errors
 /// Those of the file.
-pub fn read(key: &RunKey, source: Source, trust: &Trust<'_>, writer: Writer) -> io::Result<ParsedAudit> {
+pub fn read(key: &RunKey, source: AuditSource, trust: &Trust<'_>, writer: Writer) -> io::Result<ParsedAudit> {
     let mut reading = ParsedAudit {
         key: key.clone(),
         worth: TrustLevel::Absent,
@@ -205,7 +205,7 @@ impl Observed {
     }
 }
 
-impl Source {
+impl AuditSource {
     /// The whole of it, from its beginning.
     fn reader(&self) -> io::Result<Option<Box<dyn BufRead + '_>>> {
         Ok(match self {
@@ -256,10 +256,10 @@ impl ParsedAudit {
     ///
     /// # Errors
     /// Those of the file.
-    pub fn rows(&self) -> Result<Rows<'_>, LedgerError> {
+    pub fn rows(&self) -> Result<LedgerRows<'_>, LedgerError> {
         let file =
             if self.billed == 0 { None } else { self.source.reader().map_err(|error| self.unreadable(error))? };
-        Ok(Rows {
+        Ok(LedgerRows {
             reading: self,
             file,
             at: Cursor { line: 1, offset: 0 },
@@ -275,20 +275,20 @@ impl ParsedAudit {
 }
 
 /// A call, and what came of it.
-pub type Row = (Receipt, Option<Entry>);
+pub type Row = (ReceiptRow, Option<LedgerEntry>);
 
 /// The rows of a file, piece by piece. Each piece is the one that was verified.
-pub struct Rows<'a> {
+pub struct LedgerRows<'a> {
     reading: &'a ParsedAudit,
     file: Option<Box<dyn BufRead + 'a>>,
     at: Cursor,
     head: Hash,
     payer: Option<(String, String)>,
     /// Calls without an outcome so far, by their number.
-    open: BTreeMap<u64, Receipt>,
+    open: BTreeMap<u64, ReceiptRow>,
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for LedgerRows<'_> {
     type Item = Result<Vec<Row>, LedgerError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -307,7 +307,7 @@ impl Iterator for Rows<'_> {
     }
 }
 
-impl Rows<'_> {
+impl LedgerRows<'_> {
     fn piece(&mut self) -> io::Result<Vec<Row>> {
         let mut file = self.file.take().ok_or(io::ErrorKind::UnexpectedEof)?;
         let (mut rows, mut text) = (Vec::new(), Vec::new());
@@ -370,8 +370,8 @@ fn changed(why: &dyn std::fmt::Display) -> io::Error {
     io::Error::other(format!("it changed while it was read: {why}"))
 }
 
-fn receipt(key: &RunKey, intent: &Intent<'_>, hash: Hash, account: String, graph_id: String) -> io::Result<Receipt> {
-    Ok(Receipt {
+fn receipt(key: &RunKey, intent: &Intent<'_>, hash: Hash, account: String, graph_id: String) -> io::Result<ReceiptRow> {
+    Ok(ReceiptRow {
         reference: reference(key, &intent.call_id),
         hash,
         key: key.clone(),
@@ -389,11 +389,11 @@ fn receipt(key: &RunKey, intent: &Intent<'_>, hash: Hash, account: String, graph
 }
 
 /// What is known of a call whose end nobody saw.
-fn end_of(receipt: &Receipt) -> Entry {
-    Entry {
+fn end_of(receipt: &ReceiptRow) -> LedgerEntry {
+    LedgerEntry {
         reference: format!("{}#end", receipt.reference),
         hash: receipt.hash,
-        status: Status::Unknown,
+        status: ReceiptStatus::Unknown,
         result: None,
         ended: None,
         http_status: None,
@@ -409,10 +409,10 @@ fn end_of(receipt: &Receipt) -> Entry {
     }
 }
 
-fn entry(receipt: &Receipt, outcome: &Outcome<'_>, hash: Hash) -> io::Result<Entry> {
+fn entry(receipt: &ReceiptRow, outcome: &Outcome<'_>, hash: Hash) -> io::Result<LedgerEntry> {
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
     let amount = outcome.cost_usd.as_deref().map(Usd::parse).transpose().map_err(|error| changed(&error))?;
-    Ok(Entry {
+    Ok(LedgerEntry {
         reference: format!("{}#outcome", receipt.reference),
         hash,
         status: status(Some(outcome)),

@@ -5,9 +5,9 @@ use sluice_contract::Hash;
 use tokio::sync::oneshot;
 
 use super::bill::Tokens;
-use super::entry::{Entry, Receipt, SOURCE};
+use super::entry::{LedgerEntry, ReceiptRow, SOURCE};
 use super::ingest::{ParsedAudit, Row, TrustLevel};
-use super::status::Status;
+use super::status::ReceiptStatus;
 use super::{LedgerError, StoreError};
 use crate::store::{Store, now_us};
 
@@ -21,9 +21,9 @@ pub struct Posted {
 
 /// A posting that is under way.
 #[derive(Debug)]
-pub struct Pending(oneshot::Receiver<Result<Posted, LedgerError>>);
+pub struct PendingPost(oneshot::Receiver<Result<Posted, LedgerError>>);
 
-impl Pending {
+impl PendingPost {
     /// Waits for it.
     ///
     /// # Errors
@@ -39,15 +39,18 @@ impl Store {
     ///
     /// It begins at once, behind what the database was asked for before.
     #[must_use]
-    pub fn ingest(&self, reading: ParsedAudit) -> Pending {
-        Pending(self.submit(move |connection| ingest_told(connection, &reading, now_us())))
+    pub fn ingest(&self, reading: ParsedAudit) -> PendingPost {
+        PendingPost(self.submit(move |connection| ingest_told(connection, &reading, now_us())))
     }
 
     /// Adds what several audit files say, with few commits. Each file has its own result, in their order.
     ///
     /// # Errors
     /// Those of SQLite; then the files may be asked for again.
-    pub async fn ingest_all(&self, readings: Vec<ParsedAudit>) -> Result<Vec<Result<Posted, LedgerError>>, LedgerError> {
+    pub async fn ingest_all(
+        &self,
+        readings: Vec<ParsedAudit>,
+    ) -> Result<Vec<Result<Posted, LedgerError>>, LedgerError> {
         self.call(move |connection| {
             let (now, mut results) = (now_us(), Vec::with_capacity(readings.len()));
             let mut readings = readings.into_iter().peekable();
@@ -134,8 +137,8 @@ fn post_all(change: &Connection, rows: &[Row], now: i64, posted: &mut Posted) ->
 
 fn post(
     change: &Connection,
-    receipt: &Receipt,
-    entry: Option<&Entry>,
+    receipt: &ReceiptRow,
+    entry: Option<&LedgerEntry>,
     now: i64,
     posted: &mut Posted,
 ) -> Result<(), LedgerError> {
@@ -148,7 +151,7 @@ fn post(
         }
     };
     let Some(entry) = entry else {
-        return if known.is_none() { tell(change, id, None, Status::Pending, now) } else { Ok(()) };
+        return if known.is_none() { tell(change, id, None, ReceiptStatus::Pending, now) } else { Ok(()) };
     };
     if self::known(change, "entries", SOURCE, &entry.reference, entry.hash)?.is_some() {
         return Ok(());
@@ -182,23 +185,23 @@ pub(super) fn known(
 
 /// Late facts are welcome, and money is not counted twice: an end that nobody saw follows nothing, and nothing follows
 /// what the spend log has settled.
-fn may_follow(change: &Connection, receipt: i64, entry: &Entry) -> Result<(), LedgerError> {
+fn may_follow(change: &Connection, receipt: i64, entry: &LedgerEntry) -> Result<(), LedgerError> {
     let mut query = change.prepare_cached("SELECT status FROM entries WHERE receipt = ?1 ORDER BY id")?;
     let before: Vec<String> = query.query_map([receipt], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let status = match entry.status {
-        Status::Unknown => before.last(),
-        _ => before.iter().find(|status| *status != Status::Unknown.as_str()),
+        ReceiptStatus::Unknown => before.last(),
+        _ => before.iter().find(|status| *status != ReceiptStatus::Unknown.as_str()),
     };
     match status {
         None => Ok(()),
         Some(status) => {
-            let status = Status::of(status).map_or("settled", Status::as_str);
+            let status = ReceiptStatus::of(status).map_or("settled", ReceiptStatus::as_str);
             Err(LedgerError::Late { reference: entry.reference.clone(), status })
         }
     }
 }
 
-fn add_receipt(change: &Connection, receipt: &Receipt, now: i64) -> Result<i64, LedgerError> {
+fn add_receipt(change: &Connection, receipt: &ReceiptRow, now: i64) -> Result<i64, LedgerError> {
     let mut insert = change.prepare_cached(
         "INSERT INTO receipts (source_system, source_reference, payload_hash, run_id, attempt, call, call_id, account,
                                graph_id, method, path, model, stream, reserved_usd, origin_us, origin_day, arrived_us,
@@ -230,7 +233,7 @@ pub(super) fn add_entry(
     change: &Connection,
     receipt: i64,
     source: &str,
-    entry: &Entry,
+    entry: &LedgerEntry,
     now: i64,
 ) -> Result<i64, LedgerError> {
     let tokens = entry.usage.map(Tokens::from).unwrap_or_default();
@@ -274,7 +277,7 @@ pub(super) fn tell(
     change: &Connection,
     receipt: i64,
     entry: Option<i64>,
-    status: Status,
+    status: ReceiptStatus,
     now: i64,
 ) -> Result<(), LedgerError> {
     change

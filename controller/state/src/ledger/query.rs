@@ -9,8 +9,8 @@ use serde::Serialize;
 use sluice_contract::RunKey;
 
 use super::LedgerError;
-use super::bill::{BookedReceipt, BookedEntry, Tokens};
-use super::status::Status;
+use super::bill::{BookedEntry, BookedReceipt, Tokens};
+use super::status::ReceiptStatus;
 use super::total::Total;
 use crate::store::Store;
 
@@ -46,7 +46,7 @@ pub struct Selection {
 
 /// What a list of receipts ends with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedReceipt {
     /// What they come to.
     pub total: Total,
     /// As in [`Selection`].
@@ -82,11 +82,11 @@ impl Store {
         &self,
         filter: Filter,
         mut each: impl FnMut(BookedReceipt) -> bool + Send + 'static,
-    ) -> Result<Listed, LedgerError> {
+    ) -> Result<ListedReceipt, LedgerError> {
         self.call(move |connection| {
             // One moment for all questions.
             let moment = connection.transaction()?;
-            let (mut listed, mut open_calls) = (Listed::default(), HashMap::<String, u64>::new());
+            let (mut listed, mut open_calls) = (ListedReceipt::default(), HashMap::<String, u64>::new());
             let (clause, values) = filter.clause();
             let mut query = moment.prepare(&format!("{RECEIPT} WHERE {clause} ORDER BY origin_us, id"))?;
             let mut entries = moment.prepare(&format!("{ENTRY} WHERE receipt = ?1 ORDER BY id"))?;
@@ -176,7 +176,11 @@ pub(super) fn bill(connection: &Connection, id: i64) -> Result<BookedReceipt, Le
 }
 
 /// The receipt of this name as it stands.
-pub(super) fn bill_of(connection: &Connection, source: &str, reference: &str) -> Result<Option<BookedReceipt>, LedgerError> {
+pub(super) fn bill_of(
+    connection: &Connection,
+    source: &str,
+    reference: &str,
+) -> Result<Option<BookedReceipt>, LedgerError> {
     let found = connection
         .prepare_cached(&format!("{RECEIPT} WHERE source_system = ?1 AND source_reference = ?2"))?
         .query_row([source, reference], receipt)
@@ -359,7 +363,7 @@ fn receipt(row: &Row<'_>) -> rusqlite::Result<(i64, BookedReceipt)> {
 
 fn posting(row: &Row<'_>) -> rusqlite::Result<(i64, BookedEntry)> {
     let word: String = row.get(2)?;
-    let status = Status::of(&word)
+    let status = ReceiptStatus::of(&word)
         .ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(2, Type::Text, format!("status {word}").into()))?;
     let posting = BookedEntry {
         id: row.get(1)?,

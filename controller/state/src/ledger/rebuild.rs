@@ -9,10 +9,10 @@ use rusqlite::Connection;
 use serde::Serialize;
 use sluice_contract::{PublicKey, RunKey, Trust, Witness};
 
-use super::bill::{BookedReceipt, BookedEntry};
+use super::bill::{BookedEntry, BookedReceipt};
 use super::entry::SOURCE;
-use super::ingest::{ParsedAudit, Source, Writer, read};
-use super::status::Status;
+use super::ingest::{AuditSource, ParsedAudit, Writer, read};
+use super::status::ReceiptStatus;
 use super::total::Total;
 use super::{LedgerError, Posted, query};
 use crate::layout::Layout;
@@ -227,8 +227,8 @@ impl AuditArchive<'_> {
         Ok(Some(tokio::task::spawn_blocking(move || {
             let read = |(key, path, seen): (RunKey, PathBuf, Vec<Witness>)| {
                 let source = match witness::open(&path) {
-                    Ok(file) => Ok(Source::File(Arc::new(file))),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Source::Absent),
+                    Ok(file) => Ok(AuditSource::File(Arc::new(file))),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
                     Err(error) => Err(error),
                 };
                 let trust = Trust { keys: &keys, seen: &seen };
@@ -351,12 +351,12 @@ impl Rebuilt {
 fn by_file(bill: &BookedReceipt) -> BookedReceipt {
     let ours: Vec<_> = bill.entries.iter().filter(|entry| entry.source_system == SOURCE).collect();
     // An end that nobody saw was believed until somebody had seen it.
-    let seen = ours.iter().any(|entry| entry.status != Status::Unknown);
+    let seen = ours.iter().any(|entry| entry.status != ReceiptStatus::Unknown);
     let mut alone = BookedReceipt { entries: Vec::new(), period: String::new(), ..bill.clone() };
-    (alone.status, alone.usage, alone.cost_usd, alone.nano_usd) = (Status::Pending, None, None, None);
+    (alone.status, alone.usage, alone.cost_usd, alone.nano_usd) = (ReceiptStatus::Pending, None, None, None);
     (alone.price_source, alone.null_reason, alone.result, alone.end) = (None, None, None, None);
     (alone.http_status, alone.litellm_call_id, alone.response_id, alone.model_served) = (None, None, None, None);
-    for entry in ours.into_iter().filter(|entry| !seen || entry.status != Status::Unknown) {
+    for entry in ours.into_iter().filter(|entry| !seen || entry.status != ReceiptStatus::Unknown) {
         alone.take(BookedEntry { id: 0, period: String::new(), ..entry.clone() });
     }
     alone

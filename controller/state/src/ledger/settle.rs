@@ -7,9 +7,9 @@ use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};
 
 use super::bill::BookedReceipt;
-use super::entry::{CACHE_HIT, Entry, RETRY, SOURCE};
+use super::entry::{CACHE_HIT, LedgerEntry, RETRY, SOURCE};
 use super::query::{self, Filter};
-use super::status::Status;
+use super::status::ReceiptStatus;
 use super::{LedgerError, post};
 use crate::store::{Store, now_us};
 
@@ -95,7 +95,7 @@ pub struct Settled {
 
 /// Receipts, and what is known beside them.
 #[derive(Debug, Clone, Default)]
-pub struct Held {
+pub struct ReconcilableReceipts {
     /// As they stand, each with the time when it was heard of last, in microseconds since 1970.
     pub bills: Vec<(BookedReceipt, i64)>,
     /// Runs of which more receipts may come.
@@ -120,12 +120,12 @@ impl Store {
     ///
     /// # Errors
     /// Those of SQLite.
-    pub async fn hold(&self, filter: Filter) -> Result<Held, LedgerError> {
+    pub async fn hold(&self, filter: Filter) -> Result<ReconcilableReceipts, LedgerError> {
         self.call(move |connection| {
             let moment = connection.transaction()?;
             let bills = query::bills(&moment, &filter)?;
             let bills = heard(&moment, bills)?;
-            Ok(Held { bills, under_way: under_way(&moment)? })
+            Ok(ReconcilableReceipts { bills, under_way: under_way(&moment)? })
         })
         .await
     }
@@ -229,18 +229,18 @@ fn settle(
     let entry = entry(&bill, settlement, origin(change, id, settlement)?);
     let entry = post::add_entry(change, id, SPEND_LOG, &entry, now)?;
     settled.receipts += 1;
-    post::tell(change, id, Some(entry), Status::Settled, now)
+    post::tell(change, id, Some(entry), ReceiptStatus::Settled, now)
 }
 
 /// Whether a receipt can take a settlement as it stands now.
 fn may_follow(bill: &BookedReceipt, settlement: &Settlement) -> bool {
     if settlement.price_source == PriceSource::Retry {
         // An open receipt would no longer be open: first comes what the call itself cost.
-        return matches!(bill.status, Status::Posted | Status::Settled);
+        return matches!(bill.status, ReceiptStatus::Posted | ReceiptStatus::Settled);
     }
     let own = bill.without_retries();
     match &settlement.cause {
-        None => own.is_open() || (own.status == Status::Settled && own.nano_usd.is_none()),
+        None => own.is_open() || (own.status == ReceiptStatus::Settled && own.nano_usd.is_none()),
         // All that it takes back stands still, and nothing came beside it.
         Some(_) => {
             let is_live = |id: &i64| own.live().any(|entry| entry.id == *id);
@@ -258,11 +258,11 @@ fn origin(change: &Transaction<'_>, id: i64, settlement: &Settlement) -> Result<
     Ok(change.query_row("SELECT origin_us FROM receipts WHERE id = ?1", [id], |row| row.get(0))?)
 }
 
-fn entry(bill: &BookedReceipt, settlement: &Settlement, origin_us: i64) -> Entry {
-    Entry {
+fn entry(bill: &BookedReceipt, settlement: &Settlement, origin_us: i64) -> LedgerEntry {
+    LedgerEntry {
         reference: settlement.reference.clone(),
         hash: settlement.hash,
-        status: Status::Settled,
+        status: ReceiptStatus::Settled,
         // What was seen of the call stays so, also when the numbers beside it are taken back.
         result: bill.result.clone(),
         ended: bill.end.clone(),

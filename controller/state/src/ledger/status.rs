@@ -9,7 +9,7 @@ use sluice_contract::record::{CallResult, NullReason, Outcome};
 /// State of the money of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum ReceiptStatus {
     /// Known.
     Posted,
     /// Tokens are known, or could be; the spend log has the rest.
@@ -35,19 +35,19 @@ pub fn reference(key: &RunKey, call_id: &str) -> String {
 
 /// Returns the state of a call's money at the end of its audit file.
 #[must_use]
-pub fn status(outcome: Option<&Outcome<'_>>) -> Status {
+pub fn status(outcome: Option<&Outcome<'_>>) -> ReceiptStatus {
     let Some(outcome) = outcome else {
-        return Status::Unknown;
+        return ReceiptStatus::Unknown;
     };
     match (outcome.result, &outcome.cost_usd, outcome.null_reason) {
-        (_, Some(_), _) => Status::Posted,
-        (_, None, Some(NullReason::NotSent | NullReason::NotBilled)) => Status::Voided,
-        (CallResult::Unknown, None, _) => Status::Unknown,
-        (_, None, _) => Status::PendingCost,
+        (_, Some(_), _) => ReceiptStatus::Posted,
+        (_, None, Some(NullReason::NotSent | NullReason::NotBilled)) => ReceiptStatus::Voided,
+        (CallResult::Unknown, None, _) => ReceiptStatus::Unknown,
+        (_, None, _) => ReceiptStatus::PendingCost,
     }
 }
 
-impl Status {
+impl ReceiptStatus {
     /// Returns the word in output and in the database.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -65,7 +65,7 @@ impl Status {
     /// Returns the status that a word names.
     #[must_use]
     pub fn of(word: &str) -> Option<Self> {
-        use Status::{Pending, PendingCost, Posted, Reversed, Settled, Unknown, Voided};
+        use ReceiptStatus::{Pending, PendingCost, Posted, Reversed, Settled, Unknown, Voided};
         [Posted, PendingCost, Voided, Unknown, Pending, Settled, Reversed].into_iter().find(|s| s.as_str() == word)
     }
 }

@@ -85,7 +85,7 @@ fn reading(key: &RunKey, bytes: &[u8], writer: Writer) -> ParsedAudit {
 }
 
 fn seen_by(key: &RunKey, bytes: &[u8], trust: &Trust<'_>, writer: Writer) -> ParsedAudit {
-    read(key, Source::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
+    read(key, AuditSource::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
 }
 
 /// How many calls a file bills.

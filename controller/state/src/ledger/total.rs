@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::bill::{BookedReceipt, BookedEntry, Tokens};
+use super::bill::{BookedEntry, BookedReceipt, Tokens};
 
 /// What receipts come to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -20,8 +20,8 @@ impl Drop for Scratch {
     }
 }
 
-fn entry(name: &str) -> Entry {
-    Entry {
+fn entry(name: &str) -> RunRow {
+    RunRow {
         key: format!("{name}.0").parse().expect("a key"),
         account: "acct".into(),
         agent: "sandbox:agent".into(),
@@ -41,7 +41,7 @@ async fn a_run_is_open_until_it_is_closed() {
     let sidecar = Process { pid: 7, start: u64::MAX, boot: "b".into() };
     store.record(&asked.key, 0, &Run::new(), Some(&sidecar)).await.expect("it is ours");
     let open = store.open_runs().await.expect("it is readable");
-    assert_eq!(open, [Open { entry: asked.clone(), generation: 0, sidecar: Some(sidecar) }]);
+    assert_eq!(open, [OpenRun { entry: asked.clone(), generation: 0, sidecar: Some(sidecar) }]);
 
     let closed = Run { phase: Phase::Closed, ..Run::new() };
     store.record(&asked.key, 0, &closed, None).await.expect("it is ours");

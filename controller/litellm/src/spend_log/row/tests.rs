@@ -21,7 +21,7 @@ fn answer(rows: &[String]) -> String {
     format!(r#"{{"data":[{}],"total":{},"page":1,"page_size":500,"total_pages":1}}"#, rows.join(","), rows.len())
 }
 
-fn only(text: &str) -> Result<Row, UnreadablePage> {
+fn only(text: &str) -> Result<SpendRow, UnreadablePage> {
     page(&answer(&[text.to_owned()]), "acct-1").map(|mut page| page.rows.pop().expect("it is the account's"))
 }
 
@@ -29,7 +29,7 @@ fn only(text: &str) -> Result<Row, UnreadablePage> {
 fn a_row_is_read_as_it_was_written() {
     let text = told(&serde_json::json!({})).replace(r#""spend":0"#, r#""spend":5.4e-06"#);
     let row = only(&text).expect("it is one");
-    let want = Row {
+    let want = SpendRow {
         request_id: "chatcmpl-1".into(),
         sluice_call_id: Some("cid-1".into()),
         run: "r1.2".parse().ok(),

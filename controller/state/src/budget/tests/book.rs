@@ -8,7 +8,7 @@ use crate::budget::{Admission, Balance, BudgetError};
 use crate::ledger::Settlement;
 use crate::process::Process;
 use crate::run::{Phase, Run};
-use crate::store::{Entry, Store};
+use crate::store::{RunRow, Store};
 
 struct Book {
     directory: PathBuf,
@@ -108,7 +108,7 @@ fn key(name: &str) -> RunKey {
 
 /// The cap that a run begins with, if it is admitted.
 async fn admit(store: &Store, name: &str, cap: Option<i64>) -> Option<Option<i64>> {
-    let entry = Entry {
+    let entry = RunRow {
         key: key(name),
         account: "acct".into(),
         agent: "sandbox:agent".into(),

@@ -146,11 +146,11 @@ async fn what_was_posted_before_its_file_was_altered_stands() {
 async fn runs_that_nobody_has_read_are_taken_up_once() {
     use crate::process::Process;
     use crate::run::{Phase, Run};
-    use crate::store::Entry;
+    use crate::store::RunRow;
     let books = Books::new();
     let closed = Run { phase: Phase::Closed, ..Run::new() };
     for name in ["read.0", "nothing.0", "open.0"] {
-        let entry = Entry {
+        let entry = RunRow {
             key: key(name),
             account: "acct-1".into(),
             agent: "sandbox:agent".into(),

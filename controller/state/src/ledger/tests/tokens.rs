@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::*;
-use crate::ledger::Status;
+use crate::ledger::ReceiptStatus;
 use crate::ledger::{CACHE_HIT, PriceSource, RETRY, Settlement};
 
 /// As the Messages API counts, and as it is told everywhere.
@@ -103,7 +103,10 @@ async fn a_call_that_a_cache_answered_is_posted_at_nothing_with_a_source_of_its_
     books.ingest(&run, &file, Writer::Gone).await.expect("it is new");
     let bills = books.all().await.bills;
     let found: Vec<_> = bills.iter().map(|bill| (bill.status, bill.nano_usd, bill.price_source.as_deref())).collect();
-    assert_eq!(found, [(Status::Posted, Some(0), Some(CACHE_HIT)), (Status::Posted, Some(5400), Some("header"))]);
+    assert_eq!(
+        found,
+        [(ReceiptStatus::Posted, Some(0), Some(CACHE_HIT)), (ReceiptStatus::Posted, Some(5400), Some("header"))]
+    );
 }
 
 #[tokio::test]
@@ -133,7 +136,7 @@ async fn an_earlier_try_adds_to_a_receipt_once_its_call_is_settled() {
 
     // Alone it would end what holds the reservation.
     assert_eq!(books.store.settle(vec![retry.clone()]).await.expect("it is open").receipts, 0);
-    assert_eq!(books.all().await.bills[0].status, Status::PendingCost);
+    assert_eq!(books.all().await.bills[0].status, ReceiptStatus::PendingCost);
     for receipts in [2, 0] {
         let settled = books.store.settle(vec![own.clone(), retry.clone()]).await.expect("it is ours");
         assert_eq!(settled.receipts, receipts);
