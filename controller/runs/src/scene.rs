@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use sluice_contract::text::error_chain;
-use sluice_contract::{RunKey, Trust, Witness, reader};
+use sluice_contract::{RunKey, TrustAnchors, Witness, reader};
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
 use sluice_state::layout::RunPaths;
@@ -294,7 +294,7 @@ impl<'a> RunResources<'a> {
         };
         self.tally = match evidence() {
             Ok((keys, bytes)) => {
-                let trust = Trust { keys: &keys, seen: &self.witnesses };
+                let trust = TrustAnchors { keys: &keys, seen: &self.witnesses };
                 // A sidecar that could not write its first line has carried nothing, and has said why.
                 let began = self.asked.is_none() || self.side.ready_ms().is_some();
                 let bytes = bytes.filter(|bytes: &Arc<[u8]>| began || bytes.contains(&b'\n'));

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use sluice_contract::record::CallResult;
-use sluice_contract::{Trust, Verdict, Witness, verify};
+use sluice_contract::{TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
 use crate::mutations::{false_certificates, rewritten, signed, thief};
 
-/// Reads files, each behind its length, and prints for each the exit code and the bad line.
+/// Reads files, each after its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
 import io, sys, struct
 sys.path.insert(0, sys.argv[1])
@@ -27,7 +27,7 @@ while size := data.read(8):
         print(1, bad.args[0])
 "#;
 
-fn ours(bytes: &[u8], trust: &Trust<'_>) -> String {
+fn ours(bytes: &[u8], trust: &TrustAnchors<'_>) -> String {
     let verdict = verify(bytes, trust);
     let line = if let Verdict::Tampered(fault) = &verdict { fault.line } else { 0 };
     format!("{} {line}", verdict.exit_code())
@@ -48,7 +48,7 @@ fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let said = String::from_utf8(stdout).expect("ASCII");
     assert_eq!(said.lines().count(), cases.len());
     for ((case, bytes), theirs) in cases.iter().zip(said.lines()) {
-        assert_eq!(ours(bytes, &Trust { keys: &keys, seen: &[] }), theirs, "{case}");
+        assert_eq!(ours(bytes, &TrustAnchors { keys: &keys, seen: &[] }), theirs, "{case}");
     }
 }
 
@@ -153,13 +153,13 @@ fn the_page_is_a_program_with_our_exit_codes() {
     assert_eq!(run(&[&golden("nothing.jsonl")]).0, Some(4));
 
     let bytes = fs::read(good).expect("a golden file");
-    let Verdict::Complete(report) = verify(&bytes, &Trust::default()) else { panic!("it is complete") };
+    let Verdict::Complete(report) = verify(&bytes, &TrustAnchors::default()) else { panic!("it is complete") };
     let zero = "0".repeat(64);
     for (seq, head, exit) in [(8, report.head.to_string(), 0), (8, zero.clone(), 1), (9, zero, 1)] {
         let seen = [Witness { seq, head: head.parse().expect("a hash") }];
-        assert_eq!(verify(&bytes, &Trust { keys: &[], seen: &seen }).exit_code(), exit);
+        assert_eq!(verify(&bytes, &TrustAnchors { keys: &[], seen: &seen }).exit_code(), exit);
         assert_eq!(run(&[good, "--against", &format!("{seq}:{head}")]).0, Some(i32::from(exit)));
     }
     let killed = File::opened().intent(false).outcome(CallResult::Ok);
-    assert_eq!(ours(&killed.bytes, &Trust::default()), "3 0");
+    assert_eq!(ours(&killed.bytes, &TrustAnchors::default()), "3 0");
 }

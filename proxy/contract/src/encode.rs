@@ -1,25 +1,25 @@
-//! How a record becomes its line: canonical JSON, as serde_json would write it.
+//! Encoder of records: canonical JSON, byte for byte as serde_json would write it.
 //!
-//! Pure. serde_json looks for escapes in every name and value byte by byte, which was a tenth of what a small call costs
-//! (10,000 of 130,000 instructions). Here names are constants, and text is looked at in one wide pass. That both
-//! write the same is tested, for every kind of record and for any text.
+//! Pure. serde_json searches every name and value for escapes byte by byte, which was a tenth of the cost of a small call
+//! (10,000 of 130,000 instructions). Here names are constants, and text is searched in one wide pass. Tests check that both
+//! write the same, for every kind of record and for any text.
 
 use std::borrow::Cow;
 
-/// What can stand in a record.
-pub trait Member {
-    /// Where there is none it is left out, and not null.
+/// A value of a record.
+pub trait WriteJson {
+    /// True if an absent value is left out of the line, false if it is written as null.
     const LEFT_OUT: bool = false;
 
-    /// There is none, and that is not said.
+    /// Returns true if the value is absent and left out.
     fn is_left_out(&self) -> bool {
         false
     }
 
-    /// Adds it as JSON.
+    /// Appends the value as JSON.
     fn write(&self, line: &mut Vec<u8>);
 
-    /// Adds it behind its name, as which stands `,"name":`; the first one of an object has no comma.
+    /// Appends the name and the value. `name` is given as `,"name":`; the first member of an object loses the comma.
     #[inline]
     fn write_named(&self, name: &'static str, line: &mut Vec<u8>) {
         if self.is_left_out() {
@@ -31,12 +31,12 @@ pub trait Member {
     }
 }
 
-/// Members in the order in which they are given; a struct with one more does not compile.
+/// Writes members in the given order; a struct with a member that is not given does not compile.
 macro_rules! write_members {
     ($self:ident, $line:ident, { $($field:ident),* $(,)? }) => {{
         let Self { $($field),* } = $self;
         $line.push(b'{');
-        $($crate::line::Member::write_named($field, concat!(",\"", stringify!($field), "\":"), $line);)*
+        $($crate::encode::WriteJson::write_named($field, concat!(",\"", stringify!($field), "\":"), $line);)*
         $line.push(b'}');
     }};
 }
@@ -44,7 +44,7 @@ pub(crate) use write_members;
 
 macro_rules! integers {
     ($($ty:ty)*) => {
-        $(impl Member for $ty {
+        $(impl WriteJson for $ty {
             fn write(&self, line: &mut Vec<u8>) {
                 serde_json::to_writer(line, self).expect("memory does not fail");
             }
@@ -53,7 +53,7 @@ macro_rules! integers {
 }
 integers!(u16 u32 u64 i32);
 
-impl Member for bool {
+impl WriteJson for bool {
     const LEFT_OUT: bool = true;
 
     fn write(&self, line: &mut Vec<u8>) {
@@ -61,9 +61,9 @@ impl Member for bool {
     }
 }
 
-impl Member for str {
+impl WriteJson for str {
     fn write(&self, line: &mut Vec<u8>) {
-        // A fold without a branch, so that the compiler makes it wide.
+        // A fold without a branch, which the compiler can vectorise.
         let plain = self.bytes().fold(true, |plain, b| plain & (b >= 0x20) & (b != b'"') & (b != b'\\'));
         if plain {
             line.reserve(self.len() + 2);
@@ -76,19 +76,19 @@ impl Member for str {
     }
 }
 
-impl Member for String {
+impl WriteJson for String {
     fn write(&self, line: &mut Vec<u8>) {
         self.as_str().write(line);
     }
 }
 
-impl Member for Cow<'_, str> {
+impl WriteJson for Cow<'_, str> {
     fn write(&self, line: &mut Vec<u8>) {
         (**self).write(line);
     }
 }
 
-impl<T: Member> Member for Option<T> {
+impl<T: WriteJson> WriteJson for Option<T> {
     fn write(&self, line: &mut Vec<u8>) {
         match self {
             Some(member) => member.write(line),
@@ -101,7 +101,7 @@ impl<T: Member> Member for Option<T> {
     }
 }
 
-impl<T: Member> Member for Vec<T> {
+impl<T: WriteJson> WriteJson for Vec<T> {
     fn write(&self, line: &mut Vec<u8>) {
         line.push(b'[');
         for (n, member) in self.iter().enumerate() {
