@@ -127,10 +127,17 @@ def sources(*under):
     return [path.read_text() for root in under for path in sorted((ROOT / root).rglob("*.rs")) if "target" not in path.parts]
 
 
-def block(opening, *under):
-    """The text between the braces that follow `opening`, which stands in exactly one file."""
+def blocks(opening, *under):
+    """The texts between the braces that follow each `opening`."""
     form = re.compile(rf"^{re.escape(opening)} \{{\n(.*?)^\}}", re.M | re.S)
     found = [text for source in sources(*under) for text in form.findall(source)]
+    assert found, f"{', '.join(under)}: there is no `{opening}`"
+    return found
+
+
+def block(opening, *under):
+    """The text between the braces that follow `opening`, which stands in exactly one file."""
+    found = blocks(opening, *under)
     assert len(found) == 1, f"{', '.join(under)}: `{opening}` is there {len(found)} times"
     return found[0]
 
@@ -210,11 +217,14 @@ def members(text, but=()):
 
 
 def records():
-    """Kind, doc comment and members of each record."""
-    text = block("records!", CONTRACT)
+    """Kind, doc comment and members of each record, in the order in which a file has them."""
+    order = ["open", "intent", "outcome", "refused", "recovered", "epoch", "close"]
+    text = "".join(blocks("records!", CONTRACT))
     form = r"((?:    ///[^\n]*\n)+)    (\w+)<'a> = \"(\w+)\" \{\n(.*?)^    \}"
     found = re.findall(form, text, re.M | re.S)
     assert len(found) == text.count('> = "'), "cannot read every record"
+    assert sorted(kind for _, _, kind, _ in found) == sorted(order), "the order of the records is not complete"
+    found.sort(key=lambda record: order.index(record[2]))
     return [(kind, " ".join(re.findall(r"/// (.*)", doc)), body) for doc, _, kind, body in found]
 
 
@@ -245,7 +255,7 @@ def record_tables():
 
 def words():
     """Table of the words of each type that is a set of words."""
-    text = block("words!", CONTRACT)
+    text = "".join(blocks("words!", CONTRACT))
     found = re.findall(r"((?:    ///[^\n]*\n)+)    (\w+) \{\n(.*?)^    \}", text, re.M | re.S)
     for doc, name, body in found:
         rows = [[f"`{match[1]}`", cell(meaning)] for meaning, match, _ in entries(body, r'\w+ = "(\w+)",')]
