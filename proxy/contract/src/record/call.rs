@@ -16,14 +16,21 @@ records! {
         /// Output tokens to which the sidecar held each answer, where it wrote or lowered the call's own bound.
         #[serde(skip_serializing_if = "Option::is_none")]
         bound: Option<TokenCount>,
+        /// Number of the call in the run, from 1.
         call: u64,
+        /// Id of the call, which LiteLLM's spend row has as well.
         call_id: Cow<'a, str>,
         kind: Cow<'a, str>,
+        /// Method of the request.
         method: Cow<'a, str>,
+        /// Model that the request names.
         model: Option<Cow<'a, str>>,
+        /// Path of the request, without the query.
         path: Cow<'a, str>,
+        /// Process that made the request.
         peer: Peer,
         prev: Cow<'a, str>,
+        /// Bytes of the request body as it came.
         req_bytes: u64,
         /// True if the reservation is an upper bound of the call's use; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,9 +38,11 @@ records! {
         /// Tokens reserved; absent without caps.
         #[serde(skip_serializing_if = "Option::is_none")]
         reserved_tokens: Option<TokenCount>,
+        /// Dollars reserved, as a decimal; null without prices.
         reserved_usd: Option<Cow<'a, str>>,
         run_id: Cow<'a, str>,
         seq: u64,
+        /// True if the answer was to be streamed.
         stream: bool,
         /// Names of headers and body members that were removed or overwritten, never values.
         stripped: Vec<Cow<'a, str>>,
@@ -58,29 +67,41 @@ records! {
         /// Left out where it is not known to be so, and in the files of older sidecars.
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_hit: Option<bool>,
+        /// Number of the call in the run, from 1.
         call: u64,
+        /// Id of the call, which LiteLLM's spend row has as well.
         call_id: Cow<'a, str>,
+        /// Source of `cost_usd`.
         cost_source: CostSource,
+        /// Cost in the text of its source; null where it is not known.
         cost_usd: Option<Cow<'a, str>>,
         /// For `client_abort` only: whether the upstream was read on to its end.
         #[serde(skip_serializing_if = "Option::is_none")]
         drained: Option<bool>,
+        /// End of the call.
         end: End,
         kind: Cow<'a, str>,
+        /// LiteLLM's id of the call.
         litellm_call_id: Option<Cow<'a, str>>,
+        /// Model that answered.
         model_served: Option<Cow<'a, str>>,
         /// Reason why `usage` or `cost_usd` is null.
         null_reason: Option<NullReason>,
         prev: Cow<'a, str>,
+        /// Bytes of the answer's body.
         resp_bytes: u64,
+        /// Provider's id of the answer.
         response_id: Option<Cow<'a, str>>,
+        /// Result of the call.
         result: CallResult,
         run_id: Cow<'a, str>,
         seq: u64,
         /// HTTP status of the upstream's answer; null without an answer.
         status: Option<u16>,
+        /// Times of the call.
         timing_us: Timing,
         ts: Cow<'a, str>,
+        /// Tokens as the provider counted them.
         usage: Option<Usage>,
         v: u32,
     }
@@ -90,7 +111,9 @@ records! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like the fields of SO_PEERCRED")]
 pub struct Peer {
+    /// Process id; null where the kernel gave none.
     pub pid: Option<i32>,
+    /// User id.
     pub uid: u32,
 }
 

@@ -13,6 +13,7 @@ records! {
     /// The orderly end of a file.
     Close<'a> = "close" {
         attempt: u32,
+        /// Number of calls.
         calls: u64,
         /// The certificate of the key that signs, if verifiers do not trust that key directly.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,6 +27,7 @@ records! {
         key_id: Option<Cow<'a, str>>,
         kind: Cow<'a, str>,
         prev: Cow<'a, str>,
+        /// Reason of the end, such as `sigterm`, `deadline` or `parent_ended`.
         reason: Cow<'a, str>,
         /// Requests that were not forwarded: those of the lines, and those that came when no more were written.
         refused: u64,
@@ -36,6 +38,7 @@ records! {
         ts: Cow<'a, str>,
         /// Number of calls without an outcome, or whose cost is not known, and not known to be zero.
         unknown: u64,
+        /// Sum of the tokens of all calls.
         usage: Usage,
         v: u32,
     }

@@ -16,11 +16,17 @@ use crate::encode::{WriteJson, write_members};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like the provider's fields")]
 pub struct Usage {
+    /// Input tokens that were written to a cache.
     pub cache_write: Option<u64>,
+    /// Input tokens that were read from a cache.
     pub cached_input: Option<u64>,
+    /// Input tokens.
     pub input: Option<u64>,
+    /// Output tokens, with those of reasoning.
     pub output: Option<u64>,
+    /// Output tokens of reasoning.
     pub reasoning: Option<u64>,
+    /// All tokens.
     pub total: Option<u64>,
 }
 
