@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use crate::Outcome;
 use crate::callgrind::{self, Profile};
 use crate::measure;
-use crate::modes::Mode;
-use crate::options::Options;
 use crate::process::Running;
 use crate::programs;
 use crate::wire::{self, Ask};
 
 /// One column of the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Contender {
     Sluice,
     SluiceSync,
@@ -119,8 +119,8 @@ impl Contender {
 
     /// Calls of a round. Who waits most of the time is asked less, so that its rounds end too:
     /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
-    pub(crate) fn calls(self, calls: usize, mode: &Mode) -> usize {
-        match (self, mode.ask) {
+    pub(crate) fn calls(self, calls: usize, ask: Ask) -> usize {
+        match (self, ask) {
             (_, Ask::Paced(_)) => calls,
             (Self::SluiceSync, Ask::Chat | Ask::Burst(_) | Ask::Body(_)) => (calls / 5).max(64),
             (Self::NginxTemplate, Ask::Body(_)) => (calls / 10).max(20),
@@ -262,14 +262,6 @@ impl Contender {
         });
         Ok(Some(line))
     }
-}
-
-/// Whoever takes part, each known to be there.
-pub(crate) fn resolve(options: &Options) -> Outcome<Vec<Contender>> {
-    for contender in &options.contenders {
-        contender.binary()?;
-    }
-    Ok(options.contenders.clone())
 }
 
 fn sidecar_flags(command: &mut Command, field: &Field<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {

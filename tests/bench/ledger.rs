@@ -1,5 +1,6 @@
 //! The ledger at size: audit files as sidecars write them, then the commands that read all of it.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,9 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::poll::poll;
 use serde::Serialize;
 use sluice_contract::chain::{Chain, close_line, line};
-use sluice_contract::record::{
-    CallResult, Close, CostSource, End, Intent, Limits, Open, Outcome as Ended, Peer, SCHEMA, Timing, Usage,
-};
+use sluice_contract::record::{Close, Intent, Open, Outcome as Ended, Usage};
 use sluice_contract::{PrivateKey, Usd};
 
 use crate::options::Options;
@@ -122,10 +121,23 @@ fn high_water(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
+/// The records of a run; what differs from one to the next is filled in.
+const OPEN: &str = r#"{"attempt":0,"billing_account_id":"","boot_id":"6b3b1d4c-3c43-4f43-9f0d-7a4f9d6c1f7e",
+    "build":"0123456789abcdef","graph_id":"sandbox:agent","kind":"open","limits":{"max_body":33554432,"max_concurrency":32},"pid":1,
+    "policy":"sha256:0123456789abcdef","prev":"","proxy_version":"0.1.0","run_id":"","seq":0,"sync":"call","ts":"",
+    "upstream":"http://127.0.0.1:4000","v":1}"#;
+const INTENT: &str = r#"{"attempt":0,"call":0,"call_id":"","kind":"intent","method":"POST","path":"/v1/chat/completions",
+    "peer":{"uid":0},"prev":"","req_bytes":4321,"reserved_usd":"0.000321","run_id":"","seq":0,"stream":false,"stripped":[],
+    "ts":"","v":1}"#;
+const OUTCOME: &str = r#"{"attempt":0,"call":0,"call_id":"","cost_source":"header","cost_usd":"1.05e-05",
+    "end":"complete","kind":"outcome","prev":"","resp_bytes":987,"result":"ok","run_id":"","seq":0,"status":200,
+    "timing_us":{"own":0,"queue":0,"total":0},"ts":"","usage":{"input":1234,"output":56,"total":1290},"v":1}"#;
+const CLOSE: &str = r#"{"attempt":0,"calls":0,"cost_usd":"","head":"","kind":"close","prev":"","reason":"sigterm",
+    "refused":0,"run_id":"","seq":0,"ts":"","unknown":0,"usage":{},"v":1}"#;
+
 /// Writes the audit file of a whole run: what its sidecar would have written.
-fn write_run(audit: &Path, run: u64, calls: u64) -> Outcome<()> {
-    let run_id = format!("run-{run}");
-    let account = format!("acct-{}", run % 20);
+fn write_run(audit: &Path, number: u64, calls: u64) -> Outcome<()> {
+    let run_id = format!("run-{number}");
     let mut file = std::io::BufWriter::new(fs::File::create(audit.join(format!("{run_id}.0.jsonl")))?);
     let mut chain = Chain::default();
     let begun = SystemTime::now() - Duration::from_hours(1);
@@ -134,107 +146,42 @@ fn write_run(audit: &Path, run: u64, calls: u64) -> Outcome<()> {
         chain.push(line);
         file.write_all(line)
     };
-    let open = line(&Open {
-        attempt: 0,
-        billing_account_id: account.into(),
-        boot_id: "6b3b1d4c-3c43-4f43-9f0d-7a4f9d6c1f7e".into(),
-        build: "0123456789abcdef".into(),
-        graph_id: "sandbox:agent".into(),
-        kind: Open::KIND.into(),
-        limits: Limits::default(),
-        pid: 1,
-        policy: "sha256:0123456789abcdef".into(),
-        prev: chain.prev.to_string().into(),
-        proxy_version: "0.1.0".into(),
-        run_id: run_id.as_str().into(),
-        seq: 0,
-        sync: "call".into(),
-        ts: ts(0).into(),
-        upstream: "http://127.0.0.1:4000".into(),
-        v: SCHEMA,
-    });
-    put(&mut chain, &open)?;
-    let model = ["gpt-4o-mini", "claude-sonnet-4-5", "gpt-5"][usize::try_from(run % 3)?];
-    let usage = Usage { input: Some(1234), output: Some(56), total: Some(1290), ..Usage::default() };
+    let run = || -> Cow<'_, str> { run_id.as_str().into() };
+    let open: Open<'_> = serde_json::from_str(OPEN)?;
+    let account = format!("acct-{}", number % 20).into();
+    let prev = chain.prev.to_string().into();
+    put(&mut chain, &line(&Open { billing_account_id: account, prev, run_id: run(), ts: ts(0).into(), ..open }))?;
+    let model: Cow<'_, str> = ["gpt-4o-mini", "claude-sonnet-4-5", "gpt-5"][usize::try_from(number % 3)?].into();
+    let intent = Intent { model: Some(model.clone()), run_id: run(), ..serde_json::from_str(INTENT)? };
+    let outcome = Ended { model_served: Some(model), run_id: run(), ..serde_json::from_str(OUTCOME)? };
     for call in 1..=calls {
-        let call_id = format!("{run:012x}-{call:012x}-0000");
-        let intent = line(&Intent {
-            attempt: 0,
-            bound: None,
+        let call_id = format!("{number:012x}-{call:012x}-0000");
+        let (prev, seq, ts_of_intent) = (chain.prev.to_string().into(), chain.seq, ts(2 * call).into());
+        let call_id = || -> Cow<'_, str> { call_id.as_str().into() };
+        put(&mut chain, &line(&Intent { call, call_id: call_id(), prev, seq, ts: ts_of_intent, ..intent.clone() }))?;
+        let ended = Ended {
             call,
-            call_id: call_id.as_str().into(),
-            kind: Intent::KIND.into(),
-            method: "POST".into(),
-            model: Some(model.into()),
-            path: "/v1/chat/completions".into(),
-            peer: Peer::default(),
+            call_id: call_id(),
+            litellm_call_id: Some(call_id()),
             prev: chain.prev.to_string().into(),
-            req_bytes: 4321,
-            reserved_strict: None,
-            reserved_tokens: None,
-            reserved_usd: Some("0.000321".into()),
-            run_id: run_id.as_str().into(),
+            response_id: Some(format!("chatcmpl-{number:012x}{call:012x}").into()),
             seq: chain.seq,
-            stream: false,
-            stripped: Vec::new(),
-            ts: ts(2 * call).into(),
-            v: SCHEMA,
-        });
-        put(&mut chain, &intent)?;
-        let outcome = line(&Ended {
-            attempt: 0,
-            budget_limit_usd: None,
-            budget_of: None,
-            budget_spent_usd: None,
-            cache_hit: None,
-            call,
-            call_id: call_id.as_str().into(),
-            cost_source: CostSource::Header,
-            cost_usd: Some("1.05e-05".into()),
-            drained: None,
-            end: End::Complete,
-            kind: Ended::KIND.into(),
-            litellm_call_id: Some(call_id.as_str().into()),
-            model_served: Some(model.into()),
-            null_reason: None,
-            prev: chain.prev.to_string().into(),
-            resp_bytes: 987,
-            response_id: Some(format!("chatcmpl-{run:012x}{call:012x}").into()),
-            result: CallResult::Ok,
-            run_id: run_id.as_str().into(),
-            seq: chain.seq,
-            status: Some(200),
-            timing_us: Timing::default(),
             ts: ts(2 * call + 1).into(),
-            usage: Some(usage),
-            v: SCHEMA,
-        });
-        put(&mut chain, &outcome)?;
+            ..outcome.clone()
+        };
+        put(&mut chain, &line(&ended))?;
     }
+    let usage = outcome.usage.unwrap_or_default();
     let all = |tokens: Option<u64>| tokens.map(|tokens| tokens * calls);
     let close = Close {
-        attempt: 0,
         calls,
-        certificate: None,
         cost_usd: Usd::from_nanos(i64::try_from(NANOS * calls)?).to_string().into(),
-        head: "".into(),
-        key_id: None,
-        kind: Close::KIND.into(),
         prev: chain.prev.to_string().into(),
-        reason: "sigterm".into(),
-        refused: 0,
-        run_id: run_id.as_str().into(),
+        run_id: run(),
         seq: chain.seq,
-        signature: None,
         ts: ts(2 * calls + 2).into(),
-        unknown: 0,
-        usage: Usage {
-            input: all(usage.input),
-            output: all(usage.output),
-            total: all(usage.total),
-            ..Usage::default()
-        },
-        v: SCHEMA,
+        usage: Usage { input: all(usage.input), output: all(usage.output), total: all(usage.total), ..usage },
+        ..serde_json::from_str(CLOSE)?
     };
     put(&mut chain, &close_line(close, Some(&PrivateKey::from_seed(&SEED))))?;
     file.flush()?;

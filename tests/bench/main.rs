@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         ["__upstream"] => upstream::serve(),
         ["__hyper", socket, port] => hyper::serve(socket, port),
         ["__relay", socket, port] => relay::serve(socket, port),
-        _ => bench(&words),
+        _ => bench(),
     };
     match done {
         Ok(code) => code,
@@ -62,11 +62,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(words: &[String]) -> Outcome<ExitCode> {
-    let Some(options) = Options::parse(words)? else {
-        print!("{}", options::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
+fn bench() -> Outcome<ExitCode> {
+    let counted = [runs::NAME, scale::NAME, ledger::NAME, syscalls::NAME, instructions::NAME];
+    let options = Options::parse_with(modes::names().chain(counted));
     process::sweep_on_panic();
     single_threaded()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -81,7 +79,10 @@ fn bench(words: &[String]) -> Outcome<ExitCode> {
 }
 
 async fn run(options: &Options) -> Outcome<ExitCode> {
-    let contenders = contenders::resolve(options)?;
+    let contenders = options.contenders.as_slice();
+    for contender in contenders {
+        contender.binary()?;
+    }
     let scratch = process::Scratch::create()?;
     let mut machine = machine::Facts::gather(options);
     let upstream = upstream::Child::start()?;
@@ -89,7 +90,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
 
     // First of all: while thousands of processes are torn down nothing starts as fast.
     let mut startups = Vec::new();
-    for contender in contenders.iter().filter(|_| options.wants_modes()) {
+    for contender in contenders.iter().filter(|_| modes::names().any(|name| options.wants(name))) {
         startups.push(startup::measure(*contender, &field, options).await?);
     }
     // Before anything is pinned: an engine uses the cores that it finds.
@@ -102,9 +103,9 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let ledgers = if options.wants(ledger::NAME) { ledger::measure(scratch.path(), options)? } else { Vec::new() };
     let syscalls =
-        if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
+        if options.wants(syscalls::NAME) { syscalls::measure(contenders, &field).await? } else { Vec::new() };
     let instructions =
-        if options.wants(instructions::NAME) { instructions::measure(&contenders, &field).await? } else { Vec::new() };
+        if options.wants(instructions::NAME) { instructions::measure(contenders, &field).await? } else { Vec::new() };
     let cores = measure::Cores::choose(options.placement)?;
     if let Some(cores) = &cores {
         cores.pin_load(&[std::process::id().cast_signed(), upstream.pid()])?;
@@ -114,7 +115,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let mut results = Vec::new();
     for mode in modes::chosen(options) {
         eprintln!("{}: {}", mode.name, mode.title);
-        results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
+        results.push(rounds::measure(mode, contenders, &field, cores.as_ref(), options).await?);
     }
     let figures = report::Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
     report::publish(&machine, &figures, options)

@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::prctl;
+use sluice_testkit::wire::find;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::streams::{Api, Pace};
-use crate::upstream::find;
 use crate::wire;
 
 /// The handle to the pacing thread.

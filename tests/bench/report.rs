@@ -46,7 +46,7 @@ pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> 
     let ours = [Contender::Sluice, Contender::SluiceSync].map(Contender::name);
     let mut results = figures.modes.iter().flat_map(|mode| &mode.results);
     let failed = results.any(|result| result.errors > 0 && ours.contains(&result.contender));
-    match &options.results {
+    match &options.results() {
         _ if failed => eprintln!("calls have failed: no report was written"),
         Some(path) => {
             std::fs::write(path, &text)?;
@@ -75,7 +75,7 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
          CPU is the time on a core of all threads of the contender's processes (schedstat)\n\
          - sizes in 10⁶ bytes; peak RSS is that of the mode, summed over processes; every answer was checked \
          (status, length, end), and that the upstream saw our key and account, but for hyper and the relay\n",
-        options.rounds
+        options.rounds()
     )?;
     for startup in startups {
         writeln!(out, "- **{}**: {}", startup.contender, startup.title)?;

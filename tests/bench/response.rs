@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::upstream::{decimal, find, header_values};
+use sluice_testkit::wire::find;
+
+use crate::upstream::{decimal, header_values};
 use crate::wire::{Expected, STAMP, STAMP_DIGITS};
 
 /// What was wrong with an answer.

@@ -75,7 +75,7 @@ pub(crate) async fn measure(
         entrant.warm_up(&mode).await?;
         entrants.push(entrant);
     }
-    for round in 0..options.rounds {
+    for round in 0..options.rounds() {
         let count = entrants.len();
         // Everybody comes after everybody in turn.
         for place in 0..count {
@@ -93,7 +93,7 @@ impl Entrant {
             cores.pin_contender(&started.pids)?;
         }
         let load = Load::new(mode, &started.socket);
-        let calls = contender.calls(mode.calls, mode);
+        let calls = contender.calls(mode.calls, mode.ask);
         let result = Result {
             contender: contender.name(),
             calls_per_round: calls,
@@ -112,7 +112,7 @@ impl Entrant {
             self.fault(format!("the upstream did not see the right key and account: {fault}"));
         }
         measure::reset_peak(&self.started.pids)?;
-        let calls = self.contender.calls(mode.quick_calls, mode);
+        let calls = self.contender.calls(mode.quick_calls, mode.ask);
         match self.load.open().await {
             Ok(clients) => {
                 let seen = self.load.round(clients, calls).await;

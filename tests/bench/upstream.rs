@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use sluice_testkit::wire::find;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
@@ -160,11 +161,6 @@ fn is_signed(head: &[u8]) -> bool {
     let all = |name: &'static str| header_values(head, name.as_bytes()).collect::<Vec<_>>();
     let key = format!("Bearer {}", wire::KEY);
     all("authorization") == [key.as_bytes()] && all("x-litellm-end-user-id") == [wire::ACCOUNT.as_bytes()]
-}
-
-/// Where `needle` begins.
-pub(crate) fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 /// Every value of a header, trimmed.

@@ -13,8 +13,8 @@ use tokio::io::AsyncWriteExt;
 use crate::fault::Fault;
 use crate::options::Programs;
 use crate::process::{Victim, clean};
-use crate::random::Random;
 use crate::upstream::Address;
+use fastrand::Rng;
 
 /// The upstream's key: must be there, and means nothing.
 const KEY: &[u8] = b"sk-chaos-0123456789abcdef";
@@ -62,8 +62,8 @@ impl Stage {
 }
 
 /// Makes the key that signs a file, and leaves it where the sidecar finds it.
-pub(crate) fn audit_key(path: &Path, random: &mut Random) -> Result<PublicKey, Fault> {
-    let seed: [u8; 32] = std::array::from_fn(|_| random.next().to_le_bytes()[0]);
+pub(crate) fn audit_key(path: &Path, random: &mut Rng) -> Result<PublicKey, Fault> {
+    let seed: [u8; 32] = std::array::from_fn(|_| random.u8(..));
     secret_file(path, hex(&seed).as_bytes())?;
     Ok(PrivateKey::from_seed(&seed).public())
 }
@@ -108,10 +108,10 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    pub(crate) fn new(stage: &Stage, upstream: &Address, random: &mut Random) -> Self {
+    pub(crate) fn new(stage: &Stage, upstream: &Address, random: &mut Rng) -> Self {
         let path = |path: PathBuf| path.display().to_string();
-        let sync = if random.one_in(4) { "off" } else { "call" };
-        let abort = if random.one_in(3) { "cancel" } else { "drain" };
+        let sync = if random.u64(..4) == 0 { "off" } else { "call" };
+        let abort = if random.u64(..3) == 0 { "cancel" } else { "drain" };
         let arguments = [
             ["--socket", &path(stage.socket())],
             ["--audit", &path(stage.audit())],

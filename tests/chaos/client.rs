@@ -17,9 +17,10 @@ use tokio::task::LocalSet;
 
 use crate::answers::{Route, text};
 use crate::fault::Fault;
-use crate::random::Random;
+use crate::random::pick;
 use crate::record::Record;
 use crate::single_threaded;
+use fastrand::Rng;
 
 /// Until a sidecar that is not there, or has nobody to ask, is asked again.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -28,10 +29,10 @@ const AGAIN: Duration = Duration::from_millis(2);
 pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), Fault> {
     crate::process::die_with_parent()?;
     let record = Rc::new(Record::open(Path::new(record))?);
-    let (seed, workers): (u64, u64) = (seed.parse()?, workers.parse()?);
+    let (mut seed, workers): (Rng, u64) = (Rng::with_seed(seed.parse()?), workers.parse()?);
     let tasks = LocalSet::new();
-    for number in 0..workers {
-        let random = Random::seeded(seed).fork(number);
+    for _ in 0..workers {
+        let random = seed.fork();
         let worker = Worker { socket: socket.into(), run: run.to_owned(), record: Rc::clone(&record), random };
         tasks.spawn_local(worker.work());
     }
@@ -43,7 +44,7 @@ struct Worker {
     socket: PathBuf,
     run: String,
     record: Rc<Record>,
-    random: Random,
+    random: Rng,
 }
 
 /// A call as it is made.
@@ -62,7 +63,7 @@ impl Worker {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             };
-            for _ in 0..1 + self.random.below(6) {
+            for _ in 0..1 + self.random.u64(..6) {
                 let call = self.call();
                 // An error is a sidecar that was killed.
                 if !self.exchange(&mut stream, &call).await.unwrap_or(false) {
@@ -73,9 +74,9 @@ impl Worker {
     }
 
     fn call(&mut self) -> Call {
-        let route = *self.random.pick(&Route::ALL);
-        let is_stream = !self.random.one_in(3);
-        let words = text(*self.random.pick(&[10, 10, 1_000, 30_000]));
+        let route = pick(&mut self.random, &Route::ALL);
+        let is_stream = self.random.u64(..3) > 0;
+        let words = text(pick(&mut self.random, &[10, 10, 1_000, 30_000]));
         let mut body = match route {
             Route::Chat => json!({"model": "m", "messages": [{"role": "user", "content": words}]}),
             Route::Responses => json!({"model": "m", "input": words}),
@@ -92,7 +93,7 @@ impl Worker {
             route.path(),
             body.len()
         );
-        Call { route, is_stream, leaves: self.random.one_in(24), bytes: (head + &body).into_bytes() }
+        Call { route, is_stream, leaves: self.random.u64(..24) == 0, bytes: (head + &body).into_bytes() }
     }
 
     /// One call; false when no other can follow on this connection.

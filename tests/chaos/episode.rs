@@ -14,10 +14,11 @@ use crate::check::{Account, goes_on, takes_over};
 use crate::fault::Fault;
 use crate::figures::{Figures, Target};
 use crate::process::Victim;
-use crate::random::Random;
+use crate::random::{moment, pick};
 use crate::record::calls_of;
 use crate::upstream::Address;
 use crate::{Shared, opinions};
+use fastrand::Rng;
 
 /// Who is killed in a round; what stands here more often is chosen more often.
 const STROKES: [&[Target]; 14] = {
@@ -53,14 +54,14 @@ const MOMENTS: [u64; 4] = [1, 5, 20, 80];
 const START: Duration = Duration::from_millis(12);
 
 /// Plays one episode, to its end or to its first fault.
-pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: Random) -> Result<(), Fault> {
+pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: Rng) -> Result<(), Fault> {
     let key = cast::audit_key(&stage.dir.join("audit.key"), &mut random)?;
     let address =
-        if random.one_in(2) { Address::Unix(stage.dir.join("up.sock")) } else { Address::Tcp(format!("{host}:0")) };
-    let (upstream, address) = cast::upstream(&shared.programs, &address, &stage.seen(), random.next()).await?;
+        if random.bool() { Address::Unix(stage.dir.join("up.sock")) } else { Address::Tcp(format!("{host}:0")) };
+    let (upstream, address) = cast::upstream(&shared.programs, &address, &stage.seen(), random.u64(..)).await?;
     let launch = Launch::new(&stage, &address, &mut random);
-    let workers = 2 + random.below(9);
-    let client = cast::client(&shared.programs, &stage, random.next(), workers)?;
+    let workers = 2 + random.u64(..9);
+    let client = cast::client(&shared.programs, &stage, random.u64(..), workers)?;
     let mut episode = Episode {
         shared,
         key,
@@ -97,7 +98,7 @@ struct Episode<'a> {
     address: Address,
     launch: Launch,
     workers: u64,
-    random: Random,
+    random: Rng,
     upstream: Option<Victim>,
     client: Option<Victim>,
     sidecar: Option<Victim>,
@@ -109,8 +110,8 @@ impl Episode<'_> {
     async fn rounds(&mut self) -> Result<(), Fault> {
         self.look().await?;
         self.mend().await?;
-        for round in 0..4 + self.random.below(20) {
-            let stroke = *self.random.pick(&STROKES);
+        for round in 0..4 + self.random.u64(..20) {
+            let stroke = pick(&mut self.random, &STROKES);
             if !self.shared.takes(stroke.len() as u64) {
                 break;
             }
@@ -126,14 +127,14 @@ impl Episode<'_> {
     /// Some load: for a while, or until some calls have come, so that a busy machine kills no idlers only.
     async fn moment(&mut self) {
         let seen = || fs::metadata(self.stage.seen()).map_or(0, |meta| meta.len());
-        let enough = seen() + self.random.below(8) * LINE;
-        let (waits, begun) = (!self.random.one_in(3), Instant::now());
+        let enough = seen() + self.random.u64(..8) * LINE;
+        let (waits, begun) = (self.random.u64(..3) > 0, Instant::now());
         while waits && seen() < enough && begun.elapsed() < LONGEST {
             // Nothing tells us of it.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let longest = Duration::from_millis(*self.random.pick(&MOMENTS));
-        tokio::time::sleep(self.random.up_to(longest)).await;
+        let longest = Duration::from_millis(pick(&mut self.random, &MOMENTS));
+        tokio::time::sleep(moment(&mut self.random, longest)).await;
     }
 
     /// Kills all of them at once.
@@ -179,7 +180,7 @@ impl Episode<'_> {
         };
         if self.sidecar.is_none() {
             self.figures.torn += u64::from(!torn.is_empty());
-            if self.random.one_in(24) {
+            if self.random.u64(..24) == 0 {
                 self.ask_others().await?;
             }
         }
@@ -197,17 +198,17 @@ impl Episode<'_> {
 
     /// Whoever is missing comes back, in any order.
     async fn mend(&mut self) -> Result<(), Fault> {
-        if self.random.one_in(2) {
+        if self.random.bool() {
             self.mend_sidecar().await?;
         }
         if self.upstream.is_none() {
-            let seed = self.random.next();
+            let seed = self.random.u64(..);
             let (upstream, address) =
                 cast::upstream(&self.shared.programs, &self.address, &self.stage.seen(), seed).await?;
             (self.upstream, self.address) = (Some(upstream), address);
         }
         if self.client.is_none() {
-            let seed = self.random.next();
+            let seed = self.random.u64(..);
             self.client = Some(cast::client(&self.shared.programs, &self.stage, seed, self.workers)?);
         }
         self.mend_sidecar().await
@@ -218,8 +219,8 @@ impl Episode<'_> {
         while self.sidecar.is_none() {
             let mut sidecar = self.launch.begin(&self.shared.programs).await?;
             let pid = sidecar.pid();
-            if self.random.one_in(5) && self.shared.takes(1) {
-                tokio::time::sleep(self.random.up_to(START)).await;
+            if self.random.u64(..5) == 0 && self.shared.takes(1) {
+                tokio::time::sleep(moment(&mut self.random, START)).await;
                 self.sidecar = Some(sidecar);
                 self.strike(&[Target::Sidecar]).await?;
                 self.took_over(pid)?;
@@ -251,7 +252,7 @@ impl Episode<'_> {
 
     /// In order, if the sidecar may; a file whose sidecar was killed last has no end, and that is no fault.
     async fn end(&mut self) -> Result<(), Fault> {
-        if self.random.one_in(2) {
+        if self.random.bool() {
             self.client = None;
         }
         if let Some(sidecar) = self.sidecar.take() {

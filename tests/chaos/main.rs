@@ -26,12 +26,16 @@ mod remains;
 mod runs;
 mod upstream;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clap::Parser;
+use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -40,7 +44,6 @@ use cast::Stage;
 use fault::Fault;
 use figures::Figures;
 use options::{Options, Programs};
-use random::Random;
 
 /// More faults than this tell nothing new.
 const FAULTS_MAX: u64 = 3;
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         ["__client", socket, record, run, seed, workers] => {
             client::drive(socket, record, run, seed, workers).map(|()| ExitCode::SUCCESS)
         }
-        _ => chaos(&words),
+        _ => chaos(),
     };
     done.unwrap_or_else(|fault| {
         eprintln!("sluice-chaos: {fault}");
@@ -60,21 +63,14 @@ fn main() -> ExitCode {
     })
 }
 
-fn chaos(words: &[String]) -> Result<ExitCode, Fault> {
-    let Some(options) = Options::parse(words)? else {
-        print!("{}", options::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
+fn chaos() -> Result<ExitCode, Fault> {
+    let options = Options::parse();
     let programs = Programs::find()?;
     // The name is short: a unix socket path holds 107 bytes.
-    let scratch = std::env::temp_dir().join(format!("slc{}", std::process::id()));
-    std::fs::create_dir(&scratch)?;
-    let done = single_threaded()?.block_on(run(options, programs, scratch.clone()));
-    match done {
-        // What was found stays, to be looked into.
-        Ok(code) if code == ExitCode::FAILURE => {}
-        _ => std::fs::remove_dir_all(&scratch)?,
-    }
+    let mut scratch = tempfile::Builder::new().prefix("slc").permissions(Permissions::from_mode(0o755)).tempdir()?;
+    let done = single_threaded()?.block_on(run(options, programs, scratch.path().to_owned()));
+    // The files of a failed episode are kept.
+    scratch.disable_cleanup(matches!(done, Ok(code) if code == ExitCode::FAILURE));
     done
 }
 
@@ -82,7 +78,7 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
     eprintln!(
         "chaos: {} kills, {} of them of controllers, seed {}: {}, {}",
         options.kills,
-        options.controllers,
+        options.controllers(),
         options.seed,
         programs.sidecar.display(),
         programs.controller.display()
@@ -90,12 +86,12 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shared = Arc::new(Shared::new(options, programs, scratch));
-    let random = Random::seeded(shared.options.seed);
+    let mut random = Rng::with_seed(shared.options.seed);
     let mut lanes = JoinSet::new();
     for number in 1..=shared.options.lanes {
-        lanes.spawn(lane(Arc::clone(&shared), number, random.fork(number)));
+        lanes.spawn(lane(Arc::clone(&shared), number, random.fork()));
     }
-    lanes.spawn(runs::lane(Arc::clone(&shared), host(0), random.fork(0)));
+    lanes.spawn(runs::lane(Arc::clone(&shared), host(0), random.fork()));
     // Whichever way this ends, dropping the lanes ends every child.
     let stopped = tokio::select! {
         () = finish(&mut lanes, &shared) => None,
@@ -131,7 +127,7 @@ async fn finish(lanes: &mut JoinSet<()>, shared: &Shared) {
 }
 
 /// One episode after the other.
-async fn lane(shared: Arc<Shared>, number: u64, random: Random) {
+async fn lane(shared: Arc<Shared>, number: u64, mut random: Rng) {
     let host = host(number);
     let mut count = 0;
     while shared.goes_on() {
@@ -139,7 +135,7 @@ async fn lane(shared: Arc<Shared>, number: u64, random: Random) {
         let name = format!("{number}-{count}");
         let dir = shared.scratch.join(&name);
         let played = match Stage::set(dir.clone(), format!("chaos-{name}")) {
-            Ok(stage) => episode::play(&shared, stage, &host, random.fork(count)).await,
+            Ok(stage) => episode::play(&shared, stage, &host, random.fork()).await,
             Err(error) => Err(error.into()),
         };
         let done = played.and_then(|()| remains::nothing_of(&dir, Some(&host)));
@@ -174,8 +170,8 @@ struct Shared {
 impl Shared {
     fn new(options: Options, programs: Programs, scratch: PathBuf) -> Self {
         Self {
-            left: AtomicU64::new(options.kills - options.controllers),
-            controllers_left: AtomicU64::new(options.controllers),
+            left: AtomicU64::new(options.kills - options.controllers()),
+            controllers_left: AtomicU64::new(options.controllers()),
             done: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             figures: Mutex::default(),

@@ -16,10 +16,11 @@ use crate::check::Account;
 use crate::fault::Fault;
 use crate::figures::{Figures, Target};
 use crate::process::{PATIENCE, Victim, clean, output};
-use crate::random::Random;
+use crate::random::moment;
 use crate::record::calls_of;
 use crate::upstream::Address;
 use crate::{Shared, cast, opinions, remains};
+use fastrand::Rng;
 
 /// What runs in the sandbox.
 const AGENT: &str = include_str!("agent.sh");
@@ -99,7 +100,7 @@ impl Host {
 }
 
 /// Kills controllers until their share is used up, or something is wrong.
-pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Random) {
+pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Rng) {
     let host = Host::of(&shared);
     if let Err(fault) = runs(&shared, &host, &host_address, &mut random).await {
         shared.report(&fault, Some(&host.dir));
@@ -124,12 +125,12 @@ pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
     swept.map(drop)
 }
 
-async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Random) -> Result<(), Fault> {
+async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Rng) -> Result<(), Fault> {
     fs::create_dir(&host.dir)?;
     fs::write(host.dir.join("sluice.toml"), "")?;
     cast::key_file(&host.dir.join("key"))?;
     let any = Address::Tcp(format!("{address}:0"));
-    let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.next()).await?;
+    let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.u64(..)).await?;
     let mut number = 0;
     while shared.takes_controller() {
         number += 1;
@@ -154,20 +155,20 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn play(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+    async fn play(&self, random: &mut Rng, figures: &mut Figures) -> Result<(), Fault> {
         let mut controller = self.start()?;
-        if random.one_in(4) {
-            tokio::time::sleep(random.up_to(START)).await;
+        if random.u64(..4) == 0 {
+            tokio::time::sleep(moment(random, START)).await;
         } else {
             self.first_call(&mut controller).await?;
-            tokio::time::sleep(random.up_to(LOAD)).await;
+            tokio::time::sleep(moment(random, LOAD)).await;
         }
         controller.strike()?;
-        let sidecar_died = random.one_in(3) && self.kill_sidecar(figures);
+        let sidecar_died = random.u64(..3) == 0 && self.kill_sidecar(figures);
         controller.die().await.map_err(|fault| fault.during(&self.last_words()))?;
         figures.killed(Target::Controller);
         self.shared.killed();
-        if random.one_in(4) && self.shared.takes_controller() {
+        if random.u64(..4) == 0 && self.shared.takes_controller() {
             self.kill_a_sweep(random, figures).await?;
         }
         self.sweep().await?;
@@ -222,10 +223,10 @@ impl Run<'_> {
     }
 
     /// A sweep is a controller too.
-    async fn kill_a_sweep(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+    async fn kill_a_sweep(&self, random: &mut Rng, figures: &mut Figures) -> Result<(), Fault> {
         let mut command = self.host.sluice(&["sweep"]);
         let mut sweep = Victim::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-        tokio::time::sleep(random.up_to(SWEEP)).await;
+        tokio::time::sleep(moment(random, SWEEP)).await;
         if !sweep.has_ended()? {
             sweep.die().await?;
             figures.killed(Target::Controller);

@@ -16,9 +16,10 @@ use tokio::task::LocalSet;
 
 use crate::answers::{self, Route};
 use crate::fault::Fault;
-use crate::random::Random;
+use crate::random::{moment, pick};
 use crate::record::Record;
 use crate::single_threaded;
+use fastrand::Rng;
 
 /// Where it listens.
 #[derive(Debug, Clone)]
@@ -54,13 +55,8 @@ impl Address {
 pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault> {
     crate::process::die_with_parent()?;
     let record = Rc::new(Record::open(Path::new(record))?);
-    let seed = Random::seeded(seed.parse()?);
+    let mut seed = Rng::with_seed(seed.parse()?);
     LocalSet::new().block_on(&single_threaded()?, async move {
-        let mut count = 0;
-        let mut random = || {
-            count += 1;
-            seed.fork(count)
-        };
         match Address::parse(address) {
             Address::Tcp(address) => {
                 let listener = TcpListener::bind(&address).await?;
@@ -68,7 +64,7 @@ pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault
                 loop {
                     let (stream, _) = listener.accept().await?;
                     stream.set_nodelay(true)?;
-                    spawn(stream, &record, random());
+                    spawn(stream, &record, seed.fork());
                 }
             }
             Address::Unix(path) => {
@@ -80,7 +76,7 @@ pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault
                 announce(address)?;
                 loop {
                     let (stream, _) = listener.accept().await?;
-                    spawn(stream, &record, random());
+                    spawn(stream, &record, seed.fork());
                 }
             }
         }
@@ -93,7 +89,7 @@ fn announce(address: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Record>, random: Random) {
+fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Record>, random: Rng) {
     let mut connection = Connection { stream, input: BytesMut::new(), record: Rc::clone(record), random };
     tokio::task::spawn_local(async move {
         // A sidecar that is gone is what this is about; a request that nobody should send is not.
@@ -105,7 +101,7 @@ struct Connection<S> {
     stream: S,
     input: BytesMut,
     record: Rc<Record>,
-    random: Random,
+    random: Rng,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
@@ -166,9 +162,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// As long as a model may think about its next word; often not at all.
     async fn pause(&mut self) {
-        let longest = *self.random.pick(&[0, 0, 0, 500, 2_000, 15_000]);
+        let longest = pick(&mut self.random, &[0, 0, 0, 500, 2_000, 15_000]);
         if longest > 0 {
-            tokio::time::sleep(self.random.up_to(Duration::from_micros(longest))).await;
+            tokio::time::sleep(moment(&mut self.random, Duration::from_micros(longest))).await;
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sluice_testkit::Sluice;
 use sluice_testkit::agent_provider::{AgentProvider, Bill};
 use sluice_testkit::controller::{Receipt, Report};
-use sluice_testkit::litellm::poll;
+use sluice_testkit::poll;
 
 use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 

@@ -7,9 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
-use crate::upstreams::{Tls, call};
+use crate::upstreams::call;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -285,7 +286,7 @@ async fn files_are_given_up_before_there_is_a_second_thread() {
 async fn a_whole_session_needs_nothing_that_is_denied() {
     let upstream = Upstream::provider("hello").start().await;
     let unix = Upstream::provider("hello").start_unix().await;
-    let tls = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     let by_name = upstream.url().replace("127.0.0.1", "localhost");
     let ca = tls.ca();
     for (name, url, flags) in [

@@ -4,16 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::upstream::Nowhere;
 use sluice_testkit::{Call, Launch, Sidecar, TempDir, Upstream};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-
-mod tls;
-
-pub(crate) use tls::Tls;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -131,7 +128,7 @@ async fn a_path_in_the_url_stands_before_every_route() {
 #[tokio::test]
 async fn an_https_upstream_is_reached_by_name_and_by_address() {
     let upstream = Upstream::provider("hello").start().await;
-    let tls = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     for host in ["localhost", "127.0.0.1"] {
         let url = tls.url(host);
         let launch = Sidecar::to_url(&url).args(["--ca", &tls.ca()]);
@@ -142,9 +139,9 @@ async fn an_https_upstream_is_reached_by_name_and_by_address() {
 #[tokio::test]
 async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
     let upstream = Upstream::provider("hello").start().await;
-    let good = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
-    let other = Tls::start(&upstream, "DNS:elsewhere.test", "2");
-    let expired = Tls::start(&upstream, "DNS:localhost", "-1");
+    let good = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let other = TlsTerminator::start(&upstream, "DNS:elsewhere.test", "2");
+    let expired = TlsTerminator::start(&upstream, "DNS:localhost", "-1");
     for (name, url, ca) in [
         ("another CA", good.url("localhost"), other.ca()),
         ("another name", other.url("localhost"), other.ca()),
@@ -165,7 +162,7 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
 #[tokio::test]
 async fn the_systems_roots_do_not_trust_a_private_ca() {
     let upstream = Upstream::provider("hello").start().await;
-    let tls = Tls::start(&upstream, "DNS:localhost", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost", "2");
 
     let sidecar = Sidecar::to_url(&tls.url("localhost")).start().await;
 

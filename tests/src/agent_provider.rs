@@ -5,7 +5,8 @@ use std::process::Command;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::litellm::{Leash, LiteLlm, json_lines, python, python_file};
+use crate::leash::{Leash, python, python_file};
+use crate::litellm::{LiteLlm, json_lines};
 
 /// A provider, and the LiteLLM that calls it.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long any wait of the test kit lasts before it fails the test.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::PATIENCE;
 
 /// State behind a lock, with a tick for everyone who waits for it to change.
 ///

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::board::PATIENCE;
+use crate::wait::PATIENCE;
 use crate::wire::{Body, first_event, take_head};
 
 mod answer;

@@ -10,10 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::audit::AuditFile;
 use crate::engine;
-use crate::litellm::{LiteLlm, poll, python};
+use crate::leash::python;
+use crate::litellm::LiteLlm;
 use crate::scratch::{TempDir, write_script};
 use crate::sidecar::{CANARY, inspect};
 use crate::upstream::Upstream;
+use crate::wait::{PATIENCE, poll};
 
 mod invocation;
 mod remains;
@@ -119,7 +121,7 @@ impl Sluice {
     /// The label of its containers, `sluice.instance=…`, once the state directory has its name.
     pub async fn label(&self) -> String {
         let file = self.state().join("instance");
-        assert!(poll(crate::PATIENCE, async || file.exists()).await, "no {} in time", file.display());
+        assert!(poll(PATIENCE, async || file.exists()).await, "no {} in time", file.display());
         format!("sluice.instance={}", fs::read_to_string(file).expect("the file is there"))
     }
 

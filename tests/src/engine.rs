@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::board::PATIENCE;
+use crate::wait::PATIENCE;
 
 mod hold;
 

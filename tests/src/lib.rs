@@ -8,7 +8,9 @@
 //! What a test started is gone when it ends, also when it panics.
 
 mod board;
+mod leash;
 mod scratch;
+mod wait;
 
 pub mod agent_provider;
 pub mod audit;
@@ -20,14 +22,15 @@ pub mod sdk;
 pub mod sidecar;
 pub mod spenddb;
 pub mod spendlog;
+pub mod tls;
 pub mod upstream;
 pub mod wire;
 
 pub use audit::{AuditFile, Call};
-pub use board::PATIENCE;
 pub use client::{Answer, Head, Payload, Raw};
 pub use controller::Sluice;
 pub use scratch::{TempDir, write_private, write_script};
 pub use sidecar::{Exit, Finished, Launch, Sidecar};
 pub use upstream::{Deaf, Gate, Nowhere, Received, Script, Step, Upstream};
+pub use wait::{PATIENCE, poll};
 pub use wire::sse_data;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::litellm::{Leash, python, python_file};
+use crate::leash::{Leash, python, python_file};
 
 const LIMIT: Duration = Duration::from_secs(300);
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::litellm::Leash;
+use crate::leash::Leash;
 
 const NAME: &str = "litellm";
 

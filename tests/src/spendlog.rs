@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use crate::Upstream;
 use crate::upstream::answers::COST;
 use crate::upstream::{Plan, Received, Script};
-use crate::{Upstream, litellm};
 
 /// A spend log that a test can alter; clones are the same one.
 #[derive(Debug, Clone, Default)]
@@ -107,7 +107,7 @@ impl SpendLog {
 
     /// Waits until it was asked so often.
     pub async fn asked_times(&self, times: usize) {
-        let there = litellm::poll(crate::PATIENCE, async || self.lock().asked.len() >= times).await;
+        let there = crate::poll(crate::PATIENCE, async || self.lock().asked.len() >= times).await;
         assert!(there, "asked {} times, not {times}", self.lock().asked.len());
     }
 

@@ -5,12 +5,10 @@ use std::time::Duration;
 use sluice_testkit::Upstream;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::spendlog::{SpendLog, stranger};
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::upstream::Script;
 
 use super::*;
-
-#[path = "../../e2e/upstreams/tls.rs"]
-mod tls;
 
 #[tokio::test]
 async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
@@ -18,14 +16,14 @@ async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
-    let tls = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost", "2");
     let words = ["reconcile", "--json", "--run", &run, "--upstream", &tls.url("localhost")];
 
     let ran = sluice.command(words).env("SSL_CERT_FILE", tls.ca()).finish().await.expect(0);
     assert_eq!(classes(&ran.value()), counts([("matched", 1)]));
     let asked = log.asked().len();
 
-    let other = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let other = TlsTerminator::start(&upstream, "DNS:localhost", "2");
     let ran = sluice.command(words).env("SSL_CERT_FILE", other.ca()).finish().await.expect(125);
     assert!(ran.stderr.contains("certificate"), "{}", ran.stderr);
     let elsewhere = tls.url("127.0.0.1");

@@ -56,7 +56,7 @@ async fn two_hundred_calls_of_five_runs_come_to_what_litellm_has_billed_for_them
     let words = ["--quiet", "--account", accounts[0].as_str(), "--", "sh", "-c", script.as_str()];
     let stalled = sluice.run(words).spawn();
     let arrived = async || litellm.provider_requests_with(&mark).len() == 1;
-    assert!(sluice_testkit::litellm::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());
+    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());
     let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
     kill(Pid::from_raw(sidecar), Signal::SIGKILL).expect("it lives");
     stalled.finish().await.expect(120);

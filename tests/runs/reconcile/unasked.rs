@@ -1,6 +1,6 @@
 //! What is settled without anybody's having asked, and what that costs a run.
 
-use sluice_testkit::litellm::poll;
+use sluice_testkit::poll;
 use sluice_testkit::spendlog::SpendLog;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Gate, PATIENCE};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_testkit::Sluice;
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::litellm::{LiteLlm, poll};
+use sluice_testkit::litellm::LiteLlm;
+use sluice_testkit::poll;
 
 /// Calls of which each fits into the cap: back to back on one connection, then four at once; prints each status. A call
 /// costs $0.000045, and reserves fifty times as much and more. One curl for all: LiteLLM frees what it reserved
