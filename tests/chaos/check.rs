@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_can_have_given_is_a_fault() {
+    fn an_answer_nobody_gave_is_a_fault() {
         let account = account(KILLED);
         assert!(account.answers_for(&ids([]), &account.outcomes).is_err());
     }

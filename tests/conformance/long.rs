@@ -62,7 +62,7 @@ async fn mini_swe_agent_finishes_a_task_in_both_formats() {
 
 #[tokio::test]
 #[ignore = "long: make test-agents"]
-async fn the_agents_sdk_finishes_a_task_in_both_formats_and_languages() {
+async fn the_agents_sdk_finishes_a_task_in_both_formats() {
     for agent in [agents_sdk("gpt-5.5", "responses"), agents_sdk("gpt-5.5", "chat"), agents_sdk_js("gpt-5.5")] {
         finishes(&agent).await;
     }

@@ -48,7 +48,7 @@ fn drained(call: &Call) -> Option<bool> {
 }
 
 #[tokio::test]
-async fn an_answer_whose_client_has_left_is_read_to_its_end() {
+async fn an_answer_is_drained_after_its_client_left() {
     for (moment, plan, body, reads) in moments() {
         let upstream = plan.start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -132,7 +132,7 @@ async fn a_client_that_only_stops_sending_has_not_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_and_then_leaves_has_left() {
+async fn a_half_closed_client_that_leaves_has_left() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--abort", "cancel"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
@@ -167,7 +167,7 @@ async fn a_client_that_leaves_behind_socat_has_left() {
 }
 
 #[tokio::test]
-async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
+async fn a_drain_reads_at_most_4_mib() {
     let event = format!("data: {}\n\n", "x".repeat(1000));
     let upstream = Upstream::answering(Script::flood(&event, 100_000)).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
@@ -188,7 +188,7 @@ async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() {
+async fn a_broken_upstream_is_not_drained() {
     for script in [Script::chat_stream(["a", "b"]).cut_after(2), Script::chat_stream(["a", "b"]).reset_after(2)] {
         let upstream = Upstream::answering(script).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -201,7 +201,7 @@ async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() 
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
+async fn an_unfinished_request_is_not_a_call() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1"]).start().await;
     for (at, bytes) in
@@ -220,7 +220,7 @@ async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothing() {
+async fn a_call_dropped_before_sending_costs_nothing() {
     let upstream = Deaf::new().await;
     let sidecar = Sidecar::to_url(&upstream.url()).args(["--max-calls", "1", "--connect-timeout", "60s"]).start().await;
     // Some leave while the intent is being synced, some while the upstream is connected to.
@@ -239,7 +239,7 @@ async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothi
 }
 
 #[tokio::test]
-async fn a_drained_call_is_charged_what_it_used_and_a_cancelled_one_its_reservation() {
+async fn a_cancelled_call_costs_its_reservation() {
     for (flag, next) in [("drain", 200), ("cancel", 402)] {
         let upstream = Upstream::provider("hi").hold_head().start().await;
         let mut body = stream();
@@ -258,7 +258,7 @@ async fn a_drained_call_is_charged_what_it_used_and_a_cancelled_one_its_reservat
 }
 
 #[tokio::test]
-async fn many_clients_that_leave_at_random_leave_one_outcome_each() {
+async fn clients_that_leave_at_random_have_one_outcome_each() {
     let upstream = Upstream::chat_stream(["a", "b", "c"]).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for reads in (0..7).cycle().take(60) {

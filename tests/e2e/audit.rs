@@ -154,7 +154,7 @@ async fn intent_and_outcome_tell_one_call() {
 }
 
 #[tokio::test]
-async fn an_intent_stands_before_the_upstream_is_even_connected_to() {
+async fn an_intent_is_written_before_the_upstream_connection() {
     let dir = TempDir::new();
     let (accept, request) = (dir.join("a.jsonl"), dir.join("a.jsonl"));
     let seen = Arc::new(Mutex::new(0));
@@ -178,7 +178,7 @@ async fn an_intent_stands_before_the_upstream_is_even_connected_to() {
 }
 
 #[tokio::test]
-async fn a_kill_at_the_upstreams_first_byte_loses_no_intent() {
+async fn a_kill_at_the_first_byte_loses_no_intent() {
     for round in 0..20 {
         let pid = Arc::new(AtomicI32::new(0));
         let victim = pid.clone();

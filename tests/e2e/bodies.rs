@@ -57,7 +57,7 @@ fn stripped(sidecar: &Sidecar) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plain_body_goes_on_byte_for_byte_behind_our_account() {
+async fn a_plain_body_is_forwarded_unchanged_after_our_account() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).account("acct-\"7\"").start().await;
     for (path, rest) in WIRES {
@@ -103,7 +103,7 @@ async fn identity_members_are_ours_on_every_route() {
 }
 
 #[tokio::test]
-async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
+async fn an_unknown_member_is_dropped_and_named() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let long = format!(r#","{}":1"#, "z".repeat(5000));
@@ -126,7 +126,7 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
 }
 
 #[tokio::test]
-async fn usage_is_asked_for_on_streams_that_would_not_say_it() {
+async fn streams_without_usage_are_made_to_send_it() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let ours = json!({"include_usage": true});

@@ -46,7 +46,7 @@ async fn a_call_is_four_writes() {
 }
 
 #[tokio::test]
-async fn a_burst_of_events_is_one_write_and_its_end_another() {
+async fn a_burst_of_events_takes_two_writes() {
     let upstream = Upstream::answering(Script::chat_stream(["x"; 100]).in_a_burst()).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let mut client = sidecar.connect().await;

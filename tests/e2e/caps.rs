@@ -55,7 +55,7 @@ async fn next(calls: &mut JoinSet<Answer>) -> Answer {
 }
 
 #[tokio::test]
-async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
+async fn an_answer_from_litellms_cache_uses_no_cap() {
     let hit = |script: Script| script.header("x-litellm-cache-key", "5f0c");
     for script in [Script::chat("hello"), Script::chat_stream(["hel", "lo"])] {
         let upstream = Upstream::answering(hit(script)).start().await;
@@ -88,7 +88,7 @@ async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
 }
 
 #[tokio::test]
-async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
+async fn a_burst_passes_exactly_the_calls_of_the_cap() {
     type Case = (&'static str, u16, &'static str, u64, fn(Launch) -> Launch);
     let cases: [Case; 5] = [
         ("calls", 402, "budget_exceeded", 1, |l| l.args(["--max-calls", "5"])),
@@ -122,7 +122,7 @@ async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
 }
 
 #[tokio::test]
-async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
+async fn a_burst_passes_no_more_than_the_rate() {
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--rate", "5/s"]).start().await;
     let began = Instant::now();
@@ -147,7 +147,7 @@ async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
 }
 
 #[tokio::test]
-async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards() {
+async fn a_reservation_is_replaced_by_the_actual_use() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
@@ -185,7 +185,7 @@ async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
+async fn usage_counts_in_every_shape_of_answer() {
     let routes =
         [(CHAT, "messages"), ("/v1/completions", "prompt"), ("/v1/responses", "input"), ("/v1/messages", "messages")];
     for ((path, input), streaming) in routes.into_iter().flat_map(|route| [(route, false), (route, true)]) {
@@ -205,7 +205,7 @@ async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
 }
 
 #[tokio::test]
-async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it() {
+async fn without_prices_known_cost_stops_the_next_call() {
     for streaming in [false, true] {
         let upstream = Upstream::provider("hello").start().await;
         let sidecar = Sidecar::to(&upstream).args(["--max-cost-usd", "0.00001"]).start().await;
@@ -220,7 +220,7 @@ async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it()
 }
 
 #[tokio::test]
-async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
+async fn with_prices_usage_replaces_a_missing_cost() {
     let answer = json!({"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}});
     let upstream = Upstream::json(200, answer).start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0225"]);
@@ -266,7 +266,7 @@ async fn a_call_that_the_provider_refused_costs_nothing() {
 
 /// LiteLLM answers so when its own checks fail after the provider was paid.
 #[tokio::test]
-async fn a_call_that_failed_behind_the_provider_is_charged_as_reserved() {
+async fn a_call_failed_after_the_provider_costs_its_reservation() {
     for (status, message) in [(500, "no"), (422, "no"), (503, "no"), (400, "Invalid request format: no such attribute")]
     {
         let upstream = Upstream::answering(Script::error(status, message)).start().await;
@@ -284,7 +284,7 @@ async fn a_call_that_failed_behind_the_provider_is_charged_as_reserved() {
 
 /// Coding agents name their model's maximum: a small cap gives them shorter answers, and not none.
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_bounded_in_the_clients_place() {
+async fn an_answer_that_does_not_fit_is_bounded() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     let sidecar = launch.args(["--max-cost-usd", "5"]).start().await;

@@ -45,7 +45,7 @@ async fn until_close(sidecar: &Sidecar, request: impl AsRef<[u8]>) -> String {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_continue_gets_it_and_then_its_answer() {
+async fn a_client_gets_100_continue_and_then_the_answer() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;
@@ -64,7 +64,7 @@ async fn a_client_that_expects_100_continue_gets_it_and_then_its_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body() {
+async fn expect_100_continue_is_refused_before_the_body() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "1000"]).start().await;
     for (line, length, lines, status, reason) in [
@@ -90,7 +90,7 @@ async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body(
 }
 
 #[tokio::test]
-async fn a_chunked_request_arrives_whole_without_its_extensions_and_trailers() {
+async fn a_chunked_request_loses_its_extensions_and_trailers() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;
@@ -117,7 +117,7 @@ async fn a_chunked_request_arrives_whole_without_its_extensions_and_trailers() {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order_also_after_a_refused_one() {
+async fn pipelined_answers_keep_their_order_after_a_refusal() {
     let upstream = echo().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;

@@ -173,7 +173,7 @@ async fn over_tcp_no_unix_socket_is_ever_made() {
 }
 
 #[tokio::test]
-async fn there_are_no_more_threads_than_have_a_task_each() {
+async fn each_thread_has_a_task() {
     let upstream = Upstream::provider("hello").start().await;
     // The event loop, the log's writer, and the audit log's writer if it syncs.
     for ((way, sidecar), threads) in each_way(&upstream).await.into_iter().zip([3, 3, 2]) {
@@ -195,7 +195,7 @@ async fn there_is_no_core_to_dump() {
 }
 
 #[tokio::test]
-async fn nobody_of_the_same_user_may_look_into_the_process() {
+async fn the_same_user_cannot_read_the_process() {
     // Root without any capability, on both sides: what every user is to its own processes.
     let user = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let look = |what: &str| {
@@ -215,7 +215,7 @@ async fn nobody_of_the_same_user_may_look_into_the_process() {
 }
 
 #[tokio::test]
-async fn a_process_of_the_same_user_may_not_look_either() {
+async fn the_same_user_cannot_trace_the_process() {
     let sidecar = as_stranger(Sidecar::to_url("http://127.0.0.1:9")).start().await;
     let (uid, gid) = STRANGER;
     let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
@@ -261,7 +261,7 @@ fn position(trace: &[String], what: &str) -> Option<usize> {
 }
 
 #[tokio::test]
-async fn files_are_given_up_before_there_is_a_second_thread() {
+async fn files_are_closed_before_the_second_thread() {
     let upstream = Upstream::provider("hello").start().await;
     let dir = TempDir::new();
     let launch = Sidecar::to(&upstream);

@@ -153,7 +153,7 @@ async fn each_hostile_header_dies_alone() {
 }
 
 #[tokio::test]
-async fn all_hostile_headers_die_together_and_are_named_without_their_values() {
+async fn hostile_headers_are_dropped_and_named_without_values() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
 
@@ -174,7 +174,7 @@ async fn all_hostile_headers_die_together_and_are_named_without_their_values() {
 }
 
 #[tokio::test]
-async fn what_connection_names_is_neither_passed_nor_taken_from_us() {
+async fn headers_named_by_connection_do_not_affect_ours() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for connection in [
@@ -209,7 +209,7 @@ async fn a_call_id_is_ours_and_new_each_time() {
 }
 
 #[tokio::test]
-async fn a_get_has_the_same_head_but_for_its_body() {
+async fn a_get_has_the_same_head_without_body() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.request("GET", "/v1/models", &HOSTILE[..60], ()).await.expect(200);

@@ -137,7 +137,7 @@ async fn last_call(litellm: &LiteLlm, sidecar: &Sidecar) -> (Call, Value) {
 }
 
 #[tokio::test]
-async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
+async fn litellm_bills_our_account_whatever_the_sandbox_claims() {
     let litellm = LiteLlm::shared().await;
     let metadata = json!({"team": "Bär 🐻", "session_id": "s-7"});
     let args = ["--metadata".to_owned(), metadata.to_string()];
@@ -162,7 +162,7 @@ async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
 }
 
 #[tokio::test]
-async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
+async fn the_outcome_has_litellms_tokens_and_cost() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for Billed { path, body, cost_source, .. } in &BILLED {
@@ -191,7 +191,7 @@ async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
 }
 
 #[tokio::test]
-async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was_not_to_get() {
+async fn the_provider_receives_only_allowed_members() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).account("acct-88").start().await;
     for (at, Billed { path, body, provider, .. }) in BILLED.iter().enumerate() {
@@ -220,7 +220,7 @@ async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was
 }
 
 #[tokio::test]
-async fn a_stream_without_stream_options_has_its_tokens_in_the_outcome_and_no_extra_chunk() {
+async fn a_stream_without_options_has_tokens_without_extra_chunk() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for (path, body) in [

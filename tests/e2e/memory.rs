@@ -48,7 +48,7 @@ fn grew_less_than(sidecar: &Sidecar, before: u64, kib: u64) {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_stalls_its_upstream_and_nobody_else() {
+async fn a_client_that_never_reads_stalls_only_its_upstream() {
     let upstream = flooding().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;
@@ -85,7 +85,7 @@ async fn many_clients_that_never_read_take_little_each() {
 }
 
 #[tokio::test]
-async fn a_client_that_pipelines_without_reading_is_not_read_on() {
+async fn pipelining_without_reading_stops_the_reader() {
     let upstream = Upstream::chat(&"x".repeat(1000)).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
@@ -131,7 +131,7 @@ async fn without_descriptors_accepting_backs_off_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_flood_of_requests_that_are_none_leaves_nothing_behind() {
+async fn a_flood_of_invalid_requests_leaks_nothing() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
@@ -180,7 +180,7 @@ async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
+async fn a_burst_of_large_bodies_stays_within_bounds() {
     let upstream = Upstream::chat("hi").start().await;
     // A quarter of the default, so that a debug build reads it in a second.
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "8MiB"]).start().await;
@@ -207,7 +207,7 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_held_leave_no_room_for_more_until_they_go() {
+async fn held_bodies_block_more_bodies_until_released() {
     let upstream = Deaf::new().await;
     let sidecar =
         Sidecar::to_url(&upstream.url()).args(["--max-body", "1MiB", "--connect-timeout", "60s"]).start().await;

@@ -38,7 +38,7 @@ fn is_clean(request: &Received, host: &str) {
 }
 
 #[tokio::test]
-async fn the_own_run_is_relayed_with_our_token_and_nothing_of_the_clients_head() {
+async fn a_relayed_request_has_our_token_and_head() {
     let controller = Upstream::with(|request| Script::json(200, json!({"saw": request.target}))).start().await;
     let host = controller.url().trim_start_matches("http://").to_owned();
     let sidecar = relaying(controller.url()).start().await;
@@ -165,7 +165,7 @@ async fn bodies_of_the_relay_are_bounded_both_ways() {
 }
 
 #[tokio::test]
-async fn a_controller_that_is_down_is_a_502_and_back_again_when_it_is_up() {
+async fn a_controller_that_is_down_is_a_502() {
     let path = "/api/v1/sandboxes/r1/events";
     let nowhere = Nowhere::new();
     let sidecar = relaying(&nowhere.url()).start().await;
@@ -203,7 +203,7 @@ async fn a_relay_over_a_unix_socket_works_too() {
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_upstream_with_the_key_and_an_event_to_the_controller_with_the_token() {
+async fn calls_carry_the_key_and_events_the_token() {
     let (upstream, controller) = (Upstream::chat("hi").start().await, Upstream::json(200, json!({})).start().await);
     let sidecar = relaying(controller.url()).upstream(upstream.url()).start().await;
     sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await.expect(200);

@@ -10,7 +10,7 @@ mod refused;
 mod stored;
 
 #[tokio::test]
-async fn each_default_route_is_open_with_and_without_v1_and_its_query_goes_nowhere() {
+async fn default_routes_work_without_v1_and_drop_queries() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
 
@@ -50,7 +50,7 @@ async fn health_is_answered_here() {
 }
 
 #[tokio::test]
-async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
+async fn an_allowed_route_follows_the_same_policy() {
     let upstream = Upstream::provider("hi").start().await;
     let allow = ["--allow", "POST /v1/rerank", "--allow", "GET /v1/model/info"];
     let sidecar = Sidecar::to(&upstream).args(allow).start().await;
@@ -85,7 +85,7 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
 }
 
 #[tokio::test]
-async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
+async fn only_plain_paths_can_be_allowed() {
     let routes = ["POST /v1/../key", "POST //x", "POST /v1%2fx", "DELETE /v1/x", "/v1/x", "POST /v1/x?y"];
     for route in routes {
         let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--allow", route]).fail().await;
@@ -95,7 +95,7 @@ async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
 }
 
 #[tokio::test]
-async fn the_list_of_models_is_cut_down_to_those_that_the_run_may_use() {
+async fn the_model_list_has_only_allowed_models() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "gpt-b-secret"])).start().await;
     let ids = |answer: &Answer| -> Vec<String> {
         let list = answer.json();
@@ -117,7 +117,7 @@ async fn the_list_of_models_is_cut_down_to_those_that_the_run_may_use() {
 }
 
 #[tokio::test]
-async fn a_list_of_models_that_cannot_be_read_does_not_pass_unfiltered() {
+async fn an_unreadable_model_list_does_not_pass() {
     for script in [
         Script::body(200, "application/json", "[\"gpt-secret\"]"),
         Script::body(200, "text/html", "gpt-secret"),

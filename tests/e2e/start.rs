@@ -58,7 +58,7 @@ async fn a_stale_socket_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
+async fn a_socket_path_may_have_107_bytes() {
     for name in ["s", "a-socket-with-quite-a-long-name"] {
         let dir = TempDir::new();
         let padding = 107 - dir.path().as_os_str().len() - name.len() - 2;
@@ -109,7 +109,7 @@ async fn a_dead_upstream_does_not_stop_a_start() {
 }
 
 #[tokio::test]
-async fn the_key_comes_by_stdin_or_file_with_or_without_a_newline() {
+async fn the_key_may_come_by_stdin_or_file() {
     let key_file = |launch: Launch, text: &str| {
         let path = file(launch.dir(), "up.key", text);
         launch.stdin("").args(["--key-file", &path])

@@ -150,7 +150,7 @@ async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
 }
 
 #[tokio::test]
-async fn extensions_and_trailers_of_the_upstream_end_at_the_sidecar() {
+async fn upstream_extensions_and_trailers_stop_at_the_sidecar() {
     let upstream = Upstream::answering(Script::chat_stream(["a", "b"]).odd_chunks()).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut stream = UnixStream::connect(sidecar.socket()).await.expect("the sidecar listens");
@@ -168,7 +168,7 @@ async fn extensions_and_trailers_of_the_upstream_end_at_the_sidecar() {
 }
 
 #[tokio::test]
-async fn usage_is_hidden_from_those_alone_who_did_not_ask_for_it() {
+async fn usage_is_hidden_only_from_clients_without_request() {
     for path in [CHAT, "/v1/completions"] {
         let plain = without_usage(path);
         let mut refused = plain.clone();
@@ -223,7 +223,7 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
 }
 
 #[tokio::test]
-async fn interim_answers_of_the_upstream_do_not_reach_the_client() {
+async fn interim_upstream_answers_do_not_reach_the_client() {
     for statuses in [vec![100], vec![102], vec![103], vec![100, 103, 102]] {
         let script = statuses.iter().fold(Script::chat("hi"), |script, status| script.after_interim(*status));
         let (answer, audit) = ask(script, CHAT, json!({"model": "m", "messages": []})).await;
@@ -250,7 +250,7 @@ async fn an_answer_that_ends_with_its_connection_is_whole() {
 }
 
 #[tokio::test]
-async fn the_times_of_a_stream_are_told_in_their_order() {
+async fn the_times_of_a_stream_are_in_order() {
     let upstream = Upstream::answering(Script::chat_stream(["a", "b"])).hold_each().start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.stream(CHAT, call(CHAT)).await;

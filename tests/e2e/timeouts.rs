@@ -16,7 +16,7 @@ fn stream() -> Value {
 }
 
 #[tokio::test]
-async fn an_upstream_that_takes_no_connection_is_given_up_and_nothing_was_sent() {
+async fn a_connect_timeout_has_sent_nothing() {
     let (deaf, nowhere) = (Deaf::new().await, Nowhere::new());
     for url in [deaf.url(), nowhere.url()] {
         let sidecar = Sidecar::to_url(&url).args(["--connect-timeout", "200ms", "--max-calls", "1"]).start().await;
@@ -36,7 +36,7 @@ async fn an_upstream_that_takes_no_connection_is_given_up_and_nothing_was_sent()
 }
 
 #[tokio::test]
-async fn an_upstream_that_never_answers_is_given_up_and_closed() {
+async fn a_silent_upstream_is_closed_after_the_timeout() {
     for (body, script) in
         [(unary(), Script::never()), (stream(), Script::never()), (unary(), Script::raw("").silent_after(0))]
     {
@@ -106,7 +106,7 @@ async fn a_request_body_that_falls_silent_is_refused() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_not_the_upstreams_silence() {
+async fn a_client_that_does_not_read_is_no_timeout() {
     let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000)).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "200ms"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
@@ -121,7 +121,7 @@ async fn a_client_that_does_not_read_is_not_the_upstreams_silence() {
 
 /// The limit is on silence alone: body and answer each last longer than any limit, in many small gaps.
 #[tokio::test]
-async fn a_call_may_last_as_long_as_it_goes_on() {
+async fn a_call_with_progress_has_no_timeout() {
     let upstream = Upstream::chat_stream(["x"; 12]).hold_each().start().await;
     let limits = ["--idle-timeout", "700ms", "--first-byte-timeout", "700ms", "--connect-timeout", "700ms"];
     let sidecar = Sidecar::to(&upstream).args(limits).start().await;
@@ -160,7 +160,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_the_upstream_has_closed_costs_no_call() {
+async fn a_closed_kept_connection_costs_no_call() {
     for script in [
         Script::chat("hi").then_close(),
         Script::chat("hi").header("connection", "close").then_close(),
@@ -177,7 +177,7 @@ async fn a_kept_connection_that_the_upstream_has_closed_costs_no_call() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_was_reset_in_between_costs_no_call() {
+async fn a_reset_kept_connection_costs_no_call() {
     let upstream = Upstream::with(|_| Script::chat("hi").then_reset()).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for number in 0..10 {
@@ -207,7 +207,7 @@ async fn a_call_that_was_written_is_never_sent_twice() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_written_in_part_is_never_sent_twice() {
+async fn a_partly_written_call_is_never_sent_twice() {
     // The upstream drops the connection on the first byte of the second request, in the middle of its body.
     let upstream = Upstream::queue([Script::chat("hi"), Script::reset()]).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;

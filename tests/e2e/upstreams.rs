@@ -103,7 +103,7 @@ async fn assert_carries(name: &str, launch: Launch, upstream: &Upstream, host: &
 }
 
 #[tokio::test]
-async fn an_upstream_is_reached_by_address_by_name_and_by_path() {
+async fn an_upstream_may_be_address_name_or_path() {
     let upstream = Upstream::provider("hello").start().await;
     let by_name = upstream.url().replace("127.0.0.1", "localhost");
     let by_v6 = front_v6(&upstream).await;
@@ -126,7 +126,7 @@ async fn a_path_in_the_url_stands_before_every_route() {
 }
 
 #[tokio::test]
-async fn an_https_upstream_is_reached_by_name_and_by_address() {
+async fn an_https_upstream_may_be_name_or_address() {
     let upstream = Upstream::provider("hello").start().await;
     let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     for host in ["localhost", "127.0.0.1"] {
@@ -171,7 +171,7 @@ async fn the_systems_roots_do_not_trust_a_private_ca() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_fails_the_call_and_not_the_sidecar() {
+async fn an_unresolved_name_fails_only_the_call() {
     for host in ["nobody-here.invalid", "no.such.name.test"] {
         let launch = Sidecar::to_url(&format!("http://{host}:4000")).args(["--connect-timeout", "500ms"]);
         let sidecar = launch.start().await;
@@ -257,7 +257,7 @@ async fn an_upstream_that_comes_up_late_is_found() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_was_restarted_between_two_calls_is_not_noticed() {
+async fn an_upstream_restart_between_calls_is_not_noticed() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let url = format!("unix:{}", dir.join("up").display());

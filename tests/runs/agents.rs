@@ -54,7 +54,7 @@ fn statuses(report: &Report) -> BTreeMap<&str, usize> {
 }
 
 #[tokio::test]
-async fn the_agent_of_the_image_answers_whether_it_streams_or_not() {
+async fn the_images_agent_answers_with_and_without_streaming() {
     let sluice = Sluice::new().await;
     for stream in ["0", "1"] {
         let run = sluice.run(["--json", "--model", MODEL, "--env", &format!("SLUICE_STREAM={stream}"), "hello"]);
@@ -71,7 +71,7 @@ async fn the_agent_of_the_image_answers_whether_it_streams_or_not() {
 }
 
 #[tokio::test]
-async fn the_agent_of_the_image_streams_only_when_it_is_told_to() {
+async fn the_images_agent_streams_only_on_request() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "héllo \"漢\"\n"}]);
@@ -86,7 +86,7 @@ async fn the_agent_of_the_image_streams_only_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_shell_script_that_calls_in_a_loop_has_a_receipt_for_each_call() {
+async fn a_loop_of_calls_has_a_receipt_each() {
     let sluice = Sluice::new().await;
     let run = sluice.run(["--json", "--model", MODEL, "hello"]).args(kit());
 

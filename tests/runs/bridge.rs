@@ -116,7 +116,7 @@ async fn arguments_arrive_as_they_were_given() {
 }
 
 #[tokio::test]
-async fn without_a_socket_a_program_that_needs_one_is_not_begun() {
+async fn a_program_is_not_started_without_its_socket() {
     let said = ByHand::run(&["-e", "OPENAI_API_BASE=http://localhost:8080"], &["echo", "begun"]).await;
 
     let why = "sluice: OPENAI_API_BASE is set, but there is no socket at /llm-sock/llm.sock after 5 s\n";
@@ -143,7 +143,7 @@ async fn without_a_command_there_is_a_login_shell() {
 }
 
 #[tokio::test]
-async fn a_socket_is_bridged_also_when_nobody_asked_for_it() {
+async fn a_socket_is_bridged_by_default() {
     let sidecar = for_sandbox().start().await;
 
     let said = ByHand::run(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", &ask("/health")]).await;
@@ -182,7 +182,7 @@ async fn settings_that_socat_would_misread_are_refused() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_is_killed_takes_the_run_with_it() {
+async fn a_killed_bridge_ends_the_run() {
     let (sluice, _upstream) = without_calls().await;
 
     let run = sluice.run(["--json"]).args(kit()).args(["--", "bash", "/kit/agents/kill_bridge.sh"]);
@@ -212,7 +212,7 @@ async fn fifty_calls_at_once_are_carried() {
 }
 
 #[tokio::test]
-async fn a_caller_that_has_said_its_last_still_gets_its_answer() {
+async fn a_half_closed_caller_still_gets_its_answer() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let run = sluice.run(["-q", "--model", "m"]).args(kit());

@@ -55,7 +55,7 @@ async fn receipts(sluice: &Sluice) -> i64 {
 const RUN: [&str; 5] = ["--account", "acct-1", "--model", "m", "--json"];
 
 #[tokio::test]
-async fn of_fifty_runs_at_once_a_budget_for_five_admits_five() {
+async fn a_budget_for_five_admits_five_of_fifty() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
@@ -114,7 +114,7 @@ impl<'a> Race<'a> {
 }
 
 #[tokio::test]
-async fn a_run_that_is_not_admitted_leaves_nothing_and_says_what_is_left_and_what_to_do() {
+async fn a_refused_run_leaves_nothing_and_explains_the_budget() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     budget(&sluice, &["set", "acct-1", "0.40"]).await.expect(0);
@@ -142,7 +142,7 @@ async fn a_run_that_is_not_admitted_leaves_nothing_and_says_what_is_left_and_wha
 }
 
 #[tokio::test]
-async fn where_no_database_is_no_budget_is_shown_or_changed_and_nothing_is_made() {
+async fn budget_commands_do_not_create_a_database() {
     let sluice = Sluice::to(&Upstream::provider("hello").start().await);
     let nowhere = sluice.dir().join("mistyped");
     let there = ["--state-dir", nowhere.to_str().expect("a test's directory is text")];
@@ -156,7 +156,7 @@ async fn where_no_database_is_no_budget_is_shown_or_changed_and_nothing_is_made(
 }
 
 #[tokio::test]
-async fn an_amount_too_small_to_count_is_refused_and_not_taken_for_nothing() {
+async fn an_amount_below_a_nano_usd_is_refused() {
     let sluice = Sluice::to(&Upstream::provider("hello").start().await);
     budget(&sluice, &["set", "acct-1", "1"]).await.expect(0);
     for words in [["set", "acct-1", "1e-12"], ["add", "acct-1", "0.0000000001"]] {
@@ -172,7 +172,7 @@ async fn an_amount_too_small_to_count_is_refused_and_not_taken_for_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_budget_says_was_spent_is_what_the_receipts_say() {
+async fn spent_money_equals_the_sum_of_receipts() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
@@ -196,7 +196,7 @@ async fn what_a_budget_says_was_spent_is_what_the_receipts_say() {
 }
 
 #[tokio::test]
-async fn a_run_without_a_cap_gets_what_it_holds_for_one() {
+async fn a_run_without_cap_is_capped_at_its_hold() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-7");
@@ -213,7 +213,7 @@ async fn a_run_without_a_cap_gets_what_it_holds_for_one() {
 }
 
 #[tokio::test]
-async fn a_call_dearer_than_all_that_was_left_is_paid_and_no_run_comes_after_it() {
+async fn an_overspending_call_is_billed_and_blocks_later_runs() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     // Prices that are too low by far: the call is let through, and costs more than the account has.
@@ -243,7 +243,7 @@ async fn a_run_that_cannot_start_holds_nothing() {
 }
 
 #[tokio::test]
-async fn a_killed_controllers_hold_is_let_go_by_the_next_one_but_for_what_was_spent() {
+async fn the_next_controller_releases_a_killed_ones_unspent_hold() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
@@ -279,7 +279,7 @@ async fn a_killed_controllers_hold_is_let_go_by_the_next_one_but_for_what_was_sp
 }
 
 #[tokio::test]
-async fn what_a_killed_controllers_run_holds_is_let_go_before_the_next_one_is_refused_for_it() {
+async fn orphaned_holds_are_released_before_the_budget_check() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
@@ -297,7 +297,7 @@ async fn what_a_killed_controllers_run_holds_is_let_go_before_the_next_one_is_re
 }
 
 #[tokio::test]
-async fn a_call_of_unknown_cost_stays_held_when_its_run_is_over() {
+async fn a_call_of_unknown_cost_stays_held() {
     let upstream = Upstream::queue([Script::provider("hello"), Script::never()]).start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
@@ -393,7 +393,7 @@ async fn an_old_database_stops_runs_of_accounts_with_budgets() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_host_is_billed_when_its_key_is_known() {
+async fn another_hosts_file_is_billed_by_a_known_key() {
     let upstream = Upstream::provider("hello").start().await;
     let (here, there) = (Sluice::to(&upstream), Sluice::to(&upstream));
     here.run(["--model", "m", "-q", "hello"]).finish().await.expect(0);

@@ -46,7 +46,7 @@ fn age(sluice: &Sluice, by: Duration) {
 }
 
 #[tokio::test]
-async fn a_run_that_dies_of_its_cap_ends_with_121_by_the_prices_of_a_real_litellm() {
+async fn a_run_stopped_by_its_cap_exits_with_121() {
     let sluice = Sluice::new().await;
     let run = |cap: &'static str| {
         let words = ["--model", "gpt-4o-mini", "--max-cost-usd", cap, "--json", "--", "sh", "-ec"];
@@ -67,7 +67,7 @@ async fn a_run_that_dies_of_its_cap_ends_with_121_by_the_prices_of_a_real_litell
 }
 
 #[tokio::test]
-async fn prices_are_asked_for_where_there_is_a_cap_and_then_kept_for_a_while() {
+async fn prices_are_fetched_for_a_cap_and_cached() {
     let upstream = priced().start().await;
     let sluice = Sluice::to(&upstream);
     let run = |cap: &'static [&'static str]| {
@@ -119,7 +119,7 @@ async fn without_prices_there_is_no_run_with_a_cap() {
 }
 
 #[tokio::test]
-async fn prices_of_a_few_hours_serve_where_litellm_cannot_be_asked_and_that_is_said() {
+async fn cached_prices_serve_with_a_warning_without_litellm() {
     let upstream = Upstream::queue([
         Script::json(200, json!({"data": [{"model_name": "m", "model_info": {"input_cost_per_token": 1e-6}}]})),
         Script::json(503, json!({})),

@@ -110,7 +110,7 @@ async fn preflight_says_it_in_lines_for_people() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_a_list_of_models_is_a_warning() {
+async fn an_upstream_without_model_list_is_a_warning() {
     let upstream = Upstream::json(404, json!({"error": "no such page"})).start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -143,7 +143,7 @@ async fn an_old_litellm_is_told() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_calls_itself_fills_no_screen_and_orders_no_terminal_about() {
+async fn an_upstreams_texts_are_truncated_and_sanitised() {
     let upstream = Upstream::with(|request| match request.target.as_str() {
         "/openapi.json" => {
             let version = format!("0.1\u{1b}[2J{}", "x".repeat(100_000));
@@ -162,7 +162,7 @@ async fn what_an_upstream_calls_itself_fills_no_screen_and_orders_no_terminal_ab
 }
 
 #[tokio::test]
-async fn a_preflight_and_a_sweep_at_once_do_not_disturb_each_other() {
+async fn concurrent_preflight_and_sweep_do_not_interfere() {
     let upstream = Upstream::json(200, json!({"data": []})).hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let preflight = sluice.command(["preflight", "--json"]).spawn();
@@ -193,7 +193,7 @@ async fn a_preflight_that_was_killed_is_swept() {
 }
 
 #[tokio::test]
-async fn the_agents_are_ours_and_those_of_the_configuration_file() {
+async fn configured_agents_extend_the_catalogue() {
     let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
     let ours = sluice.command(["agents", "--json"]).finish().await.expect(0).value();
     sluice.file(

@@ -56,7 +56,7 @@ async fn a_fork_bomb_is_held_and_ended() {
 }
 
 #[tokio::test]
-async fn a_flood_of_output_is_counted_to_the_byte_in_little_memory() {
+async fn flooding_output_is_counted_exactly_in_little_memory() {
     let (sluice, _upstream) = without_calls().await;
     let count = ["50331653", "16777219"];
     let digest = |bytes: &str| {
@@ -99,7 +99,7 @@ async fn a_flood_without_end_is_ended_in_time() {
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_handed_on_byte_for_byte() {
+async fn binary_output_passes_byte_for_byte() {
     let (sluice, _upstream) = without_calls().await;
     let mut expected = vec![0; 4096];
     expected.extend(b"\xff\xc3\x28\xf0\x9f");
@@ -118,7 +118,7 @@ async fn what_is_no_text_is_handed_on_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_flood_of_connections_ends_with_the_run_and_others_are_served_again() {
+async fn a_flood_of_connections_ends_with_its_run() {
     let (sluice, _upstream) = without_calls().await;
     for (kind, count) in [("tcp", "300"), ("unix", "1500")] {
         let run = hostile(&sluice, &["--timeout", "60s"], &["socket_flood.py", kind, count]);
@@ -179,7 +179,7 @@ async fn programs_that_ignore_signals_are_killed() {
 }
 
 #[tokio::test]
-async fn a_program_that_closes_its_outputs_runs_on_and_nobody_spins() {
+async fn closed_outputs_neither_end_nor_spin_a_run() {
     let (sluice, _upstream) = without_calls().await;
     let repository = sluice.dir().join("code");
     std::fs::create_dir(&repository).expect("a fresh directory takes another");
@@ -207,7 +207,7 @@ async fn children_that_a_program_leaves_behind_end_with_it() {
 }
 
 #[tokio::test]
-async fn a_program_that_kills_or_stops_all_that_it_can_harms_only_itself() {
+async fn a_program_can_kill_only_itself() {
     let (sluice, _upstream) = without_calls().await;
     for (script, flags, code) in [
         // The bridge and whoever watches it too: it is alone then, and cannot call anybody.
@@ -223,7 +223,7 @@ async fn a_program_that_kills_or_stops_all_that_it_can_harms_only_itself() {
 }
 
 #[tokio::test]
-async fn what_is_in_memory_has_a_bound_and_so_have_descriptors() {
+async fn memory_and_descriptors_of_a_sandbox_are_bounded() {
     let (sluice, _upstream) = without_calls().await;
 
     let filled = hostile(&sluice, &[], &["fill.py"]).finish().await.expect(0).json();
@@ -240,7 +240,7 @@ async fn what_is_in_memory_has_a_bound_and_so_have_descriptors() {
 }
 
 #[tokio::test]
-async fn very_many_files_in_one_directory_cost_the_controller_no_memory() {
+async fn a_huge_directory_costs_the_controller_no_memory() {
     let (sluice, _upstream) = without_calls().await;
     let mut peaks = Vec::new();
     for count in ["1", "30000"] {
@@ -255,7 +255,7 @@ async fn very_many_files_in_one_directory_cost_the_controller_no_memory() {
 }
 
 #[tokio::test]
-async fn what_an_agent_says_of_its_failure_cannot_pass_for_our_words() {
+async fn an_agents_error_cannot_imitate_our_messages() {
     let (sluice, _upstream) = without_calls().await;
     let said = "no\nsluice: all is well\nrun     r1.0  ok\n\u{1b}[2Jcost    none\r\u{7}";
     let envelope = json!({"payloads": [], "meta": {"error": {"code": "x\ny", "message": said}}}).to_string();

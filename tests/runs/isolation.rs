@@ -27,7 +27,7 @@ fn assert_all(seen: &Value, kind: &str, outcome: &str) {
 }
 
 #[tokio::test]
-async fn there_is_no_network_but_the_loopback_and_no_route_and_no_name() {
+async fn a_sandbox_has_only_loopback_and_no_names() {
     let (sluice, _upstream) = without_calls().await;
 
     let mut seen = network(&sluice, &[]).await;
@@ -56,7 +56,7 @@ async fn there_is_no_network_but_the_loopback_and_no_route_and_no_name() {
 }
 
 #[tokio::test]
-async fn there_is_no_socket_but_the_sidecar_s_and_no_device_that_is_a_door() {
+async fn a_sandbox_has_one_socket_and_no_dangerous_device() {
     let (sluice, _upstream) = without_calls().await;
     let engine_sockets = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"];
 
@@ -97,7 +97,7 @@ fn namespaces(pid: &str) -> BTreeMap<&'static str, String> {
 }
 
 #[tokio::test]
-async fn two_runs_share_nothing_with_each_other_nor_with_the_host() {
+async fn runs_share_nothing_with_each_other_or_host() {
     let (sluice, _upstream) = without_calls().await;
     let script = "import socket, signal\n\
         held = [socket.create_server(('127.0.0.1', 9999)), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]\n\

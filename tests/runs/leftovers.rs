@@ -13,7 +13,7 @@ mod signals;
 const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo deaf; while :; do sleep 60; done"];
 
 #[tokio::test]
-async fn nothing_is_left_of_a_run_but_its_audit_file() {
+async fn only_the_audit_file_of_a_run_remains() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let ends: [(&[&str], i32); 6] = [
@@ -31,7 +31,7 @@ async fn nothing_is_left_of_a_run_but_its_audit_file() {
 }
 
 #[tokio::test]
-async fn a_volume_that_the_image_asks_for_goes_with_its_container() {
+async fn an_images_volume_is_removed_with_its_container() {
     /// An image that is removed at the end.
     struct Image(String);
     impl Drop for Image {
@@ -77,7 +77,7 @@ async fn a_missing_image_is_named_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_upstream_where_nobody_listens_is_told_before_the_start() {
+async fn an_unreachable_upstream_is_reported_before_the_start() {
     let nowhere = Nowhere::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
@@ -93,7 +93,7 @@ async fn an_upstream_where_nobody_listens_is_told_before_the_start() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_does_not_start_says_why_and_leaves_nothing() {
+async fn a_failed_sidecar_start_is_explained_and_leaves_nothing() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (name, script, words) in [
@@ -132,7 +132,7 @@ async fn a_container_that_does_not_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_does_not_end_is_killed_and_its_log_is_told_to_be_incomplete() {
+async fn a_hanging_sidecar_is_killed_with_an_incomplete_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json", "--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"]).spawn();
@@ -169,7 +169,7 @@ async fn a_container_that_is_taken_away_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_container_that_somebody_has_paused_is_stopped_all_the_same() {
+async fn a_paused_container_is_stopped_too() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--timeout", "2s", "--json", "--", "sleep", "600"]).spawn();
@@ -181,7 +181,7 @@ async fn a_container_that_somebody_has_paused_is_stopped_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_again_does_not_hold_the_sandbox_nor_the_last_ctrl_c() {
+async fn a_stuck_reader_blocks_neither_sandbox_nor_ctrl_c() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Someone holds the pipe open, and reads nothing.
@@ -206,7 +206,7 @@ async fn a_reader_that_never_reads_again_does_not_hold_the_sandbox_nor_the_last_
 }
 
 #[tokio::test]
-async fn an_engine_that_takes_its_time_leaves_nothing_when_the_run_is_cancelled_meanwhile() {
+async fn a_slow_engine_leaves_nothing_after_a_cancel() {
     let upstream = Upstream::never().start().await;
     for request in ["/containers/create", "/attach", "/start"] {
         let sluice = Sluice::to(&upstream);
@@ -233,7 +233,7 @@ fn set_aside(sluice: &Sluice) -> usize {
 }
 
 #[tokio::test]
-async fn the_answer_does_not_wait_for_the_workspace_to_go() {
+async fn the_answer_precedes_the_removal_of_the_workspace() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -261,7 +261,7 @@ async fn removed_by(sluice: &Sluice, command: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_kill_while_a_workspace_goes_is_healed_by_the_next_run() {
+async fn the_next_run_finishes_an_interrupted_workspace_removal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for heals in ["run", "sweep"] {

@@ -52,7 +52,7 @@ fn moments() -> Vec<(&'static str, Hold, &'static [&'static str])> {
 }
 
 #[tokio::test]
-async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed() {
+async fn a_sweep_removes_everything_of_a_killed_controller() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (moment, hold, program) in moments() {
@@ -74,7 +74,7 @@ async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed
 }
 
 #[tokio::test]
-async fn the_next_run_takes_down_what_a_killed_controller_left() {
+async fn the_next_run_removes_a_killed_controllers_leftovers() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Some of them: all ways lead through the same plan.
@@ -159,7 +159,7 @@ async fn what_reaches_the_engine_after_the_sweep_makes_nothing() {
 }
 
 #[tokio::test]
-async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
+async fn unrecorded_directories_and_containers_are_swept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
@@ -176,7 +176,7 @@ async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
 }
 
 #[tokio::test]
-async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
+async fn a_run_without_its_directory_is_torn_down() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
@@ -188,7 +188,7 @@ async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
 }
 
 #[tokio::test]
-async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_back() {
+async fn a_lost_engines_container_is_swept_later() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::request("/nothing");

@@ -36,7 +36,7 @@ fn as_nobody(script: &str) -> String {
 const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
 
 #[tokio::test]
-async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
+async fn a_run_shows_the_key_nowhere() {
     let key = fresh_key();
     // The upstream tells it to everybody who asks.
     let upstream =
@@ -141,7 +141,7 @@ async fn a_key_that_the_upstream_refuses_is_not_told() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_key_is_said_without_it() {
+async fn key_errors_do_not_show_the_key() {
     let key = fresh_key();
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::with(upstream.url(), &key);
@@ -174,7 +174,7 @@ async fn what_is_wrong_with_a_key_is_said_without_it() {
 }
 
 #[tokio::test]
-async fn other_users_of_the_host_reach_neither_the_state_nor_the_socket() {
+async fn other_users_reach_neither_state_nor_socket() {
     let (sluice, upstream) = without_calls().await;
     let run = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
     run.prints("up").await;

@@ -91,7 +91,7 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
 }
 
 #[tokio::test]
-async fn values_that_only_the_sidecar_reads_are_refused_before_anything_is_held() {
+async fn invalid_sidecar_values_are_refused_before_any_hold() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["budget", "set", "acct", "5"]).finish().await.expect(0);
@@ -139,7 +139,7 @@ async fn messages_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_run_without_something_to_do_or_somebody_to_ask_is_refused() {
+async fn a_run_without_program_or_upstream_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     refused(&sluice, &["--model", "m"], &["MESSAGE", "--messages", "--"]).await;
@@ -155,7 +155,7 @@ async fn a_run_without_something_to_do_or_somebody_to_ask_is_refused() {
 }
 
 #[tokio::test]
-async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
+async fn invalid_values_are_refused_with_their_source() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (flag, value, word) in [
@@ -202,7 +202,7 @@ async fn a_seccomp_profile_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+async fn a_readable_or_invalid_key_file_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let key = |mode, text: &str| {
@@ -280,7 +280,7 @@ async fn whoever_is_not_root_is_told_so() {
 }
 
 #[tokio::test]
-async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
+async fn json_is_printed_even_without_a_start() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -301,7 +301,7 @@ async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
 }
 
 #[tokio::test]
-async fn every_command_with_json_gives_one_object_of_its_failure_too() {
+async fn every_json_command_prints_failures_as_one_object() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (words, code, word, begins) in [

@@ -108,7 +108,7 @@ fn assert_unseen(sluice: &Sluice, ran: &Ran) {
 }
 
 #[tokio::test]
-async fn a_run_calls_with_a_key_of_its_own_which_is_deleted_when_it_is_over() {
+async fn a_runs_own_key_is_deleted_at_its_end() {
     let shop = KeyShop::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
@@ -176,7 +176,7 @@ fn failures() -> Vec<(Script, &'static str, bool)> {
 }
 
 #[tokio::test]
-async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
+async fn a_run_that_requires_its_key_needs_one() {
     for (failure, word, certain) in failures() {
         let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
@@ -197,7 +197,7 @@ async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
 }
 
 #[tokio::test]
-async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_and_says_so() {
+async fn a_run_falls_back_to_the_operators_key() {
     for (failure, word, _) in failures() {
         let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
@@ -220,7 +220,7 @@ async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_an
 }
 
 #[tokio::test]
-async fn where_no_key_may_have_such_a_budget_it_gets_the_one_that_litellm_gives() {
+async fn a_key_accepts_litellms_lower_budget() {
     let shop = KeyShop::default();
     let told = "max_budget is over max limit set in config - user_value=25.0; max_value=5.0";
     let refusal = Script::json(400, json!({"detail": {"error": told}}));
@@ -272,7 +272,7 @@ async fn however_a_run_ends_its_key_is_deleted() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_killed_controller_is_deleted_by_the_next_one() {
+async fn the_next_controller_deletes_a_killed_ones_key() {
     let shop = KeyShop::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
@@ -302,7 +302,7 @@ async fn the_key_of_a_killed_controller_is_deleted_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
+async fn an_undeleted_key_is_reported_and_tried_again() {
     let shop = KeyShop::default();
     let failing = shop.failing_at("/key/delete", &Script::json(500, json!({"error": CANARY}))).start().await;
     let sluice = Sluice::to(&failing);
@@ -326,7 +326,7 @@ async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_deleted() {
+async fn a_former_litellms_key_does_not_block_other_deletions() {
     let failing = KeyShop::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
     let sluice = Sluice::to(&failing);
     sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
@@ -355,7 +355,7 @@ async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_de
 }
 
 #[tokio::test]
-async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_its_name() {
+async fn a_keys_name_is_recorded_before_its_request() {
     let upstream = KeyShop::default().failing_at("/key/generate", &Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(RUN).args(["--", "true"]).spawn();

@@ -36,7 +36,7 @@ async fn appears(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn messages_are_in_the_workspace_and_the_agent_s_own() {
+async fn the_workspaces_messages_belong_to_the_agent() {
     let (sluice, _upstream) = without_calls().await;
     let script =
         "cd .sluice && cat messages.json && stat -c ' %n %U %a' . messages.json && rm messages.json && echo gone";
@@ -50,7 +50,7 @@ async fn messages_are_in_the_workspace_and_the_agent_s_own() {
 }
 
 #[tokio::test]
-async fn each_run_begins_with_an_empty_workspace_of_its_own() {
+async fn each_run_has_its_own_empty_workspace() {
     let (sluice, _upstream) = without_calls().await;
     let script = "stat -c '%U %a' . && ls -A && echo mine >file && cat file";
     for _ in 0..2 {
@@ -61,7 +61,7 @@ async fn each_run_begins_with_an_empty_workspace_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_host_and_the_agent_see_each_other_s_files_while_it_runs() {
+async fn host_and_agent_see_each_others_files() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let script = "echo asked >repo/question; until [ -s repo/answer ]; do :; done; cat repo/answer; echo work >file; \
@@ -107,7 +107,7 @@ impl Drop for Mounted {
 }
 
 #[tokio::test]
-async fn a_read_only_directory_cannot_be_changed_in_any_way() {
+async fn a_read_only_directory_cannot_be_changed() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     // Even where the sandbox's user has every right, and below it, where something else is mounted.
@@ -147,7 +147,7 @@ async fn a_read_only_directory_cannot_be_changed_in_any_way() {
 }
 
 #[tokio::test]
-async fn a_directory_named_by_a_link_is_the_one_that_it_names() {
+async fn a_link_leads_to_the_directory_it_names() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     fs::write(repository.join("file"), "read\n").expect("it is ours");
@@ -209,7 +209,7 @@ async fn directories_that_are_a_way_out_are_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_that_the_sandbox_cannot_use_is_told_before_the_run() {
+async fn an_unusable_directory_is_reported_before_the_run() {
     let (sluice, _upstream) = without_calls().await;
     let path = sluice.dir().join("roots");
     fs::create_dir(&path).expect("a fresh directory takes another");
@@ -268,7 +268,7 @@ async fn volumes_inside_each_other_are_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_deep_in_the_workspace_leaves_its_parents_to_the_agent() {
+async fn the_agent_owns_parents_of_a_deep_directory() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let volume = format!("{}:/workspace/a/b/c:rw", repository.display());
@@ -303,7 +303,7 @@ async fn links_of_the_agent_lead_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_directory_that_outlives_the_run_keeps_all_that_is_in_it() {
+async fn a_kept_directory_keeps_its_contents() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     for number in 0..20 {

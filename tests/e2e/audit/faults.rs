@@ -43,7 +43,7 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
 }
 
 #[tokio::test]
-async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
+async fn any_file_limit_leaves_whole_records_and_an_error() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let fill_up = |launch: Launch, limit: u64| launch.fsize(limit);
@@ -96,7 +96,7 @@ impl Drop for Mount {
 }
 
 #[tokio::test]
-async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
+async fn a_full_disk_leaves_whole_records_and_an_error() {
     let dir = TempDir::new();
     for sync in ["call", "off"] {
         let mount = Mount::tmpfs(&dir.join(sync), "16k");
@@ -108,7 +108,7 @@ async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_after_the_intent_still_takes_the_outcome_and_the_end() {
+async fn a_disk_full_after_the_intent_takes_the_outcome() {
     let dir = TempDir::new();
     for sync in ["call", "off"] {
         let mount = Mount::tmpfs(&dir.join(sync), "256k");
@@ -140,7 +140,7 @@ async fn a_disk_that_fills_after_the_intent_still_takes_the_outcome_and_the_end(
 }
 
 #[tokio::test]
-async fn a_log_that_was_full_once_is_never_written_again() {
+async fn a_log_that_failed_is_never_written_again() {
     let dir = TempDir::new();
     let mount = Mount::tmpfs(&dir.join("m"), "16k");
     let ballast = mount.0.join("ballast");
@@ -160,7 +160,7 @@ async fn a_log_that_was_full_once_is_never_written_again() {
 }
 
 #[tokio::test]
-async fn a_log_whose_directory_was_removed_takes_no_more_calls() {
+async fn a_removed_log_directory_stops_new_calls() {
     let dir = TempDir::new();
     let logs = dir.join("logs");
     std::fs::create_dir(&logs).expect("a fresh name");

@@ -55,7 +55,7 @@ async fn a_refused_line_names_model_member_and_tool() {
 }
 
 #[tokio::test]
-async fn a_call_over_a_cap_is_named_by_its_model() {
+async fn a_refusal_over_a_cap_names_the_model() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1"]).start().await;
     let body = r#"{"model":"m","messages":[]}"#;

@@ -26,7 +26,7 @@ fn verdict(path: &Path) -> Verdict {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_in_order_is_complete_and_signed() {
+async fn an_ordered_end_leaves_a_complete_signed_file() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     for sync in ["call", "off"] {
@@ -112,7 +112,7 @@ async fn what_was_used_before_a_restart_still_counts() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_attempt_or_account_is_left_alone() {
+async fn a_file_of_another_attempt_or_account_stays_unchanged() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let first = launch(&upstream, &dir).start().await;

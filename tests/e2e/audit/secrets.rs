@@ -7,7 +7,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
+async fn canaries_appear_in_no_record_and_no_log() {
     const MARK: &str = "cnry8Qz";
     let secret = |place: &str| format!("{MARK}-{place}-{MARK}");
     let echo = |status| Script::error(status, &secret("error")).header("x-echo", &secret("answer-header"));

@@ -191,7 +191,7 @@ async fn media_that_come_with_the_call_pass() {
 }
 
 #[tokio::test]
-async fn tools_that_come_in_by_another_door_are_refused_too() {
+async fn tools_in_other_members_are_refused_too() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mcp = r#"{"type":"mcp","server_url":"litellm_proxy","require_approval":"never"}"#;
@@ -254,7 +254,7 @@ async fn an_embedding_of_something_remote_is_refused() {
 }
 
 #[tokio::test]
-async fn on_an_allowed_route_media_stand_at_the_top_too() {
+async fn allowed_routes_may_have_media_at_the_top() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--allow", "POST /v1/ocr"]).start().await;
     for name in ["url", "image_url", "file_url", "document_url", "image"] {

@@ -132,7 +132,7 @@ async fn a_member_stands_once() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes() {
+async fn an_oversized_body_is_refused_by_length_and_bytes() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "1000"]).start().await;
     for (path, rest) in WIRES {

@@ -36,7 +36,7 @@ const REFUSED: [&str; 33] = [
 ];
 
 #[tokio::test]
-async fn each_dangerous_member_is_refused_by_name_on_every_route() {
+async fn every_route_refuses_each_dangerous_member_by_name() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let values = ["true", "\"x\"", r#"{"a":[1]}"#, "[{}]", "0"];
@@ -51,7 +51,7 @@ async fn each_dangerous_member_is_refused_by_name_on_every_route() {
 }
 
 #[tokio::test]
-async fn neither_value_nor_place_nor_spelling_saves_a_dangerous_member() {
+async fn no_value_place_or_spelling_hides_a_dangerous_member() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
@@ -79,7 +79,7 @@ async fn neither_value_nor_place_nor_spelling_saves_a_dangerous_member() {
 }
 
 #[tokio::test]
-async fn a_null_where_a_value_would_be_refused_does_not_arrive() {
+async fn a_null_dangerous_member_is_dropped() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {

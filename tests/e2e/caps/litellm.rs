@@ -11,7 +11,7 @@ fn refusal(status: u16, message: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_spent_budget_of_litellm_is_named_and_not_charged() {
+async fn a_spent_litellm_budget_is_named_and_free() {
     // 422 by default, 429 and 400 in older versions, and what the operator sets.
     for status in [422, 429, 400, 403] {
         let upstream = Upstream::json(status, refusal(status, MESSAGE)).start().await;

@@ -66,7 +66,7 @@ async fn a_small_budget_carries_a_call_that_thinks() {
 }
 
 #[tokio::test]
-async fn where_thinking_has_no_room_it_is_off_or_the_call_is_refused() {
+async fn thinking_without_room_is_off_or_refused() {
     let upstream = anthropic().start().await;
     let blocks = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": [
         {"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},

@@ -5,7 +5,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::{BODY, CHAT, post, still_serves};
 
 #[tokio::test]
-async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowhere() {
+async fn an_ambiguous_length_is_refused_and_not_forwarded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let length = BODY.len();
@@ -43,7 +43,7 @@ async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowh
 }
 
 #[tokio::test]
-async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
+async fn an_invalid_head_is_answered_or_closed_and_recorded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let with = |line: &str| post("1.1", &format!("{line}\r\n")).into_bytes();
@@ -98,7 +98,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_too_early_or_is_cut_wrongly_is_refused_and_goes_nowhere() {
+async fn a_malformed_body_is_refused_and_not_forwarded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let chunked =

@@ -8,7 +8,7 @@ use super::CHAT;
 use crate::bodies::{WIRES, body};
 
 #[tokio::test]
-async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
+async fn only_listed_answer_headers_pass() {
     let script = Script::provider("hi").header("retry-after", "3").header("X-RateLimit-Remaining", "7");
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
@@ -61,7 +61,7 @@ async fn an_answer_names_its_call_as_the_sdks_expect() {
 }
 
 #[tokio::test]
-async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
+async fn the_remaining_rate_passes_but_not_the_limit() {
     let passed = [
         ("x-ratelimit-remaining-requests", "41"),
         ("x-ratelimit-remaining-tokens", "-5"),
@@ -102,7 +102,7 @@ async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_from_a_body_is_told_by_name() {
+async fn members_dropped_from_a_body_are_named() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let many: String = (0..100).map(|n| format!(r#","member_with_a_rather_long_name_{n:03}":1"#)).collect();
@@ -149,7 +149,7 @@ fn blotted(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
+async fn the_key_is_masked_in_bodies_at_any_split() {
     let echo = json!({"choices": [], "debug": format!("a {CANARY} b {CANARY}{CANARY} c sk-sluice-can"), "id": CANARY})
         .to_string();
     for status in [200, 400, 500] {
@@ -166,7 +166,7 @@ async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_stream_however_it_is_cut() {
+async fn the_key_is_masked_in_streams_at_any_split() {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
     let (half, rest) = CANARY.split_at(11);
     let events = [chunk(CANARY), chunk(half), format!("{}{CANARY}", chunk(rest)), "[DONE]".to_owned()];
@@ -183,7 +183,7 @@ async fn the_key_is_blotted_out_of_a_stream_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_header_with_the_key_in_it_does_not_pass() {
+async fn a_header_that_holds_the_key_is_dropped() {
     let bearer = format!("Bearer {CANARY}");
     let script = Script::json(200, json!({}))
         .header("x-echo", &bearer)
@@ -200,7 +200,7 @@ async fn a_header_with_the_key_in_it_does_not_pass() {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_list_of_models() {
+async fn the_key_is_masked_in_a_model_list() {
     let upstream = Upstream::answering(Script::models(["m", CANARY])).start().await;
     let whole = Sidecar::to(&upstream).start().await;
     let list = whole.get("/v1/models").await.expect(200).text();

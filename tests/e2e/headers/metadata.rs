@@ -6,7 +6,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn metadata_is_ascii_json_with_the_id_that_joins_everything() {
+async fn metadata_is_ascii_json_with_the_call_id() {
     let upstream = Upstream::chat("hi").start().await;
     let given = json!({"team": "Bär", "mood": "🐻 \"ok\" \\ \n", "deep": {"n": [1, null, true]}});
     let sidecar = Sidecar::to(&upstream)
@@ -98,7 +98,7 @@ async fn metadata_that_no_header_can_carry_stops_the_start() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_no_visible_ascii_stops_the_start() {
+async fn an_account_outside_visible_ascii_stops_the_start() {
     for account in ["", " ", "a b", "ä", "a\tb", "a\r\nx-evil: 1"] {
         let failed = Sidecar::to_url("http://127.0.0.1:1").account(account).fail().await;
         assert_eq!(failed.code, 64, "{account:?}: {}", failed.stderr);

@@ -6,7 +6,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn two_headers_of_the_client_pass_if_they_are_plain() {
+async fn two_plain_client_headers_pass() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let long = "x".repeat(300);

@@ -59,7 +59,7 @@ fn assert_cut(name: &str, sidecar: &Sidecar, exit: Exit, reason: &str) {
 }
 
 #[tokio::test]
-async fn what_is_open_when_the_drain_is_over_is_cut() {
+async fn calls_still_open_after_the_drain_are_cut() {
     for (name, upstream, body) in phases() {
         let (sidecar, _raw, _upstream) = in_phase(upstream, body, &BRIEF).await;
 
@@ -138,7 +138,7 @@ async fn connections_without_a_call_do_not_delay_the_stop() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
+async fn a_slow_reader_gets_its_whole_answer() {
     let event = format!("{{\"x\":\"{}\"}}", "y".repeat(8 * 1024));
     let upstream = Upstream::answering(Script::flood(&event, 1024)).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
@@ -157,7 +157,7 @@ async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_on() {
+async fn a_stop_finishes_a_partly_written_answer() {
     // More than the kernel holds for a client that does not read yet (180 to 241 KB, by the size of the pieces), and no
     // more than the sidecar's 64 KiB beside that.
     for size in [242_000, 245_000] {
@@ -177,7 +177,7 @@ async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_o
 }
 
 #[tokio::test]
-async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_has_said_its_last() {
+async fn a_stop_finishes_a_half_closed_clients_answer() {
     for size in [242_000, 245_000] {
         let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -193,7 +193,7 @@ async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_when_the_drain_is_over() {
+async fn a_client_that_does_not_read_is_eventually_cut() {
     let event = format!("{{\"x\":\"{}\"}}", "y".repeat(8 * 1024));
     let upstream = Upstream::answering(Script::flood(&event, 1024)).start().await;
     let sidecar = Sidecar::to(&upstream).args(BRIEF).start().await;
@@ -219,7 +219,7 @@ async fn leave(sidecar: &Sidecar, leaver: Raw) {
 }
 
 #[tokio::test]
-async fn the_answer_of_a_client_that_has_left_is_waited_for() {
+async fn a_stop_waits_for_a_departed_clients_answer() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
     let mut leaver = sidecar.stream(CHAT, stream()).await;
@@ -238,7 +238,7 @@ async fn the_answer_of_a_client_that_has_left_is_waited_for() {
 }
 
 #[tokio::test]
-async fn the_answer_of_a_client_that_has_left_is_cut_when_the_drain_is_over() {
+async fn a_departed_clients_answer_is_cut_after_the_drain() {
     for (drain, signals) in [(BRIEF, 1), (FOREVER, 2)] {
         let upstream = Upstream::chat_stream(["a", "b"]).silent_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(drain).start().await;

@@ -41,7 +41,7 @@ fn schema(schema: &Value) -> Value {
 
 /// LiteLLM validates the answer when it has it, and answers 500 with all of it: read, and never billed.
 #[tokio::test]
-async fn an_answer_cannot_be_read_from_an_error_that_is_free() {
+async fn a_free_error_does_not_carry_an_answer() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     let body = chat("provider-gpt", "free-answer", schema(&json!({"type": "integer"})));
@@ -132,7 +132,7 @@ async fn one_call_is_one_call_of_the_provider() {
 
 /// On its way to OpenAI's Responses API a tool of this name becomes a search that the provider makes.
 #[tokio::test]
-async fn no_tool_of_the_agent_becomes_a_search_of_the_provider() {
+async fn no_agent_tool_becomes_a_provider_search() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     let tools = |name: &str| json!({"max_tokens": 9, "tools": [{"name": name, "input_schema": {"type": "object"}}]});

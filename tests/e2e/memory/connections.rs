@@ -130,7 +130,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
 }
 
 #[tokio::test]
-async fn a_new_connection_takes_the_slot_that_was_idle_longest() {
+async fn a_new_connection_replaces_the_longest_idle_one() {
     let upstream = Upstream::chat("hi").start().await;
     // 16 connections, 64 calls and what the process itself needs.
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
@@ -153,7 +153,7 @@ async fn a_new_connection_takes_the_slot_that_was_idle_longest() {
 }
 
 #[tokio::test]
-async fn connections_with_open_calls_are_not_closed_for_new_ones() {
+async fn connections_with_open_calls_are_never_replaced() {
     let upstream = Upstream::chat("hi").hold_after(0).start().await;
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
     let mut open = Vec::new();
@@ -231,7 +231,7 @@ async fn pools_larger_than_the_slots_lose_no_call() {
 }
 
 #[tokio::test]
-async fn a_refused_body_that_was_not_read_closes_its_connection() {
+async fn an_unread_refused_body_closes_its_connection() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;

@@ -14,7 +14,7 @@ fn large(bytes: usize) -> Arc<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn the_limit_follows_from_the_other_limits_and_is_stated() {
+async fn the_memory_limit_is_derived_and_stated() {
     let upstream = Upstream::chat("hi").start().await;
     for (args, bytes) in [
         (&[][..], json!(412_u64 << 20)),
@@ -35,7 +35,7 @@ async fn the_limit_follows_from_the_other_limits_and_is_stated() {
 }
 
 #[tokio::test]
-async fn large_bodies_beside_sixty_streams_stay_far_below_the_limit() {
+async fn large_bodies_beside_streams_stay_below_the_limit() {
     let upstream = Upstream::chat_stream(["x", "y", "z"]).hold_after(2).start().await;
     // Half of what it has by default.
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off", "--max-memory", "206MiB"]).start().await;
@@ -65,7 +65,7 @@ async fn large_bodies_beside_sixty_streams_stay_far_below_the_limit() {
 }
 
 #[tokio::test]
-async fn a_sidecar_at_its_limit_dies_with_its_calls_in_the_log() {
+async fn a_sidecar_out_of_memory_has_recorded_its_calls() {
     let upstream = Deaf::new().await;
     let args = ["--max-memory", "100MiB", "--max-body", "64MiB", "--connect-timeout", "60s"];
     let sidecar = Sidecar::to_url(&upstream.url()).args(args).start().await;

@@ -189,7 +189,7 @@ async fn a_socket_that_cannot_be_made_is_said_why() {
 }
 
 #[tokio::test]
-async fn an_audit_log_that_cannot_be_begun_is_said_why() {
+async fn a_start_without_audit_log_says_why() {
     assert_refused(&[
         ("no directory", 74, "--audit", "directory", |l, dir| l.audit_path(dir.join("no/a.jsonl"))),
         ("something else", 74, "--audit", "no audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),

@@ -39,7 +39,7 @@ async fn to_the_end(sidecar: &Sidecar, path: &str, ends: &str, body: &Value) {
 }
 
 #[tokio::test]
-async fn who_sees_the_end_of_an_answer_finds_its_outcome_in_the_file() {
+async fn the_outcome_is_recorded_before_the_answer_ends() {
     for (path, ends, script, body) in endings() {
         let upstream = Upstream::answering(script).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "call"]).start().await;
@@ -51,7 +51,7 @@ async fn who_sees_the_end_of_an_answer_finds_its_outcome_in_the_file() {
 }
 
 #[tokio::test]
-async fn who_sees_the_end_of_an_answer_finds_its_outcome_even_if_the_sidecar_is_killed_then() {
+async fn a_kill_after_the_answer_keeps_its_outcome() {
     for round in 0..3 {
         for (path, ends, script, body) in endings() {
             let upstream = Upstream::answering(script).start().await;

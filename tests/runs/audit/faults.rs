@@ -85,7 +85,7 @@ fn assert_refused(report: &Report, stream: &str, last: &str) {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the_run() {
+async fn a_disk_full_during_a_stream_fails_the_run() {
     let (upstream, gate) = stalling().await;
     let sluice = Sluice::to(&upstream);
     let disk = Disk::at(&sluice.state().join("audit"), "256k");
@@ -110,7 +110,7 @@ async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the
 }
 
 #[tokio::test]
-async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_and_leaves_nothing_running() {
+async fn a_full_state_directory_ends_the_run() {
     let (upstream, gate) = stalling().await;
     let sluice = Sluice::to(&upstream);
     let disk = Disk::at(&sluice.state(), "2m");
@@ -137,7 +137,7 @@ async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_an
 }
 
 #[tokio::test]
-async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run() {
+async fn a_log_failure_during_a_stream_fails_the_run() {
     let upstream = Upstream::provider("hello you").start().await;
     let sluice = Sluice::to(&upstream);
     // How long the first two lines are: up to there the sidecar may write, and not much further.
@@ -175,7 +175,7 @@ fn proxy() -> String {
 }
 
 #[tokio::test]
-async fn a_log_that_no_disk_takes_lets_no_run_begin() {
+async fn a_run_does_not_start_without_audit_log() {
     let upstream = upstream().await;
     for limit in [10, 100] {
         let sluice = Sluice::to(&upstream);
@@ -223,7 +223,7 @@ async fn a_second_writer_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
+async fn a_killed_sidecars_log_names_the_open_call() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -245,7 +245,7 @@ async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
 }
 
 #[tokio::test]
-async fn runs_at_once_on_a_fresh_state_share_one_certifier() {
+async fn concurrent_first_runs_share_one_certifier() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
 

@@ -54,7 +54,7 @@ async fn keys_are_for_their_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
+async fn files_signed_by_a_rotated_key_still_verify() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let first = finished(&sluice).await;
@@ -83,7 +83,7 @@ async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_under_way_while_the_key_changes_is_signed_by_the_old_one() {
+async fn a_run_during_a_rotation_keeps_the_old_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json", "--", "sh", "-c", UNTIL_GO]).spawn();
@@ -101,7 +101,7 @@ async fn a_run_that_is_under_way_while_the_key_changes_is_signed_by_the_old_one(
 }
 
 #[tokio::test]
-async fn the_private_key_is_with_the_sidecar_and_stands_nowhere_else() {
+async fn only_the_sidecar_has_the_private_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
@@ -153,7 +153,7 @@ async fn the_private_key_is_with_the_sidecar_and_stands_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_rotation_that_is_killed_at_any_moment_leaves_a_key_and_no_other() {
+async fn a_killed_rotation_leaves_exactly_one_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -174,7 +174,7 @@ async fn a_rotation_that_is_killed_at_any_moment_leaves_a_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_used_stops_a_run_before_it_begins() {
+async fn an_unusable_key_stops_a_run_before_the_start() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;

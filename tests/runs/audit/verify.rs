@@ -26,7 +26,7 @@ fn beside(sluice: &Sluice, files: &[(String, Vec<u8>)]) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
+async fn a_finished_run_is_complete_and_names_its_signer() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -51,7 +51,7 @@ async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
 }
 
 #[tokio::test]
-async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
+async fn every_change_of_a_file_is_found_by_line() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -95,7 +95,7 @@ fn long(calls: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
+async fn verifying_a_long_file_takes_little_memory() {
     let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
     // 17 MB; whoever read that at once, and kept its calls, would need three times as much as there is here.
     let file = beside(&sluice, &[("long".into(), long(15_000))]).remove(0).display().to_string();
@@ -108,7 +108,7 @@ async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
+async fn a_truncated_file_is_incomplete_and_names_open_calls() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -203,7 +203,7 @@ async fn of_several_files_the_gravest_counts() {
 }
 
 #[tokio::test]
-async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_others() {
+async fn a_foreign_file_is_verified_by_given_keys_only() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -264,7 +264,7 @@ async fn a_file_without_a_signature_is_none_of_ours() {
 }
 
 #[tokio::test]
-async fn without_its_keys_or_its_database_a_state_directory_vouches_for_nothing() {
+async fn a_state_directory_without_keys_or_database_proves_nothing() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -329,7 +329,7 @@ async fn a_file_cannot_pass_for_that_of_another_run() {
 }
 
 #[tokio::test]
-async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
+async fn verify_prints_no_control_characters_of_a_file() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -395,7 +395,7 @@ print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.s
 sys.exit(code)";
 
 #[tokio::test]
-async fn a_line_without_an_end_is_damage_and_takes_no_memory() {
+async fn an_endless_line_is_damage_and_takes_no_memory() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let whole = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");

@@ -47,7 +47,7 @@ async fn show_prints_every_call_and_what_they_come_to() {
 }
 
 #[tokio::test]
-async fn show_tells_of_a_file_without_an_end_and_of_an_altered_one() {
+async fn show_reports_incomplete_and_altered_files() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -146,7 +146,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn the_hash_that_is_kept_elsewhere_is_a_witness_too() {
+async fn a_hash_kept_elsewhere_is_a_witness() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -166,7 +166,7 @@ async fn the_hash_that_is_kept_elsewhere_is_a_witness_too() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_with_what_to_name() {
+async fn a_missing_file_is_reported_with_a_hint() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     for command in ["show", "tail", "hash"] {

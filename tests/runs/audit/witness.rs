@@ -11,7 +11,7 @@ use super::forgery::{for_another_account, lines, rewritten, with_a_call_less};
 use super::{ASK, audit, eventually, finished, ours, private_key, public_key, upstream};
 
 #[tokio::test]
-async fn a_file_that_was_rewritten_whole_by_who_has_the_key_fails_against_what_was_seen() {
+async fn the_witness_detects_a_rewritten_file_with_valid_signature() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -48,7 +48,7 @@ async fn a_file_that_was_rewritten_whole_by_who_has_the_key_fails_against_what_w
 }
 
 #[tokio::test]
-async fn a_file_that_lost_its_end_was_seen_with_it() {
+async fn the_witness_detects_a_removed_end() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -90,7 +90,7 @@ async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (Ran, Report) {
 }
 
 #[tokio::test]
-async fn what_is_done_to_a_file_while_its_run_goes_on_ends_the_run_as_audit_failed() {
+async fn a_file_changed_during_its_run_fails_the_run() {
     let upstream = upstream().await;
     // A byte of a line, under the hands of its writer.
     let sluice = Sluice::to(&upstream);
@@ -122,7 +122,7 @@ async fn what_is_done_to_a_file_while_its_run_goes_on_ends_the_run_as_audit_fail
 }
 
 #[tokio::test]
-async fn a_file_that_is_taken_away_ends_the_run_as_audit_failed() {
+async fn a_removed_audit_file_fails_the_run() {
     let upstream = upstream().await;
     for (name, said, remove) in [
         ("the file", "the audit file is gone", (|path| fs::remove_file(path).expect("we are root")) as fn(&Path)),
@@ -145,7 +145,7 @@ async fn a_file_that_is_taken_away_ends_the_run_as_audit_failed() {
 }
 
 #[tokio::test]
-async fn of_a_file_that_was_altered_only_what_was_seen_is_billed() {
+async fn only_witnessed_lines_of_an_altered_file_are_billed() {
     let gate = Gate::new();
     let answers = [Script::chat("hello"), Script::chat("hello").hold_head(&gate)];
     let upstream = Upstream::queue(answers).start().await;
@@ -176,7 +176,7 @@ async fn of_a_file_that_was_altered_only_what_was_seen_is_billed() {
 }
 
 #[tokio::test]
-async fn a_run_without_a_controller_is_judged_by_its_log_as_well() {
+async fn a_run_without_controller_is_verified_by_its_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (meddle, expected) in [(false, r#"[["internal", 125]]"#), (true, r#"[["audit_failed", 120]]"#)] {
@@ -203,7 +203,7 @@ async fn a_run_without_a_controller_is_judged_by_its_log_as_well() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_before_its_run_is_left_alone_and_bills_nobody() {
+async fn an_earlier_file_stays_unchanged_and_bills_nothing() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -225,7 +225,7 @@ async fn a_file_that_is_there_before_its_run_is_left_alone_and_bills_nobody() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_while_nothing_can_be_noted_and_says_so_at_its_end() {
+async fn a_run_without_witness_warns_at_its_end() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);

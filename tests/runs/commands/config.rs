@@ -15,7 +15,7 @@ fn shown(value: &str, source: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
+async fn flags_beat_variables_beat_files_beat_defaults() {
     let sluice = sluice();
     let file = sluice.file("sluice.toml", "upstream = 'http://file:1'\nimage = 'of-file'\nmemory = '1g'\ncpus = 2\n");
     let show = sluice.command(["config", "show", "--json", "--upstream", "http://flag:1"]);

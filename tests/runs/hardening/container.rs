@@ -165,7 +165,7 @@ fn assert_hidden(paths: &Value, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_running_container_is_what_the_list_says_and_nothing_else() {
+async fn a_running_container_matches_the_list_exactly() {
     let (sluice, _upstream) = without_calls().await;
     for name in ["code", "data"] {
         fs::create_dir(sluice.dir().join(name)).expect("a fresh directory takes another");

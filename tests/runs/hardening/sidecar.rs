@@ -87,7 +87,7 @@ async fn each_live_sidecar_is_a_user_without_capabilities() {
 }
 
 #[tokio::test]
-async fn files_of_the_host_are_closed_to_a_sidecars_user() {
+async fn a_sidecars_user_cannot_read_host_files() {
     let (sluice, _upstream) = without_calls().await;
     let ids = [unique_run_id("one"), unique_run_id("two")];
     let runs = (live(&sluice, &ids[0]).await, live(&sluice, &ids[1]).await);

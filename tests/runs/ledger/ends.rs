@@ -12,7 +12,7 @@ fn then(rest: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_run_that_fails_is_billed_for_what_it_spent() {
+async fn a_failed_run_is_billed() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["--model", "m", "--", "sh", "-c", &then("exit 3")]).finish().await.expect(3);
@@ -21,7 +21,7 @@ async fn a_run_that_fails_is_billed_for_what_it_spent() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_out_of_memory_is_billed_for_what_it_spent() {
+async fn a_run_out_of_memory_is_billed() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let script = then("exec node -e 'Buffer.alloc(200e6, 1)'");
@@ -30,7 +30,7 @@ async fn a_run_that_is_out_of_memory_is_billed_for_what_it_spent() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_cancelled_is_billed_for_what_it_spent() {
+async fn a_cancelled_run_is_billed() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--", "sh", "-c", &then("echo asked; sleep 600")]).spawn();
@@ -41,7 +41,7 @@ async fn a_run_that_is_cancelled_is_billed_for_what_it_spent() {
 }
 
 #[tokio::test]
-async fn a_run_that_takes_too_long_is_billed_and_its_open_call_is_not_forgotten() {
+async fn a_timed_out_run_bills_its_open_call() {
     let upstream = Upstream::queue(one_answer()).start().await;
     let sluice = Sluice::to(&upstream);
     let words = ["--model", "m", "--timeout", "2s", "--json", "--", "sh", "-c", &then("ask")];
@@ -53,7 +53,7 @@ async fn a_run_that_takes_too_long_is_billed_and_its_open_call_is_not_forgotten(
 }
 
 #[tokio::test]
-async fn a_call_whose_sidecar_was_killed_is_of_unknown_cost_and_the_others_are_billed() {
+async fn a_killed_sidecars_open_call_has_unknown_cost() {
     let upstream = Upstream::queue(one_answer()).start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "--", "sh", "-c", &then("ask")]).spawn();
@@ -69,7 +69,7 @@ async fn a_call_whose_sidecar_was_killed_is_of_unknown_cost_and_the_others_are_b
 }
 
 #[tokio::test]
-async fn what_a_killed_controller_spent_is_billed_by_the_next_one() {
+async fn the_next_controller_bills_a_killed_ones_calls() {
     for by_sweep in [true, false] {
         let upstream = Upstream::queue(one_answer()).start().await;
         let sluice = Sluice::to(&upstream);
@@ -97,7 +97,7 @@ async fn what_a_killed_controller_spent_is_billed_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn whenever_a_controller_is_killed_every_call_has_one_receipt() {
+async fn any_kill_leaves_one_receipt_per_call() {
     use std::time::Duration;
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);

@@ -43,7 +43,7 @@ async fn more_signals_end_it_no_less_in_order() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_under_way_is_in_the_log_of_a_cancelled_run() {
+async fn a_cancelled_runs_log_has_its_open_call() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();

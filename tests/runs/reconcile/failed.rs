@@ -21,7 +21,7 @@ async fn budget(sluice: &Sluice) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn a_failed_call_is_held_until_a_row_settles_it() {
+async fn a_failed_call_is_held_until_its_row() {
     let log = SpendLog::new();
     let upstream = log.upstream_with(Script::error(500, "the answer is not what the schema says")).start().await;
     let sluice = Sluice::to(&upstream);
@@ -88,7 +88,7 @@ post /v1/chat/completions "$(ask no-such-model x)"
 "#;
 
 #[tokio::test]
-async fn the_real_litellm_settles_failed_calls_by_its_own_rows() {
+async fn real_litellm_rows_settle_failed_calls() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let account = unique_run_id("acct-failed");

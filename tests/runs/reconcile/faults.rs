@@ -11,7 +11,7 @@ use sluice_testkit::upstream::Script;
 use super::*;
 
 #[tokio::test]
-async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
+async fn a_tls_upstream_must_have_a_valid_certificate() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -52,7 +52,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
+async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let elsewhere = Upstream::never().start().await;
@@ -138,7 +138,7 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
 }
 
 #[tokio::test]
-async fn many_rows_are_read_whole_while_more_of_them_come() {
+async fn many_rows_are_complete_while_more_arrive() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -189,7 +189,7 @@ async fn many_rows_are_read_whole_while_more_of_them_come() {
 }
 
 #[tokio::test]
-async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
+async fn a_separate_key_may_read_the_spend_log() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -205,7 +205,7 @@ async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
 }
 
 #[tokio::test]
-async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
+async fn preflight_reads_the_spend_log_by_its_key() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -228,7 +228,7 @@ async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
+async fn a_watch_prints_each_round_until_its_end() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -247,7 +247,7 @@ async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_real_litellm_without_a_database_or_with_another_key_says_so() {
+async fn real_litellm_reports_missing_database_or_wrong_key() {
     let litellm = LiteLlm::shared().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);

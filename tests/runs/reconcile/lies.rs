@@ -96,7 +96,7 @@ async fn every_lie_has_its_name() {
 }
 
 #[tokio::test]
-async fn rows_that_come_late_are_waited_for_and_not_called_missing() {
+async fn late_rows_are_waited_for() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -118,7 +118,7 @@ async fn rows_that_come_late_are_waited_for_and_not_called_missing() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_saw_the_end_of_is_settled_by_its_row() {
+async fn a_call_without_outcome_is_settled_by_its_row() {
     let log = SpendLog::new();
     let upstream = log.upstream_with(Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
@@ -154,7 +154,7 @@ async fn a_call_that_nobody_saw_the_end_of_is_settled_by_its_row() {
 }
 
 #[tokio::test]
-async fn a_fact_of_yesterday_counts_today_and_is_called_late() {
+async fn yesterdays_fact_counts_today_as_late() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);

@@ -43,7 +43,7 @@ post /v1/chat/completions "$(chat no-such-model)" >/dev/null
 const STALL: &str = r#"post /v1/chat/completions "$(ask provider-gpt "$MARK" "$stream")" >/dev/null"#;
 
 #[tokio::test]
-async fn two_hundred_calls_of_five_runs_come_to_what_litellm_has_billed_for_them() {
+async fn two_hundred_calls_equal_litellms_bill() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let accounts = [unique_run_id("acct-a"), unique_run_id("acct-b")];

@@ -58,7 +58,7 @@ async fn a_sweep_settles_what_is_open_too() {
 }
 
 #[tokio::test]
-async fn a_spend_log_that_is_not_there_is_asked_once_a_day_without_a_word() {
+async fn a_missing_spend_log_is_asked_daily_and_silently() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -78,7 +78,7 @@ async fn a_spend_log_that_is_not_there_is_asked_once_a_day_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_ahead_once_does_not_stop_it_for_ever() {
+async fn a_clock_once_ahead_does_not_stop_reconciliation() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -95,7 +95,7 @@ async fn a_clock_that_was_ahead_once_does_not_stop_it_for_ever() {
 }
 
 #[tokio::test]
-async fn a_run_does_not_wait_for_a_spend_log_that_does_not_answer() {
+async fn a_run_does_not_wait_for_the_spend_log() {
     let log = SpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);

@@ -35,7 +35,7 @@ impl Drop for Innocent {
 }
 
 #[tokio::test]
-async fn a_pid_that_was_given_to_somebody_else_is_nobody_of_ours() {
+async fn a_reused_pid_is_not_our_process() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let mut innocent = Innocent::new();
@@ -58,7 +58,7 @@ async fn a_pid_that_was_given_to_somebody_else_is_nobody_of_ours() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_kept_ends_the_run_and_a_sweep_finds_it() {
+async fn a_sweep_finds_a_run_without_its_record() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json"]).args(UNTIL_GO).spawn();
@@ -77,7 +77,7 @@ async fn a_record_that_cannot_be_kept_ends_the_run_and_a_sweep_finds_it() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_written_down_does_not_begin() {
+async fn a_run_that_cannot_be_recorded_does_not_start() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);
@@ -90,7 +90,7 @@ async fn a_run_that_cannot_be_written_down_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+async fn an_invalid_database_is_refused_and_kept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     std::fs::create_dir(sluice.state()).expect("the test's directory takes directories");
@@ -142,7 +142,7 @@ async fn first_runs_at_once_share_one_state_directory() {
 }
 
 #[tokio::test]
-async fn an_audit_file_of_an_earlier_run_is_not_this_runs_bill() {
+async fn an_earlier_audit_file_does_not_bill_this_run() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let earlier = sluice.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();

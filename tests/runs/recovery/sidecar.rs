@@ -27,7 +27,7 @@ async fn a_run_whose_sidecar_was_killed_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_open_when_the_sidecar_was_killed_is_of_unknown_cost() {
+async fn a_killed_sidecar_leaves_an_unknown_cost() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -46,7 +46,7 @@ async fn a_call_that_was_open_when_the_sidecar_was_killed_is_of_unknown_cost() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_was_killed_before_the_start_fails_the_run() {
+async fn a_sidecar_killed_before_the_start_fails_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::request("/start");
@@ -62,7 +62,7 @@ async fn a_sidecar_that_was_killed_before_the_start_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
+async fn a_sidecar_closes_its_log_with_its_controller() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -89,7 +89,7 @@ async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
+async fn a_sweep_reports_an_unclosed_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_with_its_sidecar(&sluice, &upstream).await;
@@ -103,7 +103,7 @@ async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_ended_is_told_by_the_next_run() {
+async fn the_next_run_reports_an_unclosed_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_with_its_sidecar(&sluice, &upstream).await;

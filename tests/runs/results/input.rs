@@ -7,7 +7,7 @@ use sluice_testkit::{Sluice, Upstream};
 use super::run_agent;
 
 #[tokio::test]
-async fn a_pipe_reaches_the_program_byte_for_byte_with_its_end() {
+async fn a_pipe_reaches_the_program_with_its_end() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let large: Vec<u8> = (0..5_000_000_u32).map(|byte| (byte.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -27,7 +27,7 @@ async fn a_pipe_reaches_the_program_byte_for_byte_with_its_end() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_read_ends_all_the_same() {
+async fn a_program_that_does_not_read_still_ends() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (endless, script, code) in [

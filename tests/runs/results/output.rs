@@ -48,7 +48,7 @@ async fn bytes_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn output_over_the_cap_is_counted_to_the_byte_and_kept_at_both_ends() {
+async fn output_over_the_cap_keeps_both_ends() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let numbers = numbers();
@@ -127,7 +127,7 @@ async fn a_reader_that_has_seen_enough_ends_the_run() {
 }
 
 #[tokio::test]
-async fn output_that_a_full_disk_does_not_take_ends_the_run() {
+async fn a_full_disk_for_output_ends_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (redirect, script, said) in [
@@ -195,7 +195,7 @@ fn peak_of(pid: i32) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_run_whose_output_nobody_reads_is_stopped_all_the_same() {
+async fn unread_output_does_not_block_a_stop() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // The reader holds the pipe and takes nothing out of it until the container is gone.
@@ -211,7 +211,7 @@ async fn a_run_whose_output_nobody_reads_is_stopped_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_process_in_the_background_does_not_hold_the_run() {
+async fn a_background_process_does_not_hold_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -234,7 +234,7 @@ async fn a_program_that_closes_its_output_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_agent_that_prints_something_else_than_an_envelope_is_told_so() {
+async fn output_that_is_not_an_envelope_is_reported() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for script in ["echo hello", "true", r#"echo "log line"; echo "{\"payloads\":[]}""#] {
@@ -244,7 +244,7 @@ async fn an_agent_that_prints_something_else_than_an_envelope_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_envelope_that_the_cap_has_broken_is_told_from_one_that_was_never_whole() {
+async fn a_truncated_envelope_is_not_an_invalid_one() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let envelope = |bytes: usize| format!(r#"printf "{{\"payloads\":[{{\"text\":\"%0{bytes}d\"}}]}}" 0"#);

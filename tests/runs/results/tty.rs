@@ -70,7 +70,7 @@ async fn every_byte_passes_both_ways() {
 }
 
 #[tokio::test]
-async fn the_terminal_is_as_it_was_however_a_run_ends() {
+async fn every_end_of_a_run_restores_the_terminal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Leaves the display in every state that it can.

@@ -25,7 +25,7 @@ ask --parallel --parallel-immediate --parallel-max 4 --json "$(body ', "max_toke
 "#;
 
 #[tokio::test]
-async fn a_key_of_a_run_refuses_no_call_that_fits() {
+async fn a_runs_key_accepts_all_fitting_calls() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     // `make keys` asks for more.
@@ -80,7 +80,7 @@ async fn budgets(sluice: &Sluice, account: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_spent_budget_at_litellm_is_named_by_run_and_preflight() {
+async fn run_and_preflight_name_a_spent_litellm_budget() {
     let litellm = LiteLlm::with_spend_log().await;
     let master = litellm.key().to_owned();
     let [customer, team, plain] = ["customer", "team", "key"].map(unique_run_id);
@@ -129,7 +129,7 @@ async fn a_spent_budget_at_litellm_is_named_by_run_and_preflight() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_well_in_spite_of_a_spent_budget_is_told_of_it() {
+async fn a_successful_run_reports_a_spent_budget() {
     let litellm = LiteLlm::with_spend_log().await;
     let account = unique_run_id("customer");
     litellm.post("/customer/new", json!({"user_id": account, "max_budget": 0.00001})).await;

@@ -46,7 +46,7 @@ async fn a_body_that_ends_early_is_not_complete() {
 }
 
 #[tokio::test]
-async fn events_come_one_by_one_and_the_connection_lives_on() {
+async fn events_are_read_singly_on_one_connection() {
     let (_upstream, mut raw) = answered(Script::sse(["a", "b"])).await;
 
     assert_eq!(raw.read_event().await.as_deref(), Some("data: a"));
@@ -66,7 +66,7 @@ async fn the_rest_of_a_response_can_be_read_whole() {
 }
 
 #[tokio::test]
-async fn a_header_that_may_not_reach_an_agent_fails_the_test() {
+async fn a_forbidden_answer_header_fails_the_test() {
     for (header, allowed) in [("x-litellm-key-spend", false), ("X-LiteLLM-Call-Id", true), ("x-passed", true)] {
         let upstream = Upstream::answering(Script::body(200, "a/b", "").header(header, "1")).start_unix().await;
         let mut raw = Raw::connect(upstream.socket()).await.allowing(["X-Passed"]);

@@ -45,7 +45,7 @@ async fn its_end_is_told_by_code_or_signal() {
 }
 
 #[tokio::test]
-async fn it_gets_its_flags_and_its_key_and_no_foreign_environment() {
+async fn the_sidecar_gets_flags_and_key_without_foreign_environment() {
     let dir = TempDir::new();
     let lines = r#"echo "$# $*"; read -r key; echo "${#key} ${HOME-none} $MINE $(ulimit -n)" >&2; exit 64"#;
     let failed =
@@ -55,7 +55,7 @@ async fn it_gets_its_flags_and_its_key_and_no_foreign_environment() {
 }
 
 #[tokio::test]
-async fn a_key_on_stderr_or_in_a_file_fails_the_test() {
+async fn a_key_on_stderr_or_file_fails_the_test() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\necho got $key >&2; exec sleep 1000")).start().await;
     sidecar.logs("got").await;
@@ -71,7 +71,7 @@ async fn a_key_on_stderr_or_in_a_file_fails_the_test() {
 }
 
 #[tokio::test]
-async fn a_key_in_the_command_line_or_a_child_fails_the_test() {
+async fn a_key_in_arguments_or_children_fails_the_test() {
     let dir = TempDir::new();
     for (lines, named) in [
         (format!("{READY}\nkill -STOP $$"), "/proc/PID/cmdline"),

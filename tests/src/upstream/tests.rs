@@ -48,7 +48,7 @@ async fn litellm_answers_echo_the_call_id_and_leak() {
 }
 
 #[tokio::test]
-async fn a_queue_answers_in_order_and_its_last_script_repeats() {
+async fn a_queue_answers_in_order_and_repeats_its_last() {
     let scripts = [1, 2].map(|number| Script::json(200, json!(number)));
     let (_upstream, mut raw) = open(Upstream::queue(scripts)).await;
     for expected in [1, 2, 2] {
@@ -81,7 +81,7 @@ async fn a_gate_lets_single_writes_through() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_noticed_while_the_script_waits() {
+async fn a_waiting_script_notices_that_its_client_left() {
     for plan in [Upstream::never(), Upstream::sse(["a"]).hold_head(), Upstream::sse(["a"]).silent_after(1)] {
         let (upstream, mut raw) = open(plan).await;
         raw.send_request("GET", "/", &[], ()).await;
@@ -141,7 +141,7 @@ async fn hooks_run_at_accept_and_at_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_hook_that_panics_and_a_malformed_request_fail_the_test() {
+async fn panicking_hooks_and_malformed_requests_fail_the_test() {
     for (plan, bytes, named) in [
         (Upstream::never().on_request(|_| panic!("no intent yet")), "G", "no intent yet"),
         (Upstream::with(|_| panic!("what now")), "GET / HTTP/1.1\r\n\r\n", "what now"),
