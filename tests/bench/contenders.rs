@@ -15,7 +15,7 @@ use crate::callgrind::{self, Profile};
 use crate::measure;
 use crate::process::Running;
 use crate::programs;
-use crate::wire::{self, Ask};
+use crate::wire::{self, CallKind};
 
 /// One column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,7 +39,7 @@ pub(crate) enum Processor {
 
 /// Where a contender lives: the bench's directory, and the upstream's port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct BenchSite<'a> {
     pub(crate) scratch: &'a Path,
     pub(crate) port: u16,
 }
@@ -119,11 +119,11 @@ impl Contender {
 
     /// Calls of a round. Who waits most of the time is asked less, so that its rounds end too:
     /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
-    pub(crate) fn calls(self, calls: usize, ask: Ask) -> usize {
+    pub(crate) fn calls(self, calls: usize, ask: CallKind) -> usize {
         match (self, ask) {
-            (_, Ask::Paced(_)) => calls,
-            (Self::SluiceSync, Ask::Chat | Ask::Burst(_) | Ask::Body(_)) => (calls / 5).max(64),
-            (Self::NginxTemplate, Ask::Body(_)) => (calls / 10).max(20),
+            (_, CallKind::Paced(_)) => calls,
+            (Self::SluiceSync, CallKind::Chat | CallKind::Burst(_) | CallKind::Body(_)) => (calls / 5).max(64),
+            (Self::NginxTemplate, CallKind::Body(_)) => (calls / 10).max(20),
             _ => calls,
         }
     }
@@ -144,22 +144,22 @@ impl Contender {
     }
 
     /// Starts it and returns as soon as it answers.
-    pub(crate) fn start(self, field: &Field<'_>) -> Outcome<Started> {
+    pub(crate) fn start(self, field: &BenchSite<'_>) -> Outcome<Started> {
         self.start_on(Processor::Real, field)
     }
 
     /// The same on any processor.
-    pub(crate) fn start_on(self, processor: Processor, field: &Field<'_>) -> Outcome<Started> {
+    pub(crate) fn start_on(self, processor: Processor, field: &BenchSite<'_>) -> Outcome<Started> {
         let started = self.spawn(processor, field, self.name())?;
         Ok(Started { pids: measure::tree(started.pids[0]), ..started })
     }
 
     /// Starts it under a name of its own, and returns as soon as its first process answers.
-    pub(crate) fn launch(self, field: &Field<'_>, name: &str) -> Outcome<Started> {
+    pub(crate) fn launch(self, field: &BenchSite<'_>, name: &str) -> Outcome<Started> {
         self.spawn(Processor::Real, field, name)
     }
 
-    fn spawn(self, processor: Processor, field: &Field<'_>, name: &str) -> Outcome<Started> {
+    fn spawn(self, processor: Processor, field: &BenchSite<'_>, name: &str) -> Outcome<Started> {
         let dir = field.scratch.join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
@@ -199,7 +199,7 @@ impl Contender {
         Ok(Started { socket, answers, announced, pids, running, errors })
     }
 
-    fn command(self, processor: Processor, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
+    fn command(self, processor: Processor, field: &BenchSite<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
         let config = |template: &str| -> Outcome<PathBuf> {
             let text = template
                 .replace("{{dir}}", &dir.to_string_lossy())
@@ -264,7 +264,7 @@ impl Contender {
     }
 }
 
-fn sidecar_flags(command: &mut Command, field: &Field<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {
+fn sidecar_flags(command: &mut Command, field: &BenchSite<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {
     let audit = dir.join("audit");
     fs::create_dir(&audit)?;
     command.arg("--socket").arg(socket);

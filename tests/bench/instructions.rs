@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::callgrind::Profile;
-use crate::contenders::{Contender, Field, Processor};
+use crate::contenders::{BenchSite, Contender, Processor};
 use crate::load::Load;
 use crate::modes::{self, Connections, Mode};
 
@@ -25,7 +25,7 @@ const MANY_LARGE: usize = 15;
 
 /// Of one contender in one mode, per call.
 #[derive(Debug, Serialize)]
-pub(crate) struct Cost {
+pub(crate) struct InstructionCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
     /// In user space, of all its processes, but for those of SHA-256.
@@ -36,7 +36,7 @@ pub(crate) struct Cost {
 }
 
 /// One contender after the other, each many times slower than it is.
-pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outcome<Vec<Cost>> {
+pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<InstructionCount>> {
     let mut costs = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
         let mode = Mode { connections: Connections::Kept(1), ..mode };
@@ -46,7 +46,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
             let beyond =
                 profile(*contender, &mode, many, field).await? - profile(*contender, &mode, few, field).await?;
             let per_call = |count: u64| count as f64 / (many - few) as f64;
-            costs.push(Cost {
+            costs.push(InstructionCount {
                 mode: mode.name,
                 contender: contender.name(),
                 instructions: per_call(beyond.instructions),
@@ -58,7 +58,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
     Ok(costs)
 }
 
-async fn profile(contender: Contender, mode: &Mode, calls: usize, field: &Field<'_>) -> Outcome<Profile> {
+async fn profile(contender: Contender, mode: &Mode, calls: usize, field: &BenchSite<'_>) -> Outcome<Profile> {
     let started = contender.start_on(Processor::Callgrind, field)?;
     let load = Load::new(mode, &started.socket);
     let clients = load.open().await?;

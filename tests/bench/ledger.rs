@@ -27,17 +27,17 @@ const NANOS: u64 = 10_500;
 
 /// The figures of one ledger.
 #[derive(Debug, Serialize)]
-pub(crate) struct Ledger {
+pub(crate) struct LedgerFigures {
     pub(crate) runs: u64,
     pub(crate) receipts: u64,
     /// Bytes of the database.
     pub(crate) database: u64,
-    pub(crate) commands: Vec<Measured>,
+    pub(crate) commands: Vec<CommandFigures>,
 }
 
 /// One command on it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Measured {
+pub(crate) struct CommandFigures {
     pub(crate) command: String,
     pub(crate) seconds: f64,
     /// Most bytes of memory that the process had (`VmHWM`).
@@ -48,12 +48,12 @@ pub(crate) struct Measured {
 const SIZES: [(u64, u64); 4] = [(100, 100), (1_000, 100), (10_000, 100), (1, 400_000)];
 const QUICK: [(u64, u64); 2] = [(20, 100), (100, 100)];
 
-pub(crate) fn measure(scratch: &Path, options: &Options) -> Outcome<Vec<Ledger>> {
+pub(crate) fn measure(scratch: &Path, options: &Options) -> Outcome<Vec<LedgerFigures>> {
     let sizes: &[_] = if options.quick { &QUICK } else { &SIZES };
     sizes.iter().map(|(runs, calls)| one(scratch, *runs, *calls)).collect()
 }
 
-fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<Ledger> {
+fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<LedgerFigures> {
     eprintln!("{NAME}: {runs} runs of {calls} calls");
     let state = scratch.join(format!("ledger-{runs}-{calls}"));
     let keys = state.join("keys");
@@ -61,7 +61,7 @@ fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<Ledger> {
     let seed: String = SEED.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(keys.join("signing"))?;
     file.write_all(seed.as_bytes())?;
-    let sluice = Sluice { program: programs::controller()?, state };
+    let sluice = LedgerCommands { program: programs::controller()?, state };
     // Makes the directories and an empty database.
     sluice.measured(&["budget", "set", "bench", "1"])?;
     for run in 0..runs {
@@ -84,16 +84,16 @@ fn one(scratch: &Path, runs: u64, calls: u64) -> Outcome<Ledger> {
     sluice.measured(&["ledger", "backup", copy.to_str().ok_or("a path that is not text")?])?;
     let database = fs::metadata(copy)?.len();
     fs::remove_dir_all(&sluice.state)?;
-    Ok(Ledger { runs, receipts: runs * calls, database, commands })
+    Ok(LedgerFigures { runs, receipts: runs * calls, database, commands })
 }
 
-struct Sluice {
+struct LedgerCommands {
     program: PathBuf,
     state: PathBuf,
 }
 
-impl Sluice {
-    fn measured(&self, words: &[&str]) -> Outcome<Measured> {
+impl LedgerCommands {
+    fn measured(&self, words: &[&str]) -> Outcome<CommandFigures> {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--state-dir").arg(&self.state);
         let begun = Instant::now();
@@ -112,7 +112,7 @@ impl Sluice {
         if !ended.success() {
             return Err(format!("sluice {} failed: {ended}", words.join(" ")).into());
         }
-        Ok(Measured { command: words.join(" "), seconds, peak })
+        Ok(CommandFigures { command: words.join(" "), seconds, peak })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::options::Options;
 
 /// The machine and the programs, as words for the report.
 #[derive(Debug, Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct MachineInfo {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) memory_gib: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Facts {
     pub(crate) date: String,
 }
 
-impl Facts {
+impl MachineInfo {
     pub(crate) fn gather(options: &Options) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");

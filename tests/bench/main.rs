@@ -84,9 +84,9 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         contender.binary()?;
     }
     let scratch = process::Scratch::create()?;
-    let mut machine = machine::Facts::gather(options);
+    let mut machine = machine::MachineInfo::gather(options);
     let upstream = upstream::Child::start()?;
-    let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
+    let field = contenders::BenchSite { scratch: scratch.path(), port: upstream.port() };
 
     // First of all: while thousands of processes are torn down nothing starts as fast.
     let mut startups = Vec::new();
@@ -117,7 +117,7 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
         eprintln!("{}: {}", mode.name, mode.title);
         results.push(rounds::measure(mode, contenders, &field, cores.as_ref(), options).await?);
     }
-    let figures = report::Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
+    let figures = report::BenchFigures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
     report::publish(&machine, &figures, options)
 }
 

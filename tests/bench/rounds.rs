@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field, Started};
-use crate::load::{Load, Seen};
+use crate::contenders::{BenchSite, Contender, Started};
+use crate::load::{Load, LoadResult};
 use crate::measure::{self, Cores, Memory};
 use crate::modes::Mode;
 use crate::options::Options;
@@ -53,7 +53,7 @@ pub(crate) struct ModeResult {
 }
 
 /// A contender in its mode.
-struct Entrant {
+struct ModeEntry {
     contender: Contender,
     started: Started,
     load: Load,
@@ -65,13 +65,13 @@ struct Entrant {
 pub(crate) async fn measure(
     mode: Mode,
     contenders: &[Contender],
-    field: &Field<'_>,
+    field: &BenchSite<'_>,
     cores: Option<&Cores>,
     options: &Options,
 ) -> Outcome<ModeResult> {
     let mut entrants = Vec::new();
     for contender in contenders {
-        let mut entrant = Entrant::enter(*contender, &mode, field, cores)?;
+        let mut entrant = ModeEntry::enter(*contender, &mode, field, cores)?;
         entrant.warm_up(&mode).await?;
         entrants.push(entrant);
     }
@@ -82,12 +82,12 @@ pub(crate) async fn measure(
             entrants[(place + round) % count].round().await?;
         }
     }
-    let results = entrants.into_iter().map(Entrant::finish).collect::<Outcome<_>>()?;
+    let results = entrants.into_iter().map(ModeEntry::finish).collect::<Outcome<_>>()?;
     Ok(ModeResult { mode: mode.name, title: mode.title, chunks: mode.chunks(), results })
 }
 
-impl Entrant {
-    fn enter(contender: Contender, mode: &Mode, field: &Field<'_>, cores: Option<&Cores>) -> Outcome<Self> {
+impl ModeEntry {
+    fn enter(contender: Contender, mode: &Mode, field: &BenchSite<'_>, cores: Option<&Cores>) -> Outcome<Self> {
         let started = contender.start(field)?;
         if let Some(cores) = cores {
             cores.pin_contender(&started.pids)?;
@@ -178,7 +178,7 @@ impl Load {
     }
 }
 
-fn figures(seen: &Seen, cpu_ns: u64) -> Round {
+fn figures(seen: &LoadResult, cpu_ns: u64) -> Round {
     let calls = seen.calls_ns.len() as f64;
     let call = |share| percentile(&seen.calls_ns, share).map_or(0.0, |ns| ns as f64 / 1e3);
     let chunk = |share| percentile(&seen.chunks_us, share).map(f64::from);

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field};
+use crate::contenders::{BenchSite, Contender};
 use crate::load::Load;
 use crate::modes::{self, Mode};
 use crate::process::Running;
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of one contender in one mode.
 #[derive(Debug, Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct SyscallCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
     pub(crate) per_call: f64,
@@ -34,7 +34,7 @@ pub(crate) struct Counted {
 }
 
 /// One contender after the other; each is slow while it is watched, so nothing else is measured here.
-pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outcome<Vec<Counted>> {
+pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<SyscallCount>> {
     let mut counted = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
         for contender in contenders {
@@ -45,7 +45,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
     Ok(counted)
 }
 
-async fn count(contender: Contender, mode: Mode, field: &Field<'_>) -> Outcome<Counted> {
+async fn count(contender: Contender, mode: Mode, field: &BenchSite<'_>) -> Outcome<SyscallCount> {
     let started = contender.start(field)?;
     let load = Load::new(&mode, &started.socket);
     let clients = load.open().await?;
@@ -68,7 +68,12 @@ async fn count(contender: Contender, mode: Mode, field: &Field<'_>) -> Outcome<C
         .filter(|(_, calls)| per_call(*calls) >= 0.05)
         .map(|(name, calls)| format!("{name} {:.1}", per_call(*calls)))
         .collect();
-    Ok(Counted { mode: mode.name, contender: contender.name(), per_call: per_call(total), mostly: mostly.join(", ") })
+    Ok(SyscallCount {
+        mode: mode.name,
+        contender: contender.name(),
+        per_call: per_call(total),
+        mostly: mostly.join(", "),
+    })
 }
 
 /// Returns once it watches all of them.

@@ -17,7 +17,7 @@ use tokio::task::LocalSet;
 
 use crate::pacer::Pacer;
 use crate::process::Running;
-use crate::wire::{self, Answer, Api};
+use crate::wire::{self, AnswerKind, Api};
 use crate::{Outcome, single_threaded};
 
 /// The upstream as a child of the bench.
@@ -85,7 +85,7 @@ struct Service {
 
 /// A request, as far as its answer needs it.
 struct Request {
-    answer: Option<Answer>,
+    answer: Option<AnswerKind>,
     signed: bool,
 }
 
@@ -100,10 +100,10 @@ impl Service {
         let mut buffer = Vec::with_capacity(16 * 1024);
         while let Some(request) = self.read(&mut stream, &mut buffer).await? {
             match request.answer {
-                Some(Answer::Chat) => stream.write_all(&self.chat).await?,
-                Some(Answer::Burst(api)) => stream.write_all(&self.bursts[api as usize]).await?,
-                Some(Answer::Paced(pace)) => stream = self.pacer.send(stream, pace).await?,
-                Some(Answer::Signed) => {
+                Some(AnswerKind::Chat) => stream.write_all(&self.chat).await?,
+                Some(AnswerKind::Burst(api)) => stream.write_all(&self.bursts[api as usize]).await?,
+                Some(AnswerKind::Paced(pace)) => stream = self.pacer.send(stream, pace).await?,
+                Some(AnswerKind::Signed) => {
                     let body = wire::SIGNED[usize::from(!request.signed)];
                     stream.write_all(&wire::unary(body)).await?;
                 }
@@ -148,10 +148,10 @@ impl Service {
         let answer = if length == 0 {
             None
         } else {
-            let name = model(body).and_then(Answer::to);
+            let name = model(body).and_then(AnswerKind::to);
             Some(name.ok_or_else(|| Error::other("no known model in the body"))?)
         };
-        let signed = matches!(answer, Some(Answer::Signed)) && is_signed(&buffer[..head]);
+        let signed = matches!(answer, Some(AnswerKind::Signed)) && is_signed(&buffer[..head]);
         Ok(Some(Request { answer, signed }))
     }
 }

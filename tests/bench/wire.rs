@@ -37,7 +37,7 @@ pub(crate) const MODELS: [&str; 7] = [
 
 /// What a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum CallKind {
     /// A small chat, answered at once.
     Chat,
     /// A stream, all of it at once.
@@ -50,7 +50,7 @@ pub(crate) enum Ask {
 
 /// What the upstream does for a model's name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum AnswerKind {
     Chat,
     Burst(Api),
     Paced(Pace),
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     Signed,
 }
 
-impl Answer {
+impl AnswerKind {
     /// `None`: no model of ours.
     pub(crate) fn to(model: &[u8]) -> Option<Self> {
         let model = std::str::from_utf8(model).ok()?;
@@ -78,7 +78,7 @@ pub(crate) struct Expected {
     pub(crate) tail: &'static [u8],
 }
 
-impl Ask {
+impl CallKind {
     /// The request as an SDK would send it, head and body.
     pub(crate) fn request(self) -> Vec<u8> {
         let body = match self {

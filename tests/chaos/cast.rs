@@ -10,10 +10,10 @@ use sluice_contract::hash::hex;
 use sluice_contract::{PrivateKey, PublicKey};
 use tokio::io::AsyncWriteExt;
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::options::Programs;
-use crate::process::{Victim, clean};
-use crate::upstream::Address;
+use crate::process::{ChaosProcess, clean};
+use crate::upstream::UpstreamAddress;
 use fastrand::Rng;
 
 /// The upstream's key: must be there, and means nothing.
@@ -21,12 +21,12 @@ const KEY: &[u8] = b"sk-chaos-0123456789abcdef";
 
 /// One directory, and the names of all that is in it.
 #[derive(Debug, Clone)]
-pub(crate) struct Stage {
+pub(crate) struct EpisodeFiles {
     pub(crate) dir: PathBuf,
     pub(crate) run_id: String,
 }
 
-impl Stage {
+impl EpisodeFiles {
     pub(crate) fn set(dir: PathBuf, run_id: String) -> io::Result<Self> {
         std::fs::create_dir(&dir)?;
         std::fs::create_dir(dir.join("run"))?;
@@ -62,18 +62,18 @@ impl Stage {
 }
 
 /// Makes the key that signs a file, and leaves it where the sidecar finds it.
-pub(crate) fn audit_key(path: &Path, random: &mut Rng) -> Result<PublicKey, Fault> {
+pub(crate) fn audit_key(path: &Path, random: &mut Rng) -> Result<PublicKey, ChaosFault> {
     let seed: [u8; 32] = std::array::from_fn(|_| random.u8(..));
     secret_file(path, hex(&seed).as_bytes())?;
     Ok(PrivateKey::from_seed(&seed).public())
 }
 
 /// The upstream's key, for who takes it from a file.
-pub(crate) fn key_file(path: &Path) -> Result<(), Fault> {
+pub(crate) fn key_file(path: &Path) -> Result<(), ChaosFault> {
     secret_file(path, KEY)
 }
 
-fn secret_file(path: &Path, text: &[u8]) -> Result<(), Fault> {
+fn secret_file(path: &Path, text: &[u8]) -> Result<(), ChaosFault> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     Ok(io::Write::write_all(&mut file, text)?)
 }
@@ -81,34 +81,39 @@ fn secret_file(path: &Path, text: &[u8]) -> Result<(), Fault> {
 /// An upstream, once it listens, and where.
 pub(crate) async fn upstream(
     programs: &Programs,
-    address: &Address,
+    address: &UpstreamAddress,
     record: &Path,
     seed: u64,
-) -> Result<(Victim, Address), Fault> {
+) -> Result<(ChaosProcess, UpstreamAddress), ChaosFault> {
     let mut command = clean(&programs.own);
     command.arg("__upstream").arg(address.argument()).arg(record).arg(seed.to_string());
-    let mut upstream = Victim::spawn("the upstream", command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
-    let address = Address::parse(&upstream.first_line().await?);
+    let mut upstream = ChaosProcess::spawn("the upstream", command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let address = UpstreamAddress::parse(&upstream.first_line().await?);
     Ok((upstream, address))
 }
 
 /// A client, which waits for its sidecar by itself.
-pub(crate) fn client(programs: &Programs, stage: &Stage, seed: u64, workers: u64) -> Result<Victim, Fault> {
+pub(crate) fn client(
+    programs: &Programs,
+    stage: &EpisodeFiles,
+    seed: u64,
+    workers: u64,
+) -> Result<ChaosProcess, ChaosFault> {
     let mut command = clean(&programs.own);
     command.arg("__client").arg(stage.socket()).arg(stage.whole()).arg(&stage.run_id);
     command.args([seed.to_string(), workers.to_string()]);
-    Victim::spawn("the client", command.stdin(Stdio::null()))
+    ChaosProcess::spawn("the client", command.stdin(Stdio::null()))
 }
 
 /// How the sidecars of an episode are started; all of them alike.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct SidecarFlags {
     arguments: Vec<String>,
     log: PathBuf,
 }
 
-impl Launch {
-    pub(crate) fn new(stage: &Stage, upstream: &Address, random: &mut Rng) -> Self {
+impl SidecarFlags {
+    pub(crate) fn new(stage: &EpisodeFiles, upstream: &UpstreamAddress, random: &mut Rng) -> Self {
         let path = |path: PathBuf| path.display().to_string();
         let sync = if random.u64(..4) == 0 { "off" } else { "call" };
         let abort = if random.u64(..3) == 0 { "cancel" } else { "drain" };
@@ -130,11 +135,11 @@ impl Launch {
     }
 
     /// A sidecar that begins to start; it is ready when it has said its first line.
-    pub(crate) async fn begin(&self, programs: &Programs) -> Result<Victim, Fault> {
+    pub(crate) async fn begin(&self, programs: &Programs) -> Result<ChaosProcess, ChaosFault> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = clean(&programs.sidecar);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut sidecar = Victim::spawn("the sidecar", &mut command)?;
+        let mut sidecar = ChaosProcess::spawn("the sidecar", &mut command)?;
         if let Some(mut stdin) = sidecar.child().stdin.take() {
             // It fits into the pipe, whoever reads it, and whenever.
             stdin.write_all(KEY).await?;

@@ -16,9 +16,9 @@ use tokio::net::UnixStream;
 use tokio::task::LocalSet;
 
 use crate::answers::{Route, text};
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::random::pick;
-use crate::record::Record;
+use crate::record::CallRecord;
 use crate::single_threaded;
 use fastrand::Rng;
 
@@ -26,9 +26,9 @@ use fastrand::Rng;
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// Calls until it is killed, or its parent is.
-pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), Fault> {
+pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
-    let record = Rc::new(Record::open(Path::new(record))?);
+    let record = Rc::new(CallRecord::open(Path::new(record))?);
     let (mut seed, workers): (Rng, u64) = (Rng::with_seed(seed.parse()?), workers.parse()?);
     let tasks = LocalSet::new();
     for _ in 0..workers {
@@ -43,12 +43,12 @@ pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: 
 struct Worker {
     socket: PathBuf,
     run: String,
-    record: Rc<Record>,
+    record: Rc<CallRecord>,
     random: Rng,
 }
 
 /// A call as it is made.
-struct Call {
+struct ClientCall {
     route: Route,
     is_stream: bool,
     /// The client hangs up in the middle.
@@ -73,7 +73,7 @@ impl Worker {
         }
     }
 
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> ClientCall {
         let route = pick(&mut self.random, &Route::ALL);
         let is_stream = self.random.u64(..3) > 0;
         let words = text(pick(&mut self.random, &[10, 10, 1_000, 30_000]));
@@ -93,11 +93,11 @@ impl Worker {
             route.path(),
             body.len()
         );
-        Call { route, is_stream, leaves: self.random.u64(..24) == 0, bytes: (head + &body).into_bytes() }
+        ClientCall { route, is_stream, leaves: self.random.u64(..24) == 0, bytes: (head + &body).into_bytes() }
     }
 
     /// One call; false when no other can follow on this connection.
-    async fn exchange(&mut self, stream: &mut UnixStream, call: &Call) -> io::Result<bool> {
+    async fn exchange(&mut self, stream: &mut UnixStream, call: &ClientCall) -> io::Result<bool> {
         stream.write_all(&call.bytes).await?;
         let mut input = BytesMut::new();
         let head = loop {
@@ -149,7 +149,7 @@ impl Worker {
 }
 
 /// Whether this is all of the answer, as far as an agent can tell.
-fn is_complete(call: &Call, text: &[u8], ended: bool) -> bool {
+fn is_complete(call: &ClientCall, text: &[u8], ended: bool) -> bool {
     if call.is_stream {
         find(text, call.route.last_line().as_bytes()).is_some()
     } else {

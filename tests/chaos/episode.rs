@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::PublicKey;
 
-use crate::cast::{self, Launch, Stage};
-use crate::check::{Account, goes_on, takes_over};
-use crate::fault::Fault;
-use crate::figures::{Figures, Target};
-use crate::process::Victim;
+use crate::cast::{self, EpisodeFiles, SidecarFlags};
+use crate::check::{FileContents, goes_on, takes_over};
+use crate::fault::ChaosFault;
+use crate::figures::{ChaosFigures, Target};
+use crate::process::ChaosProcess;
 use crate::random::{moment, pick};
 use crate::record::calls_of;
-use crate::upstream::Address;
+use crate::upstream::UpstreamAddress;
 use crate::{Shared, opinions};
 use fastrand::Rng;
 
@@ -54,12 +54,15 @@ const MOMENTS: [u64; 4] = [1, 5, 20, 80];
 const START: Duration = Duration::from_millis(12);
 
 /// Plays one episode, to its end or to its first fault.
-pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: Rng) -> Result<(), Fault> {
+pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut random: Rng) -> Result<(), ChaosFault> {
     let key = cast::audit_key(&stage.dir.join("audit.key"), &mut random)?;
-    let address =
-        if random.bool() { Address::Unix(stage.dir.join("up.sock")) } else { Address::Tcp(format!("{host}:0")) };
+    let address = if random.bool() {
+        UpstreamAddress::Unix(stage.dir.join("up.sock"))
+    } else {
+        UpstreamAddress::Tcp(format!("{host}:0"))
+    };
     let (upstream, address) = cast::upstream(&shared.programs, &address, &stage.seen(), random.u64(..)).await?;
-    let launch = Launch::new(&stage, &address, &mut random);
+    let launch = SidecarFlags::new(&stage, &address, &mut random);
     let workers = 2 + random.u64(..9);
     let client = cast::client(&shared.programs, &stage, random.u64(..), workers)?;
     let mut episode = Episode {
@@ -72,8 +75,8 @@ pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: 
         upstream: Some(upstream),
         client: Some(client),
         sidecar: None,
-        known: Known::default(),
-        figures: Figures { files: 1, ..Figures::default() },
+        known: FileBefore::default(),
+        figures: ChaosFigures { files: 1, ..ChaosFigures::default() },
         stage,
     };
     let played = episode.rounds().await;
@@ -84,30 +87,30 @@ pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: 
 
 /// The file as it was when it was last looked at.
 #[derive(Debug, Default)]
-struct Known {
+struct FileBefore {
     whole: Vec<u8>,
     /// What stood behind that, or was cut off there by a start that was killed.
     torn: Vec<u8>,
-    account: Option<Account>,
+    account: Option<FileContents>,
 }
 
 struct Episode<'a> {
     shared: &'a Shared,
-    stage: Stage,
+    stage: EpisodeFiles,
     key: PublicKey,
-    address: Address,
-    launch: Launch,
+    address: UpstreamAddress,
+    launch: SidecarFlags,
     workers: u64,
     random: Rng,
-    upstream: Option<Victim>,
-    client: Option<Victim>,
-    sidecar: Option<Victim>,
-    known: Known,
-    figures: Figures,
+    upstream: Option<ChaosProcess>,
+    client: Option<ChaosProcess>,
+    sidecar: Option<ChaosProcess>,
+    known: FileBefore,
+    figures: ChaosFigures,
 }
 
 impl Episode<'_> {
-    async fn rounds(&mut self) -> Result<(), Fault> {
+    async fn rounds(&mut self) -> Result<(), ChaosFault> {
         self.look().await?;
         self.mend().await?;
         for round in 0..4 + self.random.u64(..20) {
@@ -138,16 +141,16 @@ impl Episode<'_> {
     }
 
     /// Kills all of them at once.
-    async fn strike(&mut self, targets: &[Target]) -> Result<(), Fault> {
+    async fn strike(&mut self, targets: &[Target]) -> Result<(), ChaosFault> {
         let mut struck = Vec::new();
         for target in targets {
             let slot = match target {
                 Target::Sidecar => &mut self.sidecar,
                 Target::Client => &mut self.client,
                 Target::Upstream => &mut self.upstream,
-                Target::Controller => return Err(Fault::new("an episode has no controller")),
+                Target::Controller => return Err(ChaosFault::new("an episode has no controller")),
             };
-            let mut victim = slot.take().ok_or_else(|| Fault::new(format!("no {target:?} to kill")))?;
+            let mut victim = slot.take().ok_or_else(|| ChaosFault::new(format!("no {target:?} to kill")))?;
             victim.strike()?;
             struck.push((*target, victim));
         }
@@ -160,20 +163,20 @@ impl Episode<'_> {
     }
 
     /// Holds the file against what both ends saw, and against what it was before.
-    async fn look(&mut self) -> Result<(), Fault> {
+    async fn look(&mut self) -> Result<(), ChaosFault> {
         // In this order: what was seen by now must stand in a file that is read after.
         let whole_answers = calls_of(&self.stage.whole(), &self.stage.run_id)?;
         let seen = calls_of(&self.stage.seen(), &self.stage.run_id)?;
         let bytes = read(&self.stage.audit())?;
         goes_on(&self.known.whole, &bytes)?;
-        let account = Account::of(&bytes, &self.key)?;
+        let account = FileContents::of(&bytes, &self.key)?;
         self.figures.calls = seen.len() as u64;
         self.figures.answers = whole_answers.len() as u64;
         self.figures.intents = account.intents.len() as u64;
         self.figures.outcomes = account.outcomes.len() as u64;
         account.answers_for(&seen, &whole_answers)?;
         let (whole, torn) = bytes.split_at(account.whole);
-        self.known = Known {
+        self.known = FileBefore {
             torn: if torn.is_empty() { read(&self.stage.aside(whole.len()))? } else { torn.to_vec() },
             whole: whole.to_vec(),
             account: Some(account),
@@ -187,7 +190,7 @@ impl Episode<'_> {
         Ok(())
     }
 
-    async fn ask_others(&self) -> Result<(), Fault> {
+    async fn ask_others(&self) -> Result<(), ChaosFault> {
         match &self.known.account {
             Some(account) if !self.known.whole.is_empty() => {
                 opinions::agree(&self.shared.programs, &self.stage.audit(), &self.key, &account.verdict).await
@@ -197,7 +200,7 @@ impl Episode<'_> {
     }
 
     /// Whoever is missing comes back, in any order.
-    async fn mend(&mut self) -> Result<(), Fault> {
+    async fn mend(&mut self) -> Result<(), ChaosFault> {
         if self.random.bool() {
             self.mend_sidecar().await?;
         }
@@ -215,7 +218,7 @@ impl Episode<'_> {
     }
 
     /// A sidecar that takes over; some of them are killed while they do.
-    async fn mend_sidecar(&mut self) -> Result<(), Fault> {
+    async fn mend_sidecar(&mut self) -> Result<(), ChaosFault> {
         while self.sidecar.is_none() {
             let mut sidecar = self.launch.begin(&self.shared.programs).await?;
             let pid = sidecar.pid();
@@ -229,21 +232,23 @@ impl Episode<'_> {
             }
             let line = sidecar.first_line().await.map_err(|fault| self.blame(fault))?;
             if !line.contains("\"event\":\"ready\"") {
-                return Err(Fault::new(format!("no ready line, but {line}")));
+                return Err(ChaosFault::new(format!("no ready line, but {line}")));
             }
             self.sidecar = Some(sidecar);
             let missing = self.took_over(pid)?;
             // `open` and `epoch` are written before the sidecar is ready.
             if missing > 0 {
-                return Err(Fault::new(format!("the sidecar is ready, and {missing} of its first lines are missing")));
+                return Err(ChaosFault::new(format!(
+                    "the sidecar is ready, and {missing} of its first lines are missing"
+                )));
             }
         }
         Ok(())
     }
 
     /// How many of the lines that a start writes are not there.
-    fn took_over(&mut self, pid: u32) -> Result<usize, Fault> {
-        let Some(before) = &self.known.account else { return Err(Fault::new("nobody has looked before")) };
+    fn took_over(&mut self, pid: u32) -> Result<usize, ChaosFault> {
+        let Some(before) = &self.known.account else { return Err(ChaosFault::new("nobody has looked before")) };
         let bytes = read(&self.stage.audit())?;
         let missing = takes_over(before, &self.known.torn, goes_on(&self.known.whole, &bytes)?, pid)?;
         self.figures.restarts += u64::from(missing == 0 && before.whole > 0);
@@ -251,14 +256,14 @@ impl Episode<'_> {
     }
 
     /// In order, if the sidecar may; a file whose sidecar was killed last has no end, and that is no fault.
-    async fn end(&mut self) -> Result<(), Fault> {
+    async fn end(&mut self) -> Result<(), ChaosFault> {
         if self.random.bool() {
             self.client = None;
         }
         if let Some(sidecar) = self.sidecar.take() {
             let status = sidecar.stop().await?;
             if !matches!(status.code(), Some(0 | 3)) {
-                return Err(self.blame(Fault::new(format!("the sidecar ended with {status}"))));
+                return Err(self.blame(ChaosFault::new(format!("the sidecar ended with {status}"))));
             }
             self.look().await?;
             if let Some(account) = &self.known.account {
@@ -272,20 +277,20 @@ impl Episode<'_> {
         }
         let log = fs::read_to_string(self.stage.log())?;
         match log.lines().find(|line| line.contains("panicked")) {
-            Some(line) => Err(Fault::new(format!("a sidecar has panicked: {line}"))),
+            Some(line) => Err(ChaosFault::new(format!("a sidecar has panicked: {line}"))),
             None => Ok(()),
         }
     }
 
     /// With the last words of the sidecar.
-    fn blame(&self, fault: Fault) -> Fault {
+    fn blame(&self, fault: ChaosFault) -> ChaosFault {
         let log = fs::read_to_string(self.stage.log()).unwrap_or_default();
         fault.during(log.lines().next_back().unwrap_or("it has said nothing"))
     }
 }
 
 /// A file that is not there yet is empty.
-fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+fn read(path: &Path) -> Result<Vec<u8>, ChaosFault> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         bytes => Ok(bytes?),

@@ -5,13 +5,13 @@ use std::fmt;
 
 /// A promise that was broken, or a test that could not be made: both fail.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct ChaosFault {
     /// Calls of which the audit log does not tell what it must.
     pub(crate) lost: u64,
     message: String,
 }
 
-impl Fault {
+impl ChaosFault {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { lost: 0, message: message.into() }
     }
@@ -27,13 +27,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ChaosFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl<E: Error> From<E> for Fault {
+impl<E: Error> From<E> for ChaosFault {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }

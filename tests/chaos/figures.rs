@@ -13,7 +13,7 @@ pub(crate) enum Target {
 
 /// Sums over all files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ChaosFigures {
     pub(crate) sidecars: u64,
     pub(crate) clients: u64,
     pub(crate) upstreams: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Figures {
     pub(crate) lost: u64,
 }
 
-impl Figures {
+impl ChaosFigures {
     pub(crate) fn killed(&mut self, target: Target) {
         *match target {
             Target::Sidecar => &mut self.sidecars,
@@ -68,7 +68,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for ChaosFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sidecars, clients, upstreams, controllers, files, restarts, torn, calls, .. } = self;
         let Self { answers, intents, outcomes, lost, .. } = self;

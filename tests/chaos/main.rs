@@ -40,9 +40,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use cast::Stage;
-use fault::Fault;
-use figures::Figures;
+use cast::EpisodeFiles;
+use fault::ChaosFault;
+use figures::ChaosFigures;
 use options::{Options, Programs};
 
 /// More faults than this tell nothing new.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn chaos() -> Result<ExitCode, Fault> {
+fn chaos() -> Result<ExitCode, ChaosFault> {
     let options = Options::parse();
     let programs = Programs::find()?;
     // The name is short: a unix socket path holds 107 bytes.
@@ -74,7 +74,7 @@ fn chaos() -> Result<ExitCode, Fault> {
     done
 }
 
-async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<ExitCode, Fault> {
+async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<ExitCode, ChaosFault> {
     eprintln!(
         "chaos: {} kills, {} of them of controllers, seed {}: {}, {}",
         options.kills,
@@ -121,7 +121,7 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
 async fn finish(lanes: &mut JoinSet<()>, shared: &Shared) {
     while let Some(ended) = lanes.join_next().await {
         if let Err(error) = ended {
-            shared.report(&Fault::new(format!("a lane has panicked: {error}")), None);
+            shared.report(&ChaosFault::new(format!("a lane has panicked: {error}")), None);
         }
     }
 }
@@ -134,12 +134,12 @@ async fn lane(shared: Arc<Shared>, number: u64, mut random: Rng) {
         count += 1;
         let name = format!("{number}-{count}");
         let dir = shared.scratch.join(&name);
-        let played = match Stage::set(dir.clone(), format!("chaos-{name}")) {
+        let played = match EpisodeFiles::set(dir.clone(), format!("chaos-{name}")) {
             Ok(stage) => episode::play(&shared, stage, &host, random.fork()).await,
             Err(error) => Err(error.into()),
         };
         let done = played.and_then(|()| remains::nothing_of(&dir, Some(&host)));
-        match done.and_then(|()| std::fs::remove_dir_all(&dir).map_err(Fault::from)) {
+        match done.and_then(|()| std::fs::remove_dir_all(&dir).map_err(ChaosFault::from)) {
             Ok(()) => {}
             Err(fault) => shared.report(&fault, Some(&dir)),
         }
@@ -159,7 +159,7 @@ struct Shared {
     options: Options,
     programs: Programs,
     scratch: PathBuf,
-    figures: Mutex<Figures>,
+    figures: Mutex<ChaosFigures>,
     /// Kills that nobody has taken yet.
     left: AtomicU64,
     controllers_left: AtomicU64,
@@ -207,18 +207,18 @@ impl Shared {
         }
     }
 
-    fn add(&self, figures: &Figures) {
+    fn add(&self, figures: &ChaosFigures) {
         self.figures().add(figures);
     }
 
-    fn report(&self, fault: &Fault, kept: Option<&Path>) {
+    fn report(&self, fault: &ChaosFault, kept: Option<&Path>) {
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.figures().lost += fault.lost;
         let place = kept.map(|path| format!(" (kept: {})", path.display())).unwrap_or_default();
         eprintln!("chaos: FAULT: {fault}{place}");
     }
 
-    fn figures(&self) -> MutexGuard<'_, Figures> {
+    fn figures(&self) -> MutexGuard<'_, ChaosFigures> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 
 /// Kills sidecars, clients, upstreams and controllers at random moments under load, and checks that the audit log has
 /// lost nothing that reached the upstream.
@@ -48,7 +48,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn find() -> Result<Self, Fault> {
+    pub(crate) fn find() -> Result<Self, ChaosFault> {
         Ok(Self {
             sidecar: program("sluice-proxy", "SLUICE_PROXY_BIN")?,
             controller: program("sluice", "SLUICE_BIN")?,
@@ -58,7 +58,7 @@ impl Programs {
     }
 }
 
-fn program(name: &str, variable: &str) -> Result<PathBuf, Fault> {
+fn program(name: &str, variable: &str) -> Result<PathBuf, ChaosFault> {
     let path = match std::env::var_os(variable) {
         Some(path) => std::path::absolute(PathBuf::from(path))?,
         None => std::env::current_exe()?.with_file_name(name),
@@ -66,5 +66,5 @@ fn program(name: &str, variable: &str) -> Result<PathBuf, Fault> {
     if path.is_file() {
         return Ok(path);
     }
-    Err(Fault::new(format!("no {}: build it, or name it in {variable}", path.display())))
+    Err(ChaosFault::new(format!("no {}: build it, or name it in {variable}", path.display())))
 }

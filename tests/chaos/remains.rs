@@ -4,21 +4,21 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 
 /// A process that was killed is gone within this time.
 const DYING: Duration = Duration::from_secs(5);
 
 /// Fails if anything that runs names this directory, or listens in it or at this address.
-pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), Fault> {
+pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), ChaosFault> {
     let mut left = processes_naming(directory);
     left.extend(sockets_in(directory));
     left.extend(host.into_iter().flat_map(listening_at));
-    if left.is_empty() { Ok(()) } else { Err(Fault::new(format!("left behind: {}", left.join(", ")))) }
+    if left.is_empty() { Ok(()) } else { Err(ChaosFault::new(format!("left behind: {}", left.join(", ")))) }
 }
 
 /// The same, for what was killed a moment ago and is dying.
-pub(crate) async fn gone(directory: &Path) -> Result<(), Fault> {
+pub(crate) async fn gone(directory: &Path) -> Result<(), ChaosFault> {
     let begun = Instant::now();
     loop {
         match nothing_of(directory, None) {

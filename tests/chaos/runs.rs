@@ -12,13 +12,13 @@ use nix::unistd::Pid;
 use sluice_contract::PublicKey;
 use tokio::process::Command;
 
-use crate::check::Account;
-use crate::fault::Fault;
-use crate::figures::{Figures, Target};
-use crate::process::{PATIENCE, Victim, clean, output};
+use crate::check::FileContents;
+use crate::fault::ChaosFault;
+use crate::figures::{ChaosFigures, Target};
+use crate::process::{ChaosProcess, PATIENCE, clean, output};
 use crate::random::moment;
 use crate::record::calls_of;
-use crate::upstream::Address;
+use crate::upstream::UpstreamAddress;
 use crate::{Shared, cast, opinions, remains};
 use fastrand::Rng;
 
@@ -33,13 +33,13 @@ const SWEEP: Duration = Duration::from_millis(300);
 
 /// One state directory for all runs, as on a real host.
 #[derive(Debug, Clone)]
-struct Host {
+struct StateDir {
     dir: PathBuf,
     controller: PathBuf,
     sidecar: PathBuf,
 }
 
-impl Host {
+impl StateDir {
     fn of(shared: &Shared) -> Self {
         let programs = &shared.programs;
         Self {
@@ -75,25 +75,25 @@ impl Host {
         command
     }
 
-    async fn said(&self, words: &[&str]) -> Result<String, Fault> {
+    async fn said(&self, words: &[&str]) -> Result<String, ChaosFault> {
         let said = output(&mut self.sluice(words)).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if said.status.success() {
             return Ok(text(&said.stdout));
         }
         let (stdout, stderr) = (text(&said.stdout), text(&said.stderr));
-        Err(Fault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
+        Err(ChaosFault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
     }
 
     /// Its containers, whatever they do: id and state; none before it has its name.
-    async fn containers(&self) -> Result<Vec<String>, Fault> {
+    async fn containers(&self) -> Result<Vec<String>, ChaosFault> {
         let Ok(instance) = fs::read_to_string(self.state().join("instance")) else { return Ok(Vec::new()) };
         let filter = format!("label=sluice.instance={instance}");
         let mut docker = clean("docker");
         docker.args(["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.State}}", "--filter", &filter]);
         let said = output(&mut docker).await?;
         if !said.status.success() {
-            return Err(Fault::new(format!("docker ps: {}", String::from_utf8_lossy(&said.stderr).trim())));
+            return Err(ChaosFault::new(format!("docker ps: {}", String::from_utf8_lossy(&said.stderr).trim())));
         }
         Ok(String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect())
     }
@@ -101,15 +101,15 @@ impl Host {
 
 /// Kills controllers until their share is used up, or something is wrong.
 pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Rng) {
-    let host = Host::of(&shared);
+    let host = StateDir::of(&shared);
     if let Err(fault) = runs(&shared, &host, &host_address, &mut random).await {
         shared.report(&fault, Some(&host.dir));
     }
 }
 
 /// Takes down what is left, whatever became of the lane.
-pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
-    let host = Host::of(shared);
+pub(crate) async fn clean_up(shared: &Shared) -> Result<(), ChaosFault> {
+    let host = StateDir::of(shared);
     if !host.state().exists() {
         return Ok(());
     }
@@ -125,17 +125,17 @@ pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
     swept.map(drop)
 }
 
-async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Rng) -> Result<(), Fault> {
+async fn runs(shared: &Shared, host: &StateDir, address: &str, random: &mut Rng) -> Result<(), ChaosFault> {
     fs::create_dir(&host.dir)?;
     fs::write(host.dir.join("sluice.toml"), "")?;
     cast::key_file(&host.dir.join("key"))?;
-    let any = Address::Tcp(format!("{address}:0"));
+    let any = UpstreamAddress::Tcp(format!("{address}:0"));
     let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.u64(..)).await?;
     let mut number = 0;
     while shared.takes_controller() {
         number += 1;
         let run = format!("chaos-{}-{number}", std::process::id());
-        let mut figures = Figures { files: 1, ..Figures::default() };
+        let mut figures = ChaosFigures { files: 1, ..ChaosFigures::default() };
         let one = Run { shared, host, run: &run, upstream: address.url() };
         let done = one.play(random, &mut figures).await;
         shared.add(&figures);
@@ -149,13 +149,13 @@ async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Rng) -> 
 
 struct Run<'a> {
     shared: &'a Shared,
-    host: &'a Host,
+    host: &'a StateDir,
     run: &'a str,
     upstream: String,
 }
 
 impl Run<'_> {
-    async fn play(&self, random: &mut Rng, figures: &mut Figures) -> Result<(), Fault> {
+    async fn play(&self, random: &mut Rng, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let mut controller = self.start()?;
         if random.u64(..4) == 0 {
             tokio::time::sleep(moment(random, START)).await;
@@ -176,7 +176,7 @@ impl Run<'_> {
         self.nothing_is_lost(sidecar_died, figures).await
     }
 
-    fn start(&self) -> Result<Victim, Fault> {
+    fn start(&self) -> Result<ChaosProcess, ChaosFault> {
         let out = self.host.out(self.run);
         fs::create_dir(&out)?;
         // The user of the sandbox is not ours.
@@ -188,15 +188,15 @@ impl Run<'_> {
         command.arg("--volume").arg(format!("{}:/out:rw", out.display()));
         command.args(["--", "bash", "-c", AGENT, "bash", self.run]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        Victim::spawn("the controller", &mut command)
+        ChaosProcess::spawn("the controller", &mut command)
     }
 
     /// Nothing tells us of it, so this looks every 5 ms.
-    async fn first_call(&self, controller: &mut Victim) -> Result<(), Fault> {
+    async fn first_call(&self, controller: &mut ChaosProcess) -> Result<(), ChaosFault> {
         let begun = Instant::now();
         while calls_of(&self.host.seen(), self.run)?.is_empty() {
             if controller.has_ended()? || begun.elapsed() > PATIENCE {
-                return Err(Fault::new(format!("no call of the run has come: {}", self.last_words())));
+                return Err(ChaosFault::new(format!("no call of the run has come: {}", self.last_words())));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -209,7 +209,7 @@ impl Run<'_> {
     }
 
     /// Whether there was one to kill.
-    fn kill_sidecar(&self, figures: &mut Figures) -> bool {
+    fn kill_sidecar(&self, figures: &mut ChaosFigures) -> bool {
         let socket = self.host.state().join("runs").join(format!("{}.0", self.run)).join("sock");
         let mut died = false;
         for (pid, _) in remains::pids_naming(&socket) {
@@ -223,9 +223,9 @@ impl Run<'_> {
     }
 
     /// A sweep is a controller too.
-    async fn kill_a_sweep(&self, random: &mut Rng, figures: &mut Figures) -> Result<(), Fault> {
+    async fn kill_a_sweep(&self, random: &mut Rng, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let mut command = self.host.sluice(&["sweep"]);
-        let mut sweep = Victim::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        let mut sweep = ChaosProcess::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
         tokio::time::sleep(moment(random, SWEEP)).await;
         if !sweep.has_ended()? {
             sweep.die().await?;
@@ -238,27 +238,27 @@ impl Run<'_> {
     }
 
     /// Takes down all that is there, at once.
-    async fn sweep(&self) -> Result<(), Fault> {
+    async fn sweep(&self) -> Result<(), ChaosFault> {
         self.host.said(&["sweep"]).await?;
         let found: serde_json::Value = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
         match found["leftovers"].as_array() {
             Some(left) if left.is_empty() => Ok(()),
-            _ => Err(Fault::new(format!("swept, and a sweep still finds {found}"))),
+            _ => Err(ChaosFault::new(format!("swept, and a sweep still finds {found}"))),
         }
     }
 
-    async fn nothing_is_left(&self) -> Result<(), Fault> {
+    async fn nothing_is_left(&self) -> Result<(), ChaosFault> {
         let containers = self.host.containers().await?;
         if !containers.is_empty() {
-            return Err(Fault::new(format!("containers are left: {}", containers.join(", "))));
+            return Err(ChaosFault::new(format!("containers are left: {}", containers.join(", "))));
         }
         if let Some(run) = fs::read_dir(self.host.state().join("runs"))?.next() {
-            return Err(Fault::new(format!("a directory is left: {}", run?.path().display())));
+            return Err(ChaosFault::new(format!("a directory is left: {}", run?.path().display())));
         }
         remains::nothing_of(&self.host.state(), None)
     }
 
-    async fn nothing_is_lost(&self, sidecar_died: bool, figures: &mut Figures) -> Result<(), Fault> {
+    async fn nothing_is_lost(&self, sidecar_died: bool, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let whole_answers = calls_of(&self.host.out(self.run).join("whole"), self.run)?;
         let seen = calls_of(&self.host.seen(), self.run)?;
         figures.calls = seen.len() as u64;
@@ -273,7 +273,7 @@ impl Run<'_> {
         let bytes = fs::read(&file)?;
         let keys = self.host.said(&["audit", "keys"]).await?;
         let key: PublicKey = keys.parse()?;
-        let account = Account::of(&bytes, &key)?;
+        let account = FileContents::of(&bytes, &key)?;
         figures.intents = account.intents.len() as u64;
         figures.outcomes = account.outcomes.len() as u64;
         figures.torn = u64::from(account.whole < bytes.len());

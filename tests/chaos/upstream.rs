@@ -15,21 +15,21 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::LocalSet;
 
 use crate::answers::{self, Route};
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::random::{moment, pick};
-use crate::record::Record;
+use crate::record::CallRecord;
 use crate::single_threaded;
 use fastrand::Rng;
 
 /// Where it listens.
 #[derive(Debug, Clone)]
-pub(crate) enum Address {
+pub(crate) enum UpstreamAddress {
     /// Host and port; the port 0 is any.
     Tcp(String),
     Unix(PathBuf),
 }
 
-impl Address {
+impl UpstreamAddress {
     pub(crate) fn parse(text: &str) -> Self {
         text.strip_prefix("unix:").map_or_else(|| Self::Tcp(text.to_owned()), |path| Self::Unix(path.into()))
     }
@@ -52,13 +52,13 @@ impl Address {
 }
 
 /// Prints where it listens, and serves until it is killed, or its parent is.
-pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault> {
+pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
-    let record = Rc::new(Record::open(Path::new(record))?);
+    let record = Rc::new(CallRecord::open(Path::new(record))?);
     let mut seed = Rng::with_seed(seed.parse()?);
     LocalSet::new().block_on(&single_threaded()?, async move {
-        match Address::parse(address) {
-            Address::Tcp(address) => {
+        match UpstreamAddress::parse(address) {
+            UpstreamAddress::Tcp(address) => {
                 let listener = TcpListener::bind(&address).await?;
                 announce(&listener.local_addr()?.to_string())?;
                 loop {
@@ -67,7 +67,7 @@ pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault
                     spawn(stream, &record, seed.fork());
                 }
             }
-            Address::Unix(path) => {
+            UpstreamAddress::Unix(path) => {
                 match std::fs::remove_file(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                     _ => {}
@@ -89,7 +89,7 @@ fn announce(address: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Record>, random: Rng) {
+fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<CallRecord>, random: Rng) {
     let mut connection = Connection { stream, input: BytesMut::new(), record: Rc::clone(record), random };
     tokio::task::spawn_local(async move {
         // A sidecar that is gone is what this is about; a request that nobody should send is not.
@@ -100,7 +100,7 @@ fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Reco
 struct Connection<S> {
     stream: S,
     input: BytesMut,
-    record: Rc<Record>,
+    record: Rc<CallRecord>,
     random: Rng,
 }
 
@@ -115,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Ok(None) => {}
             }
         };
-        let Some(call) = Call::of(&head) else {
+        let Some(call) = UpstreamCall::of(&head) else {
             return self.refuse(&format!("a request without its names: {}", String::from_utf8_lossy(&head.raw)));
         };
         // Now, before the rest of it: from here on it has reached us.
@@ -170,13 +170,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 /// What the head of a call says.
-struct Call {
+struct UpstreamCall {
     id: String,
     run: String,
     route: Route,
 }
 
-impl Call {
+impl UpstreamCall {
     fn of(head: &HeadLines) -> Option<Self> {
         let id = first(&head.headers, "x-litellm-call-id")?;
         let names: Value = serde_json::from_str(first(&head.headers, "x-litellm-spend-logs-metadata")?).ok()?;

@@ -3,13 +3,13 @@
 
 use sluice_testkit::Sidecar;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::sdk::Socat;
+use sluice_testkit::sdk::PortToSocket;
 
 #[tokio::test]
 async fn each_documented_member_does_what_it_does_without_sluice() {
     let litellm = LiteLlm::shared().await;
     let sidecar = Sidecar::to_url(litellm.url()).key(litellm.key()).start().await;
-    let socat = Socat::to(sidecar.socket()).await;
+    let socat = PortToSocket::to(sidecar.socket()).await;
 
     let through = format!("http://127.0.0.1:{}", socat.port());
     let ran = litellm.compare("members.py", &through).await;

@@ -12,10 +12,10 @@ use sluice_testkit::TempDir;
 
 /// What was counted for a call, in modes of the bench. Who makes a call cheaper lowers it here.
 /// To count: `make bench BENCH='--only instructions --contenders sluice'`.
-const COUNTED: [Cost; 3] = [
-    Cost { mode: Cow::Borrowed("chat-1"), instructions: 103_600.0, sha256: 63_300.0, allocations: 80.0 },
-    Cost { mode: Cow::Borrowed("burst-100"), instructions: 328_300.0, sha256: 63_300.0, allocations: 87.0 },
-    Cost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 88.0 },
+const COUNTED: [CallCost; 3] = [
+    CallCost { mode: Cow::Borrowed("chat-1"), instructions: 103_600.0, sha256: 63_300.0, allocations: 80.0 },
+    CallCost { mode: Cow::Borrowed("burst-100"), instructions: 328_300.0, sha256: 63_300.0, allocations: 87.0 },
+    CallCost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 88.0 },
 ];
 /// How many times the counted instructions it may be. On one machine they differ by less than 1 %, however busy it is; on
 /// another one the C library may copy by other instructions.
@@ -25,7 +25,7 @@ const MORE: f64 = 1.0;
 
 /// Of a call, as the bench writes it.
 #[derive(Debug, Deserialize)]
-struct Cost {
+struct CallCost {
     mode: Cow<'static, str>,
     /// But for those of SHA-256.
     instructions: f64,
@@ -35,10 +35,10 @@ struct Cost {
 }
 
 /// All tests hold one count: it takes seconds.
-static COSTS: LazyLock<Vec<Cost>> = LazyLock::new(|| {
+static COSTS: LazyLock<Vec<CallCost>> = LazyLock::new(|| {
     #[derive(Deserialize)]
-    struct Figures {
-        instructions: Vec<Cost>,
+    struct CostFigures {
+        instructions: Vec<CallCost>,
     }
     let program = std::env::var_os("SLUICE_PROXY_BIN").expect("SLUICE_PROXY_BIN names what `make dist` has made");
     let dir = TempDir::new();
@@ -48,12 +48,12 @@ static COSTS: LazyLock<Vec<Cost>> = LazyLock::new(|| {
     let output = bench.arg(&figures).output().expect("cargo has built the bench");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let figures = std::fs::read(&figures).expect("a bench that succeeds has written its figures");
-    serde_json::from_slice::<Figures>(&figures).expect("the bench writes what it counts").instructions
+    serde_json::from_slice::<CostFigures>(&figures).expect("the bench writes what it counts").instructions
 });
 
 /// The budget of a figure is what `most` makes of what was counted.
 #[track_caller]
-fn hold(figure: fn(&Cost) -> f64, most: fn(f64) -> f64) {
+fn hold(figure: fn(&CallCost) -> f64, most: fn(f64) -> f64) {
     for counted in &COUNTED {
         let now = COSTS.iter().find(|cost| cost.mode == counted.mode).expect("the bench counts this mode");
         assert!(figure(now) > 0.0, "nothing was counted: has a function another name? {now:?}");

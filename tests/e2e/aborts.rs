@@ -1,8 +1,8 @@
 //! Clients that leave: what they started is read to its end or closed at once, and written down either way.
 
 use serde_json::{Value, json};
-use sluice_testkit::sdk::Socat;
-use sluice_testkit::{AuditFile, Call, Deaf, Script, Sidecar, Upstream};
+use sluice_testkit::sdk::PortToSocket;
+use sluice_testkit::{CheckedAuditFile, FullAcceptQueue, RecordedCall, Script, Sidecar, Upstream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -17,7 +17,7 @@ fn stream() -> Value {
 }
 
 /// How far an answer is when its client leaves: the upstream, what is asked of it, how many reads come before.
-fn moments() -> Vec<(&'static str, sluice_testkit::upstream::Plan, Value, usize)> {
+fn moments() -> Vec<(&'static str, sluice_testkit::upstream::UpstreamPlan, Value, usize)> {
     vec![
         ("before the head of a stream", Upstream::provider("hi").hold_head(), stream(), 0),
         ("before the head of an answer", Upstream::provider("hi").hold_head(), unary(), 0),
@@ -43,7 +43,7 @@ async fn leave(sidecar: &Sidecar, upstream: &Upstream, body: &Value, reads: usiz
     sidecar.fds_below(before).await;
 }
 
-fn drained(call: &Call) -> Option<bool> {
+fn drained(call: &RecordedCall) -> Option<bool> {
     call.outcome["drained"].as_bool()
 }
 
@@ -149,7 +149,7 @@ async fn a_client_that_leaves_behind_socat_has_left() {
     for (flag, is_drained) in [("drain", true), ("cancel", false)] {
         let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--abort", flag]).start().await;
-        let socat = Socat::to(sidecar.socket()).await;
+        let socat = PortToSocket::to(sidecar.socket()).await;
         let mut client = TcpStream::connect(("127.0.0.1", socat.port())).await.expect("socat listens");
         let body = stream().to_string();
         let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -221,7 +221,7 @@ async fn an_unfinished_request_is_not_a_call() {
 
 #[tokio::test]
 async fn a_call_dropped_before_sending_costs_nothing() {
-    let upstream = Deaf::new().await;
+    let upstream = FullAcceptQueue::new().await;
     let sidecar = Sidecar::to_url(&upstream.url()).args(["--max-calls", "1", "--connect-timeout", "60s"]).start().await;
     // Some leave while the intent is being synced, some while the upstream is connected to.
     for number in 1..=20 {
@@ -268,7 +268,7 @@ async fn clients_that_leave_at_random_have_one_outcome_each() {
         }
     }
     assert_eq!(sidecar.stop().await, 0);
-    let audit = AuditFile::read(sidecar.audit_path());
+    let audit = CheckedAuditFile::read(sidecar.audit_path());
     assert_eq!((audit.open_calls().len(), audit.intents().len()), (0, audit.outcomes().len()));
     assert_eq!(
         audit.intents().len(),

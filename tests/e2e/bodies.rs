@@ -1,7 +1,7 @@
 //! What a request body may say, on every wire format: the attack is made, and what arrived is compared.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Received, Sidecar, Upstream};
+use sluice_testkit::{ReceivedRequest, Sidecar, Upstream};
 
 mod amounts;
 mod content;
@@ -41,7 +41,7 @@ async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason:
 }
 
 /// What arrives upstream of a body that passes.
-async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> Received {
+async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> ReceivedRequest {
     let answer = sidecar.post(path, sent).await;
     assert_eq!(answer.status, 200, "{path} {}: {}", &sent[..sent.len().min(200)], answer.text());
     upstream.received().await

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Nowhere, Script};
-use sluice_testkit::{Answer, Launch, Raw, Sidecar, Upstream};
+use sluice_testkit::upstream::{ClosedPort, Script};
+use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 mod litellm;
@@ -37,10 +37,10 @@ fn priced(launch: Launch, output: &str) -> Launch {
 }
 
 /// So many calls at once, each on a connection of its own that stands before the first one is sent.
-async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
+async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<ClientAnswer> {
     let mut connections = Vec::new();
     for _ in 0..count {
-        connections.push(Raw::connect(&socket).await);
+        connections.push(RawClient::connect(&socket).await);
     }
     let mut calls = JoinSet::new();
     for mut raw in connections {
@@ -50,7 +50,7 @@ async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
     calls
 }
 
-async fn next(calls: &mut JoinSet<Answer>) -> Answer {
+async fn next(calls: &mut JoinSet<ClientAnswer>) -> ClientAnswer {
     calls.join_next().await.expect("a call is left").expect("no call panics")
 }
 
@@ -341,7 +341,7 @@ async fn a_bound_of_another_route_is_none() {
 
 #[tokio::test]
 async fn a_call_that_reached_nobody_is_given_back() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let launch = priced(Sidecar::to_url(&nowhere.url()), "0.001");
     let launch = launch.args(["--max-calls", "1", "--max-tokens", "1500", "--max-cost-usd", "1.5"]);
     let sidecar = launch.args(["--max-concurrency", "1"]).start().await;

@@ -2,7 +2,7 @@
 //! that it framed reaches the upstream as it framed it.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Answer, Script, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Script, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -23,7 +23,7 @@ async fn echo() -> Upstream {
     Upstream::with(move |request| Script::chat(&model(request.text()))).start().await
 }
 
-fn content(answer: &Answer) -> Value {
+fn content(answer: &ClientAnswer) -> Value {
     answer.json()["choices"][0]["message"]["content"].clone()
 }
 

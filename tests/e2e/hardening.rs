@@ -57,7 +57,7 @@ async fn every_thread_is_without_privileges_and_behind_the_filter() {
 /// A user and a group that own nothing on any host.
 const STRANGER: (u32, u32) = (2_000_000_123, 2_000_000_124);
 
-/// A sidecar of the stranger, who may remove the socket.
+/// A sidecar of the unmatched_row, who may remove the socket.
 fn as_stranger(launch: Launch) -> Launch {
     let (uid, gid) = STRANGER;
     chown(launch.dir().join("run"), Some(uid), Some(gid)).expect("we are root");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::{Received, Script, Sidecar, Upstream};
+use sluice_testkit::{ReceivedRequest, Script, Sidecar, Upstream};
 
 mod answers;
 mod metadata;
@@ -111,7 +111,7 @@ fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, Stri
 }
 
 /// What came, sorted, names in lower case, and JSON in one form, so that heads can be compared whole.
-fn received(request: &Received) -> Vec<(String, String)> {
+fn received(request: &ReceivedRequest) -> Vec<(String, String)> {
     let form = |name: &str, value: &str| match name {
         "x-litellm-metadata" | "x-litellm-spend-logs-metadata" => {
             let value: Value = serde_json::from_str(value).expect("metadata is JSON");

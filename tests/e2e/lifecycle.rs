@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::audit::AuditFile;
-use sluice_testkit::{Exit, PATIENCE, Sidecar, TempDir, Upstream};
+use sluice_testkit::audit::CheckedAuditFile;
+use sluice_testkit::{PATIENCE, Sidecar, SidecarExit, TempDir, Upstream};
 
 mod cuts;
 
@@ -32,8 +32,8 @@ async fn begin_to_stop(sidecar: &Sidecar, signal: Signal) {
     sidecar.logs("stopping").await;
 }
 
-fn code(code: i32) -> Exit {
-    Exit { code: Some(code), signal: None }
+fn code(code: i32) -> SidecarExit {
+    SidecarExit { code: Some(code), signal: None }
 }
 
 /// What stands in the directory of the sidecar's socket.
@@ -171,7 +171,7 @@ async fn a_killed_sidecar_recorded_each_upstream_call() {
 
     sidecar.kill().await;
 
-    let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+    let (audit, torn) = CheckedAuditFile::read_torn(sidecar.audit_path());
     assert_eq!(torn, b"");
     assert_eq!((audit.intents().len(), audit.open_calls().len(), audit.is_closed()), (8, 8, false));
     let mut ids: Vec<_> =
@@ -228,7 +228,7 @@ async fn a_closed_stderr_does_not_end_a_call() {
     let ended = launch.args(["--deadline", "200ms", "--log-level", "trace"]).finish().await;
 
     assert!(ended.stdout.contains("\"ready\""), "{}", ended.stdout);
-    assert_eq!(AuditFile::read(&audit).kinds(), ["open", "close"]);
+    assert_eq!(CheckedAuditFile::read(&audit).kinds(), ["open", "close"]);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::{Answer, Call, Launch, Sidecar};
+use sluice_testkit::{ClientAnswer, Launch, RecordedCall, Sidecar};
 
 mod edges;
 mod gateway;
@@ -130,7 +130,7 @@ fn number(value: &Value) -> f64 {
 }
 
 /// The last call of this sidecar, with LiteLLM's record of it.
-async fn last_call(litellm: &LiteLlm, sidecar: &Sidecar) -> (Call, Value) {
+async fn last_call(litellm: &LiteLlm, sidecar: &Sidecar) -> (RecordedCall, Value) {
     let call = sidecar.audit().calls().pop().expect("a call with its outcome");
     let record = litellm.record_for(call.id()).await;
     (call, record)
@@ -228,7 +228,7 @@ async fn a_stream_without_options_has_tokens_without_extra_chunk() {
         ("/v1/completions", r#""model":"provider-completion","prompt":"x""#),
     ] {
         let stream = |more: &str| format!(r#"{{{body},"stream":true{more}}}"#);
-        let chunks = |answer: &Answer| -> Vec<Value> {
+        let chunks = |answer: &ClientAnswer| -> Vec<Value> {
             let mut data = answer.data();
             assert_eq!(data.pop().as_deref(), Some("[DONE]"));
             data.iter().map(|data| serde_json::from_str(data).expect("a chunk")).collect()

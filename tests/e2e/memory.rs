@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_testkit::{Deaf, Script, Sidecar, Upstream};
+use sluice_testkit::{FullAcceptQueue, Script, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -208,7 +208,7 @@ async fn a_burst_of_large_bodies_stays_within_bounds() {
 
 #[tokio::test]
 async fn held_bodies_block_more_bodies_until_released() {
-    let upstream = Deaf::new().await;
+    let upstream = FullAcceptQueue::new().await;
     let sidecar =
         Sidecar::to_url(&upstream.url()).args(["--max-body", "1MiB", "--connect-timeout", "60s"]).start().await;
     let large = json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(1_000_000)}]}).to_string();

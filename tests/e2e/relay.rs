@@ -1,7 +1,7 @@
 //! The way to the controller: four resources of the own run, and no more.
 
 use serde_json::json;
-use sluice_testkit::{Launch, Nowhere, Received, Script, Sidecar, Upstream, write_private};
+use sluice_testkit::{ClosedPort, Launch, ReceivedRequest, Script, Sidecar, Upstream, write_private};
 
 const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 
@@ -24,7 +24,7 @@ async fn silent(sidecar: Sidecar) {
 }
 
 /// What a forwarded request may carry: nothing of the client's.
-fn is_clean(request: &Received, host: &str) {
+fn is_clean(request: &ReceivedRequest, host: &str) {
     let mut headers: Vec<(String, &str)> = request
         .headers
         .iter()
@@ -167,7 +167,7 @@ async fn bodies_of_the_relay_are_bounded_both_ways() {
 #[tokio::test]
 async fn a_controller_that_is_down_is_a_502() {
     let path = "/api/v1/sandboxes/r1/events";
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = relaying(&nowhere.url()).start().await;
     for _ in 0..2 {
         let answer = sidecar.post(path, "{}").await.expect_refusal(502, "upstream_unreachable");
@@ -208,7 +208,7 @@ async fn calls_carry_the_key_and_events_the_token() {
     let sidecar = relaying(controller.url()).upstream(upstream.url()).start().await;
     sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await.expect(200);
     sidecar.post("/api/v1/sandboxes/r1/events", "{}").await.expect(200);
-    let text = |request: Received| String::from_utf8_lossy(&request.head).into_owned();
+    let text = |request: ReceivedRequest| String::from_utf8_lossy(&request.head).into_owned();
     assert!(!text(upstream.only_request()).contains(TOKEN));
     let head = text(controller.only_request());
     assert!(!head.contains("canary-7Qm") && !head.contains("litellm"), "{head}");

@@ -1,7 +1,7 @@
 //! Which requests become calls, which are refused, and which answers never pass.
 
 use serde_json::json;
-use sluice_testkit::{Answer, Script, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Script, Sidecar, Upstream};
 
 use crate::bodies::{WIRES, body};
 
@@ -97,7 +97,7 @@ async fn only_plain_paths_can_be_allowed() {
 #[tokio::test]
 async fn the_model_list_has_only_allowed_models() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "gpt-b-secret"])).start().await;
-    let ids = |answer: &Answer| -> Vec<String> {
+    let ids = |answer: &ClientAnswer| -> Vec<String> {
         let list = answer.json();
         let models = list["data"].as_array().expect("a list of models").iter();
         models.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()

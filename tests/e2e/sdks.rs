@@ -2,7 +2,7 @@
 
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::sdk::Sdk;
-use sluice_testkit::{Call, Launch, Nowhere, Script, Sidecar, Upstream};
+use sluice_testkit::{ClosedPort, Launch, RecordedCall, Script, Sidecar, Upstream};
 
 const OPENAI: [&str; 26] = [
     "chat_unary", "chat_stream", "chat_stream_usage_refused", "chat_stream_usage", "chat_stream_helper",
@@ -30,7 +30,7 @@ async fn is_complete(sidecar: &Sidecar, refused: &[&str]) {
     assert_eq!(audit.open_calls(), Vec::<String>::new(), "calls without an outcome");
     assert_eq!(audit.refused_reasons(), refused);
     let free = ["/v1/models", "/v1/messages/count_tokens"];
-    let is_billed = |call: &&Call| !free.iter().any(|path| call.intent["path"] == *path);
+    let is_billed = |call: &&RecordedCall| !free.iter().any(|path| call.intent["path"] == *path);
     for call in audit.calls().iter().filter(is_billed) {
         assert!(call.tokens().is_some(), "no tokens: {} {}", call.intent, call.outcome);
     }
@@ -83,7 +83,7 @@ async fn a_spent_budget_is_an_exception_of_the_sdk() {
 
 #[tokio::test]
 async fn a_dead_upstream_is_an_exception_of_the_sdk() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
     Sdk::openai(sidecar.socket()).pass(&["upstream_dead"]).await;
     Sdk::anthropic(sidecar.socket()).pass(&["upstream_dead"]).await;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 mod refusals;
@@ -96,7 +96,7 @@ async fn the_socket_has_its_mode_whatever_the_umask() {
 
 #[tokio::test]
 async fn a_dead_upstream_does_not_stop_a_start() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
 
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 //! not before the outcome is written.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Answer, AuditFile, Script, Sidecar, Upstream, sse_data};
+use sluice_testkit::{CheckedAuditFile, ClientAnswer, Script, Sidecar, Upstream, sse_data};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -52,7 +52,7 @@ fn stream(path: &str, texts: &[&str]) -> Script {
 }
 
 /// A streaming call against a sidecar of its own, its whole answer and its audit file at that moment.
-async fn ask(script: Script, path: &str, body: Value) -> (Answer, AuditFile) {
+async fn ask(script: Script, path: &str, body: Value) -> (ClientAnswer, CheckedAuditFile) {
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let answer = sidecar.post(path, body).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_testkit::{Deaf, Nowhere, Script, Sidecar, Upstream};
+use sluice_testkit::{ClosedPort, FullAcceptQueue, Script, Sidecar, Upstream};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -17,8 +17,8 @@ fn stream() -> Value {
 
 #[tokio::test]
 async fn a_connect_timeout_has_sent_nothing() {
-    let (deaf, nowhere) = (Deaf::new().await, Nowhere::new());
-    for url in [deaf.url(), nowhere.url()] {
+    let (full, closed) = (FullAcceptQueue::new().await, ClosedPort::new());
+    for url in [full.url(), closed.url()] {
         let sidecar = Sidecar::to_url(&url).args(["--connect-timeout", "200ms", "--max-calls", "1"]).start().await;
         // What was not sent is not charged.
         for _ in 0..2 {

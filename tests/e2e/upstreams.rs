@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use sluice_testkit::tls::TlsTerminator;
-use sluice_testkit::upstream::Nowhere;
-use sluice_testkit::{Call, Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::upstream::ClosedPort;
+use sluice_testkit::{Launch, RecordedCall, Sidecar, TempDir, Upstream};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
@@ -99,7 +99,7 @@ async fn assert_carries(name: &str, launch: Launch, upstream: &Upstream, host: &
     }
     assert_eq!(sidecar.stop().await, 0, "{name}");
     let calls = sidecar.audit().calls();
-    assert_eq!(calls.iter().map(Call::result).collect::<Vec<_>>(), ["ok", "ok"], "{name}");
+    assert_eq!(calls.iter().map(RecordedCall::result).collect::<Vec<_>>(), ["ok", "ok"], "{name}");
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn calls_at_once_each_have_a_connection() {
 
 #[tokio::test]
 async fn an_upstream_that_comes_up_late_is_found() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
     let refused = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
     assert_eq!(refused.header("retry-after"), Some("1"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use sluice_testkit::controller::Report;
+use sluice_testkit::controller::RunReport;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::{Script, Sluice, Upstream};
 
@@ -30,7 +30,7 @@ pub(crate) async fn without_calls() -> (Sluice, Upstream) {
 }
 
 /// Every call has one receipt, with what it cost, and a row in LiteLLM that names it.
-async fn assert_billed(report: &Report, calls: usize) {
+async fn assert_billed(report: &RunReport, calls: usize) {
     assert_eq!(report.receipts.len(), calls, "{:?}", report.receipts);
     let litellm = LiteLlm::shared().await;
     let mut ids = BTreeSet::new();
@@ -45,7 +45,7 @@ async fn assert_billed(report: &Report, calls: usize) {
 }
 
 /// How many receipts have each status.
-fn statuses(report: &Report) -> BTreeMap<&str, usize> {
+fn statuses(report: &RunReport) -> BTreeMap<&str, usize> {
     let mut statuses = BTreeMap::new();
     for receipt in &report.receipts {
         *statuses.entry(receipt.status.as_str()).or_default() += 1;
@@ -80,7 +80,7 @@ async fn the_images_agent_streams_only_on_request() {
         let run = sluice.run(["-q", "--model", "m", "--messages", &file]).args(flags);
         assert_eq!(run.finish().await.expect(0).stdout, "hello\n");
     }
-    let bodies: Vec<_> = upstream.requests().iter().map(sluice_testkit::Received::json).collect();
+    let bodies: Vec<_> = upstream.requests().iter().map(sluice_testkit::ReceivedRequest::json).collect();
     let asked: Vec<_> = bodies.iter().map(|body| (&body["model"], &body["messages"], &body["stream"])).collect();
     assert_eq!(asked, [(&json!("m"), &messages, &json!(true)), (&json!("m"), &messages, &json!(null))]);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluice_contract::PrivateKey;
-use sluice_testkit::controller::Ran;
+use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::{PATIENCE, Sluice, Upstream};
 
 mod faults;
@@ -33,7 +33,7 @@ async fn finished(sluice: &Sluice) -> String {
 }
 
 /// `sluice audit …`, to its end.
-async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> Ran {
+async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> FinishedCommand {
     sluice.command(["audit"]).args(args).finish().await
 }
 
@@ -51,10 +51,10 @@ fn private_key(sluice: &Sluice) -> PrivateKey {
 }
 
 /// What somebody says of a file: exit code, and the first bad line, 0 for none.
-type Said = (i64, u64);
+type DockerOutput = (i64, u64);
 
 /// What we say of each file; each must be named as it is asked for.
-async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<Said> {
+async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let ran = audit(
         sluice,
@@ -85,7 +85,7 @@ for file in sys.argv[3:]:
 ";
 
 /// What the page of Python says of each file.
-fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
+fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut python = Command::new("python3");
     python.args(["-c", PAGE]).arg(docs).arg(args.join(" ")).args(files);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::engine::{self, Said};
+use sluice_testkit::engine::{self, DockerOutput};
 use sluice_testkit::{Launch, Sidecar, Sluice, Upstream};
 
 use crate::agents::{kit, without_calls};
@@ -28,11 +28,11 @@ impl ByHand {
     }
 
     /// Runs it to its end, with these bytes on stdin.
-    pub(crate) async fn run(flags: &[&str], argv: &[&str]) -> Said {
+    pub(crate) async fn run(flags: &[&str], argv: &[&str]) -> DockerOutput {
         let container = Self::start(flags, argv).await;
         let code = container.ended().await;
         let said = engine::docker(["logs", &container.name]).await;
-        Said { code, ..said }
+        DockerOutput { code, ..said }
     }
 
     /// Waits for its end, and returns its exit code.
@@ -41,7 +41,7 @@ impl ByHand {
     }
 
     /// Runs a shell script in it.
-    pub(crate) async fn shell(&self, script: &str) -> Said {
+    pub(crate) async fn shell(&self, script: &str) -> DockerOutput {
         engine::exec(&self.name, ["sh", "-c", script]).await
     }
 }

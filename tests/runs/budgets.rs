@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::Ran;
+use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::engine::Hold;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
@@ -29,7 +29,7 @@ fn prices(sluice: &Sluice, each: &str) -> String {
     sluice.file("prices.json", &format!(r#"{{"data":[{{"model_name":"m","model_info":{info}}}]}}"#))
 }
 
-async fn budget(sluice: &Sluice, words: &[&str]) -> Ran {
+async fn budget(sluice: &Sluice, words: &[&str]) -> FinishedCommand {
     sluice.command(["budget"]).args(words).finish().await
 }
 
@@ -84,12 +84,12 @@ async fn a_budget_for_five_admits_five_of_fifty() {
 
 /// Runs that go on at once, and those that have ended, in that order.
 struct Race<'a> {
-    running: Vec<Pin<Box<dyn Future<Output = Ran> + 'a>>>,
-    ended: Vec<Ran>,
+    running: Vec<Pin<Box<dyn Future<Output = FinishedCommand> + 'a>>>,
+    ended: Vec<FinishedCommand>,
 }
 
 impl<'a> Race<'a> {
-    fn of(runs: impl Iterator<Item = impl Future<Output = Ran> + 'a>) -> Self {
+    fn of(runs: impl Iterator<Item = impl Future<Output = FinishedCommand> + 'a>) -> Self {
         Self { running: runs.map(|run| Box::pin(run) as _).collect(), ended: Vec::new() }
     }
 
@@ -325,12 +325,12 @@ fn lose(sluice: &Sluice) {
 }
 
 /// A run of acct-1 with one call.
-async fn one_call(sluice: &Sluice, prices: &str) -> Ran {
+async fn one_call(sluice: &Sluice, prices: &str) -> FinishedCommand {
     let words = ["--max-cost-usd", "0.01", "--prices", prices, "--", "sh", "-c"];
     sluice.run(RUN).args(words).arg(ask(1)).finish().await
 }
 
-async fn rebuild(sluice: &Sluice) -> Ran {
+async fn rebuild(sluice: &Sluice) -> FinishedCommand {
     sluice.command(["ledger", "rebuild"]).finish().await
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use sluice_testkit::upstream::{Plan, Script};
+use sluice_testkit::upstream::{Script, UpstreamPlan};
 use sluice_testkit::{Sluice, Upstream};
 
 /// Asks once, and ends as the answer says.
@@ -16,7 +16,7 @@ curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /
 "#;
 
 /// A LiteLLM that names the price of `m`: a micro-dollar a token, in and out.
-fn priced() -> Plan {
+fn priced() -> UpstreamPlan {
     Upstream::with(|request| match request.target.as_str() {
         "/model/info" => Script::json(
             200,

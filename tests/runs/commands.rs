@@ -1,15 +1,15 @@
 //! The other commands: preflight, agents, config show.
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::{Invocation, Ran};
+use sluice_testkit::controller::{FinishedCommand, Invocation};
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::upstream::{Nowhere, Script};
+use sluice_testkit::upstream::{ClosedPort, Script};
 use sluice_testkit::{Sluice, Upstream};
 
 mod config;
 
 /// Name and status of each check.
-fn checks(ran: &Ran) -> Vec<(String, String)> {
+fn checks(ran: &FinishedCommand) -> Vec<(String, String)> {
     let said = ran.value();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let checks = said["checks"].as_array().expect("a list of checks");
@@ -17,7 +17,7 @@ fn checks(ran: &Ran) -> Vec<(String, String)> {
 }
 
 /// The detail of a check.
-fn detail(ran: &Ran, name: &str) -> String {
+fn detail(ran: &FinishedCommand, name: &str) -> String {
     let said = ran.value();
     let check = said["checks"].as_array().into_iter().flatten().find(|check| check["name"] == name).cloned();
     check.unwrap_or_else(|| panic!("no {name} in {said}"))["detail"].as_str().unwrap_or_default().to_owned()
@@ -62,7 +62,7 @@ async fn preflight_passes_where_runs_work_and_leaves_nothing() {
 async fn preflight_names_what_is_wrong_and_what_to_do() {
     let litellm = LiteLlm::shared().await;
     let upstream = Upstream::json(200, json!({"data": []})).start().await;
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::to(&upstream);
     let preflight = || sluice.command(["preflight"]);
 
@@ -98,7 +98,7 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
 
 #[tokio::test]
 async fn preflight_says_it_in_lines_for_people() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
     let ran = sluice.command(["preflight"]).finish().await.expect(1);

@@ -35,7 +35,7 @@ fn took(sluice: &Sluice) -> (u64, f64) {
 
 /// Milliseconds from the program's start to its end.
 #[track_caller]
-fn assert_ran_for(report: &sluice_testkit::controller::Report, range: std::ops::Range<u64>) {
+fn assert_ran_for(report: &sluice_testkit::controller::RunReport, range: std::ops::Range<u64>) {
     let run = Duration::from_secs_f64(report.timings.run.expect("it ran") / 1e3).as_millis();
     assert!(range.contains(&u64::try_from(run).expect("a short time")), "it ran for {run} ms, expected {range:?}");
 }
@@ -164,13 +164,16 @@ async fn a_program_that_wants_input_finds_its_end() {
 async fn programs_that_ignore_signals_are_killed() {
     let (sluice, _upstream) = without_calls().await;
 
-    let timed_out =
-        hostile(&sluice, &["--timeout", "1s", "--stop-grace", "500ms"], &["deaf.py"]).finish().await.expect(124).json();
-    assert_eq!((timed_out.verdict(), timed_out.stdout.as_str()), ((false, Some("timeout"), 124), "deaf\n"));
+    let timed_out = hostile(&sluice, &["--timeout", "1s", "--stop-grace", "500ms"], &["ignores_signals.py"])
+        .finish()
+        .await
+        .expect(124)
+        .json();
+    assert_eq!((timed_out.verdict(), timed_out.stdout.as_str()), ((false, Some("timeout"), 124), "started\n"));
     // The limit, the grace, and the two seconds that ending it may take.
     assert_ran_for(&timed_out, 1500..3500);
 
-    let run = hostile(&sluice, &["--timeout", "60s", "--stop-grace", "0s"], &["deaf.py"]).spawn();
+    let run = hostile(&sluice, &["--timeout", "60s", "--stop-grace", "0s"], &["ignores_signals.py"]).spawn();
     sluice.container_event("start", 2).await;
     run.signal_group(Signal::SIGINT);
     let cancelled = run.finish().await.expect(130).json();

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_testkit::engine::{self, Hold, docker};
-use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod signals;
 
 /// Runs until something ends it, and does not end by being asked.
-const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo deaf; while :; do sleep 60; done"];
+const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo started; while :; do sleep 60; done"];
 
 #[tokio::test]
 async fn only_the_audit_file_of_a_run_remains() {
@@ -78,7 +78,7 @@ async fn a_missing_image_is_named_and_leaves_nothing() {
 
 #[tokio::test]
 async fn an_unreachable_upstream_is_reported_before_the_start() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
     let ran = sluice.run(["--json", "--", "true"]).finish().await.expect(125);
@@ -98,10 +98,10 @@ async fn a_failed_sidecar_start_is_explained_and_leaves_nothing() {
     let sluice = Sluice::to(&upstream);
     for (name, script, words) in [
         ("fails", "echo 'so it is' >&2; exit 3", &["so it is"][..]),
-        ("lies", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
+        ("announces another run", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
         ("hangs", "exec sleep 600", &["5 s"]),
         (
-            "deaf",
+            "answers no health check",
             "while [ \"$1\" != --run-id ]; do shift; done; read -r key; \
              echo \"{\\\"event\\\":\\\"ready\\\",\\\"run_id\\\":\\\"$2\\\"}\"; exec sleep 600",
             &["health"],

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use sluice_testkit::controller::Report;
+use sluice_testkit::controller::RunReport;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
@@ -22,14 +22,14 @@ ask() {
 ask && ask"#;
 
 /// Asks an agent of the configuration file that is this script.
-async fn run_agent(sluice: &Sluice, script: &str, flags: &[&str]) -> Report {
+async fn run_agent(sluice: &Sluice, script: &str, flags: &[&str]) -> RunReport {
     let argv = json!(["sh", "-c", script]);
     sluice.file("sluice.toml", &format!("[[agents]]\nagentId = \"sandbox:test\"\nargv = {argv}\n"));
     let words = ["--agent", "sandbox:test", "--model", "m", "--json"];
     sluice.run(words).args(flags).arg("hello").finish().await.json()
 }
 
-async fn run_program(sluice: &Sluice, flags: &[&str], script: &str) -> Report {
+async fn run_program(sluice: &Sluice, flags: &[&str], script: &str) -> RunReport {
     sluice.run(["--json"]).args(flags).args(["--", "sh", "-c", script]).finish().await.json()
 }
 

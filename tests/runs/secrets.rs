@@ -59,7 +59,7 @@ async fn a_run_shows_the_key_nowhere() {
     let run = run.args(["--", "sh", "-c", &script]).env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full").spawn();
     let container = sluice.started().await;
     // Both calls are over, and the sandbox is still there.
-    sluice_testkit::AuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
+    sluice_testkit::CheckedAuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
 
     let mut places = vec![
         ("docker inspect", engine::inspect(&container).await.to_string()),

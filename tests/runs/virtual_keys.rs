@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::controller::Ran;
+use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::engine::Hold;
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::upstream::{Plan, Script};
-use sluice_testkit::{Received, Sluice, Upstream};
+use sluice_testkit::upstream::{Script, UpstreamPlan};
+use sluice_testkit::{ReceivedRequest, Sluice, Upstream};
 
 mod gateway;
 
@@ -24,7 +24,7 @@ const VIRTUAL: &str = "sk-virtual-key-";
 
 /// A LiteLLM that makes keys, and takes for calls no other ones.
 #[derive(Debug, Clone, Default)]
-struct KeyShop(Arc<Mutex<Shop>>);
+struct ScriptedKeys(Arc<Mutex<Shop>>);
 
 #[derive(Debug, Default)]
 struct Shop {
@@ -34,22 +34,22 @@ struct Shop {
     live: Vec<String>,
 }
 
-impl KeyShop {
+impl ScriptedKeys {
     fn lock(&self) -> MutexGuard<'_, Shop> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> UpstreamPlan {
         self.failing_at("", &Script::close())
     }
 
     /// Does this where it is asked for that.
-    fn failing_at(&self, target: &'static str, failure: &Script) -> Plan {
+    fn failing_at(&self, target: &'static str, failure: &Script) -> UpstreamPlan {
         let (shop, failure) = (self.clone(), failure.clone());
         Upstream::with(move |request| if request.target == target { failure.clone() } else { shop.answer(request) })
     }
 
-    fn answer(&self, request: &Received) -> Script {
+    fn answer(&self, request: &ReceivedRequest) -> Script {
         let bearer =
             request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         let is_master = bearer == CANARY;
@@ -93,7 +93,7 @@ async fn ends(sluice: &Sluice) -> String {
 
 /// Fails where a key of the double stands in a file, or in what was said.
 #[track_caller]
-fn assert_unseen(sluice: &Sluice, ran: &Ran) {
+fn assert_unseen(sluice: &Sluice, ran: &FinishedCommand) {
     let mut places = vec![sluice.state()];
     let mut seen = vec![ran.stdout.contains(VIRTUAL), ran.stderr.contains(VIRTUAL)];
     while let Some(place) = places.pop() {
@@ -109,7 +109,7 @@ fn assert_unseen(sluice: &Sluice, ran: &Ran) {
 
 #[tokio::test]
 async fn a_runs_own_key_is_deleted_at_its_end() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     let prices = sluice.file(
@@ -141,7 +141,7 @@ async fn a_runs_own_key_is_deleted_at_its_end() {
 
 #[tokio::test]
 async fn by_default_no_key_is_asked_for() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["--model", "m", "--", "sh", "-ec", ASK]).finish().await.expect(0);
@@ -178,7 +178,7 @@ fn failures() -> Vec<(Script, &'static str, bool)> {
 #[tokio::test]
 async fn a_run_that_requires_its_key_needs_one() {
     for (failure, word, certain) in failures() {
-        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let upstream = ScriptedKeys::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
 
         let ran = sluice.run(RUN).args(["--json", "--", "sh", "-ec", ASK]).finish().await.expect(125);
@@ -199,7 +199,7 @@ async fn a_run_that_requires_its_key_needs_one() {
 #[tokio::test]
 async fn a_run_falls_back_to_the_operators_key() {
     for (failure, word, _) in failures() {
-        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let upstream = ScriptedKeys::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
 
         let words = ["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK];
@@ -210,7 +210,7 @@ async fn a_run_falls_back_to_the_operators_key() {
         assert_eq!(keys_of_calls(&upstream), [CANARY]);
         assert_unseen(&sluice, &ran);
     }
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     let ran = sluice.run(["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK]).finish().await.expect(0);
@@ -221,7 +221,7 @@ async fn a_run_falls_back_to_the_operators_key() {
 
 #[tokio::test]
 async fn a_key_accepts_litellms_lower_budget() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let told = "max_budget is over max limit set in config - user_value=25.0; max_value=5.0";
     let refusal = Script::json(400, json!({"detail": {"error": told}}));
     let keys = shop.clone();
@@ -247,7 +247,7 @@ async fn a_key_accepts_litellms_lower_budget() {
 
 #[tokio::test]
 async fn however_a_run_ends_its_key_is_deleted() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     for (words, code) in [
@@ -273,7 +273,7 @@ async fn however_a_run_ends_its_key_is_deleted() {
 
 #[tokio::test]
 async fn the_next_controller_deletes_a_killed_ones_key() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     for by_sweep in [true, false] {
@@ -303,7 +303,7 @@ async fn the_next_controller_deletes_a_killed_ones_key() {
 
 #[tokio::test]
 async fn an_undeleted_key_is_reported_and_tried_again() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let failing = shop.failing_at("/key/delete", &Script::json(500, json!({"error": CANARY}))).start().await;
     let sluice = Sluice::to(&failing);
     let ran = sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
@@ -318,7 +318,7 @@ async fn an_undeleted_key_is_reported_and_tried_again() {
     assert!(swept.stdout.contains("NOT removed") && swept.stdout.contains("500"), "{}", swept.stdout);
 
     // At another LiteLLM it is not looked for.
-    let other = KeyShop::default().plan().start().await;
+    let other = ScriptedKeys::default().plan().start().await;
     let swept = sluice.command(["sweep", "--upstream", other.url()]).finish().await.expect(1);
     assert!(swept.stdout.contains(failing.url()), "{}", swept.stdout);
     assert_eq!(other.requests().len(), 0);
@@ -327,10 +327,10 @@ async fn an_undeleted_key_is_reported_and_tried_again() {
 
 #[tokio::test]
 async fn a_former_litellms_key_does_not_block_other_deletions() {
-    let failing = KeyShop::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
+    let failing = ScriptedKeys::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
     let sluice = Sluice::to(&failing);
     sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let hold = Hold::answer("/start");
     let there = ["--upstream", upstream.url(), "--", "true"];
@@ -356,7 +356,7 @@ async fn a_former_litellms_key_does_not_block_other_deletions() {
 
 #[tokio::test]
 async fn a_keys_name_is_recorded_before_its_request() {
-    let upstream = KeyShop::default().failing_at("/key/generate", &Script::never()).start().await;
+    let upstream = ScriptedKeys::default().failing_at("/key/generate", &Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(RUN).args(["--", "true"]).spawn();
     let asked = upstream.received().await;
@@ -377,7 +377,7 @@ async fn a_keys_name_is_recorded_before_its_request() {
 
 #[tokio::test]
 async fn preflight_tries_what_runs_will_ask_for() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let refuses = Script::json(403, json!({"error": {"message": "Only proxy admins"}}));
     let good = shop.plan().start().await;
     let bad = shop.failing_at("/key/generate", &refuses).start().await;

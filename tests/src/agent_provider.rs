@@ -17,7 +17,7 @@ pub struct AgentProvider {
 
 /// Tokens that the provider billed for one answer; each token is counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bill {
+pub struct ProviderBill {
     /// Input that no cache had.
     pub fresh: u64,
     /// Input that was read from a cache.
@@ -68,7 +68,7 @@ impl AgentProvider {
     }
 }
 
-impl Bill {
+impl ProviderBill {
     /// What the provider billed for a request; `None` where it billed nothing.
     ///
     /// # Panics

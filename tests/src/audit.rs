@@ -1,6 +1,6 @@
 //! The audit log of one sidecar, read back and held against what it promises.
 //!
-//! [`AuditFile::read`] fails the test on any line, or any order of lines, that the log of this
+//! [`CheckedAuditFile::read`] fails the test on any line, or any order of lines, that the log of this
 //! version may not have; so every test that looks at the log checks all of it.
 
 use std::path::Path;
@@ -13,25 +13,25 @@ mod strict;
 
 pub use strict::canonical;
 
-/// How long [`AuditFile::wait_for`] goes on.
+/// How long [`CheckedAuditFile::wait_for`] goes on.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A whole audit file that has kept every rule.
 #[derive(Debug, Clone, Default)]
-pub struct AuditFile {
+pub struct CheckedAuditFile {
     lines: Vec<Value>,
 }
 
 /// The two records of one call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct RecordedCall {
     /// What was written before the first byte went upstream.
     pub intent: Value,
     /// What was written after the last.
     pub outcome: Value,
 }
 
-impl Call {
+impl RecordedCall {
     /// The id that joins the two, and LiteLLM's rows with them.
     pub fn id(&self) -> &str {
         self.intent["call_id"].as_str().expect("an intent has a call_id")
@@ -69,7 +69,7 @@ impl Call {
     }
 }
 
-impl AuditFile {
+impl CheckedAuditFile {
     /// Reads a file that is to be whole; panics on the first rule it breaks.
     #[track_caller]
     pub fn read(path: impl AsRef<Path>) -> Self {
@@ -162,10 +162,10 @@ impl AuditFile {
     }
 
     /// The calls that have an outcome, in the order of their intents.
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         let settled = |intent: &&Value| {
             let outcome = self.outcomes().into_iter().find(|outcome| outcome["call_id"] == intent["call_id"])?;
-            Some(Call { intent: (*intent).clone(), outcome: outcome.clone() })
+            Some(RecordedCall { intent: (*intent).clone(), outcome: outcome.clone() })
         };
         self.intents().iter().filter_map(settled).collect()
     }
@@ -179,7 +179,7 @@ impl AuditFile {
 
     /// The one call there is, which must be settled.
     #[track_caller]
-    pub fn only_call(&self) -> Call {
+    pub fn only_call(&self) -> RecordedCall {
         assert_eq!(self.intents().len(), 1, "intents among {:?}", self.kinds());
         self.calls().pop().unwrap_or_else(|| panic!("the call has no outcome: {:?}", self.kinds()))
     }

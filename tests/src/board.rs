@@ -11,12 +11,12 @@ use crate::wait::PATIENCE;
 ///
 /// Changes may come from any thread; the lock is never held across an await.
 #[derive(Debug)]
-pub(crate) struct Board<S> {
+pub(crate) struct SharedState<S> {
     state: Mutex<S>,
     tick: watch::Sender<u64>,
 }
 
-impl<S> Board<S> {
+impl<S> SharedState<S> {
     pub(crate) fn new(state: S) -> Self {
         Self { state: Mutex::new(state), tick: watch::Sender::new(0) }
     }

@@ -13,9 +13,9 @@ use crate::wire::{Body, first_event, take_head};
 mod answer;
 mod payload;
 
-pub use answer::{Answer, Head};
+pub use answer::{ClientAnswer, Head};
 use answer::{check_headers, parse_head};
-pub use payload::Payload;
+pub use payload::RequestPayload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
 pub const ALLOWED: [&str; 26] = [
@@ -51,7 +51,7 @@ pub const ALLOWED: [&str; 26] = [
 ///
 /// Whatever waits is bounded by [`PATIENCE`] and then panics with what has been read so far.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawClient {
     stream: UnixStream,
     allowed: Vec<String>,
     any_header: bool,
@@ -81,7 +81,7 @@ enum More {
     Ended { complete: bool },
 }
 
-impl Raw {
+impl RawClient {
     /// Connects; panics when nobody answers there.
     pub async fn connect(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
@@ -149,7 +149,13 @@ impl Raw {
     }
 
     /// Writes a request with `host`, and `content-length` if there is a body, before `headers`.
-    pub async fn send_request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) {
+    pub async fn send_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) {
         let body = body.into_bytes();
         let mut message = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         if !body.is_empty() {
@@ -172,23 +178,29 @@ impl Raw {
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    pub async fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) -> ClientAnswer {
         self.send_request(method, path, headers, body).await;
         self.read_response().await
     }
 
     /// `GET`.
-    pub async fn get(&mut self, path: &str) -> Answer {
+    pub async fn get(&mut self, path: &str) -> ClientAnswer {
         self.request("GET", path, &[], ()).await
     }
 
     /// `POST` of JSON, said to be so.
-    pub async fn post_json(&mut self, path: &str, body: impl Payload) -> Answer {
+    pub async fn post_json(&mut self, path: &str, body: impl RequestPayload) -> ClientAnswer {
         self.request("POST", path, &[("content-type", "application/json")], body).await
     }
 
     /// The whole response, or the rest of the one whose head has been read.
-    pub async fn read_response(&mut self) -> Answer {
+    pub async fn read_response(&mut self) -> ClientAnswer {
         let head = match self.head.take() {
             Some(head) => head,
             None => {
@@ -205,7 +217,7 @@ impl Raw {
         });
         let Ok(complete) = reading.await else { self.give_up("a whole response") };
         (self.body, self.ended) = (None, false);
-        Answer { head, body: std::mem::take(&mut self.decoded), complete }
+        ClientAnswer { head, body: std::mem::take(&mut self.decoded), complete }
     }
 
     /// The head of the next final response; interim ones before it stand in [`Head::interim`].

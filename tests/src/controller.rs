@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::audit::AuditFile;
+use crate::audit::CheckedAuditFile;
 use crate::engine;
 use crate::leash::python;
 use crate::litellm::LiteLlm;
@@ -21,8 +21,8 @@ mod invocation;
 mod remains;
 mod report;
 
-pub use invocation::{Invocation, Live, Ran};
-pub use report::{Audit, Receipt, Report, Stream, Streams, Timings};
+pub use invocation::{FinishedCommand, Invocation, RunningCommand};
+pub use report::{ReportAudit, ReportReceipt, ReportStream, ReportStreams, ReportTimings, RunReport};
 
 /// A controller's state directory, upstream and key; each command is a process of its own.
 #[derive(Debug)]
@@ -96,10 +96,10 @@ impl Sluice {
         self.state().join("audit").join(format!("{run_id}.0.jsonl"))
     }
 
-    /// The audit file of a run, held against all rules (see [`AuditFile::read`]).
+    /// The audit file of a run, held against all rules (see [`CheckedAuditFile::read`]).
     #[track_caller]
-    pub fn audit(&self, run_id: &str) -> AuditFile {
-        AuditFile::read(self.audit_path(run_id))
+    pub fn audit(&self, run_id: &str) -> CheckedAuditFile {
+        CheckedAuditFile::read(self.audit_path(run_id))
     }
 
     /// The directories of runs that are there now.
@@ -173,7 +173,7 @@ impl Sluice {
     }
 
     /// Fails unless nothing is left of all runs but sealed audit files, which it returns.
-    pub async fn assert_nothing_left(&self) -> Vec<AuditFile> {
+    pub async fn assert_nothing_left(&self) -> Vec<CheckedAuditFile> {
         let (mut faults, audit_files) = remains::of(self).await;
         faults.extend(audit_files.iter().filter(|file| !file.is_closed()).map(|file| {
             let run = file.open()["run_id"].as_str().unwrap_or_default();
@@ -184,7 +184,7 @@ impl Sluice {
     }
 
     /// The same where a sidecar was killed: its audit file may have no end.
-    pub async fn assert_nothing_left_but_unsealed_audit_files(&self) -> Vec<AuditFile> {
+    pub async fn assert_nothing_left_but_unsealed_audit_files(&self) -> Vec<CheckedAuditFile> {
         let (faults, audit_files) = remains::of(self).await;
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         audit_files

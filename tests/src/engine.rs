@@ -15,7 +15,7 @@ pub use hold::Hold;
 
 /// What a `docker` command came to.
 #[derive(Debug, Clone)]
-pub struct Said {
+pub struct DockerOutput {
     /// Its exit code.
     pub code: i32,
     /// All of stdout.
@@ -25,13 +25,13 @@ pub struct Said {
 }
 
 /// Runs `docker` to its end, whatever that is; panics when it takes longer than [`PATIENCE`].
-pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> Said {
+pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> DockerOutput {
     let mut command = command(args);
     let ran = timeout(PATIENCE, command.output()).await;
     let ran = ran.unwrap_or_else(|_| panic!("{command:?} took longer than {PATIENCE:?}"));
     let ran = ran.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Said { code: ran.status.code().unwrap_or(-1), stdout: text(ran.stdout), stderr: text(ran.stderr) }
+    DockerOutput { code: ran.status.code().unwrap_or(-1), stdout: text(ran.stdout), stderr: text(ran.stderr) }
 }
 
 /// Runs `docker` and returns the lines of its stdout; panics when it fails.
@@ -60,7 +60,7 @@ pub async fn exists(container: &str) -> bool {
 }
 
 /// Runs a command in a running container, as its user.
-pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item = A>) -> Said {
+pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item = A>) -> DockerOutput {
     let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
     docker(["exec".to_owned(), container.to_owned()].into_iter().chain(args)).await
 }

@@ -1,8 +1,8 @@
 //! The test kit of Sluice: both ends of a call, and everything in between to look at.
 //!
 //! A test stands on both sides of the real `sluice-proxy` binary: [`Upstream`] plays the provider
-//! and sends any bytes, [`Raw`] plays the agent and accepts only the headers that may reach it,
-//! [`Sidecar`] is the process between them, [`AuditFile`] what it wrote down. [`Sluice`] is the whole
+//! and sends any bytes, [`RawClient`] plays the agent and accepts only the headers that may reach it,
+//! [`Sidecar`] is the process between them, [`CheckedAuditFile`] what it wrote down. [`Sluice`] is the whole
 //! controller with a state directory of its own, [`engine`] an outsider's look at its containers.
 //! Nothing here sleeps: waiting is for a signal, for the end of a stream, or bounded and then loud.
 //! What a test started is gone when it ends, also when it panics.
@@ -26,11 +26,11 @@ pub mod tls;
 pub mod upstream;
 pub mod wire;
 
-pub use audit::{AuditFile, Call};
-pub use client::{Answer, Head, Payload, Raw};
+pub use audit::{CheckedAuditFile, RecordedCall};
+pub use client::{ClientAnswer, Head, RawClient, RequestPayload};
 pub use controller::Sluice;
 pub use scratch::{TempDir, write_private, write_script};
-pub use sidecar::{Exit, Finished, Launch, Sidecar};
-pub use upstream::{Deaf, Gate, Nowhere, Received, Script, Step, Upstream};
+pub use sidecar::{FailedStart, Launch, Sidecar, SidecarExit};
+pub use upstream::{ClosedPort, FullAcceptQueue, Gate, ReceivedRequest, Script, Step, Upstream};
 pub use wait::{PATIENCE, poll};
 pub use wire::sse_data;

@@ -77,7 +77,7 @@ impl Sdk {
     /// # Panics
     /// When socat or the program cannot be started, or the program does not end within five minutes.
     pub async fn run(self, cases: &[&str]) -> Output {
-        let socat = Socat::to(&self.socket).await;
+        let socat = PortToSocket::to(&self.socket).await;
         let mut command = tokio::process::Command::new(python());
         command
             .arg(python_file(self.program))
@@ -96,12 +96,12 @@ impl Sdk {
 
 /// A TCP port on 127.0.0.1 that leads to a unix socket, as in the runtime image. Gone when dropped.
 #[derive(Debug)]
-pub struct Socat {
+pub struct PortToSocket {
     port: u16,
     _leash: Leash,
 }
 
-impl Socat {
+impl PortToSocket {
     /// Listens at once, on a port that the kernel picks; the socket need not exist before the first connection.
     ///
     /// # Panics

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::audit::AuditFile;
-use crate::client::{Answer, Payload, Raw};
+use crate::audit::CheckedAuditFile;
+use crate::client::{ClientAnswer, RawClient, RequestPayload};
 use crate::scratch::TempDir;
 
 pub(crate) mod inspect;
 mod launch;
 pub(crate) mod process;
 
-pub use launch::{CANARY, Finished, Launch};
-pub use process::Exit;
+pub use launch::{CANARY, FailedStart, Launch};
 use process::Process;
+pub use process::SidecarExit;
 
 /// A running sidecar that has said it is ready.
 #[derive(Debug)]
@@ -70,39 +70,45 @@ impl Sidecar {
         &self.audit
     }
 
-    /// Its audit file so far, held against all rules (see [`AuditFile::read`]).
+    /// Its audit file so far, held against all rules (see [`CheckedAuditFile::read`]).
     #[track_caller]
-    pub fn audit(&self) -> AuditFile {
-        AuditFile::read(&self.audit)
+    pub fn audit(&self) -> CheckedAuditFile {
+        CheckedAuditFile::read(&self.audit)
     }
 
-    /// Its audit file once it has `count` records of `kind` (see [`AuditFile::wait_for`]).
-    pub async fn audit_with(&self, kind: &str, count: usize) -> AuditFile {
-        AuditFile::wait_for(&self.audit, kind, count).await
+    /// Its audit file once it has `count` records of `kind` (see [`CheckedAuditFile::wait_for`]).
+    pub async fn audit_with(&self, kind: &str, count: usize) -> CheckedAuditFile {
+        CheckedAuditFile::wait_for(&self.audit, kind, count).await
     }
 
     /// A new connection to its socket.
-    pub async fn connect(&self) -> Raw {
-        Raw::connect(&self.socket).await.allowing(&self.passed_headers)
+    pub async fn connect(&self) -> RawClient {
+        RawClient::connect(&self.socket).await.allowing(&self.passed_headers)
     }
 
     /// One request on a connection of its own.
-    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) -> ClientAnswer {
         self.connect().await.request(method, path, headers, body).await
     }
 
     /// One `GET` on a connection of its own.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> ClientAnswer {
         self.connect().await.get(path).await
     }
 
     /// One `POST` of JSON on a connection of its own.
-    pub async fn post(&self, path: &str, body: impl Payload) -> Answer {
+    pub async fn post(&self, path: &str, body: impl RequestPayload) -> ClientAnswer {
         self.connect().await.post_json(path, body).await
     }
 
     /// Sends a `POST` of JSON and leaves the answer to be read, head and events, from the connection.
-    pub async fn stream(&self, path: &str, body: impl Payload) -> Raw {
+    pub async fn stream(&self, path: &str, body: impl RequestPayload) -> RawClient {
         let mut raw = self.connect().await;
         raw.send_request("POST", path, &[("content-type", "application/json")], body).await;
         raw
@@ -126,7 +132,7 @@ impl Sidecar {
     }
 
     /// Waits for the process to end by itself, and for the end of its output.
-    pub async fn wait(&self) -> Exit {
+    pub async fn wait(&self) -> SidecarExit {
         self.process.wait().await
     }
 

@@ -1,7 +1,7 @@
 //! LiteLLM's spend log as a test wants it: rows of the calls that a scripted upstream has answered, to be altered at
 //! will, and `GET /spend/logs/v2` over them.
 //!
-//! [`SpendLog::upstream`] is the upstream of a sidecar and the spend log at once, as LiteLLM is.
+//! [`ScriptedSpendLog::upstream`] is the upstream of a sidecar and the spend log at once, as LiteLLM is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::Upstream;
 use crate::upstream::answers::COST;
-use crate::upstream::{Plan, Received, Script};
+use crate::upstream::{ReceivedRequest, Script, UpstreamPlan};
 
 /// A spend log that a test can alter; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub struct SpendLog(Arc<Mutex<State>>);
+pub struct ScriptedSpendLog(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     rows: Vec<Value>,
-    asked: Vec<Question>,
+    asked: Vec<SpendQuery>,
     /// Answers in place of the truth, for the next questions.
     next: VecDeque<Script>,
     /// What comes with each question.
@@ -33,7 +33,7 @@ struct State {
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the parameters")]
-pub struct Question {
+pub struct SpendQuery {
     pub start_date: String,
     pub end_date: String,
     pub end_user: String,
@@ -42,19 +42,19 @@ pub struct Question {
     pub authorization: String,
 }
 
-impl SpendLog {
+impl ScriptedSpendLog {
     /// An empty one.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// An upstream that answers every call like a provider behind LiteLLM, and bills it.
-    pub fn upstream(&self) -> Plan {
+    pub fn upstream(&self) -> UpstreamPlan {
         self.upstream_with(Script::provider("hello"))
     }
 
     /// The same, with another answer to calls.
-    pub fn upstream_with(&self, script: Script) -> Plan {
+    pub fn upstream_with(&self, script: Script) -> UpstreamPlan {
         let log = self.clone();
         Upstream::with(move |request| {
             if request.target.starts_with("/spend/logs/v2?") {
@@ -101,7 +101,7 @@ impl SpendLog {
     }
 
     /// What was asked so far.
-    pub fn asked(&self) -> Vec<Question> {
+    pub fn asked(&self) -> Vec<SpendQuery> {
         self.lock().asked.clone()
     }
 
@@ -116,7 +116,7 @@ impl SpendLog {
     }
 
     /// The row of a call, as LiteLLM 1.106 writes it; none of what it does not bill.
-    fn bill(&self, request: &Received) {
+    fn bill(&self, request: &ReceivedRequest) {
         let target = request.target.as_str();
         if request.method != "POST" || target.ends_with("count_tokens") {
             return;
@@ -130,8 +130,8 @@ impl SpendLog {
         state.rows.push(row(&id, account, call_id, &ours, output));
     }
 
-    fn answer(&self, request: &Received) -> Script {
-        let question = Question::of(request);
+    fn answer(&self, request: &ReceivedRequest) -> Script {
+        let question = SpendQuery::of(request);
         let mut state = self.lock();
         state.asked.push(question.clone());
         let arrived = state.arriving.pop();
@@ -161,8 +161,8 @@ impl SpendLog {
     }
 }
 
-impl Question {
-    fn of(request: &Received) -> Self {
+impl SpendQuery {
+    fn of(request: &ReceivedRequest) -> Self {
         let (_, query) = request.target.split_once('?').expect("a question has a query");
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -194,7 +194,7 @@ pub fn row(id: &str, account: &str, call_id: &str, ours: &Value, output: u64) ->
 }
 
 /// A row of nobody's call, so long ago.
-pub fn stranger(id: &str, account: &str, ago: Duration) -> Value {
+pub fn unmatched_row(id: &str, account: &str, ago: Duration) -> Value {
     let mut row = row(id, account, id, &Value::Null, 5);
     row["startTime"] = json!(time(SystemTime::now() - ago));
     row["endTime"] = row["startTime"].clone();

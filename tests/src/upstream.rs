@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
-use crate::board::Board;
+use crate::board::SharedState;
 use crate::scratch::TempDir;
 
 pub mod answers;
@@ -24,32 +24,32 @@ mod script;
 mod shape;
 
 use connection::{Listener, Serving, State};
-pub use dead::{Deaf, Nowhere};
+pub use dead::{ClosedPort, FullAcceptQueue};
 pub use gate::Gate;
-pub use received::Received;
+pub use received::ReceivedRequest;
 pub use script::Script;
 pub use shape::Step;
 
-type Choose = Arc<dyn Fn(&Received) -> Script + Send + Sync>;
+type Choose = Arc<dyn Fn(&ReceivedRequest) -> Script + Send + Sync>;
 type Hook = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// An upstream that is still being described; [`Plan::start`] opens its socket.
+/// An upstream that is still being described; [`UpstreamPlan::start`] opens its socket.
 #[must_use = "an upstream plan does nothing until it is started"]
-pub struct Plan {
+pub struct UpstreamPlan {
     choose: Choose,
     gate: Gate,
     on_accept: Hook,
     on_request: Hook,
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for UpstreamPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Plan")
     }
 }
 
-impl Plan {
-    fn new(choose: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+impl UpstreamPlan {
+    fn new(choose: impl Fn(&ReceivedRequest) -> Script + Send + Sync + 'static) -> Self {
         Self { choose: Arc::new(choose), gate: Gate::new(), on_accept: Arc::new(|_| ()), on_request: Arc::new(|_| ()) }
     }
 
@@ -122,7 +122,7 @@ impl Plan {
     }
 
     /// Begins to listen where until now nobody did.
-    pub async fn start_at(self, nowhere: Nowhere) -> Upstream {
+    pub async fn start_at(self, nowhere: ClosedPort) -> Upstream {
         self.start_tcp(nowhere.listen())
     }
 
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     fn serve(self, listener: Listener, url: String, unix: Option<(TempDir, PathBuf)>) -> Upstream {
-        let board = Arc::new(Board::new(State::default()));
+        let board = Arc::new(SharedState::new(State::default()));
         let serving = Serving {
             choose: self.choose,
             on_accept: self.on_accept,
@@ -149,21 +149,21 @@ impl Plan {
 pub struct Upstream {
     url: String,
     unix: Option<(TempDir, PathBuf)>,
-    board: Arc<Board<State>>,
+    board: Arc<SharedState<State>>,
     gate: Gate,
     accepting: JoinHandle<()>,
 }
 
 impl Upstream {
     /// The same script for every request.
-    pub fn answering(script: Script) -> Plan {
-        Plan::new(move |_| script.clone())
+    pub fn answering(script: Script) -> UpstreamPlan {
+        UpstreamPlan::new(move |_| script.clone())
     }
 
     /// One script after the other; the last one repeats.
-    pub fn queue(scripts: impl IntoIterator<Item = Script>) -> Plan {
+    pub fn queue(scripts: impl IntoIterator<Item = Script>) -> UpstreamPlan {
         let queue: Mutex<VecDeque<Script>> = Mutex::new(scripts.into_iter().collect());
-        Plan::new(move |_| {
+        UpstreamPlan::new(move |_| {
             let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
             let next = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
             next.expect("a queue of scripts is not empty")
@@ -171,37 +171,37 @@ impl Upstream {
     }
 
     /// A script chosen by what was received.
-    pub fn with(choose: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Plan {
-        Plan::new(choose)
+    pub fn with(choose: impl Fn(&ReceivedRequest) -> Script + Send + Sync + 'static) -> UpstreamPlan {
+        UpstreamPlan::new(choose)
     }
 
     /// What a provider behind LiteLLM would say, by route, streaming if asked to.
-    pub fn provider(text: &str) -> Plan {
+    pub fn provider(text: &str) -> UpstreamPlan {
         Self::answering(Script::provider(text))
     }
 
     /// A chat completion.
-    pub fn chat(text: &str) -> Plan {
+    pub fn chat(text: &str) -> UpstreamPlan {
         Self::answering(Script::chat(text))
     }
 
     /// A chat completion stream.
-    pub fn chat_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Plan {
+    pub fn chat_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> UpstreamPlan {
         Self::answering(Script::chat_stream(texts))
     }
 
     /// A stream of these events (see [`Script::sse`]).
-    pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Plan {
+    pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> UpstreamPlan {
         Self::answering(Script::sse(events))
     }
 
     /// A JSON answer.
-    pub fn json(status: u16, value: serde_json::Value) -> Plan {
+    pub fn json(status: u16, value: serde_json::Value) -> UpstreamPlan {
         Self::answering(Script::json(status, value))
     }
 
     /// No answer, ever.
-    pub fn never() -> Plan {
+    pub fn never() -> UpstreamPlan {
         Self::answering(Script::never())
     }
 
@@ -231,7 +231,7 @@ impl Upstream {
     }
 
     /// The next request that no earlier call of this has returned, once it is wholly there.
-    pub async fn received(&self) -> Received {
+    pub async fn received(&self) -> ReceivedRequest {
         let next = |state: &mut State| {
             let request = state.requests.get(state.returned).cloned()?;
             state.returned += 1;
@@ -241,12 +241,12 @@ impl Upstream {
     }
 
     /// All whole requests so far, in the order of their last bytes.
-    pub fn requests(&self) -> Vec<Received> {
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.look(|state| state.requests.clone())
     }
 
     /// The one request that came.
-    pub fn only_request(&self) -> Received {
+    pub fn only_request(&self) -> ReceivedRequest {
         let mut requests = self.requests();
         assert_eq!(requests.len(), 1, "requests that reached the upstream");
         requests.remove(0)

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use sluice_contract::verdict::Seal;
 use sluice_contract::{PublicKey, Trust, Verdict, verify};
-use sluice_testkit::audit::AuditFile;
+use sluice_testkit::audit::CheckedAuditFile;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 use super::{CHAT, call};
@@ -74,7 +74,7 @@ async fn a_killed_sidecar_goes_on_in_the_same_file() {
     third.post(CHAT, call()).await.expect(200);
     assert_eq!(third.stop().await, 0);
 
-    let audit = AuditFile::read(&path);
+    let audit = CheckedAuditFile::read(&path);
     assert_eq!(
         audit.kinds(),
         [

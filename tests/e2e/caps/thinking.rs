@@ -1,7 +1,7 @@
 //! A call that thinks and whose bound is lowered: the provider must take it.
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Plan, Received, Script};
+use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::priced;
@@ -9,8 +9,8 @@ use super::priced;
 const MESSAGES: &str = "/v1/messages";
 
 /// Refuses as Anthropic does.
-fn anthropic() -> Plan {
-    Upstream::with(|request: &Received| {
+fn anthropic() -> UpstreamPlan {
+    Upstream::with(|request: &ReceivedRequest| {
         let body = request.json();
         let thinking = &body["thinking"];
         let budget = thinking["budget_tokens"].as_u64();

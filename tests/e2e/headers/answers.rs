@@ -49,7 +49,7 @@ async fn an_answer_names_its_call_as_the_sdks_expect() {
         let openai = sidecar.post("/v1/chat/completions", CHAT).await;
         let anthropic = sidecar.post("/v1/messages", CHAT).await;
         let calls = sidecar.audit().calls();
-        let ids = |answer: &sluice_testkit::Answer| {
+        let ids = |answer: &sluice_testkit::ClientAnswer| {
             [answer.header("x-request-id"), answer.header("request-id")].map(|id| id.map(str::to_owned))
         };
         assert_eq!(ids(&openai), [Some(calls[0].id().to_owned()), None]);

@@ -2,8 +2,8 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_testkit::upstream::{Deaf, Script};
-use sluice_testkit::{Exit, PATIENCE, Raw, Sidecar, Upstream};
+use sluice_testkit::upstream::{FullAcceptQueue, Script};
+use sluice_testkit::{PATIENCE, RawClient, Sidecar, SidecarExit, Upstream};
 
 use super::{BRIEF, CHAT, FOREVER, begin_to_stop, call, code, left_behind, stream};
 
@@ -13,30 +13,30 @@ fn phases() -> Vec<(&'static str, Upstreams, Value)> {
         ("before the head", Upstreams::Scripted(Script::never()), call()),
         ("in a stream", Upstreams::Scripted(Script::chat_stream(["a", "b"]).silent_after(1)), stream()),
         ("in a body", Upstreams::Scripted(Script::body(200, "application/json", "{}").silent_after(0)), call()),
-        ("while connecting", Upstreams::Deaf, call()),
+        ("while connecting", Upstreams::FullAcceptQueue, call()),
     ]
 }
 
 enum Upstreams {
     Scripted(Script),
-    Deaf,
+    FullAcceptQueue,
 }
 
 enum Guard {
     Scripted(Upstream),
-    Deaf(#[expect(dead_code, reason = "keeps its port")] Deaf),
+    FullAcceptQueue(#[expect(dead_code, reason = "keeps its port")] FullAcceptQueue),
 }
 
 /// A sidecar with one call open in this phase, and what keeps it there.
-async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar, Raw, Guard) {
+async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar, RawClient, Guard) {
     let (launch, guard) = match upstreams {
         Upstreams::Scripted(script) => {
             let upstream = Upstream::answering(script).start().await;
             (Sidecar::to(&upstream), Guard::Scripted(upstream))
         }
-        Upstreams::Deaf => {
-            let deaf = Deaf::new().await;
-            (Sidecar::to_url(&deaf.url()), Guard::Deaf(deaf))
+        Upstreams::FullAcceptQueue => {
+            let full = FullAcceptQueue::new().await;
+            (Sidecar::to_url(&full.url()), Guard::FullAcceptQueue(full))
         }
     };
     let sidecar = launch.args(["--connect-timeout", "300s"]).args(args).start().await;
@@ -48,7 +48,7 @@ async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar,
     (sidecar, raw, guard)
 }
 
-fn assert_cut(name: &str, sidecar: &Sidecar, exit: Exit, reason: &str) {
+fn assert_cut(name: &str, sidecar: &Sidecar, exit: SidecarExit, reason: &str) {
     let audit = sidecar.audit();
     assert_eq!(audit.open_calls(), Vec::<String>::new(), "{name}: every call has its outcome");
     let cut = audit.only_call();
@@ -197,8 +197,8 @@ async fn a_client_that_does_not_read_is_eventually_cut() {
     let event = format!("{{\"x\":\"{}\"}}", "y".repeat(8 * 1024));
     let upstream = Upstream::answering(Script::flood(&event, 1024)).start().await;
     let sidecar = Sidecar::to(&upstream).args(BRIEF).start().await;
-    let mut deaf = sidecar.stream(CHAT, stream()).await;
-    deaf.read_head().await;
+    let mut unread = sidecar.stream(CHAT, stream()).await;
+    unread.read_head().await;
 
     sidecar.sigterm();
 
@@ -207,7 +207,7 @@ async fn a_client_that_does_not_read_is_eventually_cut() {
 }
 
 /// Leaves, and waits until the sidecar has let its end of the connection go.
-async fn leave(sidecar: &Sidecar, leaver: Raw) {
+async fn leave(sidecar: &Sidecar, leaver: RawClient) {
     let open = sidecar.fds();
     drop(leaver);
     let noticed = async {

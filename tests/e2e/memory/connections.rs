@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use sluice_testkit::{PATIENCE, Raw, Sidecar, Upstream};
+use sluice_testkit::{PATIENCE, RawClient, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -101,7 +101,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;
-    let mut idle: Vec<Raw> = Vec::new();
+    let mut idle: Vec<RawClient> = Vec::new();
     for _ in 0..SLOTS {
         idle.push(sidecar.connect().await);
     }
@@ -119,7 +119,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
     // As many take the places of the first: beside some fragments nothing was left behind.
     drop(idle);
     sidecar.fds_below(fds - SLOTS + 1).await;
-    let mut again: Vec<Raw> = Vec::new();
+    let mut again: Vec<RawClient> = Vec::new();
     for _ in 0..SLOTS {
         again.push(sidecar.connect().await);
     }

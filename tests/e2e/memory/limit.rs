@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use sluice_testkit::{Deaf, Sidecar, Upstream};
+use sluice_testkit::{FullAcceptQueue, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 use super::{CHAT, stream, upload};
@@ -66,7 +66,7 @@ async fn large_bodies_beside_streams_stay_below_the_limit() {
 
 #[tokio::test]
 async fn a_sidecar_out_of_memory_has_recorded_its_calls() {
-    let upstream = Deaf::new().await;
+    let upstream = FullAcceptQueue::new().await;
     let args = ["--max-memory", "100MiB", "--max-body", "64MiB", "--connect-timeout", "60s"];
     let sidecar = Sidecar::to_url(&upstream.url()).args(args).start().await;
     let _small = sidecar.stream(CHAT, stream()).await;

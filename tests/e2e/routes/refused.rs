@@ -1,6 +1,6 @@
 //! What is no route: nothing of it reaches the upstream, and the log says so.
 
-use sluice_testkit::{Answer, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Sidecar, Upstream};
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
@@ -27,7 +27,7 @@ const TRICKS: [&str; 30] = [
 ];
 
 /// Sends a head as it stands, with a chat behind it.
-async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> Answer {
+async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> ClientAnswer {
     let mut raw = sidecar.connect().await;
     let body = if method == "POST" { CHAT } else { "" };
     let length = body.len();

@@ -1,7 +1,7 @@
 //! What the provider stores: a run names its own answers, by the ids that it has received, and no others.
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Plan, Received, Script};
+use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
 use sluice_testkit::{Sidecar, Upstream};
 
 const RESPONSES: &str = "/v1/responses";
@@ -20,8 +20,8 @@ fn response(id: &str) -> Value {
 
 /// A provider that answers with [`OWN`], or with the id that the request's `instructions` name: as an error, unless they
 /// begin with `ok `.
-fn provider() -> Plan {
-    Upstream::with(|request: &Received| {
+fn provider() -> UpstreamPlan {
+    Upstream::with(|request: &ReceivedRequest| {
         if request.method != "POST" || request.target.ends_with("/cancel") {
             return Script::json(200, response("resp_other"));
         }

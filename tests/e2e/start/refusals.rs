@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::{Finished, Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::{FailedStart, Launch, Sidecar, TempDir, Upstream};
 
 use super::{file, launch};
 
@@ -47,7 +47,7 @@ async fn assert_refused(cases: &[Case]) {
 }
 
 /// One line that names the flag, the cause and a fix.
-fn one_helpful_line(failed: &Finished, code: i32, flag: &str, cause: &str) -> Result<(), String> {
+fn one_helpful_line(failed: &FailedStart, code: i32, flag: &str, cause: &str) -> Result<(), String> {
     let line = &failed.stderr;
     let fixes = [
         "want ", "wants ", "needs ", "; ", "create it first", "choose", "give ", "write ", "leave ", "such as", "has ",

@@ -1,7 +1,7 @@
 //! The end of an answer is not seen before its outcome is in the file.
 
 use serde_json::{Value, json};
-use sluice_testkit::{AuditFile, Script, Sidecar, Upstream};
+use sluice_testkit::{CheckedAuditFile, Script, Sidecar, Upstream};
 
 use super::{CHAT, ROUTES, stream, without_usage};
 
@@ -58,7 +58,7 @@ async fn a_kill_after_the_answer_keeps_its_outcome() {
             let sidecar = Sidecar::to(&upstream).start().await;
             to_the_end(&sidecar, path, ends, &body).await;
             sidecar.kill().await;
-            let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+            let (audit, torn) = CheckedAuditFile::read_torn(sidecar.audit_path());
             assert_eq!(
                 (audit.calls().len(), audit.open_calls().len(), torn.len()),
                 (1, 0, 0),

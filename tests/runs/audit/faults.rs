@@ -7,8 +7,8 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_testkit::controller::Report;
-use sluice_testkit::{AuditFile, Sluice, Upstream};
+use sluice_testkit::controller::RunReport;
+use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 
 use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
@@ -59,7 +59,7 @@ fn stream_and_ask() -> String {
 async fn stalling() -> (Upstream, sluice_testkit::Gate) {
     let gate = sluice_testkit::Gate::new();
     let (stream, plain) = (sluice_testkit::Script::provider("hello you").hold_after(1, &gate), "hello");
-    let choose = move |request: &sluice_testkit::Received| {
+    let choose = move |request: &sluice_testkit::ReceivedRequest| {
         if request.json()["stream"] == true { stream.clone() } else { sluice_testkit::Script::chat(plain) }
     };
     (Upstream::with(choose).start().await, gate)
@@ -67,7 +67,7 @@ async fn stalling() -> (Upstream, sluice_testkit::Gate) {
 
 /// The run ended as its log did, although its program was content.
 #[track_caller]
-fn assert_failed(report: &Report, said: &str) {
+fn assert_failed(report: &RunReport, said: &str) {
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120), "{report:?}");
     assert!(report.message().contains(said), "{}", report.message());
     assert!(!report.audit.complete, "{:?}", report.audit);
@@ -75,7 +75,7 @@ fn assert_failed(report: &Report, said: &str) {
 
 /// The program has seen the end of its stream, or not, and after that an honest refusal.
 #[track_caller]
-fn assert_refused(report: &Report, stream: &str, last: &str) {
+fn assert_refused(report: &RunReport, stream: &str, last: &str) {
     let said: Vec<_> = report.stdout.lines().filter(|line| !line.is_empty()).collect();
     let [end, event, refusal, health] = said[..] else { panic!("{said:?}") };
     assert_eq!((end, health), (stream, "503"), "{said:?}");
@@ -254,7 +254,7 @@ async fn concurrent_first_runs_share_one_certifier() {
     let paths = <[String; 3]>::from(ids).map(|id| sluice.audit_path(&id));
     assert_eq!(ours(&sluice, &paths, &["--key", &public_key(&sluice).await]).await, [(0, 0); 3]);
     let seals: std::collections::BTreeSet<_> =
-        paths.iter().map(|path| AuditFile::read(path).close()["certificate"]["key_id"].to_string()).collect();
+        paths.iter().map(|path| CheckedAuditFile::read(path).close()["certificate"]["key_id"].to_string()).collect();
     assert_eq!(seals.len(), 1, "{seals:?}");
     sluice.assert_nothing_left().await;
 }

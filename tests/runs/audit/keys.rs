@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::{AuditFile, Sluice, engine};
+use sluice_testkit::{CheckedAuditFile, Sluice, engine};
 
 use crate::agents::kit;
 
@@ -32,7 +32,7 @@ fn modes(directory: &Path) -> Vec<(String, u32)> {
 }
 
 /// The id of the key that has certified the run's own.
-fn certifier(file: &AuditFile) -> &str {
+fn certifier(file: &CheckedAuditFile) -> &str {
     file.close()["certificate"]["key_id"].as_str().expect("it is certified")
 }
 
@@ -69,7 +69,10 @@ async fn files_signed_by_a_rotated_key_still_verify() {
     assert_ne!(new, old_public);
     let (first, second) = (sluice.audit_path(&first), sluice.audit_path(&second));
     assert_eq!(ours(&sluice, &[first.clone(), second.clone()], &[]).await, [(0, 0), (0, 0)]);
-    assert_eq!([&first, &second].map(|path| certifier(&AuditFile::read(path)).to_owned()), [old_id.clone(), new.id()]);
+    assert_eq!(
+        [&first, &second].map(|path| certifier(&CheckedAuditFile::read(path)).to_owned()),
+        [old_id.clone(), new.id()]
+    );
     let mut keys = [(old_id, old_public), (new.id(), new)];
     keys.sort_by(|one, other| one.0.cmp(&other.0));
     let printed: String = keys.iter().map(|(_, key)| format!("{key}\n")).collect();

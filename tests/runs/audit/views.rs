@@ -4,7 +4,7 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 use sluice_contract::Hash;
-use sluice_testkit::{AuditFile, Script, Sluice, Upstream};
+use sluice_testkit::{CheckedAuditFile, Script, Sluice, Upstream};
 
 use super::forgery::lines;
 use super::{ASK, audit, finished, public_key, theirs, upstream};
@@ -127,7 +127,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     live.finish().await.expect(0);
     let tail = tail.finish().await.expect(0);
     let json = json.finish().await.expect(0);
-    let file = AuditFile::read(&path);
+    let file = CheckedAuditFile::read(&path);
     let times: Vec<_> = file.lines().iter().map(time).collect();
     let expected = format!(
         "{}  open      account default, upstream {}\n\

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use sluice_testkit::controller::{Live, Ran, Report};
-use sluice_testkit::{AuditFile, Gate, Script, Sluice, Upstream};
+use sluice_testkit::controller::{FinishedCommand, RunReport, RunningCommand};
+use sluice_testkit::{CheckedAuditFile, Gate, Script, Sluice, Upstream};
 
 use super::forgery::{for_another_account, lines, rewritten, with_a_call_less};
 use super::{ASK, audit, eventually, finished, ours, private_key, public_key, upstream};
@@ -65,20 +65,20 @@ async fn the_witness_detects_a_removed_end() {
 }
 
 /// Waits until the test says so, between two calls.
-fn waiting(sluice: &Sluice) -> Live<'_> {
+fn waiting(sluice: &Sluice) -> RunningCommand<'_> {
     let script = format!("{ASK} ask >/dev/null; until [ -e /workspace/go ]; do sleep 0.01; done; ask; echo; echo fine");
     sluice.run(["--json", "--", "sh", "-c", &script]).spawn()
 }
 
 /// Waits for the first call, lets somebody at the file, and then lets the run end.
-async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (Ran, Report) {
+async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (FinishedCommand, RunReport) {
     let before = fs::read_dir(sluice.state().join("audit")).into_iter().flatten().count();
     let live = waiting(sluice);
     sluice.container_event("start", before + 1).await;
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("it has a name").to_string_lossy().into_owned();
     let path = sluice.state().join("audit").join(format!("{name}.jsonl"));
-    AuditFile::wait_for(&path, "outcome", 1).await;
+    CheckedAuditFile::wait_for(&path, "outcome", 1).await;
     meddle(&path);
     fs::write(run.join("work/go"), "").expect("the workspace is ours too");
     let ran = live.finish().await.expect(120);
@@ -155,7 +155,7 @@ async fn only_witnessed_lines_of_an_altered_file_are_billed() {
     let run = sluice.runs().remove(0);
     let id = run.file_name().expect("it has a name").to_string_lossy().trim_end_matches(".0").to_owned();
     let path = sluice.audit_path(&id);
-    AuditFile::wait_for(&path, "outcome", 1).await;
+    CheckedAuditFile::wait_for(&path, "outcome", 1).await;
     // Once the first call's outcome has been seen, it is known whatever becomes of the file.
     let seen = async || sluice.sql("SELECT count(*) FROM witnesses WHERE seq >= 2").await == "[[1]]";
     eventually("the file is looked at", seen).await;
@@ -186,7 +186,7 @@ async fn a_run_without_controller_is_verified_by_its_log() {
         let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
         let id = run.file_name().expect("it has a name").to_string_lossy().trim_end_matches(".0").to_owned();
         let path = sluice.audit_path(&id);
-        AuditFile::wait_for(&path, "close", 1).await;
+        CheckedAuditFile::wait_for(&path, "close", 1).await;
         eventually("the sidecar ends", async || sluice.processes().is_empty()).await;
         if meddle {
             let bytes = fs::read(&path).expect("we are root");

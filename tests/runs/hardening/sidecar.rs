@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use sluice_contract::{AuditSigner, PrivateKey};
 use sluice_testkit::Sluice;
-use sluice_testkit::controller::{Live, unique_run_id};
+use sluice_testkit::controller::{RunningCommand, unique_run_id};
 
 use crate::agents::without_calls;
 
@@ -33,14 +33,14 @@ fn sidecar(sluice: &Sluice, run_id: &str) -> i32 {
 }
 
 /// A run that lives until it is told to end.
-async fn live<'a>(sluice: &'a Sluice, run_id: &str) -> Live<'a> {
+async fn live<'a>(sluice: &'a Sluice, run_id: &str) -> RunningCommand<'a> {
     let run = sluice.run(["-q", "--stop-grace", "0s", "--run-id", run_id, "--", "sh", "-c", "echo up; sleep 60"]);
     let run = run.spawn();
     run.prints("up\n").await;
     run
 }
 
-async fn end(run: Live<'_>) {
+async fn end(run: RunningCommand<'_>) {
     run.signal(Signal::SIGTERM);
     run.finish().await.expect(143);
 }

@@ -2,7 +2,7 @@
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::spendlog::SpendLog;
+use sluice_testkit::spendlog::ScriptedSpendLog;
 use sluice_testkit::upstream::Script;
 
 use super::*;
@@ -22,7 +22,7 @@ async fn budget(sluice: &Sluice) -> (Value, Value) {
 
 #[tokio::test]
 async fn a_failed_call_is_held_until_its_row() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream_with(Script::error(500, "the answer is not what the schema says")).start().await;
     let sluice = Sluice::to(&upstream);
     let prices = sluice.file("prices.json", PRICES);

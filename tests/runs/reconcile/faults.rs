@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sluice_testkit::Upstream;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::spendlog::{SpendLog, stranger};
+use sluice_testkit::spendlog::{ScriptedSpendLog, unmatched_row};
 use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::upstream::Script;
 
@@ -12,7 +12,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_tls_upstream_must_have_a_valid_certificate() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -35,7 +35,7 @@ async fn a_tls_upstream_must_have_a_valid_certificate() {
 
 #[tokio::test]
 async fn what_may_pass_is_tried_again() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -53,7 +53,7 @@ async fn what_may_pass_is_tried_again() {
 
 #[tokio::test]
 async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let elsewhere = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
@@ -111,7 +111,7 @@ async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
 
 #[tokio::test]
 async fn wrong_usage_is_told_before_anybody_is_asked() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let ran = sluice.command(["reconcile"]).finish().await.expect(2);
@@ -139,15 +139,15 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
 
 #[tokio::test]
 async fn many_rows_are_complete_while_more_arrive() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "ask").await;
     let at = |number: u64| Duration::from_millis(60_000 + number * 1500);
-    let rows = (0..1300).map(|number| stranger(&format!("past-{number}"), "acct-1", at(number)));
+    let rows = (0..1300).map(|number| unmatched_row(&format!("past-{number}"), "acct-1", at(number)));
     log.edit(|all| all.extend(rows));
     log.cap(1000);
-    log.arrive((0..500).map(|number| stranger(&format!("more-{number}"), "acct-1", at(number * 2))).collect());
+    log.arrive((0..500).map(|number| unmatched_row(&format!("more-{number}"), "acct-1", at(number * 2))).collect());
 
     let (code, outcome) = reconcile(&sluice, &["--account", "acct-1", "--since", "1h"]).await;
 
@@ -165,7 +165,7 @@ async fn many_rows_are_complete_while_more_arrive() {
     assert!(asked.iter().all(|question| question.end_user == "acct-1" && question.page_size <= 1000));
 
     // More than a page in one second: there is nothing left but to count them off.
-    let mut one = stranger("", "acct-1", Duration::from_secs(90));
+    let mut one = unmatched_row("", "acct-1", Duration::from_secs(90));
     let second = one["startTime"].as_str().and_then(|time| time.get(..19)).expect("to the second").to_owned();
     one["startTime"] = json!(second + ".500000+00:00");
     log.arrive(Vec::new());
@@ -190,7 +190,7 @@ async fn many_rows_are_complete_while_more_arrive() {
 
 #[tokio::test]
 async fn a_separate_key_may_read_the_spend_log() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -206,7 +206,7 @@ async fn a_separate_key_may_read_the_spend_log() {
 
 #[tokio::test]
 async fn preflight_reads_the_spend_log_by_its_key() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let own = sluice.file("spend.key", "sk-reads-the-log\n");
@@ -229,7 +229,7 @@ async fn preflight_reads_the_spend_log_by_its_key() {
 
 #[tokio::test]
 async fn a_watch_prints_each_round_until_its_end() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -254,9 +254,9 @@ async fn real_litellm_reports_missing_database_or_wrong_key() {
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
     assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
     // What needs no database was refused for the key.
-    let stranger = Sluice::with(litellm.url(), "sk-stranger-0123456789");
+    let unmatched_row = Sluice::with(litellm.url(), "sk-unmatched_row-0123456789");
     let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
-    let ran = stranger.run(words).finish().await.expect(125);
+    let ran = unmatched_row.run(words).finish().await.expect(125);
     assert!(ran.stderr.contains("it takes its master key alone, and this is another"), "{}", ran.stderr);
 
     let litellm = LiteLlm::with_spend_log().await;

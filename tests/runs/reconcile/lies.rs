@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_testkit::spendlog::{SpendLog, stranger, time};
+use sluice_testkit::spendlog::{ScriptedSpendLog, time, unmatched_row};
 use sluice_testkit::upstream::Script;
 
 use super::*;
@@ -22,7 +22,7 @@ fn told(outcome: &Value) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn every_lie_has_its_name() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(
@@ -50,8 +50,8 @@ async fn every_lie_has_its_name() {
         // Of another tenant: the receipt's call, and money that is not ours.
         rows[9]["end_user"] = json!("acct-2");
         rows.push(again);
-        rows.push(stranger("past", "acct-1", Duration::from_secs(60)));
-        rows.push(stranger("theirs", "acct-2", Duration::from_secs(60)));
+        rows.push(unmatched_row("past", "acct-1", Duration::from_secs(60)));
+        rows.push(unmatched_row("theirs", "acct-2", Duration::from_secs(60)));
         rows.remove(3);
     });
 
@@ -97,7 +97,7 @@ async fn every_lie_has_its_name() {
 
 #[tokio::test]
 async fn late_rows_are_waited_for() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask; stream").await;
@@ -119,7 +119,7 @@ async fn late_rows_are_waited_for() {
 
 #[tokio::test]
 async fn a_call_without_outcome_is_settled_by_its_row() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream_with(Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK}ask");
@@ -155,7 +155,7 @@ async fn a_call_without_outcome_is_settled_by_its_row() {
 
 #[tokio::test]
 async fn yesterdays_fact_counts_today_as_late() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -182,7 +182,7 @@ async fn yesterdays_fact_counts_today_as_late() {
 
 #[tokio::test]
 async fn what_differs_is_corrected_only_on_demand_and_once() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask; ask; stream").await;
@@ -215,7 +215,7 @@ async fn what_differs_is_corrected_only_on_demand_and_once() {
 
 #[tokio::test]
 async fn several_at_once_post_once() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "stream; stream; stream; ask").await;

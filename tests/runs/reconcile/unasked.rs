@@ -1,7 +1,7 @@
 //! What is settled without anybody's having asked, and what that costs a run.
 
 use sluice_testkit::poll;
-use sluice_testkit::spendlog::SpendLog;
+use sluice_testkit::spendlog::ScriptedSpendLog;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Gate, PATIENCE};
 
@@ -18,7 +18,7 @@ async fn statuses(sluice: &Sluice) -> Vec<String> {
 
 #[tokio::test]
 async fn a_run_settles_what_earlier_runs_left_open() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream; ask").await;
@@ -43,7 +43,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
 
 #[tokio::test]
 async fn a_sweep_settles_what_is_open_too() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -59,7 +59,7 @@ async fn a_sweep_settles_what_is_open_too() {
 
 #[tokio::test]
 async fn a_missing_spend_log_is_asked_daily_and_silently() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -79,7 +79,7 @@ async fn a_missing_spend_log_is_asked_daily_and_silently() {
 
 #[tokio::test]
 async fn a_clock_once_ahead_does_not_stop_reconciliation() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -96,7 +96,7 @@ async fn a_clock_once_ahead_does_not_stop_reconciliation() {
 
 #[tokio::test]
 async fn a_run_does_not_wait_for_the_spend_log() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;

@@ -8,9 +8,9 @@ use sluice_testkit::{Sluice, Upstream};
 use super::{UNTIL_GO, go, killed_at};
 
 /// A process that has nothing to do with us; ended with the test.
-struct Innocent(Child);
+struct UnrelatedProcess(Child);
 
-impl Innocent {
+impl UnrelatedProcess {
     fn new() -> Self {
         Self(Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("there is sleep"))
     }
@@ -27,7 +27,7 @@ impl Innocent {
     }
 }
 
-impl Drop for Innocent {
+impl Drop for UnrelatedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -38,7 +38,7 @@ impl Drop for Innocent {
 async fn a_reused_pid_is_not_our_process() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let mut innocent = Innocent::new();
+    let mut innocent = UnrelatedProcess::new();
     let (pid, start) = innocent.identity();
     // The same number in another boot, or in this one and later.
     for (start, boot) in [(start, "'another'"), (start - 1, "owner_boot")] {

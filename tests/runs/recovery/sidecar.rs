@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluice_testkit::engine::{self, Hold};
-use sluice_testkit::{AuditFile, Sluice, Upstream};
+use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 
 use super::kill_sidecar;
 
@@ -72,7 +72,7 @@ async fn a_sidecar_closes_its_log_with_its_controller() {
     upstream.release();
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("a run directory has a name").to_string_lossy().into_owned();
-    AuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;
+    CheckedAuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;
     sluice.command(["sweep"]).finish().await.expect(0);
 
     let audit = sluice.assert_nothing_left().await;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use sluice_testkit::controller::Stream;
+use sluice_testkit::controller::ReportStream;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::{run_agent, run_program};
@@ -17,8 +17,8 @@ fn numbers() -> String {
     (1..=20_000).map(|number| format!("{number}\n")).collect()
 }
 
-fn stream(bytes: u64, sha256: &str, truncated: bool) -> Stream {
-    Stream { bytes, sha256: sha256.to_owned(), truncated }
+fn stream(bytes: u64, sha256: &str, truncated: bool) -> ReportStream {
+    ReportStream { bytes, sha256: sha256.to_owned(), truncated }
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
 //! A program with our terminal: what it sees of it, what we see of the program, and that the terminal is as it was.
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::{Live, Ran};
+use sluice_testkit::controller::{FinishedCommand, RunningCommand};
 use sluice_testkit::{Sluice, Upstream, engine};
 
 /// How the receipt begins: only what the controller itself has written comes after the reset of the display.
 const RESET: &str = "\x1b]8;;\x1b\\\x1b[0m\r\n";
 
 /// Starts `sluice run` with these words in a terminal of its own, whose user takes these steps.
-fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> Live<'a> {
+fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> RunningCommand<'a> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/python/in_terminal.py");
     let wrapper = ["python3".to_owned(), driver.to_owned(), steps.to_string()];
     sluice.run(words).wrapper(wrapper).env("TERM", "xterm-256color").spawn()
@@ -16,7 +16,7 @@ fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> Live<'a> {
 
 /// The exit code of a run whose terminal has its modes back, and who has taken all steps.
 #[track_caller]
-fn code(ran: &Ran) -> i64 {
+fn code(ran: &FinishedCommand) -> i64 {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let told: Value = serde_json::from_str(&ran.stderr).unwrap_or_else(|_| panic!("no result: {}", ran.stderr));
     assert_eq!((&told["restored"], &told["left"]), (&json!(true), &json!([])), "{told}\n{}", ran.stdout);
@@ -25,7 +25,7 @@ fn code(ran: &Ran) -> i64 {
 
 /// What is on the terminal before and after the reset of the display.
 #[track_caller]
-fn parts(ran: &Ran) -> (&str, &str) {
+fn parts(ran: &FinishedCommand) -> (&str, &str) {
     ran.stdout.split_once(RESET).unwrap_or_else(|| panic!("no reset in {:?}", ran.stdout))
 }
 

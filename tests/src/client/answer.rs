@@ -40,7 +40,7 @@ impl Head {
 
 /// A whole response; its head's fields are read as its own.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ClientAnswer {
     /// Everything before the body.
     pub head: Head,
     /// The body, without its chunked coding.
@@ -50,7 +50,7 @@ pub struct Answer {
     pub complete: bool,
 }
 
-impl Deref for Answer {
+impl Deref for ClientAnswer {
     type Target = Head;
 
     fn deref(&self) -> &Head {
@@ -58,7 +58,7 @@ impl Deref for Answer {
     }
 }
 
-impl Answer {
+impl ClientAnswer {
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 /// What can be a request body.
-pub trait Payload {
+pub trait RequestPayload {
     /// Its bytes.
     fn into_bytes(self) -> Vec<u8>;
 }
 
 macro_rules! payload {
     ($($from:ty => $into:expr),* $(,)?) => {
-        $(impl Payload for $from {
+        $(impl RequestPayload for $from {
             fn into_bytes(self) -> Vec<u8> {
                 ($into)(self)
             }

@@ -1,9 +1,9 @@
-use super::Raw;
+use super::RawClient;
 use crate::{Script, Step, TempDir, Upstream};
 
-async fn answered(script: Script) -> (Upstream, Raw) {
+async fn answered(script: Script) -> (Upstream, RawClient) {
     let upstream = Upstream::answering(script).start_unix().await;
-    let mut raw = Raw::connect(upstream.socket()).await.allowing_any();
+    let mut raw = RawClient::connect(upstream.socket()).await.allowing_any();
     raw.send_request("GET", "/", &[], ()).await;
     (upstream, raw)
 }
@@ -69,7 +69,7 @@ async fn the_rest_of_a_response_can_be_read_whole() {
 async fn a_forbidden_answer_header_fails_the_test() {
     for (header, allowed) in [("x-litellm-key-spend", false), ("X-LiteLLM-Call-Id", true), ("x-passed", true)] {
         let upstream = Upstream::answering(Script::body(200, "a/b", "").header(header, "1")).start_unix().await;
-        let mut raw = Raw::connect(upstream.socket()).await.allowing(["X-Passed"]);
+        let mut raw = RawClient::connect(upstream.socket()).await.allowing(["X-Passed"]);
         let read = tokio::spawn(async move { raw.get("/").await }).await;
         let panicked = read.err().map(|error| *error.into_panic().downcast::<String>().expect("a formatted panic"));
         let named = panicked.as_ref().is_some_and(|text| text.contains("`x-litellm-key-spend: 1` must not reach"));
@@ -89,5 +89,5 @@ async fn a_close_is_seen_and_a_missing_socket_said() {
     let (_upstream, mut raw) = answered(Script::steps([Step::Close])).await;
     raw.expect_closed().await;
     let dir = TempDir::new();
-    assert!(Raw::try_connect(dir.join("none")).await.is_err());
+    assert!(RawClient::try_connect(dir.join("none")).await.is_err());
 }

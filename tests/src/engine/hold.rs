@@ -31,7 +31,7 @@ enum Where {
 }
 
 #[derive(Debug)]
-struct Watch {
+struct HoldState {
     needle: String,
     place: Where,
     gate: Gate,
@@ -59,7 +59,8 @@ impl Hold {
         let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
         let armed = AtomicBool::new(true);
         let needle = needle.to_owned();
-        let watch = Watch { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
+        let watch =
+            HoldState { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
         Self { dir, gate, answered, cut, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
@@ -95,7 +96,7 @@ impl Drop for Hold {
     }
 }
 
-async fn accept(listener: UnixListener, watch: Arc<Watch>) {
+async fn accept(listener: UnixListener, watch: Arc<HoldState>) {
     // Aborted with this task.
     let mut relays = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
@@ -107,7 +108,7 @@ async fn accept(listener: UnixListener, watch: Arc<Watch>) {
     }
 }
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<HoldState>, asked: Arc<AtomicBool>) {
     let mut piece = vec![0; 64 << 10];
     let mut held = false;
     while let Ok(count @ 1..) = from.read(&mut piece).await {
@@ -134,7 +135,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Wa
     std::future::pending().await
 }
 
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<HoldState>, asked: Arc<AtomicBool>) {
     let mut piece = vec![0; 64 << 10];
     let mut mine = false;
     loop {

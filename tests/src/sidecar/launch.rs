@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::process::{Exit, Process, default_signals};
+use super::process::{Process, SidecarExit, default_signals};
 use super::{Sidecar, inspect};
 use crate::scratch::TempDir;
 
@@ -30,7 +30,7 @@ pub struct Launch {
 
 /// A sidecar that has ended without ever being ready.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct FailedStart {
     /// The exit code.
     pub code: i32,
     /// Everything on stdout.
@@ -188,16 +188,16 @@ impl Launch {
     }
 
     /// Runs it to its end, for a start that fails; panics if it succeeds.
-    pub async fn fail(self) -> Finished {
+    pub async fn fail(self) -> FailedStart {
         let finished = self.finish().await;
         assert_ne!(finished.code, 0, "the start was to fail: {}", finished.stdout);
         finished
     }
 
     /// Runs it to its end, whatever that is.
-    pub async fn finish(self) -> Finished {
+    pub async fn finish(self) -> FailedStart {
         let process = self.spawn();
-        let exit: Exit = process.wait().await;
+        let exit: SidecarExit = process.wait().await;
         let (stdout, stderr) = (process.stdout.text(), process.stderr.text());
         let mut faults = Vec::new();
         inspect::text("stdout", stdout.as_bytes(), &self.key, &mut faults);
@@ -206,7 +206,7 @@ impl Launch {
         inspect::files(self.dir.path(), &self.key, &mut faults);
         assert!(faults.is_empty(), "{}", faults.join("; "));
         let code = exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {stderr}", exit.signal));
-        Finished { code, stdout, stderr }
+        FailedStart { code, stdout, stderr }
     }
 
     fn flag(mut self, name: &str, value: &str) -> Self {

@@ -12,11 +12,11 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::inspect;
-use crate::board::Board;
+use crate::board::SharedState;
 
 /// How a process ended: by an exit code or by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
+pub struct SidecarExit {
     /// The exit code.
     pub code: Option<i32>,
     /// The signal.
@@ -25,10 +25,10 @@ pub struct Exit {
 
 /// One captured stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Output(Arc<Board<Captured>>);
+pub(crate) struct Output(Arc<SharedState<CapturedBytes>>);
 
 #[derive(Debug, Default)]
-struct Captured {
+struct CapturedBytes {
     bytes: Vec<u8>,
     ended: bool,
 }
@@ -36,7 +36,7 @@ struct Captured {
 impl Output {
     /// Reads a stream to its end on a thread: that works while the test's one thread is busy.
     fn capture(mut stream: impl Read + Send + 'static, alive: Sender<()>) -> Self {
-        let output = Self(Arc::new(Board::new(Captured::default())));
+        let output = Self(Arc::new(SharedState::new(CapturedBytes::default())));
         let board = output.0.clone();
         std::thread::spawn(move || {
             let _alive = alive;
@@ -59,7 +59,7 @@ impl Output {
 
     /// The first line, or None when the stream ended without one.
     pub(crate) async fn first_line(&self) -> Option<String> {
-        let line = |captured: &mut Captured| match captured.bytes.iter().position(|byte| *byte == b'\n') {
+        let line = |captured: &mut CapturedBytes| match captured.bytes.iter().position(|byte| *byte == b'\n') {
             Some(end) => Some(Some(String::from_utf8_lossy(&captured.bytes[..end]).into_owned())),
             None => captured.ended.then_some(None),
         };
@@ -67,7 +67,7 @@ impl Output {
     }
 
     pub(crate) async fn contains(&self, text: &str) {
-        let found = |captured: &mut Captured| {
+        let found = |captured: &mut CapturedBytes| {
             let seen = String::from_utf8_lossy(&captured.bytes);
             match seen.contains(text) {
                 true => Some(()),
@@ -102,7 +102,7 @@ pub(crate) struct Process {
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
     /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
-    exit: Arc<Board<Option<Exit>>>,
+    exit: Arc<SharedState<Option<SidecarExit>>>,
     /// Hangs up when the threads that watch the child have all ended.
     watching: Mutex<Receiver<()>>,
 }
@@ -117,7 +117,7 @@ impl Process {
         let (alive, watching) = channel();
         let stdout = Output::capture(child.stdout.take().expect("stdout is piped"), alive.clone());
         let stderr = Output::capture(child.stderr.take().expect("stderr is piped"), alive.clone());
-        let exit = Arc::new(Board::new(None));
+        let exit = Arc::new(SharedState::new(None));
         // A child that refuses its arguments never reads its key: then this ends by a broken pipe.
         if let (Some(mut input), Some(bytes)) = (child.stdin.take(), stdin) {
             std::thread::spawn(move || drop(input.write_all(&bytes)));
@@ -151,7 +151,7 @@ impl Process {
     }
 
     /// Waits for the end of the process and of its output.
-    pub(crate) async fn wait(&self) -> Exit {
+    pub(crate) async fn wait(&self) -> SidecarExit {
         let exit = self.exit.until("the process to end", |exit| *exit).await;
         self.stdout.ended().await;
         self.stderr.ended().await;
@@ -177,14 +177,14 @@ impl Drop for Process {
 
 /// Waits for the child on a thread. It becomes a zombie first and is reaped under the lock, so that
 /// nobody can signal a pid that the kernel has given away.
-fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>, alive: Sender<()>) {
+fn reap(mut child: Child, pid: i32, exit: Arc<SharedState<Option<SidecarExit>>>, alive: Sender<()>) {
     std::thread::spawn(move || {
         let _alive = alive;
         let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(Pid::from_raw(pid)), dead) == Err(nix::errno::Errno::EINTR) {}
         exit.update(|exit| {
             let status = child.wait().expect("our own child can be waited for");
-            *exit = Some(Exit { code: status.code(), signal: status.signal() });
+            *exit = Some(SidecarExit { code: status.code(), signal: status.signal() });
         });
     });
 }

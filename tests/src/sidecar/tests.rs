@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CANARY, Exit, Launch, Sidecar};
+use super::{CANARY, Launch, Sidecar, SidecarExit};
 use crate::{TempDir, write_script};
 
 const READY: &str = r#"read -r key; echo "{\"event\":\"ready\",\"pid\":$$}""#;
@@ -37,11 +37,11 @@ async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
 async fn its_end_is_told_by_code_or_signal() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexit 3")).start().await;
-    assert_eq!(sidecar.wait().await, Exit { code: Some(3), signal: None });
+    assert_eq!(sidecar.wait().await, SidecarExit { code: Some(3), signal: None });
     drop(sidecar);
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     sidecar.sigterm();
-    assert_eq!(sidecar.wait().await, Exit { code: None, signal: Some(15) });
+    assert_eq!(sidecar.wait().await, SidecarExit { code: None, signal: Some(15) });
 }
 
 #[tokio::test]

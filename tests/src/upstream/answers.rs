@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::shape::{Framing, Shape};
-use super::{Received, Script, Step};
+use super::shape::{AnswerFraming, AnswerShape};
+use super::{ReceivedRequest, Script, Step};
 
 /// What every unary answer costs, and what a chat stream's last chunk and `response.completed` say.
 pub const COST: &str = "0.0000054";
@@ -47,7 +47,7 @@ impl Script {
     pub fn json_with(status: u16, headers: &[(&str, &str)], value: Value) -> Self {
         let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::shaped(move |_| {
-            let mut shape = Shape::unary(status, "application/json", value.to_string().into_bytes());
+            let mut shape = AnswerShape::unary(status, "application/json", value.to_string().into_bytes());
             shape.headers.extend(headers.clone());
             shape
         })
@@ -56,20 +56,20 @@ impl Script {
     /// Any bytes of any type, with a length.
     pub fn body(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let (content_type, body) = (content_type.to_owned(), body.into());
-        Self::shaped(move |_| Shape::unary(status, &content_type, body.clone()))
+        Self::shaped(move |_| AnswerShape::unary(status, &content_type, body.clone()))
     }
 
     /// An event stream, one chunk per event. An event is `data: X` unless it ends with a blank line.
     pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Self {
         let events: Vec<Bytes> = events.into_iter().map(|event| event_bytes(event.as_ref())).collect();
-        Self::shaped(move |_| Shape::chunked("text/event-stream", events.clone()))
+        Self::shaped(move |_| AnswerShape::chunked("text/event-stream", events.clone()))
     }
 
     /// A chunked stream that sends so many copies of an event, as fast as they are read.
     pub fn flood(event: &str, copies: usize) -> Self {
         let event = event_bytes(event);
         Self::shaped(move |_| {
-            let mut shape = Shape::chunked("text/event-stream", []);
+            let mut shape = AnswerShape::chunked("text/event-stream", []);
             shape.body.push(Step::Flood(event.clone(), copies));
             shape
         })
@@ -234,9 +234,9 @@ impl Script {
     }
 
     /// A unary 200 with LiteLLM's headers: the request's own call id, the cost, and all that leaks.
-    fn litellm(body: impl Fn(&Received) -> Value + Send + Sync + 'static) -> Self {
+    fn litellm(body: impl Fn(&ReceivedRequest) -> Value + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
-            let mut shape = Shape::unary(200, "application/json", body(request).to_string().into_bytes());
+            let mut shape = AnswerShape::unary(200, "application/json", body(request).to_string().into_bytes());
             shape.headers.extend(litellm_headers(request));
             shape.headers.push(("x-litellm-response-cost".to_owned(), COST.to_owned()));
             shape
@@ -244,11 +244,11 @@ impl Script {
     }
 
     /// A streamed 200 with LiteLLM's headers; a stream has no cost header.
-    fn litellm_stream(events: impl Fn(&Received) -> Vec<Bytes> + Send + Sync + 'static) -> Self {
+    fn litellm_stream(events: impl Fn(&ReceivedRequest) -> Vec<Bytes> + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
-            let mut shape = Shape::chunked("text/event-stream; charset=utf-8", events(request));
+            let mut shape = AnswerShape::chunked("text/event-stream; charset=utf-8", events(request));
             shape.headers.extend(litellm_headers(request));
-            debug_assert_eq!(shape.framing, Framing::Chunked);
+            debug_assert_eq!(shape.framing, AnswerFraming::Chunked);
             shape
         })
     }
@@ -290,13 +290,13 @@ impl Script {
     }
 }
 
-fn litellm_headers(request: &Received) -> Vec<(String, String)> {
+fn litellm_headers(request: &ReceivedRequest) -> Vec<(String, String)> {
     let call_id = request.header("x-litellm-call-id").map(|id| ("x-litellm-call-id", id));
     let pairs = call_id.into_iter().chain(LEAKY);
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-fn response(request: &Received, status: &str, text: &str) -> Value {
+fn response(request: &ReceivedRequest, status: &str, text: &str) -> Value {
     json!({"id": "resp_sluice1", "object": "response", "created_at": 1_790_000_000, "status": status,
         "model": request.model(), "usage": responses_usage(),
         "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": status,

@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use super::{Choose, Hook, Received, Step};
-use crate::board::Board;
+use super::{Choose, Hook, ReceivedRequest, Step};
+use crate::board::SharedState;
 use crate::wire::{Body, take_head};
 
 /// All that an upstream has seen and done.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) requests: Vec<Received>,
+    pub(super) requests: Vec<ReceivedRequest>,
     /// How many of them `received()` has handed out.
     pub(super) returned: usize,
     pub(super) begun: usize,
@@ -32,7 +32,7 @@ pub(super) struct Serving {
     pub(super) choose: Choose,
     pub(super) on_accept: Hook,
     pub(super) on_request: Hook,
-    pub(super) board: Arc<Board<State>>,
+    pub(super) board: Arc<SharedState<State>>,
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ async fn read(
     socket: &Socket,
     connection: usize,
     serving: &Serving,
-    requests: &UnboundedSender<Received>,
+    requests: &UnboundedSender<ReceivedRequest>,
 ) -> Result<(), String> {
     let mut buffer = BytesMut::new();
     loop {
@@ -128,7 +128,7 @@ async fn read(
                 return Ok(());
             }
         }
-        let received = Received { connection, method, target, headers: head.headers, head: head.raw, body };
+        let received = ReceivedRequest { connection, method, target, headers: head.headers, head: head.raw, body };
         serving.board.update(|state| state.requests.push(received.clone()));
         if requests.send(received).is_err() {
             return Ok(());
@@ -137,7 +137,7 @@ async fn read(
 }
 
 /// Plays the script of one request after the other; returns when the connection is to be dropped.
-async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiver<Received>) {
+async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiver<ReceivedRequest>) {
     while let Some(request) = pending.recv().await {
         for step in (serving.choose)(&request).shape(&request).render() {
             if !play(step, socket, &serving.board).await {
@@ -148,7 +148,7 @@ async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiv
 }
 
 /// False when the connection is to be dropped.
-async fn play(step: Step, socket: &Socket, board: &Board<State>) -> bool {
+async fn play(step: Step, socket: &Socket, board: &SharedState<State>) -> bool {
     match step {
         Step::Send(bytes) => socket.write(&bytes, board).await,
         Step::Trickle(bytes) => {
@@ -177,7 +177,7 @@ async fn play(step: Step, socket: &Socket, board: &Board<State>) -> bool {
     }
 }
 
-async fn flood(bytes: &Bytes, copies: usize, socket: &Socket, board: &Board<State>) -> bool {
+async fn flood(bytes: &Bytes, copies: usize, socket: &Socket, board: &SharedState<State>) -> bool {
     // Small copies go out 64 KiB a write, or a flood of them would measure the test kit.
     let batch = (65_536 / bytes.len().max(1)).clamp(1, copies.max(1));
     let block = bytes.repeat(batch);
@@ -216,7 +216,7 @@ impl Socket {
     }
 
     /// False when the peer no longer takes anything.
-    async fn write(&self, mut bytes: &[u8], board: &Board<State>) -> bool {
+    async fn write(&self, mut bytes: &[u8], board: &SharedState<State>) -> bool {
         while !bytes.is_empty() {
             let (ready, wrote) = match self {
                 Self::Tcp(stream) => (stream.writable().await, stream.try_write(bytes)),

@@ -6,9 +6,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// A port that is taken but on which nobody listens: connecting is refused.
 #[derive(Debug)]
-pub struct Nowhere(TcpSocket);
+pub struct ClosedPort(TcpSocket);
 
-impl Nowhere {
+impl ClosedPort {
     /// Takes the port.
     pub fn new() -> Self {
         Self(bound())
@@ -24,7 +24,7 @@ impl Nowhere {
     }
 }
 
-impl Default for Nowhere {
+impl Default for ClosedPort {
     fn default() -> Self {
         Self::new()
     }
@@ -32,12 +32,12 @@ impl Default for Nowhere {
 
 /// A port whose accept queue is full: connecting neither succeeds nor fails.
 #[derive(Debug)]
-pub struct Deaf {
+pub struct FullAcceptQueue {
     listener: TcpListener,
     _fillers: Vec<TcpStream>,
 }
 
-impl Deaf {
+impl FullAcceptQueue {
     /// Takes the port and fills its queue.
     pub async fn new() -> Self {
         let socket = bound();

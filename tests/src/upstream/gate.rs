@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::board::Board;
+use crate::board::SharedState;
 
 /// A gate in a script: the upstream stands before it until the test opens it.
 #[derive(Clone)]
 pub struct Gate {
     passes: Arc<Semaphore>,
-    arrivals: Arc<Board<usize>>,
+    arrivals: Arc<SharedState<usize>>,
 }
 
 impl Gate {
     /// A closed gate.
     pub fn new() -> Self {
-        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(Board::new(0)) }
+        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(SharedState::new(0)) }
     }
 
     /// Opens it for good.

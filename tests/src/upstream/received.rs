@@ -6,7 +6,7 @@ use crate::wire;
 
 /// A request as it crossed the wire.
 #[derive(Debug, Clone)]
-pub struct Received {
+pub struct ReceivedRequest {
     /// Which connection it came on, from 0.
     pub connection: usize,
     /// The method.
@@ -21,7 +21,7 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         wire::first(&self.headers, name)

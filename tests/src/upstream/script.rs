@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::shape::{Framing, Shape};
-use super::{Gate, Received, Step};
+use super::shape::{AnswerFraming, AnswerShape};
+use super::{Gate, ReceivedRequest, Step};
 
 /// What the upstream does with one request.
 ///
 /// Modifiers count *writes of the body*: an event of a stream, or the body of a unary answer. The
 /// head is a write of its own that does not count, and so is the end of a chunked body.
 #[derive(Clone)]
-pub struct Script(Arc<dyn Fn(&Received) -> Shape + Send + Sync>);
+pub struct Script(Arc<dyn Fn(&ReceivedRequest) -> AnswerShape + Send + Sync>);
 
 impl Script {
     /// Exactly these steps and nothing else.
     pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps: Vec<Step> = steps.into_iter().collect();
-        Self::shaped(move |_| Shape::raw(steps.clone()))
+        Self::shaped(move |_| AnswerShape::raw(steps.clone()))
     }
 
     /// Exactly these bytes, then FIN.
@@ -42,15 +42,15 @@ impl Script {
         Self::steps([Step::Never])
     }
 
-    pub(super) fn shaped(make: impl Fn(&Received) -> Shape + Send + Sync + 'static) -> Self {
+    pub(super) fn shaped(make: impl Fn(&ReceivedRequest) -> AnswerShape + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
-    pub(super) fn shape(&self, request: &Received) -> Shape {
+    pub(super) fn shape(&self, request: &ReceivedRequest) -> AnswerShape {
         (self.0)(request)
     }
 
-    pub(super) fn edit(self, edit: impl Fn(&mut Shape) + Send + Sync + 'static) -> Self {
+    pub(super) fn edit(self, edit: impl Fn(&mut AnswerShape) + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
             let mut shape = self.shape(request);
             edit(&mut shape);
@@ -70,7 +70,7 @@ impl Script {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.insert(0, Step::Hold(gate.clone()));
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
@@ -108,7 +108,7 @@ impl Script {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.push(Step::Close);
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
@@ -117,7 +117,7 @@ impl Script {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.push(Step::Reset);
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
@@ -147,22 +147,22 @@ impl Script {
 
     /// Declares this length, whatever the body is. Too long: add `.then_close()` or the peer waits.
     pub fn content_length(self, length: usize) -> Self {
-        self.edit(move |shape| shape.framing = Framing::Length(length))
+        self.edit(move |shape| shape.framing = AnswerFraming::Length(length))
     }
 
     /// Chunked coding, one chunk a write.
     pub fn chunked(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::Chunked)
+        self.edit(|shape| shape.framing = AnswerFraming::Chunked)
     }
 
     /// Chunked coding with extensions on every chunk and trailers at the end.
     pub fn odd_chunks(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::OddChunked)
+        self.edit(|shape| shape.framing = AnswerFraming::OddChunked)
     }
 
     /// No length: the end of the connection is the end of the body.
     pub fn until_close(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::UntilClose)
+        self.edit(|shape| shape.framing = AnswerFraming::UntilClose)
     }
 
     /// The head one byte a write.
@@ -195,7 +195,7 @@ impl Script {
                     (_, step) => steps.push(step),
                 }
             }
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 }

@@ -6,12 +6,12 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Deaf, Nowhere, Plan, Script, Upstream, answers};
-use crate::Raw;
+use super::{ClosedPort, FullAcceptQueue, Script, Upstream, UpstreamPlan, answers};
+use crate::RawClient;
 
-async fn open(plan: Plan) -> (Upstream, Raw) {
+async fn open(plan: UpstreamPlan) -> (Upstream, RawClient) {
     let upstream = plan.start_unix().await;
-    let raw = Raw::connect(upstream.socket()).await.allowing_any();
+    let raw = RawClient::connect(upstream.socket()).await.allowing_any();
     (upstream, raw)
 }
 
@@ -208,7 +208,7 @@ async fn a_failing_stream_errs_after_its_texts() {
 
 #[tokio::test]
 async fn nowhere_refuses_until_somebody_listens_there() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let address = address(&nowhere.url());
     let refused = TcpStream::connect(&address).await.expect_err("nobody listens");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
@@ -219,8 +219,8 @@ async fn nowhere_refuses_until_somebody_listens_there() {
 }
 
 #[tokio::test]
-async fn deaf_neither_accepts_nor_refuses() {
-    let deaf = Deaf::new().await;
-    let connecting = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address(&deaf.url())));
+async fn a_full_accept_queue_neither_accepts_nor_refuses() {
+    let full = FullAcceptQueue::new().await;
+    let connecting = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address(&full.url())));
     assert!(connecting.await.is_err());
 }
