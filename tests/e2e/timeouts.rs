@@ -108,24 +108,25 @@ async fn a_request_body_that_falls_silent_is_refused() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_no_timeout() {
     let upstream = Upstream::answering(Script::flood(&"x".repeat(1000), 20_000)).start().await;
-    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "200ms"]).start().await;
+    // More than a busy machine keeps the upstream from writing.
+    let sidecar = Sidecar::to(&upstream).args(["--idle-timeout", "2s"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
     client.read_event().await.expect("an event");
-    // Longer than the limit: nobody reads, so nobody can be blamed for silence.
-    upstream.stalled().await;
+    // Longer than the limit: the client does not read, so the upstream cannot write.
+    upstream.stalled_for(Duration::from_millis(2500)).await;
 
     let rest = client.read_response().await.expect(200);
     assert_eq!(rest.body.len(), 19_999 * "data: \n\n".len() + 19_999_000);
     assert_eq!(sidecar.audit().only_call().result(), "ok");
 }
 
-/// The limit is on silence alone: body and answer each last longer than any limit, in many small gaps.
+/// The limits count silence only: body and answer each last longer than any limit, with many small gaps.
 #[tokio::test]
 async fn a_call_with_progress_has_no_timeout() {
     let upstream = Upstream::chat_stream(["x"; 12]).hold_each().start().await;
-    let limits = ["--idle-timeout", "700ms", "--first-byte-timeout", "700ms", "--connect-timeout", "700ms"];
+    let limits = ["--idle-timeout", "2s", "--first-byte-timeout", "2s", "--connect-timeout", "2s"];
     let sidecar = Sidecar::to(&upstream).args(limits).start().await;
-    let mut ticks = tokio::time::interval(Duration::from_millis(70));
+    let mut ticks = tokio::time::interval(Duration::from_millis(200));
     let mut client = sidecar.connect().await;
 
     let body = json!({"model": "m", "messages": [], "stream": true, "stream_options": {"include_usage": true}});

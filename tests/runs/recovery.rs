@@ -192,7 +192,7 @@ async fn a_lost_engines_container_is_swept_later() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::request("/nothing");
-    let words = ["--timeout", "2s", "--json", "--", "sleep", "600"];
+    let words = ["--timeout", "8s", "--json", "--", "sleep", "600"];
     let live = sluice.run(words).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     let container = sluice.started().await;
     // The engine tells of a start before it answers who asked for it.

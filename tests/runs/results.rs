@@ -162,8 +162,8 @@ async fn a_run_is_stopped_at_its_timeout() {
         assert_eq!(report.verdict(), (false, Some("timeout"), 124), "{script}");
         assert!(report.message().contains("--timeout"), "{}", report.message());
         let took = report.timings.run.expect("it ran");
-        // The limit, a second of grace for who ignores SIGTERM, and what two busy cores need.
-        assert!((1000.0..5000.0).contains(&took), "{script} ran for {took} ms");
+        // The limit, the grace of a program that ignores SIGTERM, and the delay of a busy machine.
+        assert!((1000.0..20_000.0).contains(&took), "{script} ran for {took} ms");
     }
     sluice.assert_nothing_left().await;
 }
@@ -173,14 +173,14 @@ async fn a_timed_out_calls_receipt_says_so() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
-    let report = sluice.run(["--timeout", "1s", "--model", "m", "--json", "hello"]).finish().await.expect(124).json();
+    let report = sluice.run(["--timeout", "5s", "--model", "m", "--json", "hello"]).finish().await.expect(124).json();
 
     assert_eq!(report.verdict(), (false, Some("timeout"), 124));
     let receipt = report.only_receipt();
     let told = (receipt.result.as_deref(), receipt.status.as_str(), receipt.null_reason.as_deref());
     assert_eq!((told, receipt.cost_usd.as_deref()), ((Some("deadline"), "pending_cost", Some("cut")), None));
-    // What the answer would have cost is waited for, but not for ever.
-    assert!(report.timings.teardown.is_some_and(|ms| ms < 8000.0), "{:?}", report.timings);
+    // The wait for the cost of the answer is bounded.
+    assert!(report.timings.teardown.is_some_and(|ms| ms < 20_000.0), "{:?}", report.timings);
     sluice.assert_nothing_left().await;
 }
 

@@ -1,4 +1,4 @@
-//! The provider that leads real agents through a task (`tests/python/agent_provider.py`), behind a real LiteLLM.
+//! The provider that leads real agents through a task (`tests/python/agent_provider.py`), called by a real LiteLLM.
 
 use std::process::Command;
 
@@ -18,18 +18,18 @@ pub struct AgentProvider {
 /// Tokens that the provider billed for one answer; each token is counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProviderBill {
-    /// Input that no cache had.
+    /// Input that was in no cache.
     pub fresh: u64,
     /// Input that was read from a cache.
     pub cached: u64,
     /// Input that was written to a cache.
     pub written: u64,
-    /// Output, with what the model thought.
+    /// Output, with the tokens of thinking.
     pub output: u64,
 }
 
 impl AgentProvider {
-    /// The one of this test process, started by the first caller.
+    /// Returns the instance that this test process shares; the first caller starts it.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -69,7 +69,7 @@ impl AgentProvider {
 }
 
 impl ProviderBill {
-    /// What the provider billed for a request; `None` where it billed nothing.
+    /// Returns the provider's bill for a request; `None` if the request cost nothing.
     ///
     /// # Panics
     /// When a bill lacks a member.

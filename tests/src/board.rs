@@ -1,4 +1,4 @@
-//! Shared state that can be waited on: every change is a tick, every wait is bounded.
+//! Shared state with bounded waits for its changes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::wait::PATIENCE;
 
-/// State behind a lock, with a tick for everyone who waits for it to change.
+/// State behind a lock, with a signal for each change.
 ///
 /// Changes may come from any thread; the lock is never held across an await.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl<S> SharedState<S> {
         read(&self.lock())
     }
 
-    /// Waits until `seek` finds what it looks for; panics after [`PATIENCE`], naming `what`.
+    /// Waits until `seek` returns a value; panics after [`PATIENCE`], naming `what`.
     pub(crate) async fn until<T>(&self, what: &str, mut seek: impl FnMut(&mut S) -> Option<T>) -> T {
         let mut ticks = self.tick.subscribe();
         let wait = async {
@@ -49,7 +49,7 @@ impl<S> SharedState<S> {
         waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
     }
 
-    /// Waits until nothing has changed for `silence`; panics after [`PATIENCE`] of change.
+    /// Waits for a time of length `silence` without a change; panics after [`PATIENCE`] of changes.
     pub(crate) async fn quiet(&self, what: &str, silence: Duration) {
         let mut ticks = self.tick.subscribe();
         let wait = async { while tokio::time::timeout(silence, ticks.changed()).await.is_ok() {} };

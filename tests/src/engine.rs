@@ -1,4 +1,4 @@
-//! The Docker Engine as an outsider sees it: through the `docker` program, not through the product's own client.
+//! The Docker Engine seen through the `docker` program, independent of the product's client.
 
 use std::process::Stdio;
 
@@ -13,10 +13,10 @@ mod hold;
 
 pub use hold::Hold;
 
-/// What a `docker` command came to.
+/// Result of a `docker` command.
 #[derive(Debug, Clone)]
 pub struct DockerOutput {
-    /// Its exit code.
+    /// Exit code.
     pub code: i32,
     /// All of stdout.
     pub stdout: String,
@@ -24,7 +24,7 @@ pub struct DockerOutput {
     pub stderr: String,
 }
 
-/// Runs `docker` to its end, whatever that is; panics when it takes longer than [`PATIENCE`].
+/// Runs `docker` to its end; panics when it takes longer than [`PATIENCE`].
 pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> DockerOutput {
     let mut command = command(args);
     let ran = timeout(PATIENCE, command.output()).await;
@@ -42,19 +42,19 @@ pub async fn lines<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> Vec<Stri
     said.stdout.lines().map(str::to_owned).collect()
 }
 
-/// What `docker inspect` says of a container; panics when there is none.
+/// Returns the output of `docker inspect` for a container; panics when there is none.
 pub async fn inspect(container: &str) -> Value {
     let said = lines(["container", "inspect", container]).await.concat();
     let mut all: Vec<Value> = serde_json::from_str(&said).expect("docker inspect prints JSON");
     all.pop().expect("one container was asked for")
 }
 
-/// The names of all containers that carry this label, whatever they do.
+/// Returns the names of all containers with this label, in any state.
 pub async fn containers_with(label: &str) -> Vec<String> {
     lines(["ps", "--all", "--no-trunc", "--filter", &format!("label={label}"), "--format", "{{.Names}}"]).await
 }
 
-/// Whether there is a container of this name.
+/// Returns true if there is a container of this name.
 pub async fn exists(container: &str) -> bool {
     docker(["container", "inspect", "--format", "{{.Id}}", container]).await.code == 0
 }

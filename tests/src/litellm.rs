@@ -34,7 +34,7 @@ pub struct LiteLlm {
 }
 
 impl LiteLlm {
-    /// The one of this test process, started by the first caller.
+    /// Returns the instance that this test process shares; the first caller starts it.
     ///
     /// # Panics
     /// With LiteLLM's log when it did not start, and with what to run when its environment is missing.

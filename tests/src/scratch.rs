@@ -35,14 +35,14 @@ pub(crate) fn directory(mode: u32) -> io::Result<tempfile::TempDir> {
     tempfile::Builder::new().prefix("slk").permissions(Permissions::from_mode(mode)).tempdir()
 }
 
-/// Writes a file that its owner alone can read, as a key must be.
+/// Writes a file that only its owner can read, as a key must be.
 pub fn write_private(path: &Path, text: &str) {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a test's directory takes files");
 }
 
-/// Writes a program, a shell script. A process of its own does it: a file that this one has open for writing cannot be
+/// Writes a shell script. A separate process writes it: a file that this one has open for writing cannot be
 /// executed ("Text file busy"), and a child that another test starts meanwhile keeps it open for a moment longer.
 pub fn write_script(path: &Path, lines: &str) {
     let mut writer = Command::new("sh")

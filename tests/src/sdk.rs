@@ -94,7 +94,7 @@ impl Sdk {
     }
 }
 
-/// A TCP port on 127.0.0.1 that leads to a unix socket, as in the runtime image. Gone when dropped.
+/// A TCP port on 127.0.0.1 that leads to a unix socket, as in the runtime image. Closed when dropped.
 #[derive(Debug)]
 pub struct PortToSocket {
     port: u16,
@@ -111,7 +111,7 @@ impl PortToSocket {
             |_| {
                 let mut command = Command::new("socat");
                 command
-                    // Twice -d: it says which port it got.
+                    // With two -d, socat prints its port.
                     .args(["-d", "-d", "TCP-LISTEN:0,bind=127.0.0.1,fork,backlog=128"])
                     .arg(format!("UNIX-CONNECT:{}", socket.display()));
                 command

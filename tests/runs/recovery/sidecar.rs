@@ -1,9 +1,7 @@
 //! A sidecar that is killed: a run without a log is not to go on.
 
-use std::time::Duration;
-
 use sluice_testkit::engine::{self, Hold};
-use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
+use sluice_testkit::{CheckedAuditFile, PATIENCE, Sluice, Upstream};
 
 use super::kill_sidecar;
 
@@ -17,8 +15,8 @@ async fn a_run_whose_sidecar_was_killed_ends_at_once() {
     kill_sidecar(&sluice);
 
     // Bounded by the grace that the program gets, not by its timeout of two minutes.
-    let ended = tokio::time::timeout(Duration::from_secs(10), live.finish()).await;
-    let report = ended.expect("within seconds").expect(120).json();
+    let ended = tokio::time::timeout(PATIENCE, live.finish()).await;
+    let report = ended.expect("it ends before its timeout").expect(120).json();
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
     assert!(!report.audit.complete, "{:?}", report.audit);
     assert!(!engine::exists(&container).await);

@@ -168,6 +168,7 @@ async fn a_flood_of_output_takes_no_memory() {
     let script = "head -c 200000000 /dev/zero";
     let live = sluice.run(["-q", "--", "sh", "-c", script]).wrapper(slow).spawn();
     sluice.started().await;
+    // Time for the output to pile up somewhere: no event tells that a program waits for its reader.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let is_sluice = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sluice\n");
     let controller = sluice.controllers().into_iter().find(is_sluice).expect("the run goes on");

@@ -1,4 +1,4 @@
-//! A response as the agent gets it.
+//! A response as the agent receives it.
 
 use std::ops::Deref;
 
@@ -32,13 +32,13 @@ impl Head {
         wire::all(&self.headers, name)
     }
 
-    /// Why the sidecar refused: `x-sluice-reason`, empty if there is none.
+    /// The sidecar's reason of refusal: `x-sluice-reason`, or an empty text.
     pub fn reason(&self) -> &str {
         self.header("x-sluice-reason").unwrap_or_default()
     }
 }
 
-/// A whole response; its head's fields are read as its own.
+/// A complete response; it gives access to the fields of its head.
 #[derive(Debug, Clone)]
 pub struct ClientAnswer {
     /// Everything before the body.

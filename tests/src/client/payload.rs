@@ -1,10 +1,10 @@
-//! What can be a request body.
+//! Values that can be a request body.
 
 use serde_json::Value;
 
-/// What can be a request body.
+/// A value that can be a request body.
 pub trait RequestPayload {
-    /// Its bytes.
+    /// The bytes of the body.
     fn into_bytes(self) -> Vec<u8>;
 }
 

@@ -5,7 +5,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -13,6 +12,7 @@ use nix::unistd::Pid;
 
 use super::inspect;
 use crate::board::SharedState;
+use crate::wait::PATIENCE;
 
 /// How a process ended: by an exit code or by a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl Process {
         self.signal(self.pid, Signal::SIGKILL);
         let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
         // At once, since the child is dead, unless a grandchild keeps the pipes open.
-        if watching.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
+        if watching.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             faults.push(format!("something still holds the output of process {}", self.pid));
         }
     }

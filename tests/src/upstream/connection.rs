@@ -14,17 +14,17 @@ use super::{Choose, Hook, ReceivedRequest, Step};
 use crate::board::SharedState;
 use crate::wire::{Body, take_head};
 
-/// All that an upstream has seen and done.
+/// Everything that an upstream has received and sent.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) requests: Vec<ReceivedRequest>,
-    /// How many of them `received()` has handed out.
+    /// Number of requests that `received()` has returned.
     pub(super) returned: usize,
     pub(super) begun: usize,
     /// One entry a connection.
     pub(super) closed: Vec<bool>,
     pub(super) sent: u64,
-    /// Why the test must fail: a malformed request, or a closure of the test that panicked.
+    /// Reason for the test to fail: a malformed request, or a closure of the test that panicked.
     pub(super) fault: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Listener {
     }
 }
 
-/// Accepts until it is aborted; the connections end with it.
+/// Accepts connections until it is aborted; they end with it.
 pub(super) async fn accept(listener: Listener, serving: Arc<Serving>) {
     let mut connections = JoinSet::new();
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn accept(listener: Listener, serving: Arc<Serving>) {
 async fn connection(socket: Socket, number: usize, serving: Arc<Serving>) {
     (serving.on_accept)(number);
     let (requests, pending) = unbounded_channel();
-    // Whichever ends first ends the connection: the peer has gone, or the script has dropped it.
+    // The connection ends when the peer has left, or when the script has dropped it.
     tokio::select! {
         read = read(&socket, number, &serving, &requests) => if let Err(fault) = read {
             serving.board.update(|state| state.fault = Some(format!("malformed request to the upstream: {fault}")));
@@ -95,7 +95,7 @@ async fn connection(socket: Socket, number: usize, serving: Arc<Serving>) {
     serving.board.update(|state| state.closed[number] = true);
 }
 
-/// Reads and records requests until the peer closes. An error is a request nobody should send.
+/// Reads and records requests until the peer closes. A malformed request is an error.
 async fn read(
     socket: &Socket,
     connection: usize,
@@ -136,7 +136,7 @@ async fn read(
     }
 }
 
-/// Plays the script of one request after the other; returns when the connection is to be dropped.
+/// Plays the scripts of the requests in order; returns when the connection must be dropped.
 async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiver<ReceivedRequest>) {
     while let Some(request) = pending.recv().await {
         for step in (serving.choose)(&request).shape(&request).render() {
@@ -147,7 +147,7 @@ async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiv
     }
 }
 
-/// False when the connection is to be dropped.
+/// Returns false when the connection must be dropped.
 async fn play(step: Step, socket: &Socket, board: &SharedState<State>) -> bool {
     match step {
         Step::Send(bytes) => socket.write(&bytes, board).await,
@@ -178,7 +178,7 @@ async fn play(step: Step, socket: &Socket, board: &SharedState<State>) -> bool {
 }
 
 async fn flood(bytes: &Bytes, copies: usize, socket: &Socket, board: &SharedState<State>) -> bool {
-    // Small copies go out 64 KiB a write, or a flood of them would measure the test kit.
+    // Small copies are written in blocks of 64 KiB; else a flood would measure the test kit.
     let batch = (65_536 / bytes.len().max(1)).clamp(1, copies.max(1));
     let block = bytes.repeat(batch);
     let mut left = copies;
@@ -199,7 +199,7 @@ enum Socket {
 }
 
 impl Socket {
-    /// False at the end, orderly or not.
+    /// Returns false at the end of the connection, orderly or not.
     async fn read(&self, buffer: &mut BytesMut) -> bool {
         buffer.reserve(65_536);
         loop {
@@ -215,7 +215,7 @@ impl Socket {
         }
     }
 
-    /// False when the peer no longer takes anything.
+    /// Returns false when the peer no longer reads.
     async fn write(&self, mut bytes: &[u8], board: &SharedState<State>) -> bool {
         while !bytes.is_empty() {
             let (ready, wrote) = match self {
@@ -242,7 +242,7 @@ impl Socket {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         };
-        // An error means that the peer was faster.
+        // An error means that the peer closed first.
         let _ = nix::sys::socket::shutdown(fd.as_raw_fd(), Shutdown::Write);
     }
 

@@ -1,13 +1,13 @@
-//! A request as the upstream got it.
+//! A request as the upstream received it.
 
 use serde_json::Value;
 
 use crate::wire;
 
-/// A request as it crossed the wire.
+/// A request as the upstream received it.
 #[derive(Debug, Clone)]
 pub struct ReceivedRequest {
-    /// Which connection it came on, from 0.
+    /// Number of its connection, from 0.
     pub connection: usize,
     /// The method.
     pub method: String,

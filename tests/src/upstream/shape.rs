@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Gate;
 
-/// One thing that the upstream does.
+/// One action of the upstream.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Writes the bytes at once.
@@ -13,7 +13,7 @@ pub enum Step {
     Trickle(Bytes),
     /// Waits at the gate.
     Hold(Gate),
-    /// Writes so many copies, as fast as the reader takes them.
+    /// Writes copies of the bytes, as fast as the reader takes them.
     Flood(Bytes, usize),
     /// Sends FIN, then waits for the other side to close.
     Close,
@@ -23,7 +23,7 @@ pub enum Step {
     Never,
 }
 
-/// How the end of a body is told.
+/// Marker of a body's end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum AnswerFraming {
     /// The body's steps are written as they are.
@@ -73,7 +73,7 @@ impl AnswerShape {
         Self { status: Some(200), headers, framing: AnswerFraming::Chunked, body, ..Self::raw(Vec::new()) }
     }
 
-    /// The place after `count` writes of the body and the gates that stand right behind them.
+    /// Returns the place after `count` writes of the body and the gates that follow them directly.
     pub(super) fn after(&self, count: usize) -> usize {
         let mut left = count;
         for (at, step) in self.body.iter().enumerate() {
@@ -86,7 +86,7 @@ impl AnswerShape {
         self.body.len()
     }
 
-    /// Nothing after `count` writes but `end`.
+    /// Keeps `count` writes, and ends with `end`.
     pub(super) fn end_after(&mut self, count: usize, end: Step) {
         let at = self.after(count);
         self.body.truncate(at);
