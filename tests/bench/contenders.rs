@@ -1,4 +1,4 @@
-//! Who is compared: how each is configured, started, and known to be ready.
+//! The compared programs: configuration, start, and check of readiness.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -29,15 +29,15 @@ pub(crate) enum Contender {
     Relay,
 }
 
-/// What runs a contender's program.
+/// The processor that runs a contender's program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Processor {
     Real,
-    /// Valgrind's: it counts, and leaves a profile of each process behind.
+    /// Valgrind's processor, which counts and writes a profile of each process.
     Callgrind,
 }
 
-/// Where a contender lives: the bench's directory, and the upstream's port.
+/// The bench's directory, and the upstream's port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BenchSite<'a> {
     pub(crate) scratch: &'a Path,
@@ -50,17 +50,17 @@ pub(crate) struct Started {
     pub(crate) socket: PathBuf,
     /// From before the fork to the first answered `GET /health`.
     pub(crate) answers: Duration,
-    /// From before the fork to the ready line, where there is one.
+    /// From before the fork to the ready line, if the program prints one.
     pub(crate) announced: Option<Duration>,
     /// All its processes.
     pub(crate) pids: Vec<i32>,
     running: Running,
-    /// What it says, beside its own logs.
+    /// File of its stderr.
     errors: PathBuf,
 }
 
 impl Started {
-    /// Ends it. Of a sidecar with a durable log: disk syncs per call, as it says itself.
+    /// Ends it. For a sidecar with a durable log it returns the disk syncs per call that the sidecar reports.
     pub(crate) fn end(self) -> Outcome<Option<f64>> {
         drop(self.running);
         let said = fs::read_to_string(&self.errors)?;
@@ -68,11 +68,11 @@ impl Started {
             let (_, rest) = said.lines().last()?.split_once(name)?;
             rest.split(' ').next()?.parse().ok()
         };
-        // A record before the first call, one behind the last, two of each.
+        // One record before the first call, one after the last, and two for each.
         Ok(figure("records=").zip(figure("syncs=")).map(|(records, syncs)| syncs / ((records - 2.0) / 2.0)))
     }
 
-    /// Ends it. Of one on [`Processor::Callgrind`]: what all its processes have cost.
+    /// Ends a contender on [`Processor::Callgrind`], and returns the cost of all its processes.
     pub(crate) fn profile(self) -> Outcome<Profile> {
         drop(self.running);
         let dir = self.errors.parent().ok_or("a contender lives in a directory")?;
@@ -80,7 +80,7 @@ impl Started {
     }
 }
 
-/// How long a start may take.
+/// Longest time of a start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
@@ -100,7 +100,7 @@ impl Contender {
         }
     }
 
-    /// What it is, for the report.
+    /// Its description in the report.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",
@@ -117,7 +117,7 @@ impl Contender {
         }
     }
 
-    /// Calls of a round. Who waits most of the time is asked less, so that its rounds end too:
+    /// Calls of a round. Contenders that wait most of the time get fewer calls, so that their rounds end too:
     /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
     pub(crate) fn calls(self, calls: usize, ask: CallKind) -> usize {
         match (self, ask) {
@@ -128,7 +128,7 @@ impl Contender {
         }
     }
 
-    /// Whether it puts the key in place of the client's, as all do but the floors.
+    /// Returns true if it replaces the client's key, as all do but `hyper` and `relay`.
     pub(crate) fn signs(self) -> bool {
         !matches!(self, Self::Hyper | Self::Relay)
     }
@@ -154,7 +154,7 @@ impl Contender {
         Ok(Started { pids: measure::tree(started.pids[0]), ..started })
     }
 
-    /// Starts it under a name of its own, and returns as soon as its first process answers.
+    /// Starts it under this name, and returns as soon as its first process answers.
     pub(crate) fn launch(self, field: &BenchSite<'_>, name: &str) -> Outcome<Started> {
         self.spawn(Processor::Real, field, name)
     }
@@ -242,20 +242,20 @@ impl Contender {
         Ok(command)
     }
 
-    /// The sidecar gets its key by stdin and says on stdout when it is ready.
+    /// Writes the sidecar's key to its stdin; the sidecar prints on stdout when it is ready.
     fn hand_over(self, running: &mut Running) -> Outcome<Option<Receiver<Instant>>> {
         if !matches!(self, Self::Sluice | Self::SluiceSync) {
             return Ok(None);
         }
         if let Some(mut stdin) = running.stdin() {
-            // A sidecar that has ended already is reported by the caller, with what it said.
+            // The caller reports a sidecar that has ended already, with its stderr.
             let _written: std::io::Result<()> = stdin.write_all(wire::KEY.as_bytes());
         }
         let stdout = running.stdout().ok_or("the sidecar has no stdout")?;
         let (send, line) = channel();
         std::thread::spawn(move || {
             let mut text = String::new();
-            // At a failed start there is no line and nobody who waits for one.
+            // A failed start has no line, and no receiver waits for one.
             if BufReader::new(stdout).read_line(&mut text).is_ok_and(|read| read > 0) {
                 let _waited_for = send.send(Instant::now());
             }

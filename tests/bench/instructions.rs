@@ -1,7 +1,7 @@
 //! Instructions and allocations of a call, as callgrind counts them.
 //!
-//! Two runs that differ in the number of their calls: what the longer one has beyond the shorter one are those calls.
-//! Start, end and the first calls drop out, and neither the clock nor what else the machine does has a share in it.
+//! Two runs differ only in the number of their calls; the difference of the counts is the cost of those calls.
+//! Start, end and the first calls cancel out, and neither the clock nor other work on the machine matters.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::modes::{self, Connections, Mode};
 /// The name in `--only`.
 pub(crate) const NAME: &str = "instructions";
 
-/// What is asked, over one connection: so no call shares a turn of the loop with another.
+/// The measured modes, over one connection, so that calls share no turn of the loop.
 const MODES: [&str; 7] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k", "body-5m"];
 /// Of the shorter run. By then no buffer and no table grows any more.
 const FEW: usize = 50;
@@ -28,7 +28,7 @@ const MANY_LARGE: usize = 15;
 pub(crate) struct InstructionCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
-    /// In user space, of all its processes, but for those of SHA-256.
+    /// Instructions in user space, of all its processes, without SHA-256.
     pub(crate) instructions: f64,
     /// Those that hash for the audit chain. Valgrind's processor does it in software, and so has many more than a real one.
     pub(crate) sha256: f64,

@@ -22,7 +22,7 @@ pub(crate) const NAME: &str = "ledger";
 
 /// The seed of the key that signs the files.
 const SEED: [u8; 32] = [7; 32];
-/// What each call cost, in nano-USD.
+/// Cost of each call, in nano-USD.
 const NANOS: u64 = 10_500;
 
 /// The figures of one ledger.
@@ -121,7 +121,7 @@ fn high_water(status: &str) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// The records of a run; what differs from one to the next is filled in.
+/// The records of a run; the members that differ between them are filled in.
 const OPEN: &str = r#"{"attempt":0,"billing_account_id":"","boot_id":"6b3b1d4c-3c43-4f43-9f0d-7a4f9d6c1f7e",
     "build":"0123456789abcdef","graph_id":"sandbox:agent","kind":"open","limits":{"max_body":33554432,"max_concurrency":32},"pid":1,
     "policy":"sha256:0123456789abcdef","prev":"","proxy_version":"0.1.0","run_id":"","seq":0,"sync":"call","ts":"",
@@ -135,7 +135,7 @@ const OUTCOME: &str = r#"{"attempt":0,"call":0,"call_id":"","cost_source":"heade
 const CLOSE: &str = r#"{"attempt":0,"calls":0,"cost_usd":"","head":"","kind":"close","prev":"","reason":"sigterm",
     "refused":0,"run_id":"","seq":0,"ts":"","unknown":0,"usage":{},"v":1}"#;
 
-/// Writes the audit file of a whole run: what its sidecar would have written.
+/// Writes the audit file of a complete run, as its sidecar would.
 fn write_run(audit: &Path, number: u64, calls: u64) -> Outcome<()> {
     let run_id = format!("run-{number}");
     let mut file = std::io::BufWriter::new(fs::File::create(audit.join(format!("{run_id}.0.jsonl")))?);

@@ -15,10 +15,10 @@ use crate::wire::{CallKind, Expected};
 
 /// No answer takes longer, or the contender hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After so many failed calls in a round the rest is not asked any more.
+/// A round ends after this number of failed calls.
 const TOO_MANY: usize = 20;
 
-/// What one round has seen. Times are sorted.
+/// The figures of one round. Times are sorted.
 #[derive(Debug, Default)]
 pub(crate) struct LoadResult {
     /// Nanoseconds from the first byte sent to the last received, per call.
@@ -28,7 +28,7 @@ pub(crate) struct LoadResult {
     /// Microseconds from the upstream's stamp to the client, per chunk; paced streams only.
     pub(crate) chunks_us: Vec<u32>,
     pub(crate) wall: Duration,
-    /// What went wrong, the first few in words.
+    /// The faults; the first few have a text.
     pub(crate) faults: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ impl Load {
         Ok(clients)
     }
 
-    /// One call outside any round, whose answer must be exactly this.
+    /// Makes one call outside a round; its answer must be exactly this.
     pub(crate) async fn once(&self, request: &[u8], answer: &'static [u8]) -> Result<(), String> {
         let load =
             Self { request: request.into(), expected: Expected { length: answer.len(), tail: answer }, ..self.clone() };
@@ -137,7 +137,7 @@ impl Client {
         Self { stream: None, buffer: vec![0; 64 * 1024], first: Instant::now() }
     }
 
-    /// One call, to the last byte of its answer. After a fault the connection is given up.
+    /// Makes one call, to the last byte of its answer. After a fault the connection is dropped.
     async fn call(&mut self, load: &Load, watch: &mut Watch) -> Result<(), String> {
         let done = tokio::time::timeout(PATIENCE, self.exchange(load, watch)).await;
         let after = match done {

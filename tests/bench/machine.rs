@@ -1,4 +1,4 @@
-//! Where and with what a run was made.
+//! The machine and the programs of a run.
 
 use std::fs;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) struct MachineInfo {
     pub(crate) kernel: String,
     pub(crate) system: String,
     pub(crate) versions: Vec<String>,
-    /// Load average at the start: what else ran meanwhile.
+    /// Load average at the start: a sign of other work on the machine.
     pub(crate) load: String,
     pub(crate) pinning: String,
     pub(crate) command: String,

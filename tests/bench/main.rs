@@ -1,6 +1,6 @@
 //! `sluice-bench`: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on one upstream, in one run.
 //!
-//! The order of a run: options, upstream, start-up figures, whole runs and full hosts, what is counted and not timed,
+//! The order of a run: options, upstream, start-up figures, complete runs and full hosts, counted figures,
 //! then each mode in interleaved rounds, then the report. The upstream, hyper alone and the relay are this same binary, run as child
 //! processes.
 

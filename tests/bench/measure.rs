@@ -1,4 +1,4 @@
-//! What the kernel knows about a process and its children: CPU time, memory, cores.
+//! The kernel's figures of a process and its children: CPU time, memory, cores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +64,7 @@ pub(crate) struct Memory {
     pub(crate) rss: u64,
     /// The sum of each process's highest resident size since `reset_peak`.
     pub(crate) peak: u64,
-    /// Resident now, shared pages divided among those who share them.
+    /// Resident now; shared pages are divided among the processes that share them.
     pub(crate) pss: u64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn reset_peak(pids: &[i32]) -> Outcome<()> {
     Ok(())
 }
 
-/// How the processes share the machine's cores.
+/// Placement of the processes on the machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
     /// All on one core; rounds differ by 2 %.

@@ -1,9 +1,9 @@
-//! The modes: what is asked, over how many connections, how often.
+//! The modes: kinds of calls, numbers of connections and calls.
 
 use crate::options::Options;
 use crate::wire::{self, Api, CallKind, Pace};
 
-/// Whether a connection carries one call or all of them.
+/// The connections of a mode: one call each, or all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connections {
     /// Keep-alive: opened and used once before the clock starts.
@@ -13,7 +13,7 @@ pub(crate) enum Connections {
 }
 
 impl Connections {
-    /// How many are open at a time.
+    /// Number of open connections.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Kept(count) | Self::Fresh(count) => count,
@@ -35,7 +35,7 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// Chunks in each answer; 1 where the answer is no stream.
+    /// Chunks in each answer; 1 if the answer is not a stream.
     pub(crate) fn chunks(&self) -> usize {
         match self.ask {
             CallKind::Burst(_) => wire::BURST_CHUNKS,

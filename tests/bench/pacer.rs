@@ -1,7 +1,7 @@
 //! Paced streams: a chunk each interval, the streams spread evenly over it.
 //!
-//! A thread of its own: the runtime's timer has a step of 1 ms, which would send 64 streams in
-//! two volleys and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
+//! A separate thread: the runtime's timer has a step of 1 ms, which would send 64 streams in
+//! two batches and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ pub(crate) struct Pacer {
     streams: Sender<Paced>,
 }
 
-/// A stream on its way.
+/// A stream that is being sent.
 struct Paced {
     stream: Blocking,
     pace: Pace,

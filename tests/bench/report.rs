@@ -36,7 +36,7 @@ struct RawFigures<'a> {
     figures: &'a BenchFigures,
 }
 
-/// Prints and writes the figures. Fails if a call of ours failed; those of others are told in their rows.
+/// Prints and writes the figures. Fails if a call of ours failed; failures of others are in their rows.
 pub(crate) fn publish(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<ExitCode> {
     let text = markdown(machine, figures, options)?;
     println!("{text}");
@@ -150,7 +150,7 @@ fn costs(out: &mut String, costs: &[InstructionCount]) -> Outcome<()> {
     Ok(())
 }
 
-/// Calls that come together share a sync: without that, each would need two, for its intent and its outcome.
+/// Simultaneous calls share a sync: without that, each would need two, for its intent and its outcome.
 fn syncs(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
     let durable = |mode: &ModeResult| mode.results.iter().find_map(|result| result.syncs_per_call);
     if !modes.iter().any(|mode| durable(mode).is_some()) {

@@ -7,7 +7,7 @@ use sluice_testkit::wire::find;
 use crate::upstream::{decimal, header_values};
 use crate::wire::{Expected, STAMP, STAMP_DIGITS};
 
-/// What was wrong with an answer.
+/// A fault of an answer.
 #[derive(Debug)]
 pub(crate) enum ResponseFault {
     /// The status was another than 200; with the start of the answer.
@@ -31,15 +31,15 @@ impl fmt::Display for ResponseFault {
     }
 }
 
-/// What is looked for in a body.
+/// The data that is collected from a body.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Nothing,
-    /// The upstream's time stamps: microseconds that each chunk was on its way.
+    /// The upstream's time stamps: microseconds from the upstream to the client, for each chunk.
     Chunks(Vec<u32>),
 }
 
-/// Whether the connection may carry another call.
+/// The state of the connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -49,13 +49,13 @@ pub(crate) enum After {
 #[derive(Debug)]
 enum State {
     Head(Vec<u8>),
-    /// A body of known length: what is left of it.
+    /// A body of known length: the number of missing bytes.
     Fixed(usize),
-    /// The line with a chunk's size; the size so far, and whether its digits have ended.
+    /// The line with a chunk's size: the size so far, and true after its digits.
     Size(usize, Digits),
-    /// Inside a chunk: what is left of it.
+    /// Inside a chunk: the number of missing bytes.
     Data(usize),
-    /// The line end after a chunk: what is left of it.
+    /// The line end after a chunk: the number of missing bytes.
     DataEnd(usize),
     /// After the last chunk: length of the current trailer line so far.
     Trailer(usize),
@@ -83,7 +83,7 @@ impl Response {
         Self { state: State::Head(Vec::new()), length: 0, tail: Vec::with_capacity(32), after: After::Keep }
     }
 
-    /// Takes what was read at `now` (microseconds since the epoch). True at the end.
+    /// Takes bytes that were read at `now` (microseconds since the epoch). Returns true at the end.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], now: u64, watch: &mut Watch) -> Result<bool, ResponseFault> {
         while !bytes.is_empty() {
             bytes = match &mut self.state {

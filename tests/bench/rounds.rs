@@ -35,9 +35,9 @@ pub(crate) struct Result {
     pub(crate) calls_per_round: usize,
     /// In order: round N of one contender is the pair of round N of another.
     pub(crate) rounds: Vec<Round>,
-    /// At the end of the mode; its peak is that of the whole mode, set-up excluded.
+    /// Memory at the end of the mode; the peak is of the complete mode, without the set-up.
     pub(crate) memory: Memory,
-    /// Of the whole mode; only where calls wait for the disk.
+    /// For the complete mode; only for contenders whose calls wait for the disk.
     pub(crate) syncs_per_call: Option<f64>,
     pub(crate) errors: usize,
     pub(crate) first_error: Option<String>,
@@ -146,7 +146,7 @@ impl ModeEntry {
         Ok(())
     }
 
-    /// The kernel's figures are exact for threads that sleep: what is under way ends first.
+    /// Lets current work end: the kernel's figures are exact for sleeping threads.
     async fn quiet(&self) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -172,7 +172,7 @@ impl ModeEntry {
 }
 
 impl Load {
-    /// Whether the upstream saw our key and account (`signs`), or what the client sent.
+    /// Fails unless the upstream saw our key and account (`signs`), or the client's own.
     async fn signed(&self, signs: bool) -> std::result::Result<(), String> {
         self.once(&wire::signed_request(), wire::SIGNED[usize::from(!signs)]).await
     }

@@ -1,4 +1,4 @@
-//! What a run costs: `sluice run -- true` beside the bare `docker run` of the same image, in turns.
+//! The cost of a run: `sluice run -- true` beside `docker run` of the same image, in turns.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,11 +27,11 @@ pub(crate) struct Runs {
     pub(crate) ms: Vec<f64>,
 }
 
-/// Where the time of `sluice run` went, as it says itself: name, milliseconds, round by round.
+/// The timings that `sluice run` reports: name, milliseconds of each round.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Phases(pub(crate) Vec<(String, Vec<f64>)>);
 
-/// How many whole runs a host brings home in a minute.
+/// Complete runs per minute.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rate {
     /// Runs at a time.
@@ -42,7 +42,7 @@ pub(crate) struct Rate {
     pub(crate) sluice: f64,
 }
 
-/// What was measured of whole runs.
+/// The figures of complete runs.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunComparison {
     pub(crate) ways: Vec<Runs>,

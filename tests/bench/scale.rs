@@ -19,10 +19,10 @@ use crate::wire::{CallKind, Pace};
 /// The name in `--only`.
 pub(crate) const NAME: &str = "scale";
 
-/// How long an idle crowd is watched.
+/// Duration of the measurement of idle contenders.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Who comes in which numbers. What a host of 24 GB cannot hold is left out.
+/// The contenders and their numbers, within the memory of a host of 24 GB.
 const CROWDS: [(Contender, usize, Activity); 10] = [
     (Contender::Sluice, 300, Activity::Streams),
     (Contender::Nginx, 300, Activity::Streams),
@@ -36,7 +36,7 @@ const CROWDS: [(Contender, usize, Activity); 10] = [
     (Contender::Sluice, 3000, Activity::Nothing),
 ];
 
-/// What each of a crowd does.
+/// The work of each contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Activity {
     Nothing,
@@ -106,7 +106,7 @@ async fn crowd(contender: Contender, count: usize, doing: Activity, field: &Benc
     if doing == Activity::Streams {
         crowd.live = Some(live(&started, &pids).await?);
     }
-    // All at once: each takes its time to end.
+    // All at the same time, since each needs time to end.
     thread::scope(|scope| {
         for started in started {
             scope.spawn(move || drop(started));
@@ -116,8 +116,8 @@ async fn crowd(contender: Contender, count: usize, doing: Activity, field: &Benc
     Ok(crowd)
 }
 
-/// Starts them, two at a time. The kernel ends what asks for it with the thread that has started it, so those threads
-/// live as long as the guard that comes back.
+/// Starts them, two at a time. A child that ends with its parent ends with the thread that started it, so these threads
+/// live as long as the returned guards.
 fn start(contender: Contender, count: usize, field: &BenchSite<'_>) -> Outcome<(Vec<Started>, Vec<Sender<()>>)> {
     const AT_ONCE: usize = 2;
     let (mut guards, mut shares) = (Vec::new(), Vec::new());
@@ -130,7 +130,7 @@ fn start(contender: Contender, count: usize, field: &BenchSite<'_>) -> Outcome<(
             let names = (first..count).step_by(AT_ONCE).map(|number| number.to_string());
             let started: Result<Vec<_>, String> =
                 names.map(|name| contender.launch(&field, &name).map_err(|error| error.to_string())).collect();
-            // Whoever does not listen any more has failed already.
+            // A receiver that has been dropped has failed already.
             let _heard = done.send(started);
             let _dropped = ended.recv();
         });

@@ -1,4 +1,4 @@
-//! What a contender costs before its first call: time to ready, idle memory, size on disk.
+//! The cost of a contender before its first call: time to ready, idle memory, size on disk.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::process::Running;
 /// The name in `--only`.
 pub(crate) const NAME: &str = "syscalls";
 
-/// What is asked: one connection, so that no call shares a wake-up with another.
+/// The measured modes, over one connection, so that calls share no wake-up.
 const MODES: [&str; 2] = ["chat-1", "burst-100"];
 const CALLS: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,7 +94,7 @@ fn watch(pids: &[i32], to: &Path) -> Outcome<Running> {
     Ok(strace)
 }
 
-/// Whether somebody watches every thread of a process.
+/// Returns true if every thread of a process has a tracer.
 fn is_watched(pid: i32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().all(|thread| {

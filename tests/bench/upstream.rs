@@ -40,18 +40,18 @@ impl Child {
         Ok(Self { running, port })
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// Its port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// Process id.
     pub(crate) fn pid(&self) -> i32 {
         self.running.pid()
     }
 }
 
-/// The hidden subcommand: prints its port and serves until it is killed, or its parent is.
+/// The hidden subcommand: prints its port and serves until it or its parent is killed.
 pub(crate) fn serve() -> Outcome<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let service = Rc::new(Service::new());
@@ -74,16 +74,16 @@ pub(crate) fn serve() -> Outcome<ExitCode> {
     })
 }
 
-/// Prepared answers, and what all connections share.
+/// Prepared answers and other state that all connections share.
 struct Service {
     chat: Vec<u8>,
     bursts: [Vec<u8>; Api::ALL.len()],
     pacer: Pacer,
-    /// Where bodies go that nobody reads.
+    /// Buffer for bodies that are not needed.
     drain: RefCell<Vec<u8>>,
 }
 
-/// A request, as far as its answer needs it.
+/// The parts of a request that its answer needs.
 struct Request {
     answer: Option<AnswerKind>,
     signed: bool,
@@ -113,7 +113,7 @@ impl Service {
         Ok(())
     }
 
-    /// Reads one request to its end. `None`: the peer has closed between requests.
+    /// Reads one request to its end. Returns `None` if the peer has closed between requests.
     async fn read(&self, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Option<Request>> {
         buffer.clear();
         let head = loop {

@@ -1,4 +1,4 @@
-//! What the upstream says: answers as LiteLLM gives them, on three routes, whole or as streams.
+//! The upstream's answers, in LiteLLM's format, on three routes, unary or as streams.
 
 use crate::random::pick;
 use fastrand::Rng;
@@ -64,7 +64,7 @@ pub(crate) fn stream_head(call_id: &str) -> Vec<u8> {
     format!("{head}x-litellm-call-id: {call_id}\r\n\r\n").into_bytes()
 }
 
-/// Its events, each as a chunk; the last one ends the body.
+/// The events, each as a chunk; the last one ends the body.
 pub(crate) fn events(route: Route, random: &mut Rng) -> Vec<Vec<u8>> {
     let deltas = 1 + random.u64(..12);
     let mut events: Vec<String> = match route {
@@ -139,7 +139,7 @@ fn typed(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
 }
 
-/// Words of so many bytes.
+/// A text of this length in bytes.
 pub(crate) fn text(len: usize) -> String {
     "word ".chars().cycle().take(len).collect()
 }

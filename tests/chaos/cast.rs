@@ -1,4 +1,4 @@
-//! Who takes part in an episode, and how each is started.
+//! The processes of an episode, and their start.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,10 +16,10 @@ use crate::process::{ChaosProcess, clean};
 use crate::upstream::UpstreamAddress;
 use fastrand::Rng;
 
-/// The upstream's key: must be there, and means nothing.
+/// The upstream's key: it must exist, but its value does not matter.
 const KEY: &[u8] = b"sk-chaos-0123456789abcdef";
 
-/// One directory, and the names of all that is in it.
+/// One directory, and the names of its files.
 #[derive(Debug, Clone)]
 pub(crate) struct EpisodeFiles {
     pub(crate) dir: PathBuf,
@@ -37,7 +37,7 @@ impl EpisodeFiles {
         self.dir.join("a.jsonl")
     }
 
-    /// Where a torn line that began at this offset is put.
+    /// File of a torn line that began at this offset.
     pub(crate) fn aside(&self, offset: usize) -> PathBuf {
         self.dir.join(format!("a.jsonl.torn-{offset}"))
     }
@@ -46,12 +46,12 @@ impl EpisodeFiles {
         self.dir.join("run/llm.sock")
     }
 
-    /// What the upstream saw.
+    /// The upstream's record of calls.
     pub(crate) fn seen(&self) -> PathBuf {
         self.dir.join("seen")
     }
 
-    /// What the client saw the end of.
+    /// The client's record of complete answers.
     pub(crate) fn whole(&self) -> PathBuf {
         self.dir.join("whole")
     }
@@ -61,14 +61,14 @@ impl EpisodeFiles {
     }
 }
 
-/// Makes the key that signs a file, and leaves it where the sidecar finds it.
+/// Makes the key that signs a file, and writes it for the sidecar.
 pub(crate) fn audit_key(path: &Path, random: &mut Rng) -> Result<PublicKey, ChaosFault> {
     let seed: [u8; 32] = std::array::from_fn(|_| random.u8(..));
     secret_file(path, hex(&seed).as_bytes())?;
     Ok(PrivateKey::from_seed(&seed).public())
 }
 
-/// The upstream's key, for who takes it from a file.
+/// Writes the upstream's key into a file.
 pub(crate) fn key_file(path: &Path) -> Result<(), ChaosFault> {
     secret_file(path, KEY)
 }
@@ -78,7 +78,7 @@ fn secret_file(path: &Path, text: &[u8]) -> Result<(), ChaosFault> {
     Ok(io::Write::write_all(&mut file, text)?)
 }
 
-/// An upstream, once it listens, and where.
+/// Starts an upstream, and returns it with its address once it listens.
 pub(crate) async fn upstream(
     programs: &Programs,
     address: &UpstreamAddress,
@@ -92,7 +92,7 @@ pub(crate) async fn upstream(
     Ok((upstream, address))
 }
 
-/// A client, which waits for its sidecar by itself.
+/// Starts a client, which waits for its sidecar.
 pub(crate) fn client(
     programs: &Programs,
     stage: &EpisodeFiles,
@@ -105,7 +105,7 @@ pub(crate) fn client(
     ChaosProcess::spawn("the client", command.stdin(Stdio::null()))
 }
 
-/// How the sidecars of an episode are started; all of them alike.
+/// The command line of all sidecars of an episode.
 #[derive(Debug)]
 pub(crate) struct SidecarFlags {
     arguments: Vec<String>,
@@ -134,14 +134,14 @@ impl SidecarFlags {
         Self { arguments, log: stage.log() }
     }
 
-    /// A sidecar that begins to start; it is ready when it has said its first line.
+    /// Starts a sidecar; it is ready when it has printed its first line.
     pub(crate) async fn begin(&self, programs: &Programs) -> Result<ChaosProcess, ChaosFault> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = clean(&programs.sidecar);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut sidecar = ChaosProcess::spawn("the sidecar", &mut command)?;
         if let Some(mut stdin) = sidecar.child().stdin.take() {
-            // It fits into the pipe, whoever reads it, and whenever.
+            // It fits into the pipe, so the write does not wait for a reader.
             stdin.write_all(KEY).await?;
         }
         Ok(sidecar)

@@ -1,7 +1,7 @@
-//! What must hold of an audit file, whatever was killed and when.
+//! The rules of an audit file after any kill.
 //!
-//! Pure. The contract's verifier says whether the file is as it was written; what it tells is read here once
-//! more, by other means.
+//! Pure. The contract's verifier checks that the file is as it was written; its content is read here once
+//! more, independently.
 
 use serde_json::Value;
 use sluice_contract::verdict::Seal;
@@ -10,10 +10,10 @@ use sluice_contract::{Hash, PublicKey, Trust, Verdict, verify};
 use crate::fault::ChaosFault;
 use crate::record::Ids;
 
-/// What a file tells.
+/// The content of a file.
 #[derive(Debug)]
 pub(crate) struct FileContents {
-    /// Where its last whole line ends.
+    /// Offset of the end of the last complete line.
     pub(crate) whole: usize,
     pub(crate) intents: Ids,
     pub(crate) outcomes: Ids,
@@ -78,7 +78,7 @@ impl FileContents {
         }
     }
 
-    /// Held against what both ends of the calls saw, before the file was read.
+    /// Compares the file with the calls that both ends had seen before it was read.
     pub(crate) fn answers_for(&self, seen: &Ids, whole_answers: &Ids) -> Result<(), ChaosFault> {
         let lost: Vec<_> = seen.difference(&self.intents).cloned().collect();
         if !lost.is_empty() {
@@ -101,7 +101,7 @@ impl FileContents {
         }
     }
 
-    /// A file that ended in order: only what a restart has named is open.
+    /// Checks a file that ended in order: only calls that a restart has named are open.
     pub(crate) fn is_settled(&self) -> Result<(), ChaosFault> {
         let Some(report) = self.verdict.report().filter(|report| report.closed) else {
             return Err(ChaosFault::new(format!("the sidecar ended in order, and the file is {}", self.verdict)));
@@ -122,8 +122,8 @@ pub(crate) fn goes_on<'a>(whole_before: &[u8], now: &'a [u8]) -> Result<&'a [u8]
         .ok_or_else(|| ChaosFault::new(format!("the first {} bytes are no longer what they were", whole_before.len())))
 }
 
-/// What a sidecar that takes over must write first. `torn` is what stood behind the last whole line when it began, or
-/// what a start that was killed has put aside; the file may end early if this one was killed as well.
+/// Checks the first lines of a successor. `torn` are the bytes after the last complete line when it began, or
+/// those that a killed start has put aside; the file may end early if this one was killed too.
 pub(crate) fn takes_over(before: &FileContents, torn: &[u8], added: &[u8], pid: u32) -> Result<usize, ChaosFault> {
     let is_new = before.whole == 0;
     let recovers = !torn.is_empty() || !before.open.is_empty();

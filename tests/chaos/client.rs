@@ -1,6 +1,6 @@
-//! The client that is killed: several calls at once, for ever, and a note of each answer that was complete.
+//! The client that is killed: it makes several calls at once until its end, and records each complete answer.
 //!
-//! A hidden subcommand of this binary, so that it is a process of its own.
+//! A hidden subcommand of this program, so that it is a separate process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::record::CallRecord;
 use crate::single_threaded;
 use fastrand::Rng;
 
-/// Until a sidecar that is not there, or has nobody to ask, is asked again.
+/// Pause before the next attempt when the sidecar or its upstream is down.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Calls until it is killed, or its parent is.
+/// Makes calls until it or its parent is killed.
 pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
     let record = Rc::new(CallRecord::open(Path::new(record))?);
@@ -148,7 +148,7 @@ impl Worker {
     }
 }
 
-/// Whether this is all of the answer, as far as an agent can tell.
+/// Returns true if the answer is complete, as far as an agent can see.
 fn is_complete(call: &ClientCall, text: &[u8], ended: bool) -> bool {
     if call.is_stream {
         find(text, call.route.last_line().as_bytes()).is_some()

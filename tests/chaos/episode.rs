@@ -1,6 +1,6 @@
-//! One audit file, from its first sidecar through all that take its place to its end.
+//! One audit file, from its first sidecar through all its successors to its end.
 //!
-//! Each round: a moment of load, a kill or several, a look at what the file tells, and whoever was killed is back.
+//! Each round has a time of load, one or more kills, a check of the file, and a restart of the killed processes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ use crate::upstream::UpstreamAddress;
 use crate::{Shared, opinions};
 use fastrand::Rng;
 
-/// Who is killed in a round; what stands here more often is chosen more often.
+/// The processes that a round kills; an entry that appears more often is chosen more often.
 const STROKES: [&[Target]; 14] = {
     use Target::{Client, Sidecar, Upstream};
     [
@@ -41,19 +41,19 @@ const STROKES: [&[Target]; 14] = {
     ]
 };
 
-/// A call in the record of what the upstream saw, about.
+/// Approximate length of a call in the upstream's record.
 const LINE: u64 = 46;
 
-/// Nobody waits longer than this for a call.
+/// Longest wait for a call.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long a moment may last beyond that, in milliseconds: most die young.
+/// Longest time of load after that, in milliseconds; most are short.
 const MOMENTS: [u64; 4] = [1, 5, 20, 80];
 
 /// A start takes some milliseconds; a kill within them hits its recovery.
 const START: Duration = Duration::from_millis(12);
 
-/// Plays one episode, to its end or to its first fault.
+/// Runs one episode, to its end or to its first fault.
 pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut random: Rng) -> Result<(), ChaosFault> {
     let key = cast::audit_key(&stage.dir.join("audit.key"), &mut random)?;
     let address = if random.bool() {
@@ -80,7 +80,7 @@ pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut r
         stage,
     };
     let played = episode.rounds().await;
-    // Also of a file that is wrong, what it tells counts.
+    // The figures of a wrong file count too.
     shared.add(&episode.figures);
     played
 }
@@ -89,7 +89,7 @@ pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut r
 #[derive(Debug, Default)]
 struct FileBefore {
     whole: Vec<u8>,
-    /// What stood behind that, or was cut off there by a start that was killed.
+    /// The bytes after that, or those that a killed start has cut off there.
     torn: Vec<u8>,
     account: Option<FileContents>,
 }
@@ -162,9 +162,9 @@ impl Episode<'_> {
         Ok(())
     }
 
-    /// Holds the file against what both ends saw, and against what it was before.
+    /// Compares the file with the records of both ends and with its earlier content.
     async fn look(&mut self) -> Result<(), ChaosFault> {
-        // In this order: what was seen by now must stand in a file that is read after.
+        // In this order: calls that were seen by now must be in a file that is read afterwards.
         let whole_answers = calls_of(&self.stage.whole(), &self.stage.run_id)?;
         let seen = calls_of(&self.stage.seen(), &self.stage.run_id)?;
         let bytes = read(&self.stage.audit())?;
@@ -199,7 +199,7 @@ impl Episode<'_> {
         }
     }
 
-    /// Whoever is missing comes back, in any order.
+    /// Restarts the killed processes, in any order.
     async fn mend(&mut self) -> Result<(), ChaosFault> {
         if self.random.bool() {
             self.mend_sidecar().await?;
@@ -246,7 +246,7 @@ impl Episode<'_> {
         Ok(())
     }
 
-    /// How many of the lines that a start writes are not there.
+    /// Number of missing lines among those that a start writes.
     fn took_over(&mut self, pid: u32) -> Result<usize, ChaosFault> {
         let Some(before) = &self.known.account else { return Err(ChaosFault::new("nobody has looked before")) };
         let bytes = read(&self.stage.audit())?;
@@ -255,7 +255,7 @@ impl Episode<'_> {
         Ok(missing)
     }
 
-    /// In order, if the sidecar may; a file whose sidecar was killed last has no end, and that is no fault.
+    /// Stops the sidecar in order if it runs; a file whose sidecar was killed last has no end, which is not a fault.
     async fn end(&mut self) -> Result<(), ChaosFault> {
         if self.random.bool() {
             self.client = None;

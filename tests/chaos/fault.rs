@@ -6,7 +6,7 @@ use std::fmt;
 /// A promise that was broken, or a test that could not be made: both fail.
 #[derive(Debug)]
 pub(crate) struct ChaosFault {
-    /// Calls of which the audit log does not tell what it must.
+    /// Calls whose records are missing from the audit log.
     pub(crate) lost: u64,
     message: String,
 }
@@ -20,7 +20,7 @@ impl ChaosFault {
         Self { lost: lost as u64, message: message.into() }
     }
 
-    /// The same, with where or when.
+    /// Adds a place or a time to the text.
     pub(crate) fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self

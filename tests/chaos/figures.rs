@@ -1,8 +1,8 @@
-//! What was done and what came of it, for the last line.
+//! The figures of the last line.
 
 use std::fmt;
 
-/// What can be killed.
+/// The kinds of processes that are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Sidecar,
@@ -20,7 +20,7 @@ pub(crate) struct ChaosFigures {
     pub(crate) controllers: u64,
     /// Audit files.
     pub(crate) files: u64,
-    /// How often a sidecar went on in the file of one that was killed.
+    /// Number of sidecars that continued the file of a killed one.
     pub(crate) restarts: u64,
     /// Lines that a kill has torn.
     pub(crate) torn: u64,

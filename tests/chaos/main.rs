@@ -1,8 +1,8 @@
-//! `sluice-chaos`: kills everything at random moments under load, and counts what is lost: nothing.
+//! `sluice-chaos`: kills every process at random moments under load, and checks that nothing is lost.
 //!
 //! Lanes run side by side until the kills are used up; each plays one episode after the other, and an episode
 //! is one audit file. One more lane kills controllers of real runs. Upstreams and clients are this same binary,
-//! run as child processes. Then: what is left, and one line.
+//! run as child processes. At the end it checks for leftovers and prints one line.
 
 #![allow(
     clippy::print_stdout,
@@ -45,7 +45,7 @@ use fault::ChaosFault;
 use figures::ChaosFigures;
 use options::{Options, Programs};
 
-/// More faults than this tell nothing new.
+/// The program stops after this number of faults.
 const FAULTS_MAX: u64 = 3;
 
 fn main() -> ExitCode {
@@ -146,21 +146,21 @@ async fn lane(shared: Arc<Shared>, number: u64, mut random: Rng) {
     }
 }
 
-/// An address of the loopback net that this lane has for itself: a port that its upstream has left for a
-/// moment is given to nobody else.
+/// Returns an address of the loopback net for this lane alone: another process cannot take a port that its upstream
+/// has left for a moment.
 fn host(lane: u64) -> String {
     let [low, high, ..] = std::process::id().to_le_bytes();
     format!("127.{}.{high}.{low}", 64 + lane % 128)
 }
 
-/// What all lanes share.
+/// State that all lanes share.
 #[derive(Debug)]
 struct Shared {
     options: Options,
     programs: Programs,
     scratch: PathBuf,
     figures: Mutex<ChaosFigures>,
-    /// Kills that nobody has taken yet.
+    /// Kills that no lane has taken yet.
     left: AtomicU64,
     controllers_left: AtomicU64,
     done: AtomicU64,
@@ -185,7 +185,7 @@ impl Shared {
         self.left.load(Ordering::Relaxed) > 0 && self.faults.load(Ordering::Relaxed) < FAULTS_MAX
     }
 
-    /// Takes so many kills, if there are as many.
+    /// Takes `count` kills if that many are left.
     fn takes(&self, count: u64) -> bool {
         self.goes_on() && take(&self.left, count)
     }
@@ -194,12 +194,12 @@ impl Shared {
         self.faults.load(Ordering::Relaxed) < FAULTS_MAX && take(&self.controllers_left, 1)
     }
 
-    /// One that was taken, and had ended by itself.
+    /// Returns a kill whose controller had ended by itself.
     fn gives_back_controller(&self) {
         self.controllers_left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says now and then how far it is.
+    /// Counts a kill, and prints the progress at each tenth.
     fn killed(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of((self.options.kills / 10).max(1)) {
@@ -227,7 +227,7 @@ fn take(from: &AtomicU64, count: u64) -> bool {
     from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).is_ok()
 }
 
-/// The runtime of every part: whoever starts a child must live as long as it.
+/// The runtime of every part: the thread that starts a child must live as long as the child.
 fn single_threaded() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }

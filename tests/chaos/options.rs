@@ -1,4 +1,4 @@
-//! The command line, and where the programs are.
+//! The command line, and the paths of the programs.
 
 use std::path::{Path, PathBuf};
 

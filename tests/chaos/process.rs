@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::fault::ChaosFault;
 
-/// How long anything may take before it counts as hung. The machine may be busy with much else.
+/// Longest time of any step; after it, the step counts as hung. The machine may be busy with other work.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child that is killed at the latest when this is dropped.
@@ -26,7 +26,7 @@ pub(crate) struct ChaosProcess {
 }
 
 impl ChaosProcess {
-    /// In a process group of its own: a Ctrl-C is for us, and we end it.
+    /// Starts a process in its own process group: a Ctrl-C reaches only this program, which ends the process.
     pub(crate) fn spawn(name: &'static str, command: &mut Command) -> Result<Self, ChaosFault> {
         let program = command.as_std().get_program().to_owned();
         let child = command.process_group(0).kill_on_drop(true).spawn();
@@ -35,7 +35,7 @@ impl ChaosProcess {
         Ok(Self { name, child })
     }
 
-    /// What it says first on its stdout, which is piped. A child that ends before that has failed.
+    /// Reads the first line of its stdout, which is piped. A child that ends before that has failed.
     pub(crate) async fn first_line(&mut self) -> Result<String, ChaosFault> {
         let stdout: ChildStdout = self.child.stdout.take().ok_or_else(|| ChaosFault::new("stdout is not piped"))?;
         let mut line = String::new();
@@ -64,7 +64,7 @@ impl ChaosProcess {
         Ok(self.child.start_kill()?)
     }
 
-    /// Its end, which must be by our hand: a process that ended by itself before is a fault.
+    /// Kills the process. A process that ended by itself before is a fault.
     pub(crate) async fn die(mut self) -> Result<(), ChaosFault> {
         self.strike()?;
         let status = self.end().await?;
@@ -74,13 +74,13 @@ impl ChaosProcess {
         Err(ChaosFault::new(format!("{} had ended before it was killed: {status}", self.name)))
     }
 
-    /// SIGTERM, and its end in its own time.
+    /// Sends SIGTERM, and waits for the end.
     pub(crate) async fn stop(mut self) -> Result<ExitStatus, ChaosFault> {
         kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM)?;
         self.end().await
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if the process has ended by itself.
     pub(crate) fn has_ended(&mut self) -> Result<bool, ChaosFault> {
         Ok(self.child.try_wait()?.is_some())
     }
@@ -93,7 +93,7 @@ impl ChaosProcess {
     }
 }
 
-/// Runs a command to its end, with nothing on its stdin.
+/// Runs a command to its end, with an empty stdin.
 pub(crate) async fn output(command: &mut Command) -> Result<Output, ChaosFault> {
     let program = command.as_std().get_program().to_string_lossy().into_owned();
     let ran = command.stdin(Stdio::null()).kill_on_drop(true).process_group(0).output();
@@ -104,7 +104,7 @@ pub(crate) async fn output(command: &mut Command) -> Result<Output, ChaosFault> 
     }
 }
 
-/// A command with nothing in its environment but where programs are, and the engine.
+/// A command whose environment has only the paths of programs and the engine's address.
 pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().current_dir("/");
@@ -114,7 +114,7 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// For our own subcommands: none of them outlives the one that started it.
+/// Makes a subcommand of this program end with its parent.
 pub(crate) fn die_with_parent() -> Result<(), ChaosFault> {
     let parent = nix::unistd::getppid();
     prctl::set_pdeathsig(Signal::SIGKILL)?;

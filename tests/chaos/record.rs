@@ -1,4 +1,4 @@
-//! What a process that will be killed has seen, in a file: what was written there survives it.
+//! The calls that a process has seen, in a file that survives its kill.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +26,7 @@ impl CallRecord {
 
     /// Something that must not be.
     pub(crate) fn fault(&self, what: &str) {
-        // Nobody is left to tell, if this fails.
+        // A failure has no reader any more.
         let _ = (&self.0).write_all(format!("fault: {}\n", what.escape_default()).as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! What is left of something that is over: processes and sockets, as the kernel knows them.
+//! Leftovers of ended processes: processes and sockets that the kernel knows.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), Cha
     if left.is_empty() { Ok(()) } else { Err(ChaosFault::new(format!("left behind: {}", left.join(", ")))) }
 }
 
-/// The same, for what was killed a moment ago and is dying.
+/// The same, for processes that were killed just before and are ending.
 pub(crate) async fn gone(directory: &Path) -> Result<(), ChaosFault> {
     let begun = Instant::now();
     loop {
@@ -47,7 +47,7 @@ fn processes_naming(directory: &Path) -> Vec<String> {
     named.map(|(pid, line)| format!("process {pid} ({})", line.chars().take(200).collect::<String>())).collect()
 }
 
-/// Unix sockets that somebody still holds; the file of one whose process was killed is only a name.
+/// Unix sockets that a process still holds; the file of a killed process's socket is only a name.
 fn sockets_in(directory: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let directory = directory.display().to_string();

@@ -1,4 +1,4 @@
-//! Controllers of real runs are killed, and what they leave is swept: nothing is left, and nothing is lost.
+//! Kills controllers of real runs and sweeps their leftovers: nothing may be left, and nothing may be lost.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -22,11 +22,11 @@ use crate::upstream::UpstreamAddress;
 use crate::{Shared, cast, opinions, remains};
 use fastrand::Rng;
 
-/// What runs in the sandbox.
+/// The program in the sandbox.
 const AGENT: &str = include_str!("agent.sh");
-/// A run takes half a second to its first call, if it has the machine to itself.
+/// On an idle machine, a run makes its first call after half a second.
 const START: Duration = Duration::from_millis(700);
-/// How long calls go on, at most.
+/// Longest time of calls.
 const LOAD: Duration = Duration::from_millis(400);
 /// A sweep that is killed is killed within this time.
 const SWEEP: Duration = Duration::from_millis(300);
@@ -69,7 +69,7 @@ impl StateDir {
     fn sluice(&self, words: &[&str]) -> Command {
         let mut command = clean(&self.controller);
         command.env("SLUICE_CONFIG", self.dir.join("sluice.toml")).env("SLUICE_STATE_DIR", self.state());
-        // The upstream here counts what it is asked, and each question is to be a call of a run.
+        // The upstream counts its requests, and each must be a call of a run.
         command.env("SLUICE_RECONCILE", "off");
         command.args(words);
         command
@@ -85,7 +85,7 @@ impl StateDir {
         Err(ChaosFault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
     }
 
-    /// Its containers, whatever they do: id and state; none before it has its name.
+    /// Id and state of its containers; empty before the state directory has its name.
     async fn containers(&self) -> Result<Vec<String>, ChaosFault> {
         let Ok(instance) = fs::read_to_string(self.state().join("instance")) else { return Ok(Vec::new()) };
         let filter = format!("label=sluice.instance={instance}");
@@ -107,7 +107,7 @@ pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: 
     }
 }
 
-/// Takes down what is left, whatever became of the lane.
+/// Removes all leftovers, however the lane ended.
 pub(crate) async fn clean_up(shared: &Shared) -> Result<(), ChaosFault> {
     let host = StateDir::of(shared);
     if !host.state().exists() {
@@ -208,7 +208,7 @@ impl Run<'_> {
         log.lines().next_back().unwrap_or("the controller has said nothing").to_owned()
     }
 
-    /// Whether there was one to kill.
+    /// Kills the sidecar; returns true if there was one.
     fn kill_sidecar(&self, figures: &mut ChaosFigures) -> bool {
         let socket = self.host.state().join("runs").join(format!("{}.0", self.run)).join("sock");
         let mut died = false;
@@ -279,7 +279,7 @@ impl Run<'_> {
         figures.torn = u64::from(account.whole < bytes.len());
         account.answers_for(&seen, &whole_answers)?;
         if !sidecar_died && !account.intents.is_empty() {
-            // It was told that its controller is gone, and has ended in order.
+            // Its controller's end was signalled to it, and it has ended in order.
             account.is_settled()?;
         }
         // By name, the keys and the witness of the state directory are asked as well.

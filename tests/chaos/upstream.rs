@@ -1,6 +1,6 @@
-//! The upstream that is killed: it notes each call when it has its head, and then answers slowly.
+//! The upstream that is killed: it records each call when it has the head, and then answers slowly.
 //!
-//! A hidden subcommand of this binary, so that it is a process of its own.
+//! A hidden subcommand of this program, so that it is a separate process.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::record::CallRecord;
 use crate::single_threaded;
 use fastrand::Rng;
 
-/// Where it listens.
+/// The address that it listens on.
 #[derive(Debug, Clone)]
 pub(crate) enum UpstreamAddress {
     /// Host and port; the port 0 is any.
@@ -51,7 +51,7 @@ impl UpstreamAddress {
     }
 }
 
-/// Prints where it listens, and serves until it is killed, or its parent is.
+/// Prints its address, and serves until it or its parent is killed.
 pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
     let record = Rc::new(CallRecord::open(Path::new(record))?);
@@ -92,7 +92,7 @@ fn announce(address: &str) -> io::Result<()> {
 fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<CallRecord>, random: Rng) {
     let mut connection = Connection { stream, input: BytesMut::new(), record: Rc::clone(record), random };
     tokio::task::spawn_local(async move {
-        // A sidecar that is gone is what this is about; a request that nobody should send is not.
+        // A killed sidecar ends a connection; a malformed request is a fault.
         while let Ok(true) = connection.exchange().await {}
     });
 }
@@ -105,7 +105,7 @@ struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// One request and its answer; false when no other can follow.
+    /// Handles one request; returns false when no other can follow.
     async fn exchange(&mut self) -> io::Result<bool> {
         let head = loop {
             match take_head(&mut self.input) {
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(false)
     }
 
-    /// As long as a model may think about its next word; often not at all.
+    /// Waits as long as a model thinks about its next word; often not at all.
     async fn pause(&mut self) {
         let longest = pick(&mut self.random, &[0, 0, 0, 500, 2_000, 15_000]);
         if longest > 0 {
@@ -169,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// What the head of a call says.
+/// The head of a call.
 struct UpstreamCall {
     id: String,
     run: String,

@@ -10,17 +10,17 @@ use sluice_testkit::poll;
 
 use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 
-/// Where the sidecar is, in a sandbox.
+/// URL of the sidecar in a sandbox.
 pub(crate) const SIDECAR: &str = "http://localhost:8080";
 /// More than `--timeout` of the runs here.
 const LIMIT: Duration = Duration::from_secs(200);
 
-/// Runs an agent in a sandbox, and holds what became of it against what the provider has seen.
+/// Runs an agent in a sandbox, and compares the result with the provider's requests.
 pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     let provider = AgentProvider::shared().await;
     let sluice = Sluice::with(provider.litellm().url(), provider.litellm().key());
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
-    // The file goes with the sandbox: it is shown behind the agent's answer.
+    // The file ends with the sandbox: it is printed after the agent's answer.
     let shown = "\"$@\" </dev/null; code=$?; echo; cat sluice-*.txt; exit $code";
     let run = sluice.run(["--json", "--memory", "1g", "--timeout", "150s"]).args(&agent.flags);
     let run = run.args(["--", "sh", "-c", shown, "sh"]).args(&agent.argv).arg(&prompt).args(&agent.after);
@@ -44,7 +44,7 @@ pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     report
 }
 
-/// What the provider billed, in order of size; the bill of an answer that was cut off reached nobody.
+/// The provider's bills, in order of size; a bill of an answer that was cut off was never received.
 fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     let whole = requests.iter().filter(|request| request["cut"] == false);
     let mut bills: Vec<_> = whole
@@ -57,7 +57,7 @@ fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     bills
 }
 
-/// The same of the receipts of calls that came to their end, also where an agent did not wait for it.
+/// The same from the receipts of completed calls, also of those whose end the agent did not wait for.
 fn tokens_of_receipts(report: &RunReport) -> Vec<(u64, u64, u64, u64)> {
     let has_ended = |receipt: &&ReportReceipt| matches!(receipt.result.as_deref(), Some("ok" | "client_abort"));
     let answered = report.receipts.iter().filter(has_ended);
@@ -72,7 +72,7 @@ fn tokens_of_receipts(report: &RunReport) -> Vec<(u64, u64, u64, u64)> {
     tokens
 }
 
-/// Each cost that a receipt names is the one that LiteLLM has charged; where it names none, it says why.
+/// Checks that each cost in a receipt is LiteLLM's, and that a receipt without cost has a reason.
 async fn assert_costs_are_those_of_litellm(provider: &AgentProvider, report: &RunReport) {
     for receipt in &report.receipts {
         let Some(cost) = &receipt.cost_usd else {

@@ -1,4 +1,4 @@
-//! Clients that leave: what they started is read to its end or closed at once, and written down either way.
+//! Clients that leave: their calls are read to the end or closed immediately, and recorded in both cases.
 
 use serde_json::{Value, json};
 use sluice_testkit::sdk::PortToSocket;
@@ -16,7 +16,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// How far an answer is when its client leaves: the upstream, what is asked of it, how many reads come before.
+/// State of an answer when its client leaves: the upstream, the request, the number of reads before.
 fn moments() -> Vec<(&'static str, sluice_testkit::upstream::UpstreamPlan, Value, usize)> {
     vec![
         ("before the head of a stream", Upstream::provider("hi").hold_head(), stream(), 0),
@@ -181,7 +181,7 @@ async fn a_drain_reads_at_most_4_mib() {
     let call = sidecar.audit_with("outcome", 1).await.only_call();
     assert_eq!((call.result(), call.end(), drained(&call)), ("client_abort", "cut_by_client", Some(false)));
     let read = call.outcome["resp_bytes"].as_u64().expect("a number");
-    // What the client's own buffers took, and the bound.
+    // The bytes in the client's buffers, and the bound.
     assert!((4 << 20..6 << 20).contains(&read), "{read} bytes");
     // The next call is not in its way.
     assert_eq!(sidecar.get("/health").await.expect(200).json()["status"], "ok");
@@ -252,7 +252,7 @@ async fn a_cancelled_call_costs_its_reservation() {
         upstream.release();
         sidecar.audit_with("outcome", 1).await;
 
-        // 15 are used, and another call fits, or all are reserved for good.
+        // Either 15 are used and another call fits, or all stay reserved.
         assert_eq!(sidecar.post(CHAT, body).await.status, next, "{flag}");
     }
 }

@@ -1,4 +1,4 @@
-//! What an auditor may rely on, with the real process: intents first, whole records, no secrets.
+//! Guarantees of the audit file, with the real process: intents first, complete records, no secrets.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -202,7 +202,7 @@ async fn a_kill_at_the_first_byte_loses_no_intent() {
     }
 }
 
-/// So many calls that are sent and not answered.
+/// Sends calls that are not answered.
 async fn futures(sidecar: &Sidecar, count: usize) -> Vec<RawClient> {
     let mut calls = Vec::new();
     for _ in 0..count {

@@ -1,4 +1,4 @@
-//! What a request body may say, on every wire format: the attack is made, and what arrived is compared.
+//! The members of request bodies, in every API format: a test makes the attack and compares the forwarded body.
 
 use serde_json::{Value, json};
 use sluice_testkit::{ReceivedRequest, Sidecar, Upstream};
@@ -40,14 +40,14 @@ async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason:
     }
 }
 
-/// What arrives upstream of a body that passes.
+/// The forwarded form of a body that passes.
 async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> ReceivedRequest {
     let answer = sidecar.post(path, sent).await;
     assert_eq!(answer.status, 200, "{path} {}: {}", &sent[..sent.len().min(200)], answer.text());
     upstream.received().await
 }
 
-/// The names that the intent of the last call says were taken out.
+/// The names of removed members in the intent of the last call.
 fn stripped(sidecar: &Sidecar) -> Vec<String> {
     let audit = sidecar.audit();
     let intents = audit.intents();

@@ -1,4 +1,4 @@
-//! The caps: exact under a burst, settled by what was used, and said in words that a program can read.
+//! The caps: exact under a burst, settled by the actual use, with reasons that a program can read.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,10 +14,10 @@ mod thinking;
 mod waiting;
 
 const CHAT: &str = "/v1/chat/completions";
-/// How many calls each cap of a burst admits.
+/// Number of calls that each cap of a burst admits.
 const N: usize = 5;
 
-/// A call that declares that it will use at most so many tokens of output.
+/// A call that declares a maximum of output tokens.
 fn declared(max_tokens: u64) -> Value {
     json!({"model": "m", "messages": [], "max_tokens": max_tokens})
 }
@@ -26,7 +26,7 @@ fn undeclared() -> Value {
     json!({"model": "m", "messages": []})
 }
 
-/// A price file in which an output token costs so many dollars, and input nothing.
+/// A price file in which an output token has this price in dollars, and input is free.
 fn priced(launch: Launch, output: &str) -> Launch {
     let path = launch.dir().join("prices.json");
     let text = format!(
@@ -36,7 +36,7 @@ fn priced(launch: Launch, output: &str) -> Launch {
     launch.args(["--prices", &path.display().to_string()])
 }
 
-/// So many calls at once, each on a connection of its own that stands before the first one is sent.
+/// Makes calls at the same time, each on its own connection; all connections are open before the first call.
 async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<ClientAnswer> {
     let mut connections = Vec::new();
     for _ in 0..count {
@@ -73,7 +73,7 @@ async fn an_answer_from_litellms_cache_uses_no_cap() {
         }
         assert_eq!((audit.outcomes().len(), &audit.close()["cost_usd"]), (3, &json!("0")));
     }
-    // Of a unary answer to a Messages call a provider can have put it there.
+    // In a unary answer to a Messages call, a provider can have added it.
     let upstream = Upstream::answering(hit(Script::messages("hello"))).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.post("/v1/messages", declared(9)).await;
@@ -168,7 +168,7 @@ async fn a_reservation_is_replaced_by_the_actual_use() {
     assert_eq!(audit.close()["cost_usd"], "0.000027");
 }
 
-/// Runs calls until one is refused for the budget, and says how many were not.
+/// Makes calls until one is refused for the budget, and returns the number of admitted ones.
 async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
     for carried in 0..20 {
         let answer = sidecar.post(path, body).await;
@@ -196,7 +196,7 @@ async fn usage_counts_in_every_shape_of_answer() {
         body.as_object_mut().expect("an object").extend([input]);
         let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "200"]).start().await;
 
-        // 15 tokens each, and each needs its reservation beside what is used.
+        // 15 tokens each, and each needs its reservation in addition to the tokens used before.
         let carried = until_refused(&sidecar, path, &body).await;
         let audit = sidecar.audit();
         let needed = audit.intents().last().and_then(|intent| intent["reserved_tokens"].as_u64()).expect("a number");
@@ -303,7 +303,7 @@ async fn an_answer_that_does_not_fit_is_bounded() {
         let answer = sidecar.post(path, body).await.expect(200);
 
         let sent = upstream.received().await.json();
-        // Half of what is left; the first call has used a little.
+        // Half of the rest; the first call has used a little.
         let granted = sent[bound].as_u64().expect("a bound");
         assert!((2400..=2500).contains(&granted), "{path} {named}: {sent}");
         assert_eq!(answer.header("x-sluice-max-tokens"), Some(granted.to_string().as_str()), "{path} {named}");
@@ -315,7 +315,7 @@ async fn an_answer_that_does_not_fit_is_bounded() {
     }
 }
 
-/// What is bounded by a name that LiteLLM drops on its way is not bounded.
+/// A bound in a member that LiteLLM drops has no effect.
 #[tokio::test]
 async fn a_bound_of_another_route_is_none() {
     let upstream = Upstream::provider("hello").start().await;

@@ -16,7 +16,7 @@ fn post(version: &str, lines: &str) -> String {
     format!("POST {CHAT} HTTP/{version}\r\nhost: x\r\n{lines}content-length: {}\r\n\r\n{BODY}", BODY.len())
 }
 
-/// An upstream whose answers say which model was asked for.
+/// An upstream whose answers name the requested model.
 async fn echo() -> Upstream {
     let model =
         |text: String| serde_json::from_str::<Value>(&text).expect("the sidecar sends JSON")["model"].to_string();
@@ -27,7 +27,7 @@ fn content(answer: &ClientAnswer) -> Value {
     answer.json()["choices"][0]["message"]["content"].clone()
 }
 
-/// The sidecar works, and what came before has not gone anywhere.
+/// Checks that the sidecar works, and that it has forwarded none of the earlier bytes.
 async fn still_serves(sidecar: &Sidecar, upstream: &Upstream) {
     sidecar.post(CHAT, BODY).await.expect(200);
     assert_eq!(upstream.requests().len(), 1, "requests at the upstream, of which the last is ours");
@@ -83,7 +83,7 @@ async fn expect_100_continue_is_refused_before_the_body() {
 
         let answer = client.read_response().await.expect_refusal(status, reason);
         assert_eq!(answer.interim, [] as [u16; 0], "{reason}");
-        // Whether the body still comes nobody knows, so nothing more can be read here.
+        // The body may still come, so nothing more can be read on this connection.
         client.expect_closed().await;
     }
     still_serves(&sidecar, &upstream).await;

@@ -1,4 +1,4 @@
-//! What the process has given up, seen from outside.
+//! The privileges that the process has dropped, seen from outside.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -64,7 +64,7 @@ fn as_stranger(launch: Launch) -> Launch {
     launch.args(["--user", &format!("{uid}:{gid}")])
 }
 
-/// What every thread of a sidecar without capabilities states.
+/// The status of every thread of a sidecar without capabilities.
 #[track_caller]
 fn assert_nothing_to_give(sidecar: &Sidecar, (uid, gid): (u32, u32)) {
     let none = "0000000000000000".to_owned();
@@ -196,7 +196,7 @@ async fn there_is_no_core_to_dump() {
 
 #[tokio::test]
 async fn the_same_user_cannot_read_the_process() {
-    // Root without any capability, on both sides: what every user is to its own processes.
+    // Root without capabilities on both sides, like any user with its own processes.
     let user = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let look = |what: &str| {
         let output =
@@ -318,7 +318,7 @@ async fn a_whole_session_needs_nothing_that_is_denied() {
     }
 }
 
-/// What the descriptors of a process are.
+/// The targets of a process's descriptors.
 fn descriptors(sidecar: &Sidecar) -> Vec<String> {
     let links = fs::read_dir(format!("/proc/{}/fd", sidecar.pid())).expect("the process runs").flatten();
     links.filter_map(|link| fs::read_link(link.path()).ok()).map(|to| to.display().to_string()).collect()

@@ -10,7 +10,7 @@ mod passed;
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
-/// What a sandbox may try: every header that some version of LiteLLM reads, and what
+/// Hostile headers of a sandbox: every header that some version of LiteLLM reads, and
 /// proxies and providers in between believe.
 const HOSTILE: [(&str, &str); 72] = [
     ("authorization", "Bearer sk-attacker"),

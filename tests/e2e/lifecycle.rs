@@ -1,4 +1,4 @@
-//! How a sidecar ends: in order if it can, cut if it must, and never without its outcomes.
+//! The end of a sidecar: in order if possible, by a cut if necessary, and always with its outcomes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ mod cuts;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Longer than the test kit waits for anything: whoever waits for it fails.
+/// Longer than any wait of the test kit: a test that waits for it fails.
 const FOREVER: [&str; 2] = ["--drain", "300s"];
 /// Over at once.
 const BRIEF: [&str; 2] = ["--drain", "100ms"];
@@ -36,7 +36,7 @@ fn code(code: i32) -> SidecarExit {
     SidecarExit { code: Some(code), signal: None }
 }
 
-/// What stands in the directory of the sidecar's socket.
+/// The files in the directory of the sidecar's socket.
 fn left_behind(sidecar: &Sidecar) -> Vec<String> {
     let entries = fs::read_dir(sidecar.dir().join("run")).expect("the socket's directory").flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -219,7 +219,7 @@ async fn a_stopping_sidecar_frees_its_socket_and_answers_calls() {
 
 #[tokio::test]
 async fn a_closed_stderr_does_not_end_a_call() {
-    // A launcher that dies closes the pipe; what is open still has to be written down.
+    // A killed launcher closes the pipe; open calls must still be recorded.
     let dir = TempDir::new();
     let audit = dir.join("a.jsonl");
     let closed = "{ \"$@\" 2>&1 >&3 | :; } 3>&1";

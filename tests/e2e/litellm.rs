@@ -1,4 +1,4 @@
-//! The same policy in front of the real LiteLLM: what it billed, to whom, and what its provider got.
+//! The same policy with the real LiteLLM: its bills, the billed accounts, and the requests to its provider.
 
 use serde_json::{Value, json};
 use sluice_testkit::litellm::LiteLlm;
@@ -12,9 +12,9 @@ struct Billed {
     path: &'static str,
     /// Everything but the identity; `MARK` becomes a text of its own.
     body: &'static str,
-    /// Where the outcome's cost comes from; `none` where LiteLLM tells no trustworthy one in band.
+    /// Source of the outcome's cost; `none` if LiteLLM's answer has no trustworthy one.
     cost_source: &'static str,
-    /// What the provider is called for, if it is.
+    /// The provider's route, if the provider is called.
     provider: Option<&'static str>,
 }
 
@@ -70,7 +70,7 @@ const BILLED: [Billed; 16] = [
     billed("/v1/responses", r#""model":"gpt-4o-mini","input":"MARK""#, "header", None),
     billed("/v1/responses", r#""model":"provider-gpt","input":"MARK""#, "header", Some("/v1/responses")),
     billed("/v1/responses", r#""model":"provider-gpt","stream":true,"input":"MARK""#, "chunk", Some("/v1/responses")),
-    // LiteLLM prices this mock in its record, and says nothing of it in its answer.
+    // LiteLLM writes this mock's price into its record, but not into its answer.
     billed(
         "/v1/messages",
         r#""model":"claude-haiku-4-5","max_tokens":9,"messages":[{"role":"user","content":"MARK"}]"#,
@@ -97,7 +97,7 @@ const BILLED: [Billed; 16] = [
     ),
 ];
 
-/// Members by which a sandbox would be somebody else, and one that no API knows.
+/// Members by which a sandbox would change its identity, and one that no API knows.
 const FORGED: &str = r#","user":"VICTIM","metadata":{"user_id":"VICTIM","tags":["VICTIM"],"trace_id":"VICTIM",
     "spend_logs_metadata":{"run_id":"VICTIM"}},"litellm_metadata":null,"tags":["VICTIM"],"totally_unknown":"VICTIM""#;
 
@@ -211,7 +211,7 @@ async fn the_provider_receives_only_allowed_members() {
         } else {
             &request["body"]["user"]
         };
-        // Of a native Anthropic call LiteLLM forwards no user.
+        // LiteLLM does not forward the user of a native Anthropic call.
         let native = *provider == "/v1/messages" && path.ends_with("messages");
         assert_eq!(*user, if native { Value::Null } else { json!("acct-88") }, "{what}");
         let streams = request["body"]["stream"] == true && provider.ends_with("completions");

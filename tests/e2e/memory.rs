@@ -23,7 +23,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// A flood of a quarter GiB to whoever wants a stream, an answer to everybody else.
+/// A flood of a quarter GiB for requests of a stream, an answer for all others.
 async fn flooding() -> Upstream {
     let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
     let (flood, chat) = (Script::flood(&event, 250_000), Script::chat("hi"));
@@ -59,7 +59,7 @@ async fn a_client_that_never_reads_stalls_only_its_upstream() {
     grew_less_than(&sidecar, before, 4 * MIB);
     sidecar.post(CHAT, unary()).await.expect(200);
 
-    // It goes on where it stopped as soon as somebody reads.
+    // It continues as soon as the client reads.
     let mut read = 0;
     while read < 16 << 20 {
         read += slow.read_some().await.expect("more of the flood").len();
@@ -166,7 +166,7 @@ async fn a_flood_of_invalid_requests_leaks_nothing() {
     assert_eq!(sidecar.stop().await, 0);
 }
 
-/// A call with a body of so many bytes, and the status of its answer; None for a close without one.
+/// Makes a call with a body of this size, and returns the status of its answer; `None` for a close without one.
 async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
     let mut client = UnixStream::connect(socket).await.expect("the sidecar listens");
     let head =
@@ -197,7 +197,7 @@ async fn a_burst_of_large_bodies_stays_within_bounds() {
     let count = |status: u16| statuses.iter().filter(|one| **one == Some(status)).count();
     assert_eq!(count(200) + count(429), 64, "each has a defined answer: {statuses:?}");
     assert!(count(200) >= 4, "{statuses:?}");
-    // Four bodies of the largest size are held at once, and what each connection reads at once.
+    // Four bodies of the largest size are held at the same time, and one read of each connection.
     grew_less_than(&sidecar, before, (4 * 8 + 24) * MIB);
     assert_eq!(
         sidecar.audit().refused_reasons().iter().filter(|reason| *reason == "too_many_calls").count(),
@@ -222,7 +222,7 @@ async fn held_bodies_block_more_bodies_until_released() {
         let refused = sidecar.post(CHAT, &large).await.expect_refusal(429, "too_many_calls");
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
-    // What is small still fits, and what was held is free again with its call.
+    // Small bodies still fit, and held memory is released with its call.
     let _small = sidecar.stream(CHAT, unary()).await;
     sidecar.audit_with("intent", 5).await;
     holders.clear();

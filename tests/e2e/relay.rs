@@ -8,13 +8,13 @@ const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 /// A sidecar that relays to `controller`; the kit's own search is for the key, `silent` is for the token.
 fn relaying(url: &str) -> Launch {
     let launch = Sidecar::to_url("http://127.0.0.1:1").args(["--relay", url]);
-    // Named *.key: whoever reads this file knows what is in it.
+    // Named *.key: the name tells that the file holds a secret.
     let file = launch.dir().join("relay.key");
     write_private(&file, &format!("{TOKEN}\n"));
     launch.args(["--relay-token-file", &file.display().to_string()])
 }
 
-/// Ends the sidecar and searches all that it said for the token.
+/// Ends the sidecar and searches its output for the token.
 async fn silent(sidecar: Sidecar) {
     assert_eq!(sidecar.stop().await, 0);
     let log = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
@@ -23,7 +23,7 @@ async fn silent(sidecar: Sidecar) {
     }
 }
 
-/// What a forwarded request may carry: nothing of the client's.
+/// The headers of a forwarded request: none of the client's.
 fn is_clean(request: &ReceivedRequest, host: &str) {
     let mut headers: Vec<(String, &str)> = request
         .headers
@@ -69,7 +69,7 @@ async fn a_relayed_request_has_our_token_and_head() {
         is_clean(&request, &host);
         assert_eq!(answer.json(), json!({"saw": path}));
     }
-    // These are no calls: no intent, and no refusal.
+    // These are not calls: no intent, and no refusal.
     assert_eq!(sidecar.audit().kinds(), ["open"]);
     silent(sidecar).await;
 }

@@ -62,7 +62,7 @@ async fn an_allowed_route_follows_the_same_policy() {
         (received.target.as_str(), received.text().as_str()),
         ("/v1/rerank", r#"{"user":"acct-1","model":"m","query":"q","documents":["d"]}"#)
     );
-    // Also in other spellings: what such a route takes for an identity is not known here.
+    // Also in other spellings: the identity members of such a route are unknown here.
     let spelt = r#"{"model":"m","USER":"VICTIM","Metadata":{"a":1},"safety-identifier":"VICTIM","Tags":["VICTIM"]}"#;
     sidecar.post("/v1/rerank", spelt).await.expect(200);
     assert_eq!(upstream.received().await.text(), r#"{"user":"acct-1","model":"m"}"#);
@@ -151,7 +151,7 @@ async fn a_redirect_is_neither_followed_nor_passed() {
     assert_eq!(elsewhere.begun(), 0);
 }
 
-/// What LiteLLM says of a rotated key: its end, and its hash.
+/// LiteLLM's text about a rotated key: its last characters, and its hash.
 const KEY_ERROR: &str = "Authentication Error, Invalid proxy server token passed. Received API Key = sk-...Lr4T, \
     Key Hash (Token) = 88dc28d0f030c55ed4ab77ed8faf098196cb1c05df778539800c9f1243fe6b4b";
 

@@ -1,4 +1,4 @@
-//! How a sidecar starts, and how it says why it does not.
+//! The start of a sidecar, and the errors of a failed start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -84,7 +84,7 @@ async fn each_event_arrives_before_the_next_one_is_sent() {
     }
 }
 
-/// Streams with everything that the format allows and somebody's parser trips over.
+/// Streams with everything that the format allows and that breaks some parsers.
 fn odd_streams() -> Vec<(&'static str, String)> {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
     let long = chunk(&"x".repeat(1 << 20));
@@ -208,7 +208,7 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
             let parsed =
                 |text: String| serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
             let mut data: Vec<Value> = data.into_iter().map(parsed).collect();
-            // An error may keep what stands beside it.
+            // An error may keep the members beside it.
             data.iter_mut().filter(|one| one["error"].is_object()).for_each(|one| one["usage"] = Value::Null);
             let left = left.clone().map(|mut left| {
                 if left["error"].is_object() {

@@ -20,7 +20,7 @@ async fn a_connect_timeout_has_sent_nothing() {
     let (full, closed) = (FullAcceptQueue::new().await, ClosedPort::new());
     for url in [full.url(), closed.url()] {
         let sidecar = Sidecar::to_url(&url).args(["--connect-timeout", "200ms", "--max-calls", "1"]).start().await;
-        // What was not sent is not charged.
+        // A call that was not sent is not charged.
         for _ in 0..2 {
             let answer = sidecar.post(CHAT, unary()).await.expect_refusal(502, "upstream_unreachable");
             assert_eq!(answer.header("retry-after"), Some("1"));

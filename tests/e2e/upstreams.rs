@@ -54,7 +54,7 @@ impl Front {
     }
 }
 
-/// Ends with either side, or when it is told to.
+/// Ends with either side, or on request.
 async fn carry(mut client: impl AsyncRead + AsyncWrite + Unpin, target: String, mut stopped: watch::Receiver<bool>) {
     let mut server = TcpStream::connect(target).await.expect("the upstream listens");
     tokio::select! {
@@ -267,7 +267,7 @@ async fn an_upstream_restart_between_calls_is_not_noticed() {
         let answer = sidecar.post(CHAT, call()).await;
         assert_eq!(answer.status, 200, "{:?}", sidecar.audit().outcomes().last());
         assert_eq!(upstream.requests().len(), round + 1, "no call is sent twice");
-        // Its connections are closed by then, the pooled one too.
+        // By then its connections are closed, the pooled one too.
         front.remove().await;
         front = Front::unix(dir.join("up"), &upstream);
     }

@@ -68,7 +68,7 @@ pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item =
 /// Waits until containers with this label have begun this `event` (`create`, `start`, `die`, `destroy`) `count` times
 /// since `since` (seconds since 1970), and returns the name of the last of them.
 ///
-/// The engine tells of past events too, so that none is missed.
+/// The engine reports past events too, so that none is missed.
 pub async fn event(event: &str, label: &str, since: f64, count: usize) -> String {
     let [since, event_filter, label_filter] =
         [format!("{since:.3}"), format!("event={event}"), format!("label={label}")];

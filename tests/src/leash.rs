@@ -23,13 +23,13 @@ pub(crate) const START_LIMIT: Duration = Duration::from_secs(90);
 pub(crate) struct Leash {
     holder: Child,
     directory: PathBuf,
-    // Open, since the directory goes when the command ends, and then its last words are what is wanted.
+    // Kept open: the directory is removed when the command ends, and its last lines are needed then.
     log: fs::File,
 }
 
 impl Leash {
-    /// Starts what `command` builds, given its directory, and waits until it prints `marker` followed by its port.
-    /// Of this process's environment it sees nothing but `PATH`.
+    /// Starts the command that `command` builds from its directory, and waits until it prints `marker` and its port.
+    /// The command sees only `PATH` of this process's environment.
     pub(crate) async fn start_listening(
         command: impl FnOnce(&Path) -> Command,
         marker: &str,
@@ -37,13 +37,13 @@ impl Leash {
         Self::start(&[], command, |log| port_after(log, marker)).await
     }
 
-    /// Starts what `command` builds, given its directory, and waits until its log says what is looked for.
+    /// Starts the command that `command` builds from its directory, and waits until `look` finds a value in its log.
     pub(crate) async fn start<T>(
         options: &[&str],
         command: impl FnOnce(&Path) -> Command,
         look: impl Fn(&str) -> Option<T>,
     ) -> Result<(Self, T), String> {
-        // First of all, since it panics when the environment is missing, and nothing may be left behind.
+        // First, since it panics when the environment is missing, and must not leave a directory.
         let interpreter = python();
         let directory = scratch::directory(0o700)
             .map(TempDir::keep)
@@ -89,12 +89,12 @@ impl Leash {
         Ok(Self { holder: holder.spawn()?, directory, log })
     }
 
-    /// Its own directory.
+    /// Directory of the child.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What it printed so far, both outputs.
+    /// Output of the child so far, stdout and stderr.
     pub(crate) fn log(&self) -> String {
         let mut bytes = vec![0; self.log.metadata().map_or(0, |m| m.len().try_into().unwrap_or(0))];
         let read = self.log.read_at(&mut bytes, 0).unwrap_or(0);
@@ -105,7 +105,7 @@ impl Leash {
 impl Drop for Leash {
     fn drop(&mut self) {
         drop(self.holder.stdin.take());
-        // It kills at once, so this does not wait long; when it returns, nothing is left.
+        // The holder kills the group immediately, so this does not wait long; afterwards nothing is left.
         let _ = self.holder.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! The real LiteLLM of the tests, and the provider behind it.
+//! The real LiteLLM of the tests, and its provider.
 //!
 //! [`LiteLlm::shared`] starts one per test process, on a port that the kernel picks, with the models of
 //! `tests/python/litellm.yaml`: mocks that answer by themselves, and `provider-*` models that call
@@ -23,7 +23,7 @@ use crate::wait::poll;
 const CONFIG: &str = "litellm.yaml";
 const RECORD_LIMIT: Duration = Duration::from_secs(15);
 
-/// A running LiteLLM: where it listens, its master key, and what it and its provider wrote down.
+/// A running LiteLLM: its URL, its master key, and the records of it and its provider.
 #[derive(Debug)]
 pub struct LiteLlm {
     url: String,
@@ -37,7 +37,7 @@ impl LiteLlm {
     /// Returns the instance that this test process shares; the first caller starts it.
     ///
     /// # Panics
-    /// With LiteLLM's log when it did not start, and with what to run when its environment is missing.
+    /// With LiteLLM's log when it did not start, and with the command to run when its environment is missing.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
         // A failure is kept too: the next test must not wait for the same end again.
@@ -72,7 +72,7 @@ impl LiteLlm {
         }
     }
 
-    /// One with a database, and with all that changes what calls cost: `tests/python/litellm_billing.yaml`.
+    /// One with a database, and with every setting that changes the cost of calls: `tests/python/litellm_billing.yaml`.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -91,7 +91,7 @@ impl LiteLlm {
         Ok(litellm)
     }
 
-    /// A key that may do so much: the body of LiteLLM's `POST /key/generate`.
+    /// Makes a key with these rights: the body of LiteLLM's `POST /key/generate`.
     ///
     /// # Panics
     /// When it gives none: it needs a database for that.
@@ -186,7 +186,7 @@ impl LiteLlm {
         Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider, spend: None })
     }
 
-    /// `http://127.0.0.1:PORT`: what `--upstream` takes.
+    /// The value of `--upstream`: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -196,7 +196,7 @@ impl LiteLlm {
         &self.key
     }
 
-    /// What LiteLLM printed so far.
+    /// LiteLLM's output so far.
     pub fn log(&self) -> String {
         self.server.log()
     }

@@ -5,7 +5,7 @@
 //! Sdk::openai(sidecar.socket()).base_path("").set("SDK_MAX_CALLS", "3").pass(&["over_max_calls"]).await;
 //! Sdk::anthropic(sidecar.socket()).pass(&["messages_stream"]).await;
 //! ```
-//! The cases and the settings they read stand in `tests/python/sdk_openai.py` and `sdk_anthropic.py`.
+//! The cases and their settings are in `tests/python/sdk_openai.py` and `sdk_anthropic.py`.
 
 use std::{
     path::{Path, PathBuf},
@@ -44,7 +44,7 @@ impl Sdk {
         Self { program, base_variable, base_path, socket, settings: Vec::new() }
     }
 
-    /// What follows `http://127.0.0.1:PORT` in the base URL.
+    /// The part of the base URL after `http://127.0.0.1:PORT`.
     pub fn base_path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.base_path);
         self
@@ -72,7 +72,7 @@ impl Sdk {
         );
     }
 
-    /// Runs the cases and hands back what the program said, whatever it said.
+    /// Runs the cases and returns the program's output, also after a failure.
     ///
     /// # Panics
     /// When socat or the program cannot be started, or the program does not end within five minutes.

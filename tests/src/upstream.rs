@@ -170,7 +170,7 @@ impl Upstream {
         })
     }
 
-    /// A script chosen by what was received.
+    /// A script that depends on the request.
     pub fn with(choose: impl Fn(&ReceivedRequest) -> Script + Send + Sync + 'static) -> UpstreamPlan {
         UpstreamPlan::new(choose)
     }

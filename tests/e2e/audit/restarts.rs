@@ -1,4 +1,4 @@
-//! Files that end in order, and files that go on behind a death: signed, verified, complete or honest.
+//! Files that end in order, and files that continue after a kill: signed, verified, and complete or marked incomplete.
 
 use std::path::Path;
 
@@ -130,7 +130,7 @@ async fn a_file_of_another_attempt_or_account_stays_unchanged() {
     }
     let second = launch(&upstream, &dir).start().await;
     assert_eq!(second.stop().await, 0);
-    // What has its end does not go on.
+    // A closed file is not continued.
     assert!(launch(&upstream, &dir).fail().await.stderr.contains("closed in order"));
     assert!(std::fs::read(dir.join("a.jsonl")).expect("the log").starts_with(&before));
 }

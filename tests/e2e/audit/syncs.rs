@@ -1,4 +1,4 @@
-//! What is written and synced when, as the system calls show it.
+//! The order of writes and syncs, seen in the system calls.
 
 use serde_json::json;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};

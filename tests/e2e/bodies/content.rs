@@ -1,4 +1,4 @@
-//! Tools and media: what somebody outside the sandbox would run or fetch.
+//! Tools and media that a program outside the sandbox would run or fetch.
 
 use sluice_testkit::{Sidecar, Upstream};
 
@@ -97,7 +97,7 @@ async fn a_type_of_tool_may_be_opened() {
     }
 }
 
-/// Parts of a message that somebody would fetch.
+/// Parts of a message that a provider or LiteLLM would fetch.
 const REMOTE: [&str; 26] = [
     r#"{"type":"image_url","image_url":{"url":"http://169.254.169.254/latest/meta-data"}}"#,
     r#"{"type":"image_url","image_url":{"url":"HTTPS://evil.example/x.png","detail":"low"}}"#,
@@ -127,7 +127,7 @@ const REMOTE: [&str; 26] = [
     r#"{"type":"image_url","image_url":{"url":"data:image/png,https://evil.example/x.png"}}"#,
 ];
 
-/// Parts that nobody fetches.
+/// Parts that are not fetched.
 const LOCAL: [&str; 7] = [
     r#"{"type":"text","text":"see http://example.com and \"url\":\"http://x\""}"#,
     r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
@@ -216,7 +216,7 @@ async fn tools_in_other_members_are_refused_too() {
     assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &own[1..]));
 }
 
-/// A URL is what some parser behind us would fetch, not only what a URL parser here would take for one.
+/// Texts that some later parser would fetch as a URL, not only those that a URL parser here would accept.
 #[tokio::test]
 async fn a_host_is_seen_however_it_is_written() {
     let upstream = Upstream::provider("hi").start().await;

@@ -1,4 +1,4 @@
-//! What a body must be before it says anything: one JSON object, plain, and not too large.
+//! The form of a body: one JSON object, not encoded, and not too large.
 
 use serde_json::json;
 use sluice_testkit::{Script, Sidecar, Upstream};

@@ -1,11 +1,11 @@
-//! Members that redirect, re-key, re-price, amplify or hide a call, and what opens them.
+//! Members that redirect, re-key, re-price, amplify or hide a call, and the flags that allow them.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::{WIRES, body, passed, refused};
 
-/// Never, whoever allows it: what is logged, what it costs, who pays, which host and key.
+/// Members that no flag allows: logging, cost, account, host and key.
 const NEVER: [&str; 70] = [
     // skip or forge logging
     "no-log", "no_log", "litellm_disabled_callbacks", "callbacks", "success_callback", "failure_callback",
@@ -102,7 +102,7 @@ async fn deferred_billing_is_refused_and_its_absence_is_not() {
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
         for name in ["store", "background"] {
-            // OpenAI stores an answer of this route unless it is told not to.
+            // OpenAI stores an answer of this route by default.
             if (path, name) == ("/v1/responses", "store") {
                 let received = passed(&upstream, &sidecar, path, &body(rest, r#","store":true"#)).await;
                 assert_eq!(received.json()[name], true);

@@ -1,4 +1,4 @@
-//! Who may call: what the kernel says of the other end.
+//! The peer check: the kernel's identity of the caller.
 
 use serde_json::json;
 use sluice_testkit::{Sidecar, Upstream};

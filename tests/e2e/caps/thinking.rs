@@ -39,7 +39,7 @@ fn anthropic() -> UpstreamPlan {
     })
 }
 
-/// What Claude Code sends: its model's maximum, and a budget right below it.
+/// The values of Claude Code: its model's maximum, and a budget directly below it.
 fn claude_code(more: &Value) -> Value {
     let mut body = json!({"model": "m", "max_tokens": 32_000, "thinking": {"type": "enabled", "budget_tokens": 31_999},
         "messages": [{"role": "user", "content": "hi"}]});

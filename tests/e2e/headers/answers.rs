@@ -1,4 +1,4 @@
-//! What of an answer reaches the sandbox: few headers, and never the key.
+//! The parts of an answer that reach the sandbox: few headers, and never the key.
 
 use serde_json::json;
 use sluice_testkit::sidecar::CANARY;
@@ -55,7 +55,7 @@ async fn an_answer_names_its_call_as_the_sdks_expect() {
         assert_eq!(ids(&openai), [Some(calls[0].id().to_owned()), None]);
         assert_eq!(ids(&anthropic), [Some(calls[1].id().to_owned()), Some(calls[1].id().to_owned())]);
     }
-    // What was not forwarded is no call.
+    // A request that was not forwarded is not a call.
     let refusing = Sidecar::to_url("http://127.0.0.1:1").start().await;
     assert_eq!(refusing.post("/v1/messages", "{}").await.expect(400).header("request-id"), None);
 }
@@ -71,7 +71,7 @@ async fn the_remaining_rate_passes_but_not_the_limit() {
         ("anthropic-ratelimit-requests-reset", "2026-01-27T12:00:30Z"),
         ("anthropic-ratelimit-input-tokens-remaining", "1000"),
     ];
-    // Limits are the operator's, and so are the names of what LiteLLM counts by; nothing but a number or a time passes.
+    // Limits and the names of LiteLLM's counters are the operator's; only numbers and times pass.
     let kept = [
         ("x-ratelimit-limit-requests", "500"),
         ("x-ratelimit-limit-tokens", "30000"),

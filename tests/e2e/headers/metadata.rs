@@ -1,4 +1,4 @@
-//! What every spend row says of a call: ours, in ASCII, joined by one id.
+//! The metadata of a call in every spend row: ours, in ASCII, joined by one id.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};

@@ -1,4 +1,4 @@
-//! The three headers of a client that may pass: what it accepts, which version, which betas.
+//! The three headers of a client that may pass: accepted types, version, betas.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
@@ -53,7 +53,7 @@ async fn of_the_betas_only_those_that_are_allowed_pass() {
         let arrived = request.headers_named("anthropic-beta");
         assert_eq!(arrived, arrives.iter().collect::<Vec<_>>(), "{sent:?}");
     }
-    // Which ones were taken out is in the log; what has not the form of a beta is not repeated there.
+    // The log names the removed ones, except texts without the form of a beta.
     let named: Vec<Value> = usual.audit().intents().into_iter().map(|line| line["stripped"].clone()).collect();
     let expected = [
         json!([]),

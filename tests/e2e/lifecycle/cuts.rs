@@ -27,7 +27,7 @@ enum Guard {
     FullAcceptQueue(#[expect(dead_code, reason = "keeps its port")] FullAcceptQueue),
 }
 
-/// A sidecar with one call open in this phase, and what keeps it there.
+/// A sidecar with one call open in this phase, and the values that keep it there.
 async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar, RawClient, Guard) {
     let (launch, guard) = match upstreams {
         Upstreams::Scripted(script) => {
@@ -167,7 +167,7 @@ async fn a_stop_finishes_a_partly_written_answer() {
         sidecar.audit_with("outcome", 1).await;
 
         begin_to_stop(&sidecar, Signal::SIGTERM).await;
-        // The old connection has been told by the time a new one is answered.
+        // The old connection has been notified by the time a new one is answered.
         sidecar.get("/health").await.expect(503);
         let answer = slow.read_response().await;
 

@@ -1,4 +1,4 @@
-//! What never comes to LiteLLM, and its answers that are no calls or no successes.
+//! Requests that never reach LiteLLM, and its answers that are not calls or not successes.
 
 use serde_json::Value;
 use sluice_testkit::Sidecar;
@@ -30,7 +30,7 @@ async fn hiding_or_redirecting_members_never_reach_litellm() {
     sidecar.post("/v1/chat/completions", list).await.expect_refusal(400, "model_not_allowed");
     sidecar.get("/v1/model/info").await.expect_refusal(404, "route_not_allowed");
 
-    // One good call behind them: LiteLLM records in order, so what it has of this run by now is all.
+    // One good call after them: LiteLLM records in order, so it has all records of this run by now.
     let good = format!(r#"{{"model":"provider-gpt","messages":[{{"role":"user","content":"good {mark}"}}]}}"#);
     sidecar.post("/v1/chat/completions", good).await.expect(200);
     let (call, _) = last_call(litellm, &sidecar).await;

@@ -1,4 +1,4 @@
-//! What the gateway itself would do with a request, before or after its provider: each exploit is made twice, at
+//! Actions of the gateway itself on a request, before or after its provider: each exploit is made twice, at
 //! LiteLLM, to see that it works, and through the sidecar, to see that it does not.
 
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn a_free_error_does_not_carry_an_answer() {
     assert_eq!(litellm.provider_requests_with("free-answer").len(), paid, "no provider was called for it");
 }
 
-/// What a schema refers to, the gateway fetches: any host, and files.
+/// The gateway fetches the references of a schema: from any host, and files.
 #[tokio::test]
 async fn a_schema_makes_the_gateway_fetch_nothing() {
     let litellm = LiteLlm::shared().await;
@@ -115,7 +115,7 @@ async fn a_small_schema_does_not_become_a_large_request() {
     sidecar.post(CHAT, chat("provider-claude", "x", tools)).await.expect_refusal(400, "param_not_allowed");
 }
 
-/// A retry is another call that may be billed, and no line of the audit log tells of it.
+/// A retry is another call that may be billed, without a line in the audit log.
 #[tokio::test]
 async fn one_call_is_one_call_of_the_provider() {
     let litellm = LiteLlm::shared().await;
@@ -148,7 +148,7 @@ async fn no_agent_tool_becomes_a_provider_search() {
     assert_eq!(litellm.provider_requests_with("own-tool")[0]["body"]["tools"][0]["type"], "function");
 }
 
-/// LiteLLM takes the ids of its own stored files apart: what stands in one is a URL.
+/// LiteLLM decodes the ids of its stored files: they contain a URL.
 #[tokio::test]
 async fn no_id_of_a_file_carries_a_url() {
     let litellm = LiteLlm::shared().await;

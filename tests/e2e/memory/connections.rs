@@ -17,7 +17,7 @@ use super::{CHAT, MIB, grew_less_than, unary, warmed};
 const SLOTS: usize = 320;
 const HOSTILE: usize = 2000;
 
-/// A connection that sends these bytes, and keeps what comes until it is closed.
+/// A connection that sends these bytes, and collects the answer until it is closed.
 async fn hostile(socket: Arc<Path>, bytes: Arc<Vec<u8>>) -> Vec<u8> {
     let mut client = UnixStream::connect(&socket).await.expect("the sidecar listens");
     // A refusal may come before all of it is taken.
@@ -45,7 +45,7 @@ async fn attacked_by(sidecar: &Sidecar, bytes: Vec<u8>, answered: usize, status:
     clients.shutdown().await;
 }
 
-/// What all of it may take on top of an idle sidecar, whose shipped build has 4 MiB: 60 MB in sum.
+/// Allowed memory in addition to an idle sidecar, whose shipped build has 4 MiB: 60 MB in total.
 #[track_caller]
 fn took_little(sidecar: &Sidecar, before: u64) {
     grew_less_than(sidecar, before, 53 * MIB);
@@ -75,7 +75,7 @@ async fn two_thousand_unfinished_heads_take_little() {
     let before = warmed(&sidecar).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nx: {}", "y".repeat(63_000));
 
-    // Each is given 10 s; the first answers come when every slot has had a head for so long.
+    // Each has 10 s; the first answers come when every slot has had a head for that time.
     attacked_by(&sidecar, head.into_bytes(), SLOTS, "408").await;
 
     took_little(&sidecar, before);
@@ -109,14 +109,14 @@ async fn idle_connections_up_to_the_slots_cost_little() {
         client.get("/health").await.expect(200);
     }
     assert!(sidecar.fds() > SLOTS);
-    // What a connection costs in a debug build, twice over.
+    // Twice the cost of a connection in a debug build.
     grew_less_than(&sidecar, before, 10 * MIB);
     for client in &mut idle {
         client.post_json(CHAT, unary()).await.expect(200);
     }
     let (peak, fds) = (sidecar.peak_rss_kib(), sidecar.fds());
 
-    // As many take the places of the first: beside some fragments nothing was left behind.
+    // As many replace the first ones: apart from some fragments, all memory was released.
     drop(idle);
     sidecar.fds_below(fds - SLOTS + 1).await;
     let mut again: Vec<RawClient> = Vec::new();
@@ -132,7 +132,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
 #[tokio::test]
 async fn a_new_connection_replaces_the_longest_idle_one() {
     let upstream = Upstream::chat("hi").start().await;
-    // 16 connections, 64 calls and what the process itself needs.
+    // 16 connections, 64 calls and the process's own memory.
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
     let mut open = Vec::new();
     for _ in 0..16 {

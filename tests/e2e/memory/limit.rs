@@ -37,7 +37,7 @@ async fn the_memory_limit_is_derived_and_stated() {
 #[tokio::test]
 async fn large_bodies_beside_streams_stay_below_the_limit() {
     let upstream = Upstream::chat_stream(["x", "y", "z"]).hold_after(2).start().await;
-    // Half of what it has by default.
+    // Half of the default.
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off", "--max-memory", "206MiB"]).start().await;
     let mut streams = JoinSet::new();
     for _ in 0..60 {

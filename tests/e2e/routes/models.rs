@@ -20,7 +20,7 @@ async fn an_allowed_model_is_answered_from_the_list() {
     let open = Sidecar::to(&upstream).start().await;
     assert_eq!(open.get("/v1/models/gpt-a").await.expect(200).json()["id"], "gpt-a");
     open.get("/v1/models/gpt-x").await.expect_refusal(404, "model_not_found");
-    // The upstream was asked both times, and the log says so.
+    // The upstream was called both times, and the log records that.
     assert_eq!(open.audit().kinds(), ["open", "intent", "outcome", "intent", "outcome"]);
 }
 

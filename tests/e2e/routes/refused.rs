@@ -1,4 +1,4 @@
-//! What is no route: nothing of it reaches the upstream, and the log says so.
+//! Requests outside the routes: they do not reach the upstream, and the log records them.
 
 use sluice_testkit::{ClientAnswer, Sidecar, Upstream};
 
@@ -26,7 +26,7 @@ const TRICKS: [&str; 30] = [
     "/v1/Chat/Completions", "/v1/v1/chat/completions", "/v1/chat/completions/v1/models", "/%76%31/models",
 ];
 
-/// Sends a head as it stands, with a chat behind it.
+/// Sends a head unchanged, followed by a chat.
 async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> ClientAnswer {
     let mut raw = sidecar.connect().await;
     let body = if method == "POST" { CHAT } else { "" };

@@ -1,4 +1,4 @@
-//! What the provider stores: a run names its own answers, by the ids that it has received, and no others.
+//! Stored objects of the provider: a run can name only its own answers, by the ids that it has received.
 
 use serde_json::{Value, json};
 use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};

@@ -1,4 +1,4 @@
-//! Starts that fail: one line that names the flag, the cause and the fix, an exit code, and nothing left behind.
+//! Starts that fail: one line that names the flag, the cause and the fix, an exit code, and no leftovers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -35,7 +35,7 @@ async fn a_cut_stream_is_cut_for_the_client() {
             let sidecar = Sidecar::to(&upstream).start().await;
             let answer = sidecar.post(path, call(path)).await;
 
-            // A reset may overtake what was sent before it.
+            // A reset may overtake bytes that were sent before it.
             let events = answer.events();
             assert!((answer.status, answer.complete) == (200, false), "{path}: {}", answer.text());
             assert!(

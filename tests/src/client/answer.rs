@@ -93,7 +93,7 @@ impl ClientAnswer {
         self.json()["error"].clone()
     }
 
-    /// Fails unless the answer is whole and has this status, and says what came instead.
+    /// Fails unless the answer is complete and has this status; the message has the answer.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert!(self.status == status && self.complete, "{status} was due, came {}: {}", self.status, self.text());

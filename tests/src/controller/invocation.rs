@@ -103,12 +103,12 @@ pub struct RunningCommand<'a> {
 }
 
 impl RunningCommand<'_> {
-    /// Its pid, which is also that of its process group.
+    /// Its pid, which is also the id of its process group.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
 
-    /// Whether it has not ended yet.
+    /// Returns true if it has not ended yet.
     pub fn is_running(&self) -> bool {
         self.process.is_running()
     }
@@ -173,7 +173,7 @@ impl Drop for RunningCommand<'_> {
 /// A command that has ended.
 #[derive(Debug, Clone)]
 pub struct FinishedCommand {
-    /// Its exit code; the negative signal when one has killed it.
+    /// Exit code, or the negative number of the signal that killed it.
     pub code: i32,
     /// Everything on stdout, as text.
     pub stdout: String,

@@ -1,4 +1,4 @@
-//! What is left of runs that are over.
+//! Leftovers of ended runs.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::Sluice;
 use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
-/// What a state directory holds.
+/// Expected entries of a state directory.
 const KNOWN: [&str; 9] =
     ["audit", "budgets.log", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal"];
 

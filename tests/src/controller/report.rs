@@ -125,7 +125,7 @@ pub struct ReportTimings {
 }
 
 impl RunReport {
-    /// What most tests compare: whether it is ok, the error code, the exit code.
+    /// The values that most tests compare: ok, the error code, the exit code.
     pub fn verdict(&self) -> (bool, Option<&str>, i32) {
         (self.ok, self.error_code.as_deref(), self.exit_code)
     }

@@ -1,4 +1,4 @@
-//! A way to the engine that stops at one request: what is done meanwhile is done at exactly that moment.
+//! A proxy of the engine that stops at one request, so that a test can act at exactly that moment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct HoldState {
     needle: String,
     place: Where,
     gate: Gate,
-    /// The first one is held; what comes later passes.
+    /// Holds the first such request; later ones pass.
     armed: AtomicBool,
     answered: Gate,
     cut: Gate,
@@ -64,7 +64,7 @@ impl Hold {
         Self { dir, gate, answered, cut, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
-    /// What `--docker-host` takes.
+    /// The value of `--docker-host`.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.join("docker.sock").display())
     }
@@ -127,7 +127,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Ho
             break;
         }
     }
-    // The client has gone, or has said its last. Had the engine taken a held request in time, it would not know yet.
+    // The client has left or half-closed. An engine that had taken a held request in time would not know that yet.
     if !held {
         let _ = to.shutdown().await;
         return;
@@ -140,7 +140,7 @@ async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Hol
     let mut mine = false;
     loop {
         let read = tokio::select! {
-            // Both are cancel-safe: nothing is lost of what was not read.
+            // Both are cancel-safe: unread bytes are not lost.
             read = from.read(&mut piece) => read,
             () = watch.cut.pass(), if mine => break,
         };

@@ -1,4 +1,4 @@
-//! How a sidecar is to be started.
+//! The description of a sidecar's start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -121,13 +121,13 @@ impl Launch {
         self.flag("--socket", &path.as_ref().display().to_string())
     }
 
-    /// Another key than [`CANARY`]; it is searched for in everything all the same.
+    /// Another key than [`CANARY`]; it is searched for everywhere too.
     pub fn key(mut self, key: &str) -> Self {
         key.clone_into(&mut self.key);
         self
     }
 
-    /// What stands on stdin, if not exactly the key.
+    /// Content of stdin, if not exactly the key.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self
@@ -139,17 +139,17 @@ impl Launch {
         self
     }
 
-    /// At most so many file descriptors (`prlimit --nofile`).
+    /// Limits the number of file descriptors (`prlimit --nofile`).
     pub fn nofile(self, count: u64) -> Self {
         self.wrapper(["prlimit".to_owned(), format!("--nofile={count}:{count}")])
     }
 
-    /// No file longer than so many bytes (`prlimit --fsize`).
+    /// Limits the size of files in bytes (`prlimit --fsize`).
     pub fn fsize(self, bytes: u64) -> Self {
         self.wrapper(["prlimit".to_owned(), format!("--fsize={bytes}:{bytes}")])
     }
 
-    /// A command to put in front, such as `strace -f`; a later one stands before an earlier one.
+    /// A command that wraps the sidecar, such as `strace -f`; a later one wraps an earlier one.
     pub fn wrapper<A: AsRef<str>>(mut self, command: impl IntoIterator<Item = A>) -> Self {
         let command = command.into_iter().map(|word| word.as_ref().to_owned());
         self.wrapper = command.chain(std::mem::take(&mut self.wrapper)).collect();

@@ -1,4 +1,4 @@
-//! A child process: its output captured whole, its end awaited without a race, never left behind.
+//! A child process: its output is captured completely, its end awaited without a race, and it is always removed.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use super::inspect;
 use crate::board::SharedState;
 use crate::wait::PATIENCE;
 
-/// How a process ended: by an exit code or by a signal.
+/// The end of a process: an exit code or a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SidecarExit {
     /// The exit code.
@@ -83,8 +83,8 @@ impl Output {
     }
 }
 
-/// What stands before a command, so that it finds the signals of a terminal as they are by default. A shell starts its
-/// background jobs with these ignored, and whoever they start inherits that.
+/// Words before a command that give it a terminal's default signals. A shell starts its
+/// background jobs with these ignored, and their children inherit that.
 pub(crate) fn default_signals() -> &'static [&'static str] {
     const TERMINAL: u64 = 1 << (Signal::SIGINT as u64 - 1) | 1 << (Signal::SIGQUIT as u64 - 1);
     static IGNORED: LazyLock<bool> = LazyLock::new(|| {
@@ -101,7 +101,7 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
-    /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
+    /// `None` until the child is reaped. Signals are sent under this lock, so the pid is still the child's.
     exit: Arc<SharedState<Option<SidecarExit>>>,
     /// Hangs up when the threads that watch the child have all ended.
     watching: Mutex<Receiver<()>>,
@@ -176,7 +176,7 @@ impl Drop for Process {
 }
 
 /// Waits for the child on a thread. It becomes a zombie first and is reaped under the lock, so that
-/// nobody can signal a pid that the kernel has given away.
+/// no signal can reach a pid that the kernel has reused.
 fn reap(mut child: Child, pid: i32, exit: Arc<SharedState<Option<SidecarExit>>>, alive: Sender<()>) {
     std::thread::spawn(move || {
         let _alive = alive;

@@ -17,7 +17,7 @@ fn gone(pid: i32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// What a panic in the drop of a sidecar says.
+/// Returns the message of a panic in the drop of a sidecar.
 fn drop_fault(sidecar: Sidecar) -> String {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(sidecar))).expect_err("a loud drop");
     *panic.downcast::<String>().expect("a formatted panic")
