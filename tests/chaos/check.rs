@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restart_writes_first_is_known() {
+    fn a_restart_writes_known_lines_first() {
         let at = RECOVERED.windows(18).position(|part| part == b"\"kind\":\"recovered\"").expect("it was recovered");
         let begin = RECOVERED[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
         let (before, added) = RECOVERED.split_at(begin);

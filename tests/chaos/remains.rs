@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_found() {
+    fn leftovers_are_found() {
         let directory = std::env::temp_dir().join(format!("slcx{}", std::process::id()));
         fs::create_dir(&directory).expect("it is not there yet");
         let nothing = nothing_of(&directory, Some("127.83.76.67"));

@@ -145,7 +145,7 @@ async fn a_half_closed_client_that_leaves_has_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_behind_socat_has_left() {
+async fn a_client_that_leaves_through_socat_has_left() {
     for (flag, is_drained) in [("drain", true), ("cancel", false)] {
         let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--abort", flag]).start().await;

@@ -75,7 +75,7 @@ async fn every_kind_of_record_has_exactly_its_members() {
 }
 
 #[tokio::test]
-async fn open_says_what_runs_under_which_rules() {
+async fn open_names_the_program_and_its_rules() {
     let upstream = Upstream::chat("hello").start().await;
     let with_path = format!("{}/secret/prefix", upstream.url());
     let launch = Sidecar::to_url(&with_path).run_id("run-9").account("acct-9");

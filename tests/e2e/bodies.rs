@@ -165,7 +165,7 @@ async fn streams_without_usage_are_made_to_send_it() {
 
 /// Parsers disagree on which of the two counts; either way the provider is asked, or the call is not made.
 #[tokio::test]
-async fn a_usage_request_that_says_both_hides_nothing() {
+async fn a_contradictory_usage_request_hides_nothing() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in &WIRES[..2] {

@@ -317,7 +317,7 @@ async fn an_answer_that_does_not_fit_is_bounded() {
 
 /// A bound in a member that LiteLLM drops has no effect.
 #[tokio::test]
-async fn a_bound_of_another_route_is_none() {
+async fn a_bound_of_another_route_has_no_effect() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     let sidecar = launch.args(["--max-cost-usd", "20"]).start().await;
@@ -340,7 +340,7 @@ async fn a_bound_of_another_route_is_none() {
 }
 
 #[tokio::test]
-async fn a_call_that_reached_nobody_is_given_back() {
+async fn a_call_that_was_not_sent_is_refunded() {
     let nowhere = ClosedPort::new();
     let launch = priced(Sidecar::to_url(&nowhere.url()), "0.001");
     let launch = launch.args(["--max-calls", "1", "--max-tokens", "1500", "--max-cost-usd", "1.5"]);

@@ -43,7 +43,7 @@ async fn each_way(upstream: &Upstream) -> Vec<(&'static str, Sidecar)> {
 }
 
 #[tokio::test]
-async fn every_thread_is_without_privileges_and_behind_the_filter() {
+async fn every_thread_has_the_filter_and_no_privileges() {
     let upstream = Upstream::provider("hello").start().await;
     for (way, sidecar) in each_way(&upstream).await {
         sidecar.post(CHAT, call()).await.expect(200);
@@ -186,7 +186,7 @@ async fn each_thread_has_a_task() {
 }
 
 #[tokio::test]
-async fn there_is_no_core_to_dump() {
+async fn core_dumps_are_disabled() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
     let limits = fs::read_to_string(format!("/proc/{}/limits", sidecar.pid())).expect("the process runs");
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");

@@ -139,7 +139,7 @@ async fn arrives_clean(upstream: &Upstream, sidecar: &Sidecar, headers: &[(&str,
 }
 
 #[tokio::test]
-async fn each_hostile_header_dies_alone() {
+async fn each_hostile_header_is_dropped_alone() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (name, value) in HOSTILE {

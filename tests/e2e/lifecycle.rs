@@ -74,7 +74,7 @@ async fn a_signal_right_after_the_ready_line_is_handled() {
 }
 
 #[tokio::test]
-async fn a_signal_during_the_start_leaves_nothing_behind() {
+async fn a_signal_during_the_start_leaves_nothing() {
     let (dir, log) = (TempDir::new(), TempDir::new());
     let early = "exec 3<&0; \"$@\" <&3 & pid=$!; kill -TERM $pid; wait $pid; exit $?";
     for number in 0..10 {
@@ -232,7 +232,7 @@ async fn a_closed_stderr_does_not_end_a_call() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_holds_up_no_call() {
+async fn an_unread_log_blocks_no_call() {
     let upstream = Upstream::chat("hello").start().await;
     let launch = Sidecar::to(&upstream).args(["--log-level", "trace"]);
     let fifo = launch.dir().join("fifo");

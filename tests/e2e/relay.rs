@@ -113,7 +113,7 @@ async fn another_run_and_another_path_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_relay_there_is_no_such_path() {
+async fn without_a_relay_the_path_does_not_exist() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:1").start().await;
     for path in ["/api/v1/sandboxes/r1/events", "/api/v1/sandboxes/r2/events"] {
         sidecar.get(path).await.expect_refusal(404, "route_not_allowed");
@@ -121,7 +121,7 @@ async fn without_a_relay_there_is_no_such_path() {
 }
 
 #[tokio::test]
-async fn what_the_controller_answers_passes_screened() {
+async fn the_controllers_answer_passes_screened() {
     let body = json!({"error": {"message": "no such message", "token": TOKEN}});
     let script = Script::json(409, body)
         .header("set-cookie", "admin=1")

@@ -24,7 +24,7 @@ fn file(dir: &Path, name: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_ready_line_says_what_is_ready() {
+async fn the_ready_line_names_run_and_socket() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
 
     let ready = sidecar.ready().clone();
@@ -74,7 +74,7 @@ async fn a_socket_path_may_have_107_bytes() {
 }
 
 #[tokio::test]
-async fn the_socket_has_its_mode_whatever_the_umask() {
+async fn the_socket_has_its_mode_under_any_umask() {
     let cases: [(_, &[&str], _); 4] = [
         ("000", &[], 0o600),
         ("077", &["--peer-uid", "0"], 0o666),
@@ -255,7 +255,7 @@ async fn the_version_is_that_of_the_ready_line() {
 }
 
 #[tokio::test]
-async fn check_says_what_would_be_done_and_does_nothing() {
+async fn check_prints_the_plan_and_does_nothing() {
     let dir = TempDir::new();
 
     let checked = launch(&dir).subcommand("check").args(["--max-calls", "3", "--log", "/nope/log"]).finish().await;

@@ -121,7 +121,7 @@ fn odd_streams() -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
+async fn bytes_pass_unchanged_in_any_framing_and_split() {
     let streams = odd_streams();
     let sizes = |sent: &str| {
         if sent.len() > 1 << 20 { vec![30_000, 65_537] } else { vec![1, 2, 3, 7, 64, 50_000] }

@@ -53,7 +53,7 @@ async fn a_silent_upstream_is_closed_after_the_timeout() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_end_is_no_answer() {
+async fn an_unfinished_head_is_a_timeout() {
     let half = Script::steps([
         sluice_testkit::Step::Send("HTTP/1.1 200 OK\r\ncontent-ty".into()),
         sluice_testkit::Step::Never,

@@ -116,7 +116,7 @@ async fn an_upstream_may_be_address_name_or_path() {
 }
 
 #[tokio::test]
-async fn a_path_in_the_url_stands_before_every_route() {
+async fn a_path_in_the_url_precedes_every_route() {
     let upstream = Upstream::provider("hello").start().await;
     for prefix in ["/proxy", "/a/b/"] {
         let url = format!("{}{prefix}", upstream.url());
@@ -244,7 +244,7 @@ async fn calls_at_once_each_have_a_connection() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_comes_up_late_is_found() {
+async fn a_late_upstream_is_found() {
     let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
     let refused = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");

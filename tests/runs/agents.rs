@@ -29,7 +29,7 @@ pub(crate) async fn without_calls() -> (Sluice, Upstream) {
     (Sluice::to(&upstream), upstream)
 }
 
-/// Every call has one receipt, with what it cost, and a row in LiteLLM that names it.
+/// Checks that every call has one receipt with its cost, and a row in LiteLLM that names it.
 async fn assert_billed(report: &RunReport, calls: usize) {
     assert_eq!(report.receipts.len(), calls, "{:?}", report.receipts);
     let litellm = LiteLlm::shared().await;
@@ -44,7 +44,7 @@ async fn assert_billed(report: &RunReport, calls: usize) {
     assert_eq!((report.refused, report.audit.complete), (0, true));
 }
 
-/// How many receipts have each status.
+/// Number of receipts with each status.
 fn statuses(report: &RunReport) -> BTreeMap<&str, usize> {
     let mut statuses = BTreeMap::new();
     for receipt in &report.receipts {
@@ -126,7 +126,7 @@ async fn the_anthropic_sdk_works_in_the_sandbox() {
     let report = run.args(["--", "python3", "/kit/sdk_anthropic.py"]).args(cases).finish().await.expect(0).json();
 
     assert_eq!(report.content.lines().last(), Some("5 cases passed"), "{}{}", report.content, report.stderr);
-    // LiteLLM tells the cost of these in its spend log alone.
+    // LiteLLM reports the cost of these in its spend log only.
     assert_eq!(statuses(&report), BTreeMap::from([("pending_cost", 4), ("voided", 1)]));
     sluice.assert_nothing_left().await;
 }

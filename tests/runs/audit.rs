@@ -1,4 +1,4 @@
-//! What an auditor can rely on: `sluice audit`, the page of Python that says the same, and runs whose log is not whole.
+//! Guarantees for an auditor: `sluice audit`, the independent page of Python, and runs whose log is incomplete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,10 +50,10 @@ fn private_key(sluice: &Sluice) -> PrivateKey {
     PrivateKey::parse(&seed).expect("it is a key")
 }
 
-/// What somebody says of a file: exit code, and the first bad line, 0 for none.
+/// A verdict on a file: exit code, and the first bad line, 0 for none.
 type DockerOutput = (i64, u64);
 
-/// What we say of each file; each must be named as it is asked for.
+/// Our verdict on each file; each must be named as on the command line.
 async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let ran = audit(
@@ -84,7 +84,7 @@ for file in sys.argv[3:]:
     print(code, said.getvalue().strip())
 ";
 
-/// What the page of Python says of each file.
+/// The verdict of the page of Python on each file.
 fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let mut python = Command::new("python3");
@@ -101,7 +101,7 @@ fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     said.lines().map(of).collect()
 }
 
-/// Waits for what gives no signal.
+/// Waits for a state that no signal announces.
 pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let wait = async {

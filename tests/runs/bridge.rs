@@ -81,7 +81,7 @@ async fn health_is_asked_through_localhost() {
 }
 
 #[tokio::test]
-async fn other_paths_are_not_there_and_reach_nobody() {
+async fn other_paths_do_not_exist() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let paths = [
@@ -124,7 +124,7 @@ async fn a_program_is_not_started_without_its_socket() {
 }
 
 #[tokio::test]
-async fn without_a_socket_a_program_that_needs_none_runs() {
+async fn a_program_without_calls_needs_no_socket() {
     let script = "echo begun; (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null || echo dead";
 
     let said = ByHand::run(&[], &["bash", "-c", script]).await;
@@ -152,7 +152,7 @@ async fn a_socket_is_bridged_by_default() {
 }
 
 #[tokio::test]
-async fn a_socket_that_comes_late_is_waited_for() {
+async fn a_late_socket_is_waited_for() {
     let launch = for_sandbox();
     let mount = socket_in(launch.dir());
     let flags = ["-v", &mount, "-e", "OPENAI_API_BASE=http://localhost:8080"];

@@ -1,4 +1,4 @@
-//! What an account may spend: held before a run begins, replaced by what its receipts come to, and never given twice.
+//! Budgets of accounts: a hold before a run begins, which the sum of its receipts replaces; no money is granted twice.
 
 use std::fs;
 use std::future::poll_fn;
@@ -13,10 +13,10 @@ use sluice_testkit::{Sluice, Upstream};
 
 mod lost;
 
-/// What one answered call costs, in nano-USD.
+/// Cost of one answered call, in nano-USD.
 const NANOS: i64 = 5400;
 
-/// Asks so often, and ends as the answers say.
+/// A script that makes calls, and fails if one of them does.
 fn ask(times: usize) -> String {
     let one = r#"
 curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
@@ -48,7 +48,7 @@ fn nanos(text: &Value) -> i64 {
     nanos
 }
 
-/// What the receipts of acct-1 come to.
+/// Sum of the receipts of acct-1.
 async fn receipts(sluice: &Sluice) -> i64 {
     let receipts = sluice.command(["receipts", "--account", "acct-1", "--json"]).finish().await.expect(0).value();
     receipts["total"]["nano_usd"].as_str().map_or(0, |text| text.parse().expect("a number"))
@@ -101,7 +101,7 @@ impl<'a> Race<'a> {
         Self { running: runs.map(|run| Box::pin(run) as _).collect(), ended: Vec::new() }
     }
 
-    /// Waits until so many have ended.
+    /// Waits until `count` have ended.
     async fn until(&mut self, count: usize) {
         poll_fn(|cx| {
             self.running.retain_mut(|run| match run.as_mut().poll(cx) {
@@ -185,7 +185,7 @@ async fn spent_money_equals_the_sum_of_receipts() {
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
     let words = ["--prices", &prices, "--", "sh", "-ec"];
-    // What was spent before there was a budget does not count against it.
+    // Money that was spent before there was a budget does not count.
     sluice.run(RUN).args(words).arg(ask(1)).finish().await.expect(0);
     budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
     for times in [2, 0, 3] {
@@ -208,7 +208,7 @@ async fn a_run_without_cap_is_capped_at_its_hold() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-7");
-    // Enough to reserve one call of some 60 tokens, and not for a second one beside what the first has cost.
+    // Enough to reserve one call of some 60 tokens, but not for a second one after the cost of the first.
     budget(&sluice, &["set", "acct-1", "0.00001"]).await.expect(0);
 
     let run = || sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(2)).finish();
@@ -309,7 +309,7 @@ async fn a_call_of_unknown_cost_stays_held() {
     assert_eq!(stands(&sluice).await[1..3], [NANOS, reserved]);
     let shown = budget(&sluice, &["show"]).await.expect(0).stdout;
     assert!(shown.contains(&report.run_id) && shown.contains("the cost of 1 of its calls is not known"), "{shown}");
-    // It holds no further run up, and the operator can begin anew.
+    // It blocks no further run, and the operator can begin anew.
     sluice.run(RUN).args(["--prices", &prices, "--", "true"]).finish().await.expect(0);
     assert_eq!(stands(&sluice).await[2], reserved);
     budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);

@@ -1,4 +1,4 @@
-//! A run's own cap in dollars: by whose prices, and what becomes of a run that reaches it.
+//! A run's own cap in dollars: its prices, and the end of a run that reaches it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::json;
 use sluice_testkit::upstream::{Script, UpstreamPlan};
 use sluice_testkit::{Sluice, Upstream};
 
-/// Asks once, and ends as the answer says.
+/// A script that makes one call, and fails if the call does.
 const ASK: &str = r#"
 curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
     --json "{\"model\": \"$SLUICE_MODEL\", \"max_tokens\": 20, \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}"
@@ -27,7 +27,7 @@ fn priced() -> UpstreamPlan {
     })
 }
 
-/// How often it was asked for prices.
+/// Number of requests for prices.
 fn asked(upstream: &Upstream) -> usize {
     upstream.requests().iter().filter(|request| request.target == "/model/info").count()
 }
@@ -38,7 +38,7 @@ fn lists(sluice: &Sluice) -> Vec<PathBuf> {
     files.map(|file| file.expect("it is readable").path()).collect()
 }
 
-/// Makes the list so much older.
+/// Makes the price list older.
 fn age(sluice: &Sluice, by: Duration) {
     let [list] = &lists(sluice)[..] else { panic!("one list: {:?}", lists(sluice)) };
     let file = fs::File::options().write(true).open(list).expect("it is there");
@@ -92,7 +92,7 @@ async fn prices_are_fetched_for_a_cap_and_cached() {
 }
 
 #[tokio::test]
-async fn without_prices_there_is_no_run_with_a_cap() {
+async fn without_prices_a_run_with_a_cap_is_refused() {
     let upstream = Upstream::with(|request| match request.target.as_str() {
         "/model/info" => Script::json(500, json!({"error": sluice_testkit::sidecar::CANARY})),
         _ => Script::provider("hello"),

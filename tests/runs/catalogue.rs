@@ -7,7 +7,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use crate::agents::without_calls;
 
-/// An entry that shows what an agent gets; it keeps memory and timeout of the catalogue.
+/// An entry that prints the agent's input; it keeps memory and timeout of the catalogue.
 const SHOWS: &str = r#"
 [[agents]]
 agentId = "codex"

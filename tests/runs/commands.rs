@@ -23,7 +23,7 @@ fn detail(ran: &FinishedCommand, name: &str) -> String {
     check.unwrap_or_else(|| panic!("no {name} in {said}"))["detail"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Fails in this check alone, and says these words of it; what depends on it is skipped.
+/// Checks that this check alone fails, with this text, and that the checks that depend on it are skipped.
 async fn fails_in(preflight: Invocation<'_>, name: &str, skipped: &[&str], words: &[&str]) {
     let ran = preflight.args(["--json"]).finish().await.expect(1);
     assert_eq!(ran.value()["ok"], false);
@@ -97,7 +97,7 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn preflight_says_it_in_lines_for_people() {
+async fn preflight_prints_lines_for_people() {
     let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
@@ -120,7 +120,7 @@ async fn an_upstream_without_model_list_is_a_warning() {
 }
 
 #[tokio::test]
-async fn an_old_litellm_is_told() {
+async fn an_old_litellm_is_reported() {
     for (title, version, status) in [
         ("LiteLLM API", "1.80.0", Some("warn")),
         ("LiteLLM API", "1.105.9", Some("warn")),

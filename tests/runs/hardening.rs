@@ -1,4 +1,4 @@
-//! What a container is made of, seen from outside and from inside; and what the kernel denies it.
+//! A container's settings, seen from outside and from inside, and the kernel's denials.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,7 +74,7 @@ async fn a_sandbox_cannot_change_files_or_users() {
     for (path, shown) in seen["shown"].as_object().expect("an object") {
         let expected = match path.as_str() {
             "/etc/shadow" | "/root" => *shown == "EACCES",
-            // Its own, in its own namespaces.
+            // Calls on its own namespaces.
             "/proc/1/environ" | "/proc/1/root" => !is_nothing(shown),
             _ => is_nothing(shown),
         };
@@ -88,7 +88,7 @@ async fn a_sandbox_cannot_change_files_or_users() {
     sluice.assert_nothing_left().await;
 }
 
-/// What each attempt of `denied_calls.py` should come to.
+/// Expected result of each attempt of `denied_calls.py`.
 fn expected(attempt: &str) -> &'static str {
     match attempt.split(':').next() {
         Some("abi") => "SIGSYS",
@@ -161,7 +161,7 @@ fn each_entry_of_the_profile_has_a_reason() {
 }
 
 #[tokio::test]
-async fn what_agents_use_every_day_works() {
+async fn everyday_tools_of_agents_work() {
     let (sluice, _upstream) = without_calls().await;
 
     let run = sluice.run(["-q"]).args(kit()).args(["--", "bash", "/kit/agents/tools.sh"]);

@@ -1,4 +1,4 @@
-//! Programs that mean harm: each run comes to its end in time, and leaves nothing behind.
+//! Hostile programs: each run ends in time and leaves nothing.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -136,7 +136,7 @@ async fn a_flood_of_connections_ends_with_its_run() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_reads_hold_up_nothing() {
+async fn unread_answers_block_nothing() {
     let upstream = Upstream::chat(&"x".repeat(8 << 20)).start().await;
     let sluice = Sluice::to(&upstream);
     let run = hostile(&sluice, &["--model", "m", "--timeout", "6s", "--stop-grace", "0s"], &["never_reads.py"]);
@@ -199,7 +199,7 @@ async fn closed_outputs_neither_end_nor_spin_a_run() {
 }
 
 #[tokio::test]
-async fn children_that_a_program_leaves_behind_end_with_it() {
+async fn background_children_end_with_their_program() {
     let (sluice, _upstream) = without_calls().await;
 
     let report = hostile(&sluice, &["--timeout", "30s"], &["daemon.py"]).finish().await.expect(0).json();
@@ -213,7 +213,7 @@ async fn children_that_a_program_leaves_behind_end_with_it() {
 async fn a_program_can_kill_only_itself() {
     let (sluice, _upstream) = without_calls().await;
     for (script, flags, code) in [
-        // The bridge and whoever watches it too: it is alone then, and cannot call anybody.
+        // The bridge and its watcher too: the program is alone then, and cannot make calls.
         ("kill -KILL -1; ! curl -s localhost:8080/health || exit 9; exit 7", &[][..], 7),
         ("kill -KILL 1; kill -TERM 1; sleep 60", &[], 143),
         ("kill -STOP -1; kill -STOP $$; sleep 60", &["--timeout", "2s"], 124),

@@ -12,7 +12,7 @@ use sluice_testkit::engine;
 use crate::agents::{kit, without_calls};
 use crate::bridge::{ByHand, for_sandbox, socket_in};
 
-/// What `network.py` tells, run in a sandbox that is to try these addresses too.
+/// Output of `network.py` in a sandbox that tries these addresses too.
 async fn network(sluice: &Sluice, more: &[&str]) -> Value {
     let run = sluice.run(["-q"]).args(kit()).args(["--", "python3", "/kit/agents/network.py"]);
     run.args(more).finish().await.expect(0).value()
@@ -32,7 +32,7 @@ async fn a_sandbox_has_only_loopback_and_no_names() {
 
     let mut seen = network(&sluice, &[]).await;
 
-    // Where the host has no IPv6 at all, the word is another.
+    // On a host without IPv6, the error is another one.
     for (address, came_to) in seen["connect_6"].as_object().expect("what came of each") {
         assert!(
             ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"].iter().any(|no| came_to == no),
@@ -72,7 +72,7 @@ async fn a_sandbox_has_one_socket_and_no_dangerous_device() {
 }
 
 #[tokio::test]
-async fn what_listens_on_the_host_is_not_there() {
+async fn listeners_of_the_host_are_unreachable() {
     let (sluice, upstream) = without_calls().await;
     let abstract_name = format!("sluice-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&abstract_name).expect("a short name");
@@ -133,7 +133,7 @@ async fn runs_share_nothing_with_each_other_or_host() {
 }
 
 #[tokio::test]
-async fn the_bridge_leads_nowhere_once_the_sidecar_is_gone() {
+async fn the_bridge_fails_after_the_sidecars_end() {
     let sidecar = for_sandbox().start().await;
     let container = ByHand::start(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", "touch /tmp/up; sleep 600"]).await;
     let ask = "until [ -e /tmp/up ]; do :; done; curl -sS -o /dev/null -w '%{http_code}' http://localhost:8080/health";

@@ -1,4 +1,4 @@
-//! What is left of a run, however it ends: its audit file, and nothing else.
+//! Leftovers of a run after any end: its audit file only.
 
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ async fn a_hanging_sidecar_is_killed_with_an_incomplete_log() {
     let sidecar = sluice.processes();
     assert_eq!(sidecar.len(), 1, "one sidecar");
 
-    // It is there, and does nothing any more.
+    // It exists but is hung.
     let frozen = nix::sys::signal::kill(nix::unistd::Pid::from_raw(sidecar[0]), Signal::SIGSTOP);
     frozen.expect("the sidecar lives");
     std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
@@ -227,7 +227,7 @@ async fn a_slow_engine_leaves_nothing_after_a_cancel() {
 const HOARD: &str =
     "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; echo done";
 
-/// How many directories of runs have been set aside, and are not gone yet.
+/// Number of directories of runs that have been set aside and are not removed yet.
 fn set_aside(sluice: &Sluice) -> usize {
     sluice.runs().iter().filter(|path| path.display().to_string().contains(".removed-")).count()
 }
@@ -244,7 +244,7 @@ async fn the_answer_precedes_the_removal_of_the_workspace() {
     assert_eq!(set_aside(&sluice), 1);
     let ran = live.finish().await.expect(0);
     assert_eq!(ran.json().content, "done\n");
-    // A machine that is busy with other tests may need more than the 10 s; then it is told, and left to the next run.
+    // A busy machine may need more than the 10 s; then the directory is reported and left to the next run.
     assert_eq!(ran.stderr.contains("is not removed yet"), set_aside(&sluice) > 0, "{}", ran.stderr);
     removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
     sluice.assert_nothing_left().await;

@@ -1,4 +1,4 @@
-//! What a run comes to: the answer, the result in JSON, the verdict and its exit code.
+//! The result of a run: the answer, the JSON, the verdict and its exit code.
 
 use std::collections::BTreeMap;
 
@@ -185,7 +185,7 @@ async fn a_timed_out_calls_receipt_says_so() {
 }
 
 #[tokio::test]
-async fn want_of_memory_is_told_from_a_signal() {
+async fn out_of_memory_is_distinguished_from_a_signal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let limit = ["--memory", "64m"];
@@ -203,7 +203,7 @@ async fn want_of_memory_is_told_from_a_signal() {
 }
 
 #[tokio::test]
-async fn want_of_memory_that_kills_nobody_is_named() {
+async fn survived_memory_shortage_is_reported() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Data that fit, and a file that does not fit beside them: the kernel reads it again and again.

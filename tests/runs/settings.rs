@@ -1,4 +1,4 @@
-//! What a run refuses to begin with: each time the word that is wrong, and what to do about it.
+//! Settings that a run refuses: each message names the wrong word and the fix.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ async fn refused(sluice: &Sluice, args: &[&str], words: &[&str]) {
 }
 
 #[tokio::test]
-async fn variables_that_are_ours_or_none_are_refused() {
+async fn reserved_or_invalid_variables_are_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (value, words) in [
@@ -117,7 +117,7 @@ async fn invalid_sidecar_values_are_refused_before_any_hold() {
 }
 
 #[tokio::test]
-async fn messages_that_are_none_are_refused() {
+async fn invalid_messages_are_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (text, word) in [
@@ -192,7 +192,7 @@ async fn invalid_values_are_refused_with_their_source() {
 }
 
 #[tokio::test]
-async fn a_seccomp_profile_that_is_none_is_refused() {
+async fn an_invalid_seccomp_profile_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (text, word) in [("{}", "defaultAction"), ("[]", "defaultAction"), ("x", "JSON")] {
@@ -266,10 +266,10 @@ async fn a_state_directory_that_cannot_be_used_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_root_is_told_so() {
+async fn a_user_without_root_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // Nobody, in a namespace of its own, who may still read what is ours.
+    // The user `nobody` in its own namespace, which may still read our files.
     let nobody = ["unshare", "--user"];
 
     let run = sluice.run(["--", "true"]).wrapper(nobody).finish().await.expect(125);
@@ -286,7 +286,7 @@ async fn json_is_printed_even_without_a_start() {
 
     for (words, begins) in [
         (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is no time"),
-        // A command line that nobody can read.
+        // A command line that cannot be read.
         (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
         (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),
     ] {
@@ -296,7 +296,7 @@ async fn json_is_printed_even_without_a_start() {
         let object = json!({"ok": false, "error_code": "creation_failed", "error_message": told, "exit_code": 125});
         assert_eq!(ran.value(), object);
     }
-    // Behind -- it is the program's.
+    // After -- it belongs to the program.
     assert_eq!(sluice.run(["--timeout", "soon", "--", "true", "--json"]).finish().await.expect(125).stdout, "");
 }
 
@@ -320,10 +320,10 @@ async fn every_json_command_prints_failures_as_one_object() {
         assert_eq!(ran.value(), object);
         assert!(!ran.stderr.is_empty(), "{words:?}");
     }
-    // One object all the same, where there is something to show.
+    // Still one object, if there is something to show.
     let ran = sluice.command(["config", "show", "--json"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(2);
     assert_eq!(ran.value()["timeout"]["value"], "soon");
-    // And what follows a file has its lines and no others.
+    // And a followed file has its own lines only.
     let ran = sluice.command(["audit", "tail", "--json", "/nope"]).finish().await.expect(4);
     assert_eq!(ran.stdout, "");
 }

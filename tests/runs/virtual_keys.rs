@@ -1,4 +1,4 @@
-//! A key of its own for a run: made before its sidecar, deleted after it, whoever is killed in between.
+//! A virtual key for a run: made before its sidecar, deleted after it, also after a kill in between.
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /
 "#;
 const RUN: [&str; 6] = ["--account", "acct-1", "--model", "m", "--key-mode", "per-run"];
 
-/// What every key of the double begins with.
+/// Prefix of every key of the scripted LiteLLM.
 const VIRTUAL: &str = "sk-virtual-key-";
 
 /// A LiteLLM that makes keys, and takes for calls no other ones.
@@ -28,7 +28,7 @@ struct ScriptedKeys(Arc<Mutex<Shop>>);
 
 #[derive(Debug, Default)]
 struct Shop {
-    /// What was asked for, of all keys.
+    /// The requests for keys.
     made: Vec<Value>,
     /// The aliases of those that are there.
     live: Vec<String>,
@@ -91,7 +91,7 @@ async fn ends(sluice: &Sluice) -> String {
     sluice.sql("SELECT why FROM virtual_keys LEFT JOIN virtual_key_ends USING (alias) ORDER BY asked_us").await
 }
 
-/// Fails where a key of the double stands in a file, or in what was said.
+/// Fails if a file or an output holds a key of the scripted LiteLLM.
 #[track_caller]
 fn assert_unseen(sluice: &Sluice, ran: &FinishedCommand) {
     let mut places = vec![sluice.state()];
@@ -148,7 +148,7 @@ async fn by_default_no_key_is_asked_for() {
     assert_eq!((keys_of_calls(&upstream), upstream.requests().len()), (vec![CANARY.to_owned()], 1));
 }
 
-/// All ways in which a LiteLLM makes no key: what it does, a word of what is said, whether it is certain.
+/// All ways in which LiteLLM makes no key: its answer, a word of the message, and true if it is certain.
 fn failures() -> Vec<(Script, &'static str, bool)> {
     let error = |text: &str| json!({"error": {"message": format!("{text} {CANARY} {VIRTUAL}x")}});
     vec![
@@ -188,7 +188,7 @@ async fn a_run_that_requires_its_key_needs_one() {
         assert!(report.message().contains(word) && report.message().contains("--key-mode master"), "{report:?}");
         assert_eq!(keys_of_calls(&upstream).len(), 0);
         assert_unseen(&sluice, &ran);
-        // What may have been made is asked for again by the next one.
+        // The next controller asks again for keys that may have been made.
         let expected = if certain { r#"[["refused"]]"# } else { "[[null]]" };
         assert_eq!(ends(&sluice).await, expected, "{word}");
         assert_eq!(sluice.leftovers().await.len(), usize::from(!certain), "{word}");
@@ -246,7 +246,7 @@ async fn a_key_accepts_litellms_lower_budget() {
 }
 
 #[tokio::test]
-async fn however_a_run_ends_its_key_is_deleted() {
+async fn every_end_of_a_run_deletes_its_key() {
     let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
@@ -347,7 +347,7 @@ async fn a_former_litellms_key_does_not_block_other_deletions() {
 
     assert!(shop.lock().live.is_empty());
     assert_eq!(ends(&sluice).await, r#"[[null], ["deleted"]]"#);
-    // It has ended by itself in the end.
+    // The key has expired.
     sluice.sql("UPDATE virtual_keys SET expires_us = expires_us - 7200000000").await;
     sluice.command(["sweep", "--upstream", upstream.url()]).finish().await.expect(0);
     assert_eq!(ends(&sluice).await, r#"[["expired"], ["deleted"]]"#);
@@ -365,7 +365,7 @@ async fn a_keys_name_is_recorded_before_its_request() {
     assert_eq!(asked.target, "/key/generate");
     let alias = asked.json()["key_alias"].clone();
     assert_eq!(sluice.sql("SELECT alias FROM virtual_keys").await, json!([[alias]]).to_string());
-    // It is not there, and may still come: that is told, and it stays written down.
+    // The key does not exist yet but may still come: that is reported, and its record stays.
     let swept = sluice.command(["sweep"]).finish().await.expect(1);
     assert!(swept.stdout.contains("may still be making it"), "{}", swept.stdout);
     assert_eq!(ends(&sluice).await, "[[null]]");

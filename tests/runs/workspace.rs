@@ -1,4 +1,4 @@
-//! What a sandbox and its host see of each other's files.
+//! The files that a sandbox and its host share.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -73,7 +73,7 @@ async fn host_and_agent_see_each_others_files() {
     assert_eq!(fs::metadata(&question).expect("it is there").uid(), SANDBOX);
     fs::write(repository.join("answer"), "answered\n").expect("we are root");
     run.prints("answered").await;
-    // The workspace itself lies where the layout says, and nobody but us can get there.
+    // The workspace is where the layout says, and other users cannot reach it.
     let root = sluice.runs().pop().expect("one run");
     assert_eq!(appears(&root.join("work/file")).await, "work\n");
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
@@ -256,7 +256,7 @@ async fn a_volume_can_be_one_file() {
 async fn volumes_inside_each_other_are_refused() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
-    // What an earlier agent may have left: the engine would mount there, and make directories as root.
+    // Links of an earlier agent: the engine would mount there, and make directories as root.
     symlink("/llm-sock", repository.join("link")).expect("it is ours");
     let volume = |target: &str| format!("code:{target}");
     for pair in [["/workspace/repo", "/workspace/repo/link"], ["/mnt/a/b", "/mnt/a"]] {
@@ -281,14 +281,14 @@ async fn the_agent_owns_parents_of_a_deep_directory() {
 }
 
 #[tokio::test]
-async fn links_of_the_agent_lead_nobody_out() {
+async fn links_of_the_agent_do_not_lead_outside() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let outside = sluice.dir().join("outside");
     fs::create_dir(&outside).expect("a fresh directory takes another");
     fs::write(outside.join("kept"), "kept").expect("it is ours");
     let path = outside.display();
-    // In the workspace, under names that the controller uses, and in what outlives the run.
+    // In the workspace, under names that the controller uses, and in directories that outlive the run.
     let script = format!(
         "mkdir -p a/b; for at in link a/link a/b/link repo/link; do ln -s {path} $at; done; \
          rm -rf .sluice; ln -s {path} .sluice; ln -s {path}/kept kept; ln -s / root; ln -s ../conf conf; chmod 0 a"
@@ -328,7 +328,7 @@ async fn a_kept_directory_keeps_its_contents() {
 }
 
 #[tokio::test]
-async fn whatever_a_workspace_holds_is_removed() {
+async fn any_content_of_a_workspace_is_removed() {
     let (sluice, _upstream) = without_calls().await;
     for program in [&["names.py"][..], &["deep.py", "2000"], &["closed.py"]] {
         let (name, arguments) = program.split_first().expect("a program");

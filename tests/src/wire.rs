@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_body_stays_in_the_buffer() {
+    fn bytes_after_a_body_stay_in_the_buffer() {
         assert_eq!(decode(b"0\r\n\r\nHTTP/1.1", 64), Ok((Vec::new(), true, 8)));
     }
 

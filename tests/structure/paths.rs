@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn re_exports_are_told_from_imports() {
+    fn re_exports_are_distinguished_from_imports() {
         let code = "pub use a::B;\npub(crate) use c::D;\npub(in crate::x) use e::F;\nuse g::H;\nfn f() { use i::J; }";
         assert_eq!(texts(code, PathKind::ReExport), ["a::B", "c::D", "e::F"]);
         assert_eq!(texts(code, PathKind::Import), ["g::H", "i::J"]);

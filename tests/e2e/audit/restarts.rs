@@ -94,7 +94,7 @@ async fn a_killed_sidecar_goes_on_in_the_same_file() {
 }
 
 #[tokio::test]
-async fn what_was_used_before_a_restart_still_counts() {
+async fn use_before_a_restart_still_counts() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let capped = || launch(&upstream, &dir).args(["--max-calls", "3"]);

@@ -151,7 +151,7 @@ fn with_parts(parts: &str) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn media_that_somebody_would_fetch_are_refused() {
+async fn media_with_fetched_urls_are_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let open = Sidecar::to(&upstream).arg("--allow-remote-media").start().await;
@@ -218,7 +218,7 @@ async fn tools_in_other_members_are_refused_too() {
 
 /// Texts that some later parser would fetch as a URL, not only those that a URL parser here would accept.
 #[tokio::test]
-async fn a_host_is_seen_however_it_is_written() {
+async fn a_host_is_found_in_any_spelling() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let blanks = format!("{}http://evil.example/", " ".repeat(300));

@@ -6,7 +6,7 @@ use sluice_testkit::{Script, Sidecar, Upstream};
 use super::{WIRES, body, passed, refused};
 
 #[tokio::test]
-async fn a_body_is_json_whatever_it_is_called() {
+async fn a_body_is_json_with_any_content_type() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let kinds = [
@@ -111,7 +111,7 @@ async fn a_body_is_one_object_of_strict_json() {
 }
 
 #[tokio::test]
-async fn a_member_stands_once() {
+async fn a_duplicate_member_is_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {

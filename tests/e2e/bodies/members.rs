@@ -149,7 +149,7 @@ async fn the_operator_may_open_a_member_by_name() {
 }
 
 #[tokio::test]
-async fn nobody_may_open_identity_host_key_price_or_log() {
+async fn identity_host_key_price_and_log_stay_closed() {
     let identity =
         ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "model", "stream", "stream_options"];
     for name in identity.iter().chain(&NEVER) {

@@ -134,7 +134,7 @@ async fn a_header_that_the_operator_names_passes_too() {
 }
 
 #[tokio::test]
-async fn what_would_steer_or_leak_cannot_be_let_through() {
+async fn steering_or_leaking_headers_cannot_be_allowed() {
     for name in
         ["set-cookie", "Location", "connection", "transfer-encoding", "upgrade", "content-encoding", "www-authenticate"]
     {

@@ -41,7 +41,7 @@ async fn metadata_is_ascii_json_with_the_call_id() {
 }
 
 #[tokio::test]
-async fn traces_are_linked_by_what_the_operator_says() {
+async fn traces_are_linked_by_the_operators_value() {
     let given = |metadata: Value| async move {
         let upstream = Upstream::chat("hi").start().await;
         let sidecar = Sidecar::to(&upstream).args(["--metadata", &metadata.to_string()]).start().await;

@@ -33,7 +33,7 @@ async fn two_plain_client_headers_pass() {
 }
 
 #[tokio::test]
-async fn of_the_betas_only_those_that_are_allowed_pass() {
+async fn only_allowed_betas_pass() {
     let upstream = Upstream::provider("hi").start().await;
     let usual = Sidecar::to(&upstream).start().await;
     let wider = Sidecar::to(&upstream).args(["--allow-beta", "files-api-2025-04-14"]).start().await;

@@ -56,7 +56,7 @@ fn chat_head(length: usize) -> String {
 }
 
 #[tokio::test]
-async fn two_thousand_refused_bodies_leave_little_behind() {
+async fn two_thousand_refused_bodies_leave_little_memory() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;

@@ -12,7 +12,7 @@ use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 
 use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
-/// A file system of its own, for so many bytes; gone when dropped.
+/// A file system of this size in bytes; removed when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -24,7 +24,7 @@ impl Disk {
         Self(path.to_owned())
     }
 
-    /// Takes what is left of it, to the last byte.
+    /// Fills it, to the last byte.
     fn fill(&self) {
         let mut ballast = File::options().create(true).append(true).open(self.ballast()).expect("a name is free");
         while ballast.write(&[0; 4096]).is_ok_and(|taken| taken > 0) {}
@@ -45,7 +45,7 @@ impl Drop for Disk {
     }
 }
 
-/// Streams an answer, then asks until it is told that there is no log; and ends well.
+/// Streams an answer, makes calls until one is refused for the log, and exits with 0.
 const STREAM_AND_ASK: &str = r#"
 ask ', "stream": true' >/tmp/streamed; echo "streamed $?"; tail -n 2 /tmp/streamed
 for n in $(seq 200); do answer=$(ask); case $answer in *audit_unavailable*) break;; esac; done
@@ -95,7 +95,7 @@ async fn a_disk_full_during_a_stream_fails_the_run() {
     disk.fill();
     gate.open();
 
-    // The room for the end of what had begun was kept.
+    // The reserved room for the end of open calls was kept.
     let report = live.finish().await.expect(120).json();
     assert_failed(&report, "the audit log had no room left, and calls were refused");
     assert_refused(&report, "streamed 0", "[DONE]");
@@ -120,7 +120,7 @@ async fn a_full_state_directory_ends_the_run() {
     // A run that cannot be written down at all is another matter.
     eventually("it is written down", async || sluice.sql("SELECT phase FROM runs").await == r#"[["running"]]"#).await;
 
-    // The database as well: what it should have written is tried again, and then told.
+    // The database too: its write is tried again, and then reported.
     disk.fill();
     gate.open();
 
@@ -140,7 +140,7 @@ async fn a_full_state_directory_ends_the_run() {
 async fn a_log_failure_during_a_stream_fails_the_run() {
     let upstream = Upstream::provider("hello you").start().await;
     let sluice = Sluice::to(&upstream);
-    // How long the first two lines are: up to there the sidecar may write, and not much further.
+    // The length of the first two lines: the sidecar may write up to there, and not much further.
     let calm = sluice.run(["--json", "--", "sh", "-c", &format!("{ASK} ask ', \"stream\": true'")]);
     let calm = calm.finish().await.expect(0).json();
     let bytes = fs::read(sluice.audit_path(&calm.run_id)).expect("we are root");
@@ -151,7 +151,7 @@ async fn a_log_failure_during_a_stream_fails_the_run() {
     let report = live.finish().await.expect(120).json();
 
     assert_failed(&report, "the audit file is incomplete: 2 lines, 1 calls, $0, not signed, no close, open calls: ");
-    // The answer came, and its end did not: nobody may take it for whole.
+    // The answer came without its end, so that no client takes it for complete.
     assert_refused(&report, "streamed 18", "data: ");
     assert!(!report.stdout.contains("[DONE]"), "{}", report.stdout);
     let receipt = report.only_receipt();
@@ -162,7 +162,7 @@ async fn a_log_failure_during_a_stream_fails_the_run() {
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
 }
 
-/// A sidecar whose files may have so many bytes.
+/// A sidecar whose files may have this number of bytes.
 fn limited(sluice: &Sluice, bytes: usize) -> String {
     sluice.script("limited", &format!("exec prlimit --fsize={bytes} {} \"$@\"", proxy()))
 }
@@ -186,7 +186,7 @@ async fn a_run_does_not_start_without_audit_log() {
 
         let report = ran.json();
         assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("creation_failed"), 125), ""));
-        // It has no more room to say why.
+        // It has no room for the reason.
         assert!(report.message().starts_with("cannot start the sidecar: "), "{}", report.message());
         sluice.assert_nothing_left_but_unsealed_audit_files().await;
     }

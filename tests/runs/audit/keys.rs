@@ -1,4 +1,4 @@
-//! The keys that sign: who can read them, what a rotation leaves, and what a kill or a full disk does to them.
+//! The signing keys: their permissions, their rotation, and the effects of a kill or a full disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -111,7 +111,7 @@ async fn only_the_sidecar_has_the_private_key() {
     let seed = fs::read_to_string(sluice.state().join("keys/signing")).expect("we are root");
     let seed = seed.trim().to_owned();
     let id = unique_run_id("signed");
-    // It looks for what is hidden in it by one in each byte.
+    // The script holds the key with each byte changed by one, so that it does not find itself.
     let hidden: String = seed.bytes().map(|byte| format!("{:02x}", byte.wrapping_add(1))).collect();
     let script = format!("{ASK} ask >/dev/null; python3 /kit/agents/search.py; echo up; {UNTIL_GO}");
     let words = ["--run-id", &id, "--env", &format!("HIDDEN={hidden}")];
@@ -191,7 +191,7 @@ async fn an_unusable_key_stops_a_run_before_the_start() {
         ran.stderr,
         format!("sluice: {} holds no key; move it away, and the next run makes a new one\n", signing.display())
     );
-    // What was signed is verified all the same; and the advice is good.
+    // Signed files still verify, and the advice of the error works.
     audit(&sluice, ["verify", &id]).await.expect(0);
     fs::rename(&signing, sluice.dir().join("broken")).expect("it is ours too");
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);

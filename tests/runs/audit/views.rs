@@ -1,4 +1,4 @@
-//! `sluice audit show | tail | hash`: what people look at.
+//! `sluice audit show | tail | hash`: the views for people.
 
 use std::fs;
 
@@ -80,7 +80,7 @@ async fn show_reports_incomplete_and_altered_files() {
 }
 
 #[tokio::test]
-async fn tail_ends_when_nobody_is_left_who_could_write() {
+async fn tail_ends_when_no_writer_is_left() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -119,7 +119,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     assert!(!tail.stdout().contains("intent"));
     fs::write(run.join("work/one"), "").expect("the workspace is ours too");
     tail.prints("outcome").await;
-    // It was told of the first line alone, and then of nobody who reads on.
+    // The reader took the first line, and closed the pipe.
     assert!(head.finish().await.expect(0).stdout.ends_with("codes 0 0\n"));
     assert!(tail.is_running() && live.is_running());
     fs::write(run.join("work/two"), "").expect("the workspace is ours too");

@@ -1,4 +1,4 @@
-//! What the controller saw while a file was written: the answer to whoever owns the file and the key.
+//! The witness: the controller's record of a file while it was written, against an attacker who has the file and the key.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -64,13 +64,13 @@ async fn the_witness_detects_a_removed_end() {
     }
 }
 
-/// Waits until the test says so, between two calls.
+/// Waits for the test between two calls.
 fn waiting(sluice: &Sluice) -> RunningCommand<'_> {
     let script = format!("{ASK} ask >/dev/null; until [ -e /workspace/go ]; do sleep 0.01; done; ask; echo; echo fine");
     sluice.run(["--json", "--", "sh", "-c", &script]).spawn()
 }
 
-/// Waits for the first call, lets somebody at the file, and then lets the run end.
+/// Waits for the first call, changes the file, and then lets the run end.
 async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (FinishedCommand, RunReport) {
     let before = fs::read_dir(sluice.state().join("audit")).into_iter().flatten().count();
     let live = waiting(sluice);
@@ -241,7 +241,7 @@ async fn a_run_without_witness_warns_at_its_end() {
     assert!(report.message().contains(said), "{}", report.message());
     assert!(report.audit.complete && report.only_receipt().status == "posted", "{report:?}");
     sluice.sql("DROP TRIGGER full").await;
-    // A file that was never seen is vouched for by nobody.
+    // The witness has no record of a file that it never saw.
     audit(&sluice, ["verify", &report.run_id]).await.expect(1);
     sluice.assert_nothing_left().await;
 }

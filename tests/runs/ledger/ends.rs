@@ -1,4 +1,4 @@
-//! Every end that a run can come to.
+//! Every possible end of a run.
 
 use super::*;
 
@@ -114,7 +114,7 @@ async fn any_kill_leaves_one_receipt_per_call() {
 
     let (calls, open, nanos) = total(&sluice).await;
     let charged = upstream.requests().len() as u64 * NANOS;
-    // What the upstream has answered is billed, or open; a call may also have been cut before its first byte went out.
+    // Answered calls are billed or open; a call may also have been cut before its first byte.
     assert!(
         nanos <= charged && charged <= nanos + open * NANOS,
         "{calls} receipts, {open} open: {nanos}, not {charged}"

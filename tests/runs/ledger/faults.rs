@@ -39,7 +39,7 @@ async fn an_altered_log_is_flagged_and_bills_nothing() {
     live.prints("asked\n").await;
     let path = sluice.audit_path(&run_id);
     let text = fs::read_to_string(&path).expect("the log is there");
-    // In place: its writer goes on behind it.
+    // In place: its writer continues after it.
     let altered = text.replace("acct-1", "acct-2");
     fs::OpenOptions::new()
         .write(true)

@@ -34,7 +34,7 @@ async fn a_tls_upstream_must_have_a_valid_certificate() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
+async fn temporary_errors_are_tried_again() {
     let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -110,7 +110,7 @@ async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_told_before_anybody_is_asked() {
+async fn wrong_usage_is_reported_before_any_query() {
     let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
@@ -119,7 +119,7 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
     spend(&sluice, "ask").await;
     for (words, why) in [
         (&["--run", "nobody"][..], "there is no run nobody"),
-        // It would find nothing, and call that agreement.
+        // It would find nothing, and report agreement.
         (&["--account", ""], "--account"),
         (&["--since", "soon"], "--since soon"),
         (&["--since", "2999-01-01"], "--since is in the future"),
@@ -253,7 +253,7 @@ async fn real_litellm_reports_missing_database_or_wrong_key() {
     sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
     assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
-    // What needs no database was refused for the key.
+    // A request that needs no database was refused for the key.
     let unmatched_row = Sluice::with(litellm.url(), "sk-unmatched_row-0123456789");
     let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
     let ran = unmatched_row.run(words).finish().await.expect(125);

@@ -9,7 +9,7 @@ use sluice_testkit::upstream::Script;
 
 use super::*;
 
-/// Class and receipt of each finding; where there is no receipt, the row.
+/// Class and receipt of each finding, or its row if there is no receipt.
 fn told(outcome: &Value) -> Vec<(&str, &str)> {
     let findings = outcome["findings"].as_array().expect("a list").iter();
     findings
@@ -47,7 +47,7 @@ async fn every_lie_has_its_name() {
         rows[7]["cache_hit"] = json!("True");
         rows[7]["request_id"] = json!("row-7_cache_hit1795203278.5");
         rows[8]["prompt_tokens"] = json!(11);
-        // Of another tenant: the receipt's call, and money that is not ours.
+        // Another tenant's row: the receipt's call, and money that is not ours.
         rows[9]["end_user"] = json!("acct-2");
         rows.push(again);
         rows.push(unmatched_row("past", "acct-1", Duration::from_secs(60)));
@@ -159,7 +159,7 @@ async fn yesterdays_fact_counts_today_as_late() {
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
-    // As if it had been two days ago, and nobody had asked since: longer than anybody asks back.
+    // Two days ago, without a query since: older than the longest look back.
     age(&sluice).await;
     const DAYS: u64 = 2 * 86_400;
     let day = format!("origin_us - {DAYS}000000");
@@ -181,7 +181,7 @@ async fn yesterdays_fact_counts_today_as_late() {
 }
 
 #[tokio::test]
-async fn what_differs_is_corrected_only_on_demand_and_once() {
+async fn differences_are_corrected_on_demand_and_once() {
     let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);

@@ -39,7 +39,7 @@ post /v1/messages/count_tokens "$(ask provider-claude x)" >/dev/null
 post /v1/chat/completions "$(chat no-such-model)" >/dev/null
 "#;
 
-/// What follows in the run whose sidecar is killed: a stream that stops in its middle.
+/// The rest of the run whose sidecar is killed: a stream that stops in its middle.
 const STALL: &str = r#"post /v1/chat/completions "$(ask provider-gpt "$MARK" "$stream")" >/dev/null"#;
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
-    // Of each run: 24 calls whose cost was told in band, eight streams of /v1/messages and an error of which the log
+    // For each run: 24 calls whose cost was in the answer, eight streams of /v1/messages and an error of which the log
     // has it, and two that are never billed. Of the killed one, a call more.
     let found = classes(&outcome);
     assert_eq!(code, 0, "{outcome:#}");
@@ -73,7 +73,7 @@ async fn two_hundred_calls_equal_litellms_bill() {
     let findings = outcome["findings"].as_array().expect("a list");
     assert!(findings.iter().all(|finding| finding["reason"].as_str().is_some_and(|reason| !reason.is_empty())));
     let nanos = agreed(&outcome);
-    // By another way: what the table itself comes to, and what the receipts do.
+    // Independently: the sums of the table itself and of the receipts.
     let names = accounts.each_ref().map(|account| format!("'{account}'")).join(",");
     let table = litellm.spend().sql(&format!(
         "SELECT count(*), sum(round(spend::numeric * 1000000000)) FROM \"LiteLLM_SpendLogs\" WHERE end_user IN ({names})"

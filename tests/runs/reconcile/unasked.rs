@@ -1,4 +1,4 @@
-//! What is settled without anybody's having asked, and what that costs a run.
+//! Reconciliation in the background, and its cost for a run.
 
 use sluice_testkit::poll;
 use sluice_testkit::spendlog::ScriptedSpendLog;
@@ -7,7 +7,7 @@ use sluice_testkit::{Gate, PATIENCE};
 
 use super::*;
 
-/// A run whose program goes on until it is told to end, and may be told anything.
+/// A run whose program continues until the test ends it.
 const UNTIL_TOLD: &str = "until [ -e /workspace/go ]; do sleep 0.01; done";
 
 async fn statuses(sluice: &Sluice) -> Vec<String> {
@@ -22,7 +22,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream; ask").await;
-    // Too young: nobody is asked.
+    // Too young: no query.
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     assert_eq!((log.asked().len(), statuses(&sluice).await), (0, vec!["pending_cost".to_owned(), "posted".to_owned()]));
     age(&sluice).await;
@@ -35,7 +35,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
 
     assert!(!ran.stderr.contains("sluice:"), "{}", ran.stderr);
     assert_eq!(log.asked().len(), 1);
-    // All is settled, so nobody is asked any more.
+    // All is settled, so there are no more queries.
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     assert_eq!(log.asked().len(), 1);
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
@@ -108,12 +108,12 @@ async fn a_run_does_not_wait_for_the_spend_log() {
     log.asked_times(1).await;
     assert!(poll(PATIENCE, async || sluice.runs().iter().any(|run| run.join("work").exists())).await);
     std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
-    // Nobody opens the gate: had the run waited, it would be there for half a minute.
+    // The gate stays closed: a run that waited would take half a minute.
     let ran = live.finish().await.expect(0);
 
     assert!(ran.took < PATIENCE / 2, "{:?}", ran.took);
     assert_eq!(statuses(&sluice).await, ["pending_cost"]);
-    // Killed with the run, it has left nothing behind; another can have the rest.
+    // Killed with the run, the reconciliation has left nothing; another one can settle the rest.
     sluice.sql("DELETE FROM spend_logs").await;
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(statuses(&sluice).await, ["settled"]);

@@ -1,4 +1,4 @@
-//! What belongs to somebody else: live runs, foreign containers, a newer build's database.
+//! Foreign objects: live runs of other controllers, foreign containers, a newer build's database.
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::engine::{self, Hold};
@@ -6,7 +6,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{UNTIL_GO, go, killed_at};
 
-/// A container of somebody else; removed at the end.
+/// A foreign container; removed at the end.
 struct Foreign(String);
 
 impl Foreign {

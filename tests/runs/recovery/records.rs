@@ -15,7 +15,7 @@ impl UnrelatedProcess {
         Self(Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("there is sleep"))
     }
 
-    /// Its pid, and its start in clock ticks since boot.
+    /// Pid, and start in clock ticks since boot.
     fn identity(&self) -> (u32, u64) {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
         let fields: Vec<_> = stat.rsplit_once(')').expect("its name is in parentheses").1.split_whitespace().collect();
@@ -146,7 +146,7 @@ async fn an_earlier_audit_file_does_not_bill_this_run() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let earlier = sluice.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
-    // Whoever loses the database loses the names that were used.
+    // A lost database has lost the used names.
     std::fs::remove_file(sluice.state().join("sluice.db")).expect("the state directory is ours too");
     for name in ["sluice.db-wal", "sluice.db-shm"] {
         // Gone already, if the run had the time to close its database.

@@ -78,7 +78,7 @@ async fn a_sidecar_closes_its_log_with_its_controller() {
     assert_eq!(call.tokens(), Some((Some(10), Some(5), Some(15))), "{}", call.outcome);
 }
 
-/// A run of which nobody is left, in the middle of a call.
+/// A run whose processes were all killed, in the middle of a call.
 async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
     let live = sluice.run(["--model", "m", "hello"]).spawn();
     upstream.received().await;

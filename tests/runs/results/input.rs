@@ -1,4 +1,4 @@
-//! What a program finds on its stdin.
+//! A program's stdin.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What a program writes: whole, bounded, as it comes.
+//! A program's output: complete, bounded, as it comes.
 
 use std::fs;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{run_agent, run_program};
 
-/// Of `seq 1 20000`: 108,894 bytes.
+/// SHA-256 of the output of `seq 1 20000`: 108,894 bytes.
 const NUMBERS: &str = "f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a";
-/// Of nothing.
+/// SHA-256 of an empty output.
 const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 fn numbers() -> String {
@@ -87,7 +87,7 @@ async fn a_flood_of_output_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_a_program_prints_is_seen_before_its_end() {
+async fn output_appears_before_the_programs_end() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let script = "echo one; echo two >&2; until [ -e /workspace/go ]; do sleep 0.01; done; echo three";
@@ -144,10 +144,10 @@ async fn a_full_disk_for_output_ends_the_run() {
 }
 
 #[tokio::test]
-async fn every_byte_passes_however_slow_the_reader_is() {
+async fn every_byte_reaches_a_slow_reader() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // What fits into all buffers on the way, and what does not: the program ends before anybody reads, or waits.
+    // One output fits into all buffers on the way and one does not: the program ends before it is read, or waits.
     for bytes in [100_000, 1_000_000, 1_300_000, 1_900_000, 2_300_000, 2_600_000, 6_000_000] {
         let slow = ["bash", "-c", r#"set -o pipefail; "$@" | { sleep 4; sha256sum; }"#, "bash"];
         let script = format!("seq 1 1000000 | head -c {bytes} | tee /workspace/all; sha256sum /workspace/all >&2");
@@ -230,7 +230,7 @@ async fn a_program_that_closes_its_output_is_waited_for() {
     let report = run_program(&sluice, &[], "echo out; exec >&- 2>&-; sleep 0.5; exit 7").await;
 
     assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("container_failed"), 7), "out\n"));
-    // Its end was told, and not only found by a look now and then.
+    // The end was signalled, and not only found by polling.
     assert!(report.timings.run.is_some_and(|ms| ms < 4500.0), "{:?}", report.timings);
 }
 
@@ -260,10 +260,10 @@ async fn a_truncated_envelope_is_not_an_invalid_one() {
 }
 
 #[tokio::test]
-async fn a_terminal_is_told_what_happens_and_when() {
+async fn a_terminal_shows_progress_with_times() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    // A terminal for the program behind it.
+    // A terminal for the program after it.
     let terminal = ["bash", "-c", r#"exec script --quiet --return --command "$*" /dev/null"#, "bash"];
 
     let shown = sluice.run(["--model", "m", "hello"]).wrapper(terminal).finish().await.expect(0).stdout;

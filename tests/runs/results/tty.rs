@@ -1,10 +1,10 @@
-//! A program with our terminal: what it sees of it, what we see of the program, and that the terminal is as it was.
+//! A program on our terminal: its view of the terminal, its output, and the terminal's state afterwards.
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::{FinishedCommand, RunningCommand};
 use sluice_testkit::{Sluice, Upstream, engine};
 
-/// How the receipt begins: only what the controller itself has written comes after the reset of the display.
+/// Beginning of the receipt: after the reset of the display, only the controller writes.
 const RESET: &str = "\x1b]8;;\x1b\\\x1b[0m\r\n";
 
 /// Starts `sluice run` with these words in a terminal of its own, whose user takes these steps.
@@ -23,7 +23,7 @@ fn code(ran: &FinishedCommand) -> i64 {
     told["code"].as_i64().expect("a process has an exit code")
 }
 
-/// What is on the terminal before and after the reset of the display.
+/// The texts on the terminal before and after the reset of the display.
 #[track_caller]
 fn parts(ran: &FinishedCommand) -> (&str, &str) {
     ran.stdout.split_once(RESET).unwrap_or_else(|| panic!("no reset in {:?}", ran.stdout))

@@ -41,10 +41,10 @@ async fn a_runs_key_accepts_all_fitting_calls() {
 /// Calls of one run at most: it has to end within a test's patience.
 const RUN_CALLS: usize = 80;
 
-/// A run with a key of its own that makes so many calls of both kinds, of which none is refused.
+/// A run with its own key that makes `count` calls of both kinds, none of which is refused.
 async fn run_of(sluice: &Sluice, lone: usize, at_once: usize) {
     let calls = lone + at_once;
-    // What all of them cost, and the reservation of a call without a bound: 16,384 tokens at $0.0000006, and its prompt.
+    // The cost of all of them, and the reservation of a call without a bound: 16,384 tokens at $0.0000006, and its prompt.
     let micros = 45 * calls + 10_000;
     let cap = format!("0.{micros:06}");
     let script = format!("LONE={lone} AT_ONCE={at_once}\n{CALLS}");
@@ -118,7 +118,7 @@ async fn run_and_preflight_name_a_spent_litellm_budget() {
         );
         assert!(!said.contains("alias-secret") && !said.contains(&key[key.len() - 4..]), "{said}");
 
-        // LiteLLM writes what was spent some seconds later.
+        // LiteLLM writes the spent amount some seconds later.
         let used_up = async || {
             let checks = budgets(&sluice, account).await;
             checks.iter().any(|check| check["budget"]["of"] == of && check["status"] == "warn")

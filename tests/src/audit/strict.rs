@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_is_an_object_and_nothing_behind_it() {
+    fn canonical_text_is_exactly_one_object() {
         assert!(canonical(r#"{"a":[{"b":null,"c":-1}]}"#).is_ok());
         for bad in ["[]", "{} {}", "{}x", "", r#"{"a":"\u0041"}"#, r#"{"a":1e2}"#] {
             assert!(canonical(bad).is_err(), "{bad}");

@@ -85,7 +85,7 @@ async fn interim_responses_can_be_waited_for() {
 }
 
 #[tokio::test]
-async fn a_close_is_seen_and_a_missing_socket_said() {
+async fn a_close_and_a_missing_socket_are_reported() {
     let (_upstream, mut raw) = answered(Script::steps([Step::Close])).await;
     raw.expect_closed().await;
     let dir = TempDir::new();

@@ -24,7 +24,7 @@ fn drop_fault(sidecar: Sidecar) -> String {
 }
 
 #[tokio::test]
-async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
+async fn a_dropped_sidecar_is_removed_with_its_directory() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     let (pid, place) = (sidecar.pid(), sidecar.dir().to_owned());
@@ -34,7 +34,7 @@ async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
 }
 
 #[tokio::test]
-async fn its_end_is_told_by_code_or_signal() {
+async fn the_end_is_a_code_or_a_signal() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexit 3")).start().await;
     assert_eq!(sidecar.wait().await, SidecarExit { code: Some(3), signal: None });

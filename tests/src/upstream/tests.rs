@@ -93,7 +93,7 @@ async fn a_waiting_script_notices_that_its_client_left() {
 }
 
 #[tokio::test]
-async fn a_flood_stops_where_nobody_reads() {
+async fn a_flood_stops_at_an_unread_socket() {
     let (upstream, mut raw) = open(Upstream::answering(Script::flood(&"x".repeat(1000), 100_000))).await;
     raw.send_request("GET", "/", &[], ()).await;
     upstream.sent(1).await;
@@ -186,7 +186,7 @@ async fn a_provider_answers_each_route_in_its_format() {
 }
 
 #[tokio::test]
-async fn a_chat_stream_says_its_usage_only_when_asked() {
+async fn a_chat_stream_has_usage_only_on_request() {
     for (options, chunks) in [(json!({}), 3), (json!({"include_usage": true}), 4)] {
         let (_upstream, mut raw) = open(Upstream::chat_stream(["hi"])).await;
         let data = raw.post_json("/", json!({"stream": true, "stream_options": options})).await.data();
@@ -207,7 +207,7 @@ async fn a_failing_stream_errs_after_its_texts() {
 }
 
 #[tokio::test]
-async fn nowhere_refuses_until_somebody_listens_there() {
+async fn a_closed_port_refuses_until_it_listens() {
     let nowhere = ClosedPort::new();
     let address = address(&nowhere.url());
     let refused = TcpStream::connect(&address).await.expect_err("nobody listens");
