@@ -53,7 +53,10 @@ impl FileContents {
         }
         let told = (report.open_calls.as_slice(), report.torn, report.closed);
         if told != (account.open.as_slice(), (bytes.len() - whole) as u64, closed) {
-            return Err(ChaosFault::new(format!("the verifier says {told:?}, and open are {:?}", account.open)));
+            return Err(ChaosFault::new(format!(
+                "the verifier reports {told:?}, but the open calls are {:?}",
+                account.open
+            )));
         }
         if closed && !matches!(report.seal, Seal::Valid(_)) {
             return Err(ChaosFault::new(format!("a close that is not signed by its key: {report}")));
@@ -119,7 +122,7 @@ impl FileContents {
 /// Nothing that stood in whole lines is ever altered, and nothing but a torn line ever goes.
 pub(crate) fn goes_on<'a>(whole_before: &[u8], now: &'a [u8]) -> Result<&'a [u8], ChaosFault> {
     now.strip_prefix(whole_before)
-        .ok_or_else(|| ChaosFault::new(format!("the first {} bytes are no longer what they were", whole_before.len())))
+        .ok_or_else(|| ChaosFault::new(format!("the first {} bytes have changed", whole_before.len())))
 }
 
 /// Checks the first lines of a successor. `torn` are the bytes after the last complete line when it began, or

@@ -248,7 +248,7 @@ impl Episode<'_> {
 
     /// Number of missing lines among those that a start writes.
     fn took_over(&mut self, pid: u32) -> Result<usize, ChaosFault> {
-        let Some(before) = &self.known.account else { return Err(ChaosFault::new("nobody has looked before")) };
+        let Some(before) = &self.known.account else { return Err(ChaosFault::new("the file was not read before")) };
         let bytes = read(&self.stage.audit())?;
         let missing = takes_over(before, &self.known.torn, goes_on(&self.known.whole, &bytes)?, pid)?;
         self.figures.restarts += u64::from(missing == 0 && before.whole > 0);

@@ -114,7 +114,7 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
     if faults == 0 && figures.lost == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("chaos: FAILED; what was found is kept in {}", shared.scratch.display());
+    println!("chaos: FAILED; its files are kept in {}", shared.scratch.display());
     Ok(ExitCode::FAILURE)
 }
 

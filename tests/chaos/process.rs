@@ -41,7 +41,7 @@ impl ChaosProcess {
         let mut line = String::new();
         let mut reader = BufReader::new(stdout);
         let Ok(read) = timeout(PATIENCE, reader.read_line(&mut line)).await else {
-            return Err(ChaosFault::new(format!("{} said nothing for {PATIENCE:?}", self.name)));
+            return Err(ChaosFault::new(format!("{} printed nothing for {PATIENCE:?}", self.name)));
         };
         if read? > 0 {
             return Ok(line.trim_end().to_owned());

@@ -162,7 +162,7 @@ async fn an_intent_is_written_before_the_upstream_connection() {
     let upstream = Upstream::chat("hello")
         .on_accept(move |_| assert!(!CheckedAuditFile::read_torn(&accept).0.intents().is_empty()))
         .on_request(move |_| {
-            let mut seen = count.lock().expect("nobody panics with it");
+            let mut seen = count.lock().expect("no thread panics with it");
             *seen += 1;
             assert_eq!(CheckedAuditFile::read_torn(&request).0.intents().len(), *seen);
         })
@@ -174,7 +174,7 @@ async fn an_intent_is_written_before_the_upstream_connection() {
         sidecar.post(CHAT, body).await.expect(200);
     }
 
-    assert_eq!(*seen.lock().expect("nobody panics with it"), 3);
+    assert_eq!(*seen.lock().expect("no thread panics with it"), 3);
 }
 
 #[tokio::test]

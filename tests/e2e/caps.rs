@@ -230,7 +230,7 @@ async fn with_prices_usage_replaces_a_missing_cost() {
     assert_eq!(until_refused(&sidecar, CHAT, &declared(16)).await, 2);
     assert_eq!(sidecar.stop().await, 0);
     let costs: Vec<_> = sidecar.audit().calls().iter().map(|call| call.cost().map(str::to_owned)).collect();
-    assert_eq!(costs, [None, None], "our own price is no cost of the provider's");
+    assert_eq!(costs, [None, None], "our own price is not the provider's cost");
 }
 
 #[tokio::test]

@@ -125,7 +125,7 @@ fn before(litellm: &LiteLlm) -> Launch {
 fn number(value: &Value) -> f64 {
     match value {
         Value::String(text) => text.parse().expect("a decimal"),
-        value => value.as_f64().unwrap_or_else(|| panic!("{value} is no number")),
+        value => value.as_f64().unwrap_or_else(|| panic!("{value} is not a number")),
     }
 }
 

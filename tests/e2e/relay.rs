@@ -19,7 +19,7 @@ async fn silent(sidecar: Sidecar) {
     assert_eq!(sidecar.stop().await, 0);
     let log = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
     for said in [sidecar.stdout(), sidecar.stderr(), log] {
-        assert!(!said.contains(TOKEN), "the relay token stands in {said}");
+        assert!(!said.contains(TOKEN), "the relay token is in {said}");
     }
 }
 

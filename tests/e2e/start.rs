@@ -229,7 +229,7 @@ async fn each_flag_has_a_variable() {
     all.sort_unstable();
     // The examples show some of them too.
     all.dedup();
-    assert_eq!(all, named, "every flag stands in this test");
+    assert_eq!(all, named, "this test has every flag");
 
     for (flag, value) in wrong {
         let variable = format!("SLUICE_{}", flag.replace('-', "_").to_uppercase());

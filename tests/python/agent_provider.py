@@ -35,7 +35,7 @@ SUBMITS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class Asked:
-    """What a request holds, whichever format it has."""
+    """The content of a request, in any format."""
 
     def __init__(self, path, body, raw):
         self.path, self.body, self.raw = path, body, raw
@@ -129,7 +129,7 @@ def turn(text=None, calls=(), thinking="The task is plain."):
 
 
 def next_turn(asked):
-    """What the model says next."""
+    """The next turn of the model."""
     wanted = [option[6:] for option in asked.options if option.startswith("image")]
     if wanted and not asked.images or "".join(wanted) and wanted[0] not in asked.images:
         return turn(f"task {asked.task} failed: no such image among {asked.images}")

@@ -6,7 +6,7 @@ RECORD gets one JSON line per request: method, path, headers (lower-case names),
 Token counts are fixed and unlike anything that LiteLLM would estimate, so a test sees whose count it reads:
 100 in, 50 out. The answer echoes nothing of the request but `model`. A string of more than 4,096
 characters is written as {"length": N, "sha256": HEX}: an image would make the file slow to read.
-A stream whose request has the word STALL in it stops behind its second event, until its reader has gone; with the word
+A stream whose request has the word STALL in it stops after its second event, until its reader has gone; with the word
 CUT the connection breaks there. A request with the word FAIL is answered with status 500, and one with SILENT not at
 all. The word LONG makes 250,000 tokens of the 100, and PROMPTCACHE 1,000 fresh, 400 read from a prompt cache, 50 written to
 it, and 100 out.

@@ -109,7 +109,9 @@ pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
             looks.tick().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"));
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("waited {PATIENCE:?}, but this did not happen: {what}"));
 }
 
 /// An upstream whose answers cost $0.0000054 each.

@@ -255,7 +255,7 @@ async fn the_next_controller_releases_a_killed_ones_unspent_hold() {
         let live = sluice.run(RUN).args(words).arg(format!("{} sleep 600", ask(1))).spawn();
         upstream.received().await;
         live.kill().await.expect(-9);
-        assert_eq!(stands(&sluice).await[2], 1_000_000_000, "nobody knows yet");
+        assert_eq!(stands(&sluice).await[2], 1_000_000_000, "the hold is not released yet");
 
         if by_sweep {
             sluice.command(["sweep"]).finish().await.expect(0);

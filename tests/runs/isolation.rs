@@ -47,7 +47,7 @@ async fn a_sandbox_has_only_loopback_and_no_names() {
         assert_all(&seen, kind, outcome);
     }
     let slowest = seen["slowest"].as_f64().expect("seconds");
-    assert!(slowest < 4.0, "an attempt took {slowest} s: it waited for somebody, and did not fail at once");
+    assert!(slowest < 4.0, "an attempt took {slowest} s: it waited, and did not fail immediately");
     assert_eq!(
         [&seen["interfaces"], &seen["routes"], &seen["listeners"], &seen["processes"]],
         [&json!(["lo"]), &json!([]), &json!(["127.0.0.1:8080"]), &json!(["docker-init", "python3", "sh", "socat"])]
@@ -76,7 +76,7 @@ async fn listeners_of_the_host_are_unreachable() {
     let (sluice, upstream) = without_calls().await;
     let abstract_name = format!("sluice-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&abstract_name).expect("a short name");
-    let _listener = UnixListener::bind_addr(&address).expect("nobody else has this name");
+    let _listener = UnixListener::bind_addr(&address).expect("the name is unique");
     let socket = sluice.dir().join("host.sock");
     let _other = UnixListener::bind(&socket).expect("a fresh directory takes a socket");
     let socket = socket.display().to_string();

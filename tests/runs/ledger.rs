@@ -32,14 +32,16 @@ async fn value(sluice: &Sluice, args: &[&str]) -> Value {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// Nano-USD in a string; null is `None`.
 fn nanos(value: &Value) -> u64 {
     match value {
         Value::Null => 0,
-        value => value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no amount")),
+        value => {
+            value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is not an amount"))
+        }
     }
 }
 

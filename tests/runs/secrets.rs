@@ -82,7 +82,7 @@ async fn a_run_shows_the_key_nowhere() {
     places.push(("stdout", ran.stdout.clone()));
     places.push(("stderr", ran.stderr.clone()));
     for (place, text) in &places {
-        assert!(!text.contains(&key), "the key stands in {place}: {text}");
+        assert!(!text.contains(&key), "the key is in {place}: {text}");
     }
     let report = ran.json();
     let found: serde_json::Value = serde_json::from_str(&report.stdout).expect("what search.py tells");

@@ -121,7 +121,7 @@ impl CheckedAuditFile {
         let found = looking.await;
         found.unwrap_or_else(|_| {
             let had = if path.exists() { text(&read(path)) } else { "no file".to_owned() };
-            panic!("waited {PATIENCE:?} in vain for {count} × {kind} in {}:\n{had}", path.display())
+            panic!("waited {PATIENCE:?} without {count} × {kind} in {}:\n{had}", path.display())
         })
     }
 

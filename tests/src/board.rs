@@ -46,7 +46,7 @@ impl<S> SharedState<S> {
             }
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"))
     }
 
     /// Waits for a time of length `silence` without a change; panics after [`PATIENCE`] of changes.
@@ -54,7 +54,7 @@ impl<S> SharedState<S> {
         let mut ticks = self.tick.subscribe();
         let wait = async { while tokio::time::timeout(silence, ticks.changed()).await.is_ok() {} };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"));
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"));
     }
 
     // A panic in one test's closure must not hide behind a poisoned lock in its Drop.

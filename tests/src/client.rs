@@ -137,7 +137,7 @@ impl RawClient {
             (self.head, self.body, self.ended) = (None, None, false);
         }
         let sent = tokio::time::timeout(PATIENCE, self.stream.write_all(bytes.as_ref())).await;
-        sent.unwrap_or_else(|_| panic!("nobody took what was sent within {PATIENCE:?}"))
+        sent.unwrap_or_else(|_| panic!("the peer did not read for {PATIENCE:?}"))
     }
 
     /// Writes the bytes one by one, and lets other tasks run in between.
@@ -373,7 +373,7 @@ impl RawClient {
     }
 
     fn give_up(&self, what: &str) -> ! {
-        panic!("waited {PATIENCE:?} in vain for {what}; {}", self.seen())
+        panic!("waited {PATIENCE:?} for {what}; {}", self.seen())
     }
 }
 

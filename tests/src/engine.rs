@@ -88,7 +88,7 @@ pub async fn event(event: &str, label: &str, since: f64, count: usize) -> String
         name
     };
     let name = timeout(PATIENCE, seek).await;
-    let name = name.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {event} × {count} of {label}"));
+    let name = name.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {event} × {count} of {label}"));
     child.kill().await.expect("our own child can be killed");
     name
 }

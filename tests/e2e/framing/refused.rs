@@ -89,7 +89,7 @@ async fn an_invalid_head_is_answered_or_closed_and_recorded() {
         client.expect_closed().await;
         let audit = sidecar.audit_with("refused", at + 1).await;
         let said = audit.refusals().pop().expect("a refusal").clone();
-        assert_eq!(said["status"], status.unwrap_or(400), "{name}: the log says what the client was told: {said}");
+        assert_eq!(said["status"], status.unwrap_or(400), "{name}: the log agrees with the answer: {said}");
         if let Some(answer) = answer {
             assert_eq!(said["reason"], answer.reason(), "{name}");
         }

@@ -145,7 +145,7 @@ async fn a_slow_reader_gets_its_whole_answer() {
     let mut slow = sidecar.stream(CHAT, stream()).await;
     slow.read_head().await;
     let sent = upstream.stalled().await;
-    assert!(sent < 8 * 1024 * 1024, "nobody reads, so the upstream has to wait");
+    assert!(sent < 8 * 1024 * 1024, "the client does not read, so the upstream must wait");
 
     begin_to_stop(&sidecar, Signal::SIGTERM).await;
     let answer = slow.read_response().await;

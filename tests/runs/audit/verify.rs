@@ -260,7 +260,7 @@ async fn an_unsigned_file_is_not_ours() {
     let copy = std::slice::from_ref(&copy);
     assert_eq!(ours(&sluice, copy, &["--key", &key]).await, [(1, 7)]);
     assert_eq!(theirs(copy, &["--key", &key]), [(1, 7)]);
-    assert_eq!(ours(&sluice, copy, &[]).await, [(0, 0)], "without keys nobody asks for a signature");
+    assert_eq!(ours(&sluice, copy, &[]).await, [(0, 0)], "without keys no signature is required");
 }
 
 #[tokio::test]

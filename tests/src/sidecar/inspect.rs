@@ -21,7 +21,7 @@ pub(crate) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String
     let shown = String::from_utf8_lossy(bytes);
     if key.len() >= 8 && shown.contains(key) {
         let around: Vec<&str> = shown.lines().filter(|line| line.contains(key)).take(3).collect();
-        faults.push(format!("the upstream key stands in {place}: {around:?}"));
+        faults.push(format!("the upstream key is in {place}: {around:?}"));
     }
 }
 

@@ -60,14 +60,14 @@ async fn a_key_on_stderr_or_file_fails_the_test() {
     let sidecar = script(&dir, &format!("{READY}\necho got $key >&2; exec sleep 1000")).start().await;
     sidecar.logs("got").await;
     let pid = sidecar.pid();
-    assert!(drop_fault(sidecar).contains("stands in stderr") && gone(pid));
+    assert!(drop_fault(sidecar).contains("is in stderr") && gone(pid));
 
     let launch = script(&dir, &format!("read -r key; echo $key > $4.log\n{READY}\nexit 0"));
     let log = launch.dir().join("x");
     let sidecar = launch.upstream("unused").audit_path(&log).start().await;
     std::fs::write(&log, CANARY).expect("its directory still exists");
     sidecar.wait().await;
-    assert!(drop_fault(sidecar).contains("stands in /tmp"));
+    assert!(drop_fault(sidecar).contains("is in /tmp"));
 }
 
 #[tokio::test]

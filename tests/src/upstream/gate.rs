@@ -32,7 +32,7 @@ impl Gate {
 
     /// Waits until scripts have arrived at the gate `count` times in total.
     pub async fn reached(&self, count: usize) {
-        self.arrivals.until("the upstream to stand at a gate", |seen| (*seen >= count).then_some(())).await;
+        self.arrivals.until("the upstream to wait at a gate", |seen| (*seen >= count).then_some(())).await;
     }
 
     pub(crate) async fn pass(&self) {

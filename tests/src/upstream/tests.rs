@@ -210,11 +210,11 @@ async fn a_failing_stream_errs_after_its_texts() {
 async fn a_closed_port_refuses_until_it_listens() {
     let nowhere = ClosedPort::new();
     let address = address(&nowhere.url());
-    let refused = TcpStream::connect(&address).await.expect_err("nobody listens");
+    let refused = TcpStream::connect(&address).await.expect_err("the port has no listener");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
     let upstream = Upstream::never().start_at(nowhere).await;
-    TcpStream::connect(&address).await.expect("now somebody does");
+    TcpStream::connect(&address).await.expect("now it has one");
     upstream.accepted(1).await;
 }
 
