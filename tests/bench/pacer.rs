@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::prctl;
-use sluice_testkit::wire::find;
+use sluice_testkit::http1::find;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sluice_testkit::wire::find;
+use sluice_testkit::http1::find;
 
 use crate::upstream::{decimal, header_values};
 use crate::wire::{Expected, STAMP, STAMP_DIGITS};

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
-use sluice_testkit::wire::find;
+use sluice_testkit::http1::find;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;

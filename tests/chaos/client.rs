@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use serde::de::IgnoredAny;
 use serde_json::json;
-use sluice_testkit::wire::{Body, find, first, take_head};
+use sluice_testkit::http1::{Body, find, first, take_head};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::LocalSet;

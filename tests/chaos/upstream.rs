@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use serde_json::Value;
-use sluice_testkit::wire::{Body, HeadLines, first, take_head};
+use sluice_testkit::http1::{Body, HeadLines, first, take_head};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::LocalSet;

@@ -7,8 +7,8 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
+use crate::http1::{Body, first_event, take_head};
 use crate::wait::PATIENCE;
-use crate::wire::{Body, first_event, take_head};
 
 mod answer;
 mod payload;

@@ -1,4 +1,4 @@
-//! The structure of the sources: imports, dependencies between crates, pure files, sizes.
+//! The structure of the sources: imports, dependencies between crates, pure files, sizes, names of tests.
 //!
 //! The rules read text, not compiled code: comments, strings and test items are taken out before.
 
@@ -6,6 +6,7 @@ mod arrows;
 mod circles;
 mod exceptions;
 mod modules;
+mod names;
 mod paths;
 mod pure;
 mod sizes;
@@ -26,6 +27,8 @@ fn the_workspace_keeps_its_structure() {
     found.extend(pure::violations(trees().flat_map(|tree| tree.modules.files()), &pure::MUST_BE_PURE));
     let programs = trees().filter(|tree| !tree.is_test);
     found.extend(sizes::violations(programs.flat_map(|tree| tree.modules.files())));
+    let suites = trees().filter(|tree| tree.is_test);
+    found.extend(names::violations(suites.flat_map(|tree| tree.modules.files())));
     let messages = violation::verdict(&found, exceptions::EXCEPTIONS);
     assert!(messages.is_empty(), "\n{}", messages.join("\n"));
 }

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::Value;
 
-use crate::wire::{self, HeadLines, first_event, sse_data};
+use crate::http1::{self, HeadLines, first_event, sse_data};
 
 /// The head of a response.
 #[derive(Debug, Clone)]
@@ -24,12 +24,12 @@ pub struct Head {
 impl Head {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        wire::first(&self.headers, name)
+        http1::first(&self.headers, name)
     }
 
     /// All values of a header.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
-        wire::all(&self.headers, name)
+        http1::all(&self.headers, name)
     }
 
     /// The sidecar's reason of refusal: `x-sluice-reason`, or an empty text.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Choose, Hook, ReceivedRequest, Step};
 use crate::board::SharedState;
-use crate::wire::{Body, take_head};
+use crate::http1::{Body, take_head};
 
 /// Everything that an upstream has received and sent.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::wire;
+use crate::http1;
 
 /// A request as the upstream received it.
 #[derive(Debug, Clone)]
@@ -24,12 +24,12 @@ pub struct ReceivedRequest {
 impl ReceivedRequest {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        wire::first(&self.headers, name)
+        http1::first(&self.headers, name)
     }
 
     /// All values of a header.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
-        wire::all(&self.headers, name)
+        http1::all(&self.headers, name)
     }
 
     /// The header names in wire order, in lower case.
