@@ -100,7 +100,7 @@ impl Contender {
         }
     }
 
-    /// Its description in the report.
+    /// Description in the report.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",

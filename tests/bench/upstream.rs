@@ -40,7 +40,7 @@ impl Child {
         Ok(Self { running, port })
     }
 
-    /// Its port on 127.0.0.1.
+    /// Port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }

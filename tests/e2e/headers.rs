@@ -110,7 +110,7 @@ fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, Stri
     headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What came, sorted, names in lower case, and JSON in one form, so that heads can be compared whole.
+/// The received head, sorted, with names in lower case and JSON in one form, so that heads can be compared.
 fn received(request: &ReceivedRequest) -> Vec<(String, String)> {
     let form = |name: &str, value: &str| match name {
         "x-litellm-metadata" | "x-litellm-spend-logs-metadata" => {

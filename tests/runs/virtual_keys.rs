@@ -86,7 +86,7 @@ fn keys_of_calls(upstream: &Upstream) -> Vec<String> {
     calls.map(|call| call.header("authorization").expect("a key").trim_start_matches("Bearer ").to_owned()).collect()
 }
 
-/// Why the keys of the database are gone, or null.
+/// The reasons for the end of the keys in the database, or null.
 async fn ends(sluice: &Sluice) -> String {
     sluice.sql("SELECT why FROM virtual_keys LEFT JOIN virtual_key_ends USING (alias) ORDER BY asked_us").await
 }

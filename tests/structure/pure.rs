@@ -14,7 +14,7 @@ pub(crate) struct MustBePure {
     pub(crate) folder: &'static str,
     /// The end of the file's path.
     pub(crate) file: &'static str,
-    /// Why the file must be pure.
+    /// The reason for the rule.
     pub(crate) reason: &'static str,
 }
 

@@ -103,7 +103,7 @@ pub struct RunningCommand<'a> {
 }
 
 impl RunningCommand<'_> {
-    /// Its pid, which is also the id of its process group.
+    /// Pid, which is also the id of its process group.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
