@@ -18,34 +18,10 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
-use serde::Serialize;
+use sluice_contract::ready::Measure;
 
 pub use privileges::User;
 pub use seccomp::Calls;
-
-/// Whether a measure is in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// It is.
-    Applied,
-    /// Part of it is: the kernel has only some of it, or an unprivileged process may not change the rest.
-    Partial,
-    /// The kernel has none of it.
-    NotSupported,
-}
-
-/// What the ready line says of the process.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[allow(missing_docs, reason = "named like the measures")]
-pub struct Hardening {
-    pub capabilities: Measure,
-    pub no_core: Measure,
-    pub no_new_privileges: Measure,
-    pub non_dumpable: Measure,
-    pub landlock: Measure,
-    pub seccomp: Measure,
-}
 
 /// A measure failed although the kernel has it: the process must not go on without.
 #[derive(Debug, thiserror::Error)]

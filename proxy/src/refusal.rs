@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
+use sluice_contract::reason::{AUDIT_UNAVAILABLE, BUDGET_EXCEEDED, DRAINING};
 
 /// Whose error shape a caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub enum Dialect {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $word:literal $status:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident = $word:tt $status:ident),* $(,)?) => {
         /// Why. The words are stable: scripts, dashboards and agents match on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[$doc])* $name),* }
@@ -81,15 +82,15 @@ reasons! {
     /// A URL that the provider or the gateway would fetch.
     RemoteMediaNotAllowed = "remote_media_not_allowed" BAD_REQUEST,
     /// The run's calls, tokens or dollars are spent or reserved.
-    BudgetExceeded = "budget_exceeded" PAYMENT_REQUIRED,
+    BudgetExceeded = BUDGET_EXCEEDED PAYMENT_REQUIRED,
     /// Faster than `--rate`.
     RateLimited = "rate_limited" TOO_MANY_REQUESTS,
     /// More at once than `--max-concurrency`, or more body bytes at once than fit.
     TooManyCalls = "too_many_calls" TOO_MANY_REQUESTS,
     /// The sidecar is stopping.
-    Draining = "draining" SERVICE_UNAVAILABLE,
+    Draining = DRAINING SERVICE_UNAVAILABLE,
     /// The audit log cannot be written, so nothing may be sent.
-    AuditUnavailable = "audit_unavailable" SERVICE_UNAVAILABLE,
+    AuditUnavailable = AUDIT_UNAVAILABLE SERVICE_UNAVAILABLE,
     /// No connection to the upstream.
     UpstreamUnreachable = "upstream_unreachable" BAD_GATEWAY,
     /// The upstream broke off before it answered.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use sluice_contract::RunId;
+use sluice_upstream::Address;
 use tokio::task::JoinSet;
 
 use crate::audit::Journal;
@@ -19,7 +20,7 @@ use crate::policy::Policy;
 use crate::prices::Prices;
 use crate::relay::Relay;
 use crate::secret::Secret;
-use crate::upstream::{Address, Upstream};
+use crate::upstream::Upstream;
 
 /// What becomes of a call whose client leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

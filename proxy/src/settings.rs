@@ -11,8 +11,11 @@ use std::time::Duration;
 
 use http::HeaderName;
 use serde_json::{Map, Value};
+pub use sluice_contract::SidecarExit as Exit;
 use sluice_contract::Usd;
-use sluice_contract::record::{Bytes, Limits};
+use sluice_contract::record::{ByteCount, RunLimits};
+use sluice_contract::text::error_chain;
+use sluice_upstream::Address;
 
 pub use flags::Flags;
 use flags::{Dialect, OnAbort, Sync};
@@ -27,7 +30,7 @@ use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::Prices;
 use crate::run::Abort;
-use crate::upstream::{Address, Timeouts};
+use crate::upstream::Timeouts;
 
 /// A start that cannot be: which flag, why, what to do, and the exit code.
 #[derive(Debug, thiserror::Error)]
@@ -41,30 +44,6 @@ pub struct StartError {
     pub exit: Exit,
 }
 
-/// Exit codes, after `sysexits.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Exit {
-    /// All calls ended, everything is written.
-    Ok = 0,
-    /// Calls had to be cut.
-    Cut = 3,
-    /// The command line.
-    Usage = 64,
-    /// A file that is not there.
-    NoInput = 66,
-    /// A bug, or a system that fails in the middle.
-    Software = 70,
-    /// A socket or a file that cannot be made.
-    CannotCreate = 73,
-    /// The audit log.
-    Audit = 74,
-    /// A question of permission.
-    Permission = 77,
-    /// Flags that contradict each other or what they name.
-    Config = 78,
-}
-
 impl StartError {
     /// An error of one flag.
     pub fn new(flag: &'static str, exit: Exit, cause: impl Into<String>) -> Self {
@@ -73,13 +52,7 @@ impl StartError {
 
     /// An error with the chain of its causes.
     pub fn caused(flag: &'static str, exit: Exit, error: &dyn std::error::Error) -> Self {
-        let mut cause = error.to_string();
-        let mut next = error.source();
-        while let Some(error) = next {
-            cause.push_str(&format!(": {error}"));
-            next = error.source();
-        }
-        Self { flag, cause, exit }
+        Self { flag, cause: error_chain(error), exit }
     }
 }
 
@@ -230,15 +203,15 @@ impl Settings {
 
     /// What `open` says of the limits.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> RunLimits {
+        RunLimits {
             // Whole seconds, rounded up: a limit is never said to be shorter than it is.
             deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
             max_concurrency: self.caps.concurrency as u64,
             max_cost_usd: self.max_cost.as_ref().map(Usd::to_string),
-            max_memory: self.max_memory.map(Bytes),
+            max_memory: self.max_memory.map(ByteCount),
             max_tokens: self.caps.tokens,
             rate_per_s: self.caps.rate,
         }

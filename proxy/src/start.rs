@@ -5,16 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::{AccessFlags, Uid, access};
-use rustls::pki_types::pem;
-use sha2::{Digest, Sha256};
-use sluice_contract::AuditSigner;
+use sluice_contract::ready::{Hardening, Measure, ReadyEvent, ReadyLine};
 use sluice_contract::record::{Open, SCHEMA};
-use sluice_contract::recovery::{Owner, Unusable};
+use sluice_contract::recovery::{AuditOwner, Unusable};
+use sluice_contract::{AuditSigner, Hash};
+use sluice_upstream::{Address, Connector, Scheme, SetupError, TlsError};
 
 use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
 use crate::caps::{Caps, Used};
-use crate::harden::{self, Calls, HardenError, Hardening, Measure, Needs};
+use crate::harden::{self, Calls, HardenError, Needs};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::{Bounds, Room};
@@ -26,7 +26,7 @@ use crate::secret::Secret;
 use crate::server::connections_max;
 use crate::settings::{Exit, Settings, StartError, unreadable};
 use crate::socket::{BindError, Socket};
-use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
+use crate::upstream::Upstream;
 
 mod secrets;
 
@@ -113,7 +113,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
     let Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock } =
         opened;
     let identity = &settings.identity;
-    let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
+    let used = audit.past.as_ref().map(|plan| Used::of(&plan.log)).unwrap_or_default();
     let terms = Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
     let journal = Journal::begin(terms, audit, |stamp| Open {
         attempt: stamp.attempt,
@@ -220,27 +220,25 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
 /// The line that says that calls are taken.
 #[must_use]
 pub fn ready_line(settings: &Settings, started: &Started) -> String {
-    serde_json::json!({
-        "event": "ready",
-        "socket": settings.socket,
-        "pid": std::process::id(),
-        "uid": started.uid,
-        "run_id": settings.identity.run_id.as_str(),
-        "version": env!("CARGO_PKG_VERSION"),
-        "build": BUILD,
-        "policy": policy_digest(settings),
-        "hardening": started.hardening,
-        "max_memory": settings.max_memory,
-    })
-    .to_string()
+    let ready = ReadyLine {
+        build: BUILD.into(),
+        event: ReadyEvent::Ready,
+        hardening: Some(started.hardening),
+        max_memory: settings.max_memory,
+        pid: std::process::id(),
+        policy: policy_digest(settings).into(),
+        run_id: settings.identity.run_id.as_str().into(),
+        socket: settings.socket.to_string_lossy(),
+        uid: started.uid,
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    ready.to_line()
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 fn policy_digest(settings: &Settings) -> String {
-    let digest = Sha256::digest(settings.policy().to_string());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", Hash::of(settings.policy().to_string().as_bytes()))
 }
 
 fn body_policy(settings: &Settings) -> BodyPolicy {
@@ -257,8 +255,8 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
 fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
     let connector =
         Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
-            (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
-            (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => {
+            (SetupError::Tls(TlsError::File(source)), Some(path)) => unreadable("--ca", path, source),
+            (SetupError::Tls(TlsError::Certificates(_) | TlsError::NoRoots), Some(_)) => {
                 StartError::caused("--ca", Exit::Config, &error)
             }
             _ => StartError::caused(flag, Exit::Config, &error),
@@ -292,9 +290,13 @@ fn apart(settings: &Settings) -> Result<(), StartError> {
     }
 }
 
-fn owner(settings: &Settings) -> Owner<'_> {
+fn owner(settings: &Settings) -> AuditOwner<'_> {
     let identity = &settings.identity;
-    Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
+    AuditOwner {
+        run_id: identity.run_id.as_str(),
+        attempt: identity.attempt,
+        billing_account_id: identity.account.as_str(),
+    }
 }
 
 /// Files and ports that are still used once everything is open.

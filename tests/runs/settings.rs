@@ -285,7 +285,7 @@ async fn json_is_printed_even_without_a_start() {
     let sluice = Sluice::to(&upstream);
 
     for (words, begins) in [
-        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is no time"),
+        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is not a time"),
         // A command line that cannot be read.
         (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
         (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),

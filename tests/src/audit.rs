@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_contract::{Trust, Verdict, verify};
+use sluice_contract::{TrustAnchors, Verdict, verify};
 
 use crate::wait::PATIENCE;
 
@@ -92,7 +92,7 @@ impl CheckedAuditFile {
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let lines = strict::lines(bytes)?;
         // The contract's verifier checks hashes, sums and the head of close.
-        match verify(bytes, &Trust::default()) {
+        match verify(bytes, &TrustAnchors::default()) {
             Verdict::Tampered(fault) => Err(fault.to_string()),
             Verdict::Complete(_) | Verdict::Incomplete(_) => Ok(Self { lines }),
         }

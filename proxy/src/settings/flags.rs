@@ -176,10 +176,10 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
     pub idle_timeout: Duration,
     /// How long a call waits for others to end, where a cap has no room for what it reserves beside them
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
     pub cap_wait: Duration,
     /// How long open calls may go on after SIGTERM or the deadline
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
     pub drain: Duration,
     /// When a client leaves: read the answer on to its usage, within 30 s and 4 MiB, or close at once
     #[arg(long, value_enum, default_value_t = OnAbort::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
