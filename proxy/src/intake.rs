@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use crate::body::{BodyPolicy, BodyReader, Edit, Reading, put_at};
+use crate::body_budget::{BodyBudget, HeldBytes};
 use crate::policy::Wire;
 use crate::refusal::{Reason, Refusal};
 use crate::silence::Silence;
@@ -29,57 +29,13 @@ const LINGER_REUSE: u64 = 32 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 
-/// How many body bytes may be held at once, over all calls.
-#[derive(Debug)]
-pub struct Room {
-    max: u64,
-    used: AtomicU64,
-}
-
-/// Bytes held; given back when dropped.
-#[derive(Debug)]
-pub struct Held {
-    room: Arc<Room>,
-    bytes: u64,
-}
-
-impl Room {
-    /// Room for so many bytes.
-    #[must_use]
-    pub fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { max, used: AtomicU64::new(0) })
-    }
-
-    fn hold(self: &Arc<Self>) -> Held {
-        Held { room: Arc::clone(self), bytes: 0 }
-    }
-}
-
-impl Held {
-    fn grow(&mut self, by: u64) -> Result<(), Refusal> {
-        let used = self.room.used.fetch_add(by, Ordering::Relaxed) + by;
-        self.bytes += by;
-        if used <= self.room.max {
-            return Ok(());
-        }
-        let full = Refusal::new(Reason::TooManyCalls, "too many large requests at once; wait for one to end");
-        Err(full.retry_after(1))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 /// The body as it came, in pieces.
 #[derive(Debug)]
 pub struct Text {
     pieces: Vec<Bytes>,
     small: BytesMut,
     len: u64,
-    held: Held,
+    held: HeldBytes,
 }
 
 /// What bounds a body.
@@ -90,7 +46,7 @@ pub struct Bounds {
     /// The longest silence between two pieces.
     pub idle: Duration,
     /// All bodies together.
-    pub room: Arc<Room>,
+    pub room: Arc<BodyBudget>,
 }
 
 /// Reads a body to its end, and what it says.
@@ -142,12 +98,17 @@ pub async fn collect(
         if text.len + piece.len() as u64 > bounds.max {
             return Err(too_large());
         }
-        text.held.grow(piece.len() as u64)?;
+        text.held.grow(piece.len() as u64).map_err(|_| too_many_bytes())?;
         see(&piece)?;
         text.push(piece);
     }
     text.settle();
     Ok(text)
+}
+
+fn too_many_bytes() -> Refusal {
+    let full = Refusal::new(Reason::TooManyCalls, "too many large requests at once; wait for one to end");
+    full.retry_after(1)
 }
 
 /// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
@@ -253,7 +214,7 @@ mod tests {
     use super::*;
 
     fn text(pieces: &[&'static str]) -> Text {
-        let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: Room::new(10).hold() };
+        let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(10).hold() };
         pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
         text.settle();
         text
@@ -281,15 +242,5 @@ mod tests {
     fn small_pieces_become_one() {
         let pieces = vec!["x"; 1000];
         assert_eq!(text(&pieces).pieces.len(), 2);
-    }
-
-    #[test]
-    fn room_is_taken_and_given_back() {
-        let room = Room::new(10);
-        let mut one = room.hold();
-        one.grow(8).expect("fits");
-        assert_eq!(room.hold().grow(3).map_err(|refusal| refusal.reason), Err(Reason::TooManyCalls));
-        drop(one);
-        room.hold().grow(10).expect("all is free again");
     }
 }

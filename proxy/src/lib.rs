@@ -14,6 +14,7 @@
 pub mod answer;
 pub mod audit;
 pub mod body;
+pub mod body_budget;
 pub mod call;
 pub mod caps;
 pub mod carried;

@@ -3,7 +3,7 @@
 //! | what | at most | with the default limits |
 //! |---|---|---|
 //! | the process itself: heap, stacks of its threads, TLS, prices | [`BASE`] | 64 MiB |
-//! | bodies of requests: `intake::Room` counts 4 x `--max-body` bytes; a read that fills half of its buffer keeps all of it, so twice that | 8 x `--max-body` | 256 MiB |
+//! | bodies of requests: `body_budget::BodyBudget` counts 4 x `--max-body` bytes; a read that fills half of its buffer keeps all of it, so twice that | 8 x `--max-body` | 256 MiB |
 //! | each connection: a buffer that grows to hold one head or one read, the answer that its client does not take, state | [`PER_CONNECTION`] | 320 x 192 KiB = 60 MiB |
 //! | each call: hyper's buffer of the upstream's answer (408 KiB), an event whose usage is hidden (64 KiB), state | [`PER_CALL`] | 64 x 512 KiB = 32 MiB |
 //!

@@ -13,11 +13,12 @@ use sluice_contract::recovery::{Owner, Unusable};
 
 use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
 use crate::body::BodyPolicy;
+use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, Used};
 use crate::harden::{self, Calls, HardenError, Hardening, Measure, Needs};
 use crate::headers::Injector;
 use crate::ids::CallIds;
-use crate::intake::{Bounds, Room};
+use crate::intake::Bounds;
 use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
@@ -150,7 +151,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         bounds: Bounds {
             max: settings.max_body,
             idle: settings.timeouts.idle,
-            room: Room::new(memory::bodies(settings.max_body)),
+            room: BodyBudget::new(memory::bodies(settings.max_body)),
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
