@@ -5,9 +5,9 @@
 //! upstream. With `call`, a thread owns the file, takes everything queued, and pays one sync for all of it:
 //! a sync in the event loop would stall every stream. With `off`, the event loop writes by itself.
 
+mod disk_reserve;
 mod entry;
 mod file;
-mod room;
 mod writer;
 
 use std::borrow::Cow;
@@ -24,14 +24,14 @@ use sluice_contract::record::{
 use sluice_contract::recovery::Plan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
-pub use entry::{Ended, Entry, Planned};
-pub use file::{AuditFile, Medium, OpenError, OsFile, check, directory, open};
-pub use room::Space;
-pub use writer::{Ack, Poisoned, Sink};
+pub use disk_reserve::DiskSpace;
+pub use entry::{CallGuard, CallIntent, CallOutcome};
+pub use file::{AuditFile, AuditStorage, OpenError, OsFile, check, directory, open};
+pub use writer::{Ack, LogSink, Poisoned};
 
 use crate::refusal::{Refusal, clip};
-use room::{CLOSE_MAX, OUTCOME_MAX, Room};
-use writer::{Out, Poison};
+use disk_reserve::{CLOSE_MAX, DiskReserve, OUTCOME_MAX};
+use writer::{LineOutput, Poison};
 
 /// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
 /// counted in `close` and not written.
@@ -62,13 +62,13 @@ impl SyncMode {
 
 /// An open file, locked, and how it goes on; none if it is new.
 #[allow(missing_docs, reason = "said above, and by their types")]
-pub struct Log {
-    pub sink: Box<dyn Sink>,
-    pub space: Box<dyn Space>,
+pub struct OpenLog {
+    pub sink: Box<dyn LogSink>,
+    pub space: Box<dyn DiskSpace>,
     pub past: Option<Plan>,
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for OpenLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("past", &self.past.as_ref().map(|plan| plan.chain)).finish_non_exhaustive()
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Log {
 
 /// What a log came to that has its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sealed {
+pub struct LogTotals {
     /// Records in the file.
     pub records: u64,
     /// How often the disk was waited for: once for all records that were queued by then.
@@ -86,7 +86,7 @@ pub struct Sealed {
 /// Whose log it is, and how it is written.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Terms {
+pub struct JournalConfig {
     pub run_id: RunId,
     pub attempt: u32,
     pub mode: SyncMode,
@@ -112,8 +112,8 @@ struct State {
     cut: u64,
     /// Calls without an outcome.
     open: u64,
-    room: Room,
-    out: Out,
+    disk_reserve: DiskReserve,
+    out: LineOutput,
 }
 
 impl fmt::Debug for Journal {
@@ -131,12 +131,23 @@ impl Journal {
     ///
     /// # Errors
     /// The first write's.
-    pub fn begin(terms: Terms, log: Log, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
-        let Terms { run_id, attempt, mode, signer } = terms;
-        let Log { mut sink, space, past } = log;
+    pub fn begin(
+        terms: JournalConfig,
+        log: OpenLog,
+        open: impl FnOnce(Stamp<'_>) -> Open<'static>,
+    ) -> io::Result<Arc<Self>> {
+        let JournalConfig { run_id, attempt, mode, signer } = terms;
+        let OpenLog { mut sink, space, past } = log;
         let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
         let totals = past.as_ref().map_or_else(Totals::default, totals);
-        let state = State { chain, totals, cut: 0, open: 0, room: Room::new(space, end), out: Out::Closed };
+        let state = State {
+            chain,
+            totals,
+            cut: 0,
+            open: 0,
+            disk_reserve: DiskReserve::new(space, end),
+            out: LineOutput::Closed,
+        };
         let journal = Self {
             run_id,
             attempt,
@@ -154,15 +165,15 @@ impl Journal {
                 Some(plan) => journal.resume(&mut state, &mut *sink, plan, &opened)?,
             }
             state.out = match mode {
-                SyncMode::Off => Out::Here(sink),
-                SyncMode::Call => Out::thread(sink, &journal.poison)?,
+                SyncMode::Off => LineOutput::Here(sink),
+                SyncMode::Call => LineOutput::thread(sink, &journal.poison)?,
             };
         }
         Ok(Arc::new(journal))
     }
 
     /// Says what was found, and that it goes on.
-    fn resume(&self, state: &mut State, sink: &mut dyn Sink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
+    fn resume(&self, state: &mut State, sink: &mut dyn LogSink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
         let is_new = plan.chain.seq == 0;
         if is_new {
             state.put(sink, &line(opened))?;
@@ -240,7 +251,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Poisoned`]
-    pub fn intent(self: &Arc<Self>, planned: Planned<'_>) -> Result<(Entry, Ack), Poisoned> {
+    pub fn intent(self: &Arc<Self>, planned: CallIntent<'_>) -> Result<(CallGuard, Ack), Poisoned> {
         let mut state = self.lock();
         if self.refuses() {
             return Err(Poisoned);
@@ -270,11 +281,11 @@ impl Journal {
             v: SCHEMA,
         });
         let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
-        state.room.make(line.len(), owed).map_err(|error| self.fill(&error))?;
+        state.disk_reserve.make(line.len(), owed).map_err(|error| self.fill(&error))?;
         state.totals.calls = call;
         state.open += 1;
         let ack = self.append(&mut state, line);
-        Ok((Entry::new(Arc::clone(self), call, planned.call_id), ack))
+        Ok((CallGuard::new(Arc::clone(self), call, planned.call_id), ack))
     }
 
     /// Writes that a request was not forwarded.
@@ -306,13 +317,13 @@ impl Journal {
             v: SCHEMA,
         });
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
-        if let Err(error) = state.room.make(line.len(), owed) {
+        if let Err(error) = state.disk_reserve.make(line.len(), owed) {
             return Ack::Known(Err(self.fill(&error)));
         }
         self.append(&mut state, line)
     }
 
-    fn outcome(&self, call: u64, call_id: &str, ended: Ended) -> Ack {
+    fn outcome(&self, call: u64, call_id: &str, ended: CallOutcome) -> Ack {
         let mut state = self.lock();
         let known = ended.cost.as_ref().map(Usd::to_nanos);
         state.totals.add(known, ended.null_reason, ended.usage.as_ref());
@@ -356,16 +367,16 @@ impl Journal {
     ///
     /// # Errors
     /// [`Poisoned`], when the file does not hold everything.
-    pub async fn close(&self, reason: &str) -> Result<Sealed, Poisoned> {
+    pub async fn close(&self, reason: &str) -> Result<LogTotals, Poisoned> {
         let (ack, out, records) = {
             let mut state = self.lock();
             let ack = self.append_close(&mut state, reason);
-            state.room.release();
-            (ack, std::mem::replace(&mut state.out, Out::Closed), state.chain.seq)
+            state.disk_reserve.release();
+            (ack, std::mem::replace(&mut state.out, LineOutput::Closed), state.chain.seq)
         };
         ack.await?;
         let syncs = out.end(&self.poison)?;
-        if self.refuses() { Err(Poisoned) } else { Ok(Sealed { records, syncs }) }
+        if self.refuses() { Err(Poisoned) } else { Ok(LogTotals { records, syncs }) }
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
@@ -399,7 +410,7 @@ impl Journal {
             return Ack::Known(Err(Poisoned));
         }
         state.chain.push(&line);
-        state.room.take(line.len());
+        state.disk_reserve.take(line.len());
         state.out.append(line, &self.poison)
     }
 
@@ -424,10 +435,10 @@ impl Journal {
 
 impl State {
     /// A line before there are calls.
-    fn put(&mut self, sink: &mut dyn Sink, line: &[u8]) -> io::Result<()> {
-        self.room.make(line.len(), CLOSE_MAX)?;
+    fn put(&mut self, sink: &mut dyn LogSink, line: &[u8]) -> io::Result<()> {
+        self.disk_reserve.make(line.len(), CLOSE_MAX)?;
         sink.append(line)?;
-        self.room.take(line.len());
+        self.disk_reserve.take(line.len());
         self.chain.push(line);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What a request body may say: one pass over its top-level members, no copy of what stays.
 //!
-//! Pure. The body is read in the pieces in which it came. What comes out is a [`Reading`]: the facts that
-//! the next steps need, and an [`Edit`] that says which stretches of the original bytes go upstream.
+//! Pure. The body is read in the pieces in which it came. What comes out is a [`ParsedBody`]: the facts that
+//! the next steps need, and an [`BodyEdit`] that says which stretches of the original bytes go upstream.
 
 mod content;
 pub mod media;
@@ -14,14 +14,14 @@ mod tools;
 
 use std::borrow::Cow;
 
-use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
-use crate::policy::Wire;
+use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, Scanner, StrPrefix};
+use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};
 use crate::stripped;
-use content::Content;
-use media::MediaFound;
-use params::{Rule, Server};
-use shape::{Inside, Place};
+use content::ContentVisitor;
+use media::MediaList;
+use params::{MemberRule, ServerKind};
+use shape::{NestedVisitor, ValuePosition};
 use thinking::Thinking;
 
 /// Answers per call, `n` and `best_of`: each is billed.
@@ -43,7 +43,7 @@ pub struct BodyPolicy {
     /// Tool types that pass beside those that the agent runs.
     pub tools: Vec<String>,
     /// Which server runs the models, as far as its members differ.
-    pub server: Server,
+    pub server: ServerKind,
     /// Whether URLs that somebody else would fetch may stand in the content.
     pub remote_media: bool,
     /// The account as a JSON string, quotes included.
@@ -52,7 +52,7 @@ pub struct BodyPolicy {
 
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reading {
+pub struct ParsedBody {
     /// The one model asked for.
     pub model: Option<String>,
     /// Whether the answer is to be a stream.
@@ -62,35 +62,35 @@ pub struct Reading {
     /// The client's bound on output tokens; 0 is none.
     pub max_output: Option<u64>,
     /// Where the members stand that say so.
-    pub bounds: Vec<BoundAt>,
+    pub bounds: Vec<OutputLimitMember>,
     /// One of them is called `max_completion_tokens`.
     pub completion_tokens: bool,
     /// How many answers, at least 1.
     pub choices: u64,
     /// Images, documents and audio in the content.
-    pub media: MediaFound,
+    pub media: MediaList,
     /// What makes tokens dearer, or adds some that are not in the body.
-    pub extras: Extras,
+    pub cost_factors: CostFactors,
     /// What few bodies have.
-    pub special: Option<Box<Special>>,
+    pub rare: Option<Box<RareFields>>,
     /// Names of members that were removed or overwritten.
     pub stripped: Vec<Cow<'static, str>>,
     /// Names of those that would have changed the answer, for the caller.
     pub dropped: Option<Box<str>>,
     /// What goes upstream.
-    pub edit: Edit,
+    pub edit: BodyEdit,
 }
 
 /// What a body asks for beside its text, as far as it costs tokens or raises their price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extras {
+pub struct CostFactors {
     /// Tools, or a schema for the answer: providers add instructions of their own.
     pub instructions: bool,
     /// Tools that a provider knows by their type, and describes to the model in words of its own.
     pub typed_tools: u64,
     /// Bytes by which schemas grow where the gateway writes their references out, and by which numbers in them and in
     /// arguments of tools grow where it writes those anew.
-    pub unfolded_bytes: u64,
+    pub expanded_bytes: u64,
     /// Bytes of arguments of tools, which the gateway writes anew for a model with another API.
     pub rewritten_bytes: u64,
     /// Bytes of a predicted answer: what of it does not come true is billed as output.
@@ -105,7 +105,7 @@ pub struct Extras {
 
 /// What few bodies have, in an allocation of its own: what every call holds stays small.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Special {
+pub struct RareFields {
     /// How much the model may think.
     pub thinking: Thinking,
     /// Objects that the provider stores and that the call goes on from.
@@ -128,7 +128,7 @@ pub struct StoredId {
 
 /// A member that bounds the output, and its neighbours, so that it can be taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BoundAt {
+pub struct OutputLimitMember {
     /// Offsets from and to.
     pub range: (u64, u64),
     /// Where the member before it ends, if that one is kept.
@@ -139,7 +139,7 @@ pub struct BoundAt {
 
 /// `prefix`, then the ranges of the original text, each after a comma, then `}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Edit {
+pub struct BodyEdit {
     /// `{` and our own members.
     pub prefix: String,
     /// Offsets from and to, of whole members.
@@ -148,7 +148,7 @@ pub struct Edit {
     pub cut: Vec<(u64, u64)>,
 }
 
-impl Edit {
+impl BodyEdit {
     /// The ranges that go upstream, in their order, without what is cut out of them. The flag says whether a range begins
     /// with a member of its own, and so follows a comma.
     pub fn ranges(&self) -> impl Iterator<Item = (bool, u64, u64)> {
@@ -162,7 +162,7 @@ impl Edit {
     }
 }
 
-impl Edit {
+impl BodyEdit {
     /// Takes a whole value out, for another to be put in its place.
     fn cut_value(&mut self, range: (u64, u64)) {
         self.cut.retain(|cut| cut.1 <= range.0 || range.1 <= cut.0);
@@ -171,18 +171,18 @@ impl Edit {
     }
 }
 
-impl Reading {
+impl ParsedBody {
     /// What goes upstream behind a range that ends here.
     #[must_use]
     pub fn put_at(&self, end: u64) -> Option<&str> {
-        put_at(&self.special.as_ref()?.put, end)
+        put_at(&self.rare.as_ref()?.put, end)
     }
 
     /// Fits how much the model may think to a bound that [`Self::bound_output`] has set: the provider refuses a budget
     /// that leaves no room for an answer. The members that were changed are named as those that were dropped.
     pub fn fit_thinking(&mut self, bound: u64, is_claude: bool) {
-        let Some(special) = &mut self.special else { return };
-        let Special { thinking, put, .. } = &mut **special;
+        let Some(rare) = &mut self.rare else { return };
+        let RareFields { thinking, put, .. } = &mut **rare;
         for name in thinking.fit(bound, is_claude, &mut self.edit, put).into_iter().flatten() {
             self.stripped.push(name.into());
             let dropped = self.dropped.take().map_or_else(|| name.to_owned(), |names| format!("{names}, {name}"));
@@ -191,10 +191,10 @@ impl Reading {
     }
 
     /// Puts this bound in the place of the client's, under the name that the client or the route has for it.
-    pub fn bound_output(&mut self, wire: Wire, bound: u64) {
-        let name = match wire {
-            Wire::Chat if self.completion_tokens => "max_completion_tokens",
-            Wire::Responses => "max_output_tokens",
+    pub fn bound_output(&mut self, format: ApiFormat, bound: u64) {
+        let name = match format {
+            ApiFormat::Chat if self.completion_tokens => "max_completion_tokens",
+            ApiFormat::Responses => "max_output_tokens",
             _ => "max_tokens",
         };
         for at in std::mem::take(&mut self.bounds) {
@@ -215,14 +215,14 @@ impl Reading {
 #[derive(Debug)]
 pub struct BodyReader<'p> {
     scanner: Scanner,
-    members: Members<'p>,
+    members: MemberVisitor<'p>,
 }
 
 impl<'p> BodyReader<'p> {
     /// Before the first byte.
     #[must_use]
-    pub fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
-        Self { scanner: Scanner::new(), members: Members::new(wire, policy) }
+    pub fn new(format: ApiFormat, policy: &'p BodyPolicy) -> Self {
+        Self { scanner: Scanner::new(), members: MemberVisitor::new(format, policy) }
     }
 
     /// Takes the next piece.
@@ -236,14 +236,14 @@ impl<'p> BodyReader<'p> {
     /// The model asked for, if it has been read.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
-        self.members.reading.model.as_deref()
+        self.members.parsed.model.as_deref()
     }
 
     /// The body is complete.
     ///
     /// # Errors
     /// A refusal that only the whole body shows; it names the model.
-    pub fn finish(mut self) -> Result<Reading, Refusal> {
+    pub fn finish(mut self) -> Result<ParsedBody, Refusal> {
         self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()
     }
@@ -257,19 +257,19 @@ impl From<JsonError> for Refusal {
 
 /// The member at hand; its name is the last that was seen.
 #[derive(Debug, Clone, Copy)]
-struct Member {
-    rule: Rule,
+struct CurrentMember {
+    rule: MemberRule,
     start: u64,
 }
 
 #[derive(Debug)]
-struct Members<'p> {
-    wire: Wire,
+struct MemberVisitor<'p> {
+    format: ApiFormat,
     policy: &'p BodyPolicy,
     /// All names so far, and where each ends.
     names: String,
     ends: Vec<usize>,
-    member: Option<Member>,
+    member: Option<CurrentMember>,
     /// The last member was kept, so the next one extends its stretch.
     run_open: bool,
     stream_options: Option<(u64, u64)>,
@@ -277,21 +277,21 @@ struct Members<'p> {
     in_include_usage: bool,
     /// Texts in a `prompt` of several.
     prompts: u64,
-    content: Content,
+    content: ContentVisitor,
     /// What may stand inside the member at hand.
-    inside: Inside,
+    inside: NestedVisitor,
     /// The depth of the mark for a prompt cache at hand.
     cache: Option<usize>,
     in_ttl: bool,
     /// Names of members that were dropped with a value.
     dropped: Vec<Cow<'static, str>>,
-    reading: Reading,
+    parsed: ParsedBody,
 }
 
-impl<'p> Members<'p> {
-    fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
+impl<'p> MemberVisitor<'p> {
+    fn new(format: ApiFormat, policy: &'p BodyPolicy) -> Self {
         Self {
-            wire,
+            format,
             policy,
             names: String::with_capacity(256),
             ends: Vec::with_capacity(16),
@@ -301,16 +301,16 @@ impl<'p> Members<'p> {
             asks_usage: false,
             in_include_usage: false,
             prompts: 0,
-            content: Content::new(wire, policy.remote_media),
-            inside: Inside::default(),
+            content: ContentVisitor::new(format, policy.remote_media),
+            inside: NestedVisitor::default(),
             cache: None,
             in_ttl: false,
             dropped: Vec::new(),
-            reading: Reading { choices: 1, ..Reading::default() },
+            parsed: ParsedBody { choices: 1, ..ParsedBody::default() },
         }
     }
 
-    fn begin(&mut self, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+    fn begin(&mut self, key: StrPrefix<'_>, start: u64) -> Result<(), Refusal> {
         let name = key.as_str();
         if key.whole && self.seen().any(|seen| seen == name) {
             let twice = Refusal::new(Reason::DuplicateMember, "a member stands twice in the body; send it once");
@@ -321,30 +321,32 @@ impl<'p> Members<'p> {
         }
         self.names.push_str(name);
         self.ends.push(self.names.len());
-        if let Some(last) = self.reading.bounds.last_mut() {
+        if let Some(last) = self.parsed.bounds.last_mut() {
             last.before.get_or_insert(start);
         }
-        let rule = match params::rule(self.wire, self.policy.server, name) {
-            Some(Rule::Never) => return Err(not_allowed(name)),
+        let rule = match params::rule(self.format, self.policy.server, name) {
+            Some(MemberRule::Never) => return Err(not_allowed(name)),
             // A clipped name is nobody's.
-            _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse | Rule::NotTrue | Rule::Drop) | None if self.is_opened(name) => Rule::Keep,
-            Some(Rule::Drop) | None => Rule::Strip,
-            Some(Rule::Inside(_)) if STORED.contains(&name) && self.is_opened(name) => {
+            _ if !key.whole => MemberRule::Strip,
+            Some(MemberRule::Refuse | MemberRule::NotTrue | MemberRule::Drop) | None if self.is_opened(name) => {
+                MemberRule::Keep
+            }
+            Some(MemberRule::Drop) | None => MemberRule::Strip,
+            Some(MemberRule::Nested(_)) if STORED.contains(&name) && self.is_opened(name) => {
                 // The operator lets any id through: what it stands for is not known.
-                self.inside.special().stored_tokens = Some(0);
-                Rule::Keep
+                self.inside.rare().stored_tokens = Some(0);
+                MemberRule::Keep
             }
             Some(rule) => rule,
         };
-        self.member = Some(Member { rule, start });
+        self.member = Some(CurrentMember { rule, start });
         self.note(rule, name);
         match rule {
-            Rule::Content => {
-                let at = Place { wire: self.wire, depth: 1, member: name, opened: &self.policy.params };
+            MemberRule::Content => {
+                let at = ValuePosition { format: self.format, depth: 1, member: name, opened: &self.policy.params };
                 self.content.key(at, key, start, &mut self.inside)
             }
-            Rule::Inside(shape) => {
+            MemberRule::Nested(shape) => {
                 self.inside.begin(shape);
                 Ok(())
             }
@@ -357,16 +359,16 @@ impl<'p> Members<'p> {
     }
 
     /// What the member's name alone says of the price.
-    fn note(&mut self, rule: Rule, name: &str) {
-        let extras = &mut self.reading.extras;
+    fn note(&mut self, rule: MemberRule, name: &str) {
+        let cost_factors = &mut self.parsed.cost_factors;
         self.cache = (name == "cache_control").then_some(1);
         match name {
-            _ if matches!(rule, Rule::Strip) => {}
+            _ if matches!(rule, MemberRule::Strip) => {}
             "tools" | "functions" | "response_format" | "text" | "output_format" | "output_config" => {
-                extras.instructions = true;
+                cost_factors.instructions = true;
             }
-            "audio" | "modalities" => extras.audio_output = true,
-            "service_tier" => extras.service_tier = true,
+            "audio" | "modalities" => cost_factors.audio_output = true,
+            "service_tier" => cost_factors.service_tier = true,
             _ => {}
         }
     }
@@ -383,56 +385,59 @@ impl<'p> Members<'p> {
     }
 
     /// A member's value is a scalar, and this is all of it.
-    fn scalar_member(&mut self, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
+    fn scalar_member(&mut self, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
         match (member.rule, value) {
-            (Rule::Refuse, Scalar::Null) => return self.strip(),
-            (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(self.name())),
-            (Rule::Model, Scalar::String(name)) => self.reading.model = Some(self.model(name)?),
-            (Rule::Model, _) => return Err(invalid(self.name(), "name one model, as a string")),
-            (Rule::Stream, Scalar::Bool(stream)) => self.reading.stream = stream,
-            (Rule::Stream, Scalar::Null) | (Rule::NotTrue, Scalar::Bool(false) | Scalar::Null) => {}
-            (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
-            (Rule::MaxOutput, Scalar::Number(number)) => {
+            (MemberRule::Refuse, JsonScalar::Null) => return self.strip(),
+            (MemberRule::Refuse, _) | (MemberRule::NotTrue, JsonScalar::Bool(true)) => {
+                return Err(not_allowed(self.name()));
+            }
+            (MemberRule::Model, JsonScalar::String(name)) => self.parsed.model = Some(self.model(name)?),
+            (MemberRule::Model, _) => return Err(invalid(self.name(), "name one model, as a string")),
+            (MemberRule::Stream, JsonScalar::Bool(stream)) => self.parsed.stream = stream,
+            (MemberRule::Stream, JsonScalar::Null)
+            | (MemberRule::NotTrue, JsonScalar::Bool(false) | JsonScalar::Null) => {}
+            (MemberRule::Stream | MemberRule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
+            (MemberRule::MaxOutput, JsonScalar::Number(number)) => {
                 let max = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
                 self.bound(max, member.start, end);
             }
-            (Rule::Choices, Scalar::Number(number)) => {
+            (MemberRule::Choices, JsonScalar::Number(number)) => {
                 let choices = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
                 if choices > MAX_CHOICES {
                     return Err(not_allowed(self.name()).because(format!("at most {MAX_CHOICES} answers a call")));
                 }
-                self.reading.choices = self.reading.choices.max(choices);
+                self.parsed.choices = self.parsed.choices.max(choices);
             }
             // LiteLLM and the provider take null for absence.
-            (Rule::MaxOutput, Scalar::Null) => return self.strip(),
-            (Rule::StreamOptions | Rule::Choices, Scalar::Null) => {}
-            (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
-            (Rule::Inside(_), Scalar::Null) if STORED.contains(&self.name()) => return self.strip(),
-            (Rule::Inside(_), value) => {
-                let at = Place {
-                    wire: self.wire,
+            (MemberRule::MaxOutput, JsonScalar::Null) => return self.strip(),
+            (MemberRule::StreamOptions | MemberRule::Choices, JsonScalar::Null) => {}
+            (MemberRule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
+            (MemberRule::Nested(_), JsonScalar::Null) if STORED.contains(&self.name()) => return self.strip(),
+            (MemberRule::Nested(_), value) => {
+                let at = ValuePosition {
+                    format: self.format,
                     depth: 1,
                     member: last(&self.names, &self.ends),
                     opened: &self.policy.params,
                 };
                 self.inside.scalar(at, value, start, end)?;
             }
-            (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
-            (Rule::Content, value) => {
-                let at = Place {
-                    wire: self.wire,
+            (MemberRule::MaxOutput | MemberRule::Choices, _) => return Err(invalid(self.name(), "want a number")),
+            (MemberRule::Content, value) => {
+                let at = ValuePosition {
+                    format: self.format,
                     depth: 1,
                     member: last(&self.names, &self.ends),
                     opened: &self.policy.params,
                 };
                 self.content.scalar(at, value, member.start, end, &mut self.inside)?;
             }
-            (Rule::Strip, Scalar::Null) => return self.strip(),
-            (Rule::Strip, _) => return self.drop_value(),
-            (Rule::Keep | Rule::Prompts | Rule::Never | Rule::Drop, _) => {}
+            (MemberRule::Strip, JsonScalar::Null) => return self.strip(),
+            (MemberRule::Strip, _) => return self.drop_value(),
+            (MemberRule::Keep | MemberRule::Prompts | MemberRule::Never | MemberRule::Drop, _) => {}
         }
         self.keep(member, end);
         Ok(())
@@ -443,21 +448,21 @@ impl<'p> Members<'p> {
         let Some(member) = self.member.take() else {
             return Ok(());
         };
-        if matches!(member.rule, Rule::Strip) {
+        if matches!(member.rule, MemberRule::Strip) {
             return self.drop_value();
         }
-        if let Some((start, _)) = self.inside.special.as_ref().and_then(|special| special.thinking.object)
+        if let Some((start, _)) = self.inside.rare.as_ref().and_then(|rare| rare.thinking.object)
             && self.name() == "thinking"
         {
-            self.inside.special().thinking.object = Some((start, end));
+            self.inside.rare().thinking.object = Some((start, end));
         }
-        let is_stored = matches!(member.rule, Rule::Inside(_)) && STORED.contains(&self.name());
-        let special = self.inside.special.iter();
-        if is_stored && !special.flat_map(|special| &special.stored).any(|stored| stored.member == self.name()) {
+        let is_stored = matches!(member.rule, MemberRule::Nested(_)) && STORED.contains(&self.name());
+        let rare = self.inside.rare.iter();
+        if is_stored && !rare.flat_map(|rare| &rare.stored).any(|stored| stored.member == self.name()) {
             return Err(no_stored_id(self.name()));
         }
         if self.name() == "prediction" {
-            self.reading.extras.prediction_bytes = end - member.start;
+            self.parsed.cost_factors.prediction_bytes = end - member.start;
         }
         self.keep(member, end);
         Ok(())
@@ -465,11 +470,11 @@ impl<'p> Members<'p> {
 
     /// How long a prompt cache is to keep. Anthropic bills an hour at twice the price; Gemini takes any time, and bills for
     /// storing that long, in no row of LiteLLM's.
-    fn ttl(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
+    fn ttl(&mut self, value: JsonScalar<'_>) -> Result<(), Refusal> {
         match value {
             _ if !self.in_ttl => {}
-            Scalar::String(Text { head: b"5m", .. }) | Scalar::Null => {}
-            Scalar::String(Text { head: b"1h", .. }) => self.reading.extras.long_cache = true,
+            JsonScalar::String(StrPrefix { head: b"5m", .. }) | JsonScalar::Null => {}
+            JsonScalar::String(StrPrefix { head: b"1h", .. }) => self.parsed.cost_factors.long_cache = true,
             _ => return Err(invalid("cache_control.ttl", "want 5m or 1h")),
         }
         Ok(())
@@ -477,47 +482,55 @@ impl<'p> Members<'p> {
 
     /// The client's bound on the output; of several the largest, and a 0 among them is no bound.
     fn bound(&mut self, max: u64, start: u64, end: u64) {
-        let known = if self.reading.bounds.is_empty() { Some(max) } else { self.reading.max_output };
-        self.reading.max_output = known.filter(|known| *known > 0 && max > 0).map(|known| known.max(max));
-        let after = self.reading.edit.keep.last().filter(|_| self.run_open).map(|last| last.1);
-        self.reading.completion_tokens |= self.name() == "max_completion_tokens";
-        self.reading.bounds.push(BoundAt { range: (start, end), after, before: None });
+        let known = if self.parsed.bounds.is_empty() { Some(max) } else { self.parsed.max_output };
+        self.parsed.max_output = known.filter(|known| *known > 0 && max > 0).map(|known| known.max(max));
+        let after = self.parsed.edit.keep.last().filter(|_| self.run_open).map(|last| last.1);
+        self.parsed.completion_tokens |= self.name() == "max_completion_tokens";
+        self.parsed.bounds.push(OutputLimitMember { range: (start, end), after, before: None });
     }
 
-    fn open_member(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
+    fn open_member(&mut self, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         let Some(member) = &self.member else { return Ok(()) };
-        if matches!(member.rule, Rule::Inside(_)) && last(&self.names, &self.ends) == "thinking" {
-            self.inside.special().thinking.object = Some((start, start));
+        if matches!(member.rule, MemberRule::Nested(_)) && last(&self.names, &self.ends) == "thinking" {
+            self.inside.rare().thinking.object = Some((start, start));
         }
         match (member.rule, kind) {
-            (Rule::Refuse, _) => Err(not_allowed(self.name())),
-            (Rule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
-            (Rule::Stream | Rule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
-            (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(self.name(), "want a number")),
-            (Rule::StreamOptions, Container::Array) => Err(invalid(self.name(), "want an object")),
-            (Rule::Inside(_), kind) => {
-                let at = Place {
-                    wire: self.wire,
+            (MemberRule::Refuse, _) => Err(not_allowed(self.name())),
+            (MemberRule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
+            (MemberRule::Stream | MemberRule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
+            (MemberRule::MaxOutput | MemberRule::Choices, _) => Err(invalid(self.name(), "want a number")),
+            (MemberRule::StreamOptions, JsonContainer::Array) => Err(invalid(self.name(), "want an object")),
+            (MemberRule::Nested(_), kind) => {
+                let at = ValuePosition {
+                    format: self.format,
                     depth: 1,
                     member: last(&self.names, &self.ends),
                     opened: &self.policy.params,
                 };
                 self.inside.open(at, kind, start)
             }
-            (Rule::Content, kind) => {
-                let at = Place {
-                    wire: self.wire,
+            (MemberRule::Content, kind) => {
+                let at = ValuePosition {
+                    format: self.format,
                     depth: 1,
                     member: last(&self.names, &self.ends),
                     opened: &self.policy.params,
                 };
                 self.content.open(at, kind, start, &mut self.inside)
             }
-            (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Drop | Rule::Never, _) => Ok(()),
+            (
+                MemberRule::StreamOptions
+                | MemberRule::Prompts
+                | MemberRule::Keep
+                | MemberRule::Strip
+                | MemberRule::Drop
+                | MemberRule::Never,
+                _,
+            ) => Ok(()),
         }
     }
 
-    fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
+    fn model(&self, name: StrPrefix<'_>) -> Result<String, Refusal> {
         let asked = name.as_str();
         let refused = |message: &str| {
             let refusal = Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model");
@@ -543,72 +556,73 @@ impl<'p> Members<'p> {
     /// The member has a value, so its sender has to learn that it is gone.
     fn drop_value(&mut self) -> Result<(), Refusal> {
         self.strip()?;
-        self.dropped.extend(self.reading.stripped.last().cloned());
+        self.dropped.extend(self.parsed.stripped.last().cloned());
         Ok(())
     }
 
     fn strip(&mut self) -> Result<(), Refusal> {
         self.run_open = false;
         let name = clip(self.name(), 64).to_owned();
-        self.reading.stripped.push(name.into());
+        self.parsed.stripped.push(name.into());
         Ok(())
     }
 
-    fn keep(&mut self, member: Member, end: u64) {
-        if matches!(member.rule, Rule::StreamOptions) {
+    fn keep(&mut self, member: CurrentMember, end: u64) {
+        if matches!(member.rule, MemberRule::StreamOptions) {
             self.run_open = false;
             self.stream_options = Some((member.start, end));
             return;
         }
-        match self.reading.edit.keep.last_mut() {
+        match self.parsed.edit.keep.last_mut() {
             Some(last) if self.run_open => last.1 = end,
-            _ => self.reading.edit.keep.push((member.start, end)),
+            _ => self.parsed.edit.keep.push((member.start, end)),
         }
         self.run_open = true;
     }
 
-    fn finish(mut self) -> Result<Reading, Refusal> {
-        if self.reading.model.is_none() && self.wire != Wire::Other {
+    fn finish(mut self) -> Result<ParsedBody, Refusal> {
+        if self.parsed.model.is_none() && self.format != ApiFormat::Other {
             return Err(Refusal::new(Reason::ModelNotAllowed, "name a model").param("model"));
         }
-        self.reading.choices *= self.prompts.max(1);
-        if self.reading.choices > MAX_CHOICES {
+        self.parsed.choices *= self.prompts.max(1);
+        if self.parsed.choices > MAX_CHOICES {
             return Err(not_allowed("prompt")
                 .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one"))
-                .for_model(self.reading.model.as_deref()));
+                .for_model(self.parsed.model.as_deref()));
         }
         let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
-        let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
+        let reports_usage_if_asked =
+            self.parsed.stream && matches!(self.format, ApiFormat::Chat | ApiFormat::Completions);
         if reports_usage_if_asked && !self.asks_usage {
             prefix.push_str(r#","stream_options":{"include_usage":true}"#);
-            self.reading.hide_usage = true;
+            self.parsed.hide_usage = true;
             if self.stream_options.is_some() {
-                self.reading.stripped.push("stream_options".into());
+                self.parsed.stripped.push("stream_options".into());
             }
         } else {
-            self.reading.edit.keep.extend(self.stream_options);
+            self.parsed.edit.keep.extend(self.stream_options);
         }
-        self.reading.edit.prefix = prefix;
-        self.reading.media = self.content.media();
-        self.reading.extras.rewritten_bytes = self.content.rewritten;
-        self.reading.edit.cut = self.inside.cuts;
-        if let Some(special) = &mut self.inside.special {
-            special.thinking.is_needed |= self.content.has_thinking;
+        self.parsed.edit.prefix = prefix;
+        self.parsed.media = self.content.media();
+        self.parsed.cost_factors.rewritten_bytes = self.content.rewritten;
+        self.parsed.edit.cut = self.inside.cuts;
+        if let Some(rare) = &mut self.inside.rare {
+            rare.thinking.is_needed |= self.content.has_thinking;
         }
-        self.reading.special = self.inside.special;
+        self.parsed.rare = self.inside.rare;
         self.dropped.extend(self.inside.names.iter().cloned());
-        self.reading.dropped = stripped::effective(self.dropped);
-        self.reading.stripped.append(&mut self.inside.names);
-        self.reading.extras.typed_tools = self.inside.typed_tools;
-        self.reading.extras.unfolded_bytes = self.inside.unfolded.saturating_add(self.content.numbers);
-        Ok(self.reading)
+        self.parsed.dropped = stripped::effective(self.dropped);
+        self.parsed.stripped.append(&mut self.inside.names);
+        self.parsed.cost_factors.typed_tools = self.inside.typed_tools;
+        self.parsed.cost_factors.expanded_bytes = self.inside.expanded.saturating_add(self.content.numbers);
+        Ok(self.parsed)
     }
 }
 
-impl Visit for Members<'_> {
+impl JsonVisitor for MemberVisitor<'_> {
     type Stop = Refusal;
 
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+    fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), Refusal> {
         self.in_ttl = false;
         if depth == 1 {
             return self.begin(key, start);
@@ -619,48 +633,65 @@ impl Visit for Members<'_> {
             _ if self.cache.is_some_and(|cache| depth <= cache) => self.cache = None,
             _ => {}
         }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
+        let at = ValuePosition {
+            format: self.format,
+            depth,
+            member: last(&self.names, &self.ends),
+            opened: &self.policy.params,
+        };
         match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.key(at, key, start, &mut self.inside)?,
-            Some(Rule::Inside(_)) => self.inside.key(at, key, start)?,
-            Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage"),
+            Some(MemberRule::Content) => self.content.key(at, key, start, &mut self.inside)?,
+            Some(MemberRule::Nested(_)) => self.inside.key(at, key, start)?,
+            Some(MemberRule::StreamOptions) => {
+                self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage")
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), Refusal> {
+    fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         match depth {
-            0 if kind == Container::Array => {
+            0 if kind == JsonContainer::Array => {
                 return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object, not an array"));
             }
             0 => return Ok(()),
             1 => return self.open_member(kind, start),
             _ => {}
         }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
+        let at = ValuePosition {
+            format: self.format,
+            depth,
+            member: last(&self.names, &self.ends),
+            opened: &self.policy.params,
+        };
         match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
-            Some(Rule::Inside(_)) => self.inside.open(at, kind, start)?,
+            Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
+            Some(MemberRule::Nested(_)) => self.inside.open(at, kind, start)?,
             // Parsers keep the last of two: whatever this one is, it is not `true`.
-            Some(Rule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
-            Some(Rule::Prompts) if depth == 2 => self.prompts += 1,
+            Some(MemberRule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
+            Some(MemberRule::Prompts) if depth == 2 => self.prompts += 1,
             _ => {}
         }
         Ok(())
     }
 
-    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), Refusal> {
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
+    fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Refusal> {
+        let at = ValuePosition {
+            format: self.format,
+            depth,
+            member: last(&self.names, &self.ends),
+            opened: &self.policy.params,
+        };
         match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
-            Some(Rule::Inside(_)) => self.inside.close(at, end, &self.policy.tools)?,
+            Some(MemberRule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
+            Some(MemberRule::Nested(_)) => self.inside.close(at, end, &self.policy.tools)?,
             _ => {}
         }
         if depth == 1 { self.container_member(end) } else { Ok(()) }
     }
 
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
+    fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         match depth {
             0 => {
                 return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object"));
@@ -669,17 +700,22 @@ impl Visit for Members<'_> {
             _ => {}
         }
         self.ttl(value)?;
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
+        let at = ValuePosition {
+            format: self.format,
+            depth,
+            member: last(&self.names, &self.ends),
+            opened: &self.policy.params,
+        };
         match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
-            Some(Rule::Inside(_)) => self.inside.scalar(at, value, start, end),
-            Some(Rule::Prompts) => {
-                self.prompts += u64::from(depth == 2 && matches!(value, Scalar::String(_)));
+            Some(MemberRule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
+            Some(MemberRule::Nested(_)) => self.inside.scalar(at, value, start, end),
+            Some(MemberRule::Prompts) => {
+                self.prompts += u64::from(depth == 2 && matches!(value, JsonScalar::String(_)));
                 Ok(())
             }
-            Some(Rule::StreamOptions) => {
+            Some(MemberRule::StreamOptions) => {
                 if depth == 2 && self.in_include_usage {
-                    self.asks_usage = value == Scalar::Bool(true);
+                    self.asks_usage = value == JsonScalar::Bool(true);
                 }
                 Ok(())
             }

@@ -10,23 +10,23 @@ use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::could_be_billed;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Timing, Usage};
 
-use crate::audit::{Ack, Ended, Entry};
-use crate::caps::{Reservation, Spent};
-use crate::policy::Wire;
-use crate::prices::{Price, Terms};
-use crate::usage::Seen;
+use crate::audit::{Ack, CallGuard, CallOutcome};
+use crate::caps::{ActualUsage, Reservation};
+use crate::policy::ApiFormat;
+use crate::prices::{Price, RateFactors};
+use crate::usage::ObservedResponse;
 
 /// Bookkeeping of one call.
 #[derive(Debug)]
-pub struct Call {
-    open: Option<(Entry, Reservation)>,
-    price: Option<(Arc<Price>, Terms)>,
+pub struct CallTracker {
+    open: Option<(CallGuard, Reservation)>,
+    price: Option<(Arc<Price>, RateFactors)>,
     /// The shape of what goes through.
-    pub wire: Wire,
+    pub format: ApiFormat,
     /// Its times so far.
     pub clock: Clock,
     /// What was read off the answer's head.
-    pub head: Option<AnswerHead>,
+    pub head: Option<ResponseHead>,
     /// The budget that LiteLLM refused it for.
     pub budget: Option<Box<BudgetRefusal>>,
     /// Bytes of the answer's body that came.
@@ -37,7 +37,7 @@ pub struct Call {
 /// What the answer's head says.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "named like the headers")]
-pub struct AnswerHead {
+pub struct ResponseHead {
     pub status: u16,
     pub is_stream: bool,
     pub litellm_call_id: Option<String>,
@@ -124,20 +124,20 @@ impl Clock {
     }
 }
 
-impl Call {
+impl CallTracker {
     /// An intent was written for it.
     #[must_use]
     pub fn new(
-        entry: Entry,
+        entry: CallGuard,
         reservation: Reservation,
-        price: Option<(Arc<Price>, Terms)>,
-        wire: Wire,
+        price: Option<(Arc<Price>, RateFactors)>,
+        format: ApiFormat,
         clock: Clock,
     ) -> Self {
         Self {
             open: Some((entry, reservation)),
             price,
-            wire,
+            format,
             clock,
             head: None,
             budget: None,
@@ -164,7 +164,7 @@ impl Call {
     }
 
     /// Ends it: settles the caps, writes the outcome. Once; later calls change nothing.
-    pub fn end(&mut self, seen: Seen, result: CallResult, end: End, drained: Option<bool>) -> Ack {
+    pub fn end(&mut self, seen: ObservedResponse, result: CallResult, end: End, drained: Option<bool>) -> Ack {
         let Some((entry, reservation)) = self.open.take() else {
             return Ack::Known(Ok(()));
         };
@@ -180,23 +180,24 @@ impl Call {
         entry.close(ended)
     }
 
-    fn ended(&mut self, seen: Seen, result: CallResult, end: End, drained: Option<bool>) -> Ended {
+    fn ended(&mut self, seen: ObservedResponse, result: CallResult, end: End, drained: Option<bool>) -> CallOutcome {
         // The call is over: what was read of it moves into its record.
         let head = self.head.take();
         let (answered, head) = (head.is_some(), head.unwrap_or_default());
         let is_success = (200..300).contains(&head.status);
         let budget = self.budget.take();
-        let is_cache_hit = is_success && is_cache_hit(&head, self.wire);
+        let is_cache_hit = is_success && is_cache_hit(&head, self.format);
         let (cost, cost_source, why) = if is_cache_hit {
             (Some(Usd::from_nanos(0)), CostSource::Header, None)
-        } else if self.wire.is_billed() && budget.is_none() {
+        } else if self.format.is_billed() && budget.is_none() {
             cost(&head, seen.cost, is_success)
         } else {
             (None, CostSource::None, Some(NullReason::NotBilled))
         };
-        let usage = seen.usage.filter(|_| is_success && self.wire.is_billed()).map(|usage| counted(usage, self.wire));
+        let usage =
+            seen.usage.filter(|_| is_success && self.format.is_billed()).map(|usage| counted(usage, self.format));
         let null_reason = why_null(why, usage.is_some(), end, answered, seen.unreadable);
-        Ended {
+        CallOutcome {
             budget,
             result,
             end,
@@ -217,21 +218,21 @@ impl Call {
 
     /// For the caps: the provider's cost, else what its usage costs at our prices. Of an answer that was not seen to its
     /// end, the usage may be that of its beginning: it is charged as reserved, and for the bytes that came.
-    fn spent(&self, ended: &Ended, reservation: &Reservation) -> Spent {
+    fn spent(&self, ended: &CallOutcome, reservation: &Reservation) -> ActualUsage {
         let is_answer = ended.status.is_some() && ended.result != CallResult::Unknown;
         let is_free = is_answer && !could_be_billed(ended.status);
         if is_free || ended.cache_hit == Some(true) || ended.null_reason == Some(NullReason::NotBilled) {
-            return Spent { tokens: Some(0), nanos: Some(0) };
+            return ActualUsage { tokens: Some(0), nanos: Some(0) };
         }
         let cost = ended.cost.as_ref().map(Usd::to_nanos);
         match ended.usage.as_ref().filter(|_| was_seen_whole(ended)) {
             Some(usage) => {
                 let priced = || self.price.as_ref().map(|(price, terms)| price.of_usage(usage, terms));
-                Spent { tokens: Some(Usage::all(usage)), nanos: cost.or_else(priced) }
+                ActualUsage { tokens: Some(Usage::all(usage)), nanos: cost.or_else(priced) }
             }
             None => {
                 let least = reservation.at_least(self.resp_bytes / BYTES_PER_TOKEN);
-                Spent { tokens: least.tokens, nanos: cost.or(least.nanos) }
+                ActualUsage { tokens: least.tokens, nanos: cost.or(least.nanos) }
             }
         }
     }
@@ -241,7 +242,7 @@ impl Call {
 const BYTES_PER_TOKEN: u64 = 4;
 
 /// Whether the end of the answer was seen, where its usage is complete.
-fn was_seen_whole(ended: &Ended) -> bool {
+fn was_seen_whole(ended: &CallOutcome) -> bool {
     ended.end == End::Complete || ended.drained == Some(true)
 }
 
@@ -251,16 +252,16 @@ fn was_seen_whole(ended: &Ended) -> bool {
 /// Of `/v1/messages` only streams count: LiteLLM sends no cache key with other hits there, and copies one that a provider
 /// puts into its answer (`_hidden_params`). On unary chat answers it copies that too, but sends its own as well: there a
 /// provider can deny itself its pay, as it can by its token counts.
-fn is_cache_hit(head: &AnswerHead, wire: Wire) -> bool {
-    head.has_cache_key && wire.is_billed() && (head.is_stream || wire != Wire::Messages)
+fn is_cache_hit(head: &ResponseHead, format: ApiFormat) -> bool {
+    head.has_cache_key && format.is_billed() && (head.is_stream || format != ApiFormat::Messages)
 }
 
 /// The provider's counts with the meaning that they have on every route: see [`Usage`].
-fn counted(usage: Usage, wire: Wire) -> Usage {
-    match wire {
-        Wire::Messages => Usage { total: None, ..usage }.inclusive(),
+fn counted(usage: Usage, format: ApiFormat) -> Usage {
+    match format {
+        ApiFormat::Messages => Usage { total: None, ..usage }.inclusive(),
         // A provider of one's own behind `--allow` counts in whichever way.
-        Wire::Other => usage,
+        ApiFormat::Other => usage,
         // Here the cached classes are parts of the input, also where there is no total.
         _ if usage.total.is_none() => {
             let parts = Usage { cached_input: None, cache_write: None, ..usage };
@@ -274,7 +275,11 @@ fn counted(usage: Usage, wire: Wire) -> Usage {
 ///
 /// The header is right on unary answers with a status of 2xx alone (LiteLLM 1.81 sends a wrong one on
 /// Responses streams); the last event is right on streams. A 0 may be a price or the want of one.
-fn cost(head: &AnswerHead, in_stream: Option<Usd>, is_success: bool) -> (Option<Usd>, CostSource, Option<NullReason>) {
+fn cost(
+    head: &ResponseHead,
+    in_stream: Option<Usd>,
+    is_success: bool,
+) -> (Option<Usd>, CostSource, Option<NullReason>) {
     if !is_success {
         return (None, CostSource::None, Some(NullReason::UpstreamError));
     }
@@ -339,48 +344,48 @@ mod tests {
         let parts = Usage { output: Some(100), cached_input: Some(400), cache_write: Some(50), ..Usage::default() };
         let all = Usage { input: Some(1450), total: Some(1550), ..parts };
         let fresh = Usage { input: Some(1000), ..parts };
-        for (usage, wire) in [
-            (all, Wire::Chat),
-            (Usage { total: None, ..all }, Wire::Chat),
-            (all, Wire::Responses),
-            (fresh, Wire::Messages),
+        for (usage, format) in [
+            (all, ApiFormat::Chat),
+            (Usage { total: None, ..all }, ApiFormat::Chat),
+            (all, ApiFormat::Responses),
+            (fresh, ApiFormat::Messages),
             // The total of whoever answers a Messages call says nothing of what its input means.
-            (Usage { total: Some(1100), ..fresh }, Wire::Messages),
+            (Usage { total: Some(1100), ..fresh }, ApiFormat::Messages),
         ] {
-            assert_eq!(counted(usage, wire), all, "{usage:?} {wire:?}");
+            assert_eq!(counted(usage, format), all, "{usage:?} {format:?}");
         }
-        assert_eq!(counted(fresh, Wire::Other), fresh);
+        assert_eq!(counted(fresh, ApiFormat::Other), fresh);
     }
 
     #[test]
     fn only_litellm_s_own_sign_makes_a_cache_hit() {
-        let head = |is_stream, has_cache_key| AnswerHead { is_stream, has_cache_key, ..AnswerHead::default() };
-        for (wire, unary, stream) in [
-            (Wire::Chat, true, true),
-            (Wire::Completions, true, true),
-            (Wire::Embeddings, true, true),
-            (Wire::Responses, true, true),
+        let head = |is_stream, has_cache_key| ResponseHead { is_stream, has_cache_key, ..ResponseHead::default() };
+        for (format, unary, stream) in [
+            (ApiFormat::Chat, true, true),
+            (ApiFormat::Completions, true, true),
+            (ApiFormat::Embeddings, true, true),
+            (ApiFormat::Responses, true, true),
             // A provider can plant it there.
-            (Wire::Messages, false, true),
-            (Wire::Models, false, false),
-            (Wire::CountTokens, false, false),
+            (ApiFormat::Messages, false, true),
+            (ApiFormat::Models, false, false),
+            (ApiFormat::CountTokens, false, false),
         ] {
-            let found = [false, true].map(|is_stream| is_cache_hit(&head(is_stream, true), wire));
-            assert_eq!(found, [unary, stream], "{wire:?}");
-            assert!(!is_cache_hit(&head(true, false), wire));
+            let found = [false, true].map(|is_stream| is_cache_hit(&head(is_stream, true), format));
+            assert_eq!(found, [unary, stream], "{format:?}");
+            assert!(!is_cache_hit(&head(true, false), format));
         }
     }
 
     #[test]
     fn a_cost_is_taken_from_the_one_source_that_can_be_trusted() {
-        let head = |is_stream, cost: &str| AnswerHead {
+        let head = |is_stream, cost: &str| ResponseHead {
             status: 200,
             is_stream,
             response_cost: Some(cost.to_owned()),
-            ..AnswerHead::default()
+            ..ResponseHead::default()
         };
         let chunk = || Usd::parse("0.5").ok();
-        let source = |head: &AnswerHead, chunk, is_success| cost(head, chunk, is_success).1;
+        let source = |head: &ResponseHead, chunk, is_success| cost(head, chunk, is_success).1;
         assert_eq!(source(&head(false, "0.1"), chunk(), true), CostSource::Header);
         assert_eq!(source(&head(true, "0.1"), chunk(), true), CostSource::Chunk);
         assert_eq!(cost(&head(true, "0.1"), None, true).2, Some(NullReason::NoCost));

@@ -35,20 +35,20 @@ pub const OUTPUT_FLOOR: u64 = 1024;
 
 /// What a call may use at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ask {
+pub struct CapRequest {
     /// Tokens beside those of the answer.
     pub tokens: u64,
     /// Femto-USD beside those of the answer, when there are prices.
     pub femtos: u128,
     /// The answer, if its length can be bounded.
-    pub output: Option<Output>,
+    pub output: Option<OutputRequest>,
     /// It is an upper bound. A guess takes no more than what is left: it must not refuse a call that would have fitted.
     pub strict: bool,
 }
 
 /// The answer of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Output {
+pub struct OutputRequest {
     /// Tokens of one answer, as the client or the model bounds them. Where that does not fit, fewer are granted.
     pub wanted: u64,
     /// Answers.
@@ -59,7 +59,7 @@ pub struct Output {
     pub least: u64,
 }
 
-impl Ask {
+impl CapRequest {
     /// Tokens and femto-USD with answers of so many tokens each.
     fn with(&self, each: u64) -> (u128, u128) {
         let output = self.output.unwrap_or_default();
@@ -78,12 +78,12 @@ impl Ask {
 
 /// What is left of a run's caps; `None` is unlimited.
 #[derive(Debug, Clone, Copy)]
-struct Left {
+struct Remainder {
     tokens: Option<u128>,
     femtos: Option<u128>,
 }
 
-impl Left {
+impl Remainder {
     fn holds(&self, (tokens, femtos): (u128, u128)) -> bool {
         self.tokens.is_none_or(|left| tokens <= left) && self.femtos.is_none_or(|left| femtos <= left)
     }
@@ -93,7 +93,7 @@ impl Left {
     }
 
     /// The longest answer that fits, up to the one wanted.
-    fn longest(&self, ask: &Ask) -> Option<u64> {
+    fn longest(&self, ask: &CapRequest) -> Option<u64> {
         let output = ask.output?;
         let (tokens, femtos) = ask.with(0);
         let by = |left: Option<u128>, used: u128, each: u128| match (left, each) {
@@ -107,9 +107,9 @@ impl Left {
     }
 
     /// How long an answer may be: as wanted, or half of what fits, so that another call can be made beside this one.
-    fn grant(&self, ask: &Ask) -> Option<u64> {
+    fn grant(&self, ask: &CapRequest) -> Option<u64> {
         // What is only guessed of the prompt must not refuse the call.
-        let beside = Ask { tokens: 0, femtos: 0, ..*ask };
+        let beside = CapRequest { tokens: 0, femtos: 0, ..*ask };
         let longest = self.longest(ask).or_else(|| self.longest(&beside).filter(|_| !ask.strict))?;
         let wanted = ask.wanted();
         if longest >= wanted {
@@ -123,7 +123,7 @@ impl Left {
 
 /// What a call used, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct ActualUsage {
     /// Tokens, from the provider's usage.
     pub tokens: Option<u64>,
     /// Nano-USD, from the provider's cost, else from usage and prices.
@@ -133,7 +133,7 @@ pub struct Spent {
 /// What a run used before its sidecar was started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "named like the caps")]
-pub struct Used {
+pub struct PriorUsage {
     pub calls: u64,
     pub tokens: u64,
     pub nanos: i64,
@@ -141,7 +141,7 @@ pub struct Used {
     pub unsent: u64,
 }
 
-impl Used {
+impl PriorUsage {
     /// Reads it from the audit log. A call whose cost or usage is not known is charged as it was reserved.
     #[must_use]
     pub fn of(story: &Story) -> Self {
@@ -217,13 +217,13 @@ impl Caps {
     /// Nothing spent yet.
     #[cfg(test)]
     fn new(limits: CapLimits) -> Arc<Self> {
-        Self::resume(limits, Used::default())
+        Self::resume(limits, PriorUsage::default())
     }
 
     /// So much spent already.
     #[must_use]
-    pub fn resume(limits: CapLimits, used: Used) -> Arc<Self> {
-        let Used { calls, tokens, nanos, unsent } = used;
+    pub fn resume(limits: CapLimits, used: PriorUsage) -> Arc<Self> {
+        let PriorUsage { calls, tokens, nanos, unsent } = used;
         let unsent = unsent.min(UNSENT_MAX);
         let state = State { calls: calls - unsent, tokens, nanos, unsent, ..State::default() };
         Arc::new(Self { limits, state: Mutex::new(state) })
@@ -233,7 +233,7 @@ impl Caps {
     ///
     /// # Errors
     /// `too_many_calls`, `rate_limited`, `budget_exceeded`.
-    pub fn reserve(self: &Arc<Self>, ask: Ask, now: Instant) -> Result<Reservation, Refusal> {
+    pub fn reserve(self: &Arc<Self>, ask: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
         let limits = &self.limits;
         let mut state = self.lock();
         if state.open >= limits.concurrency {
@@ -278,14 +278,14 @@ impl Caps {
 
     /// Whether a call fits as its client wants it.
     #[must_use]
-    pub fn fits(&self, ask: &Ask) -> bool {
+    pub fn fits(&self, ask: &CapRequest) -> bool {
         let left = self.left(&self.lock());
         left.holds(ask.with(ask.wanted())) && !left.is_empty()
     }
 
     /// Whether a call that does not fit now might fit when the open calls have ended, should they cost nothing.
     #[must_use]
-    pub fn may_fit_later(&self, ask: &Ask) -> bool {
+    pub fn may_fit_later(&self, ask: &CapRequest) -> bool {
         let state = self.lock();
         if state.open == 0 || self.limits.calls.is_some_and(|max| state.calls >= max) {
             return false;
@@ -302,20 +302,20 @@ impl Caps {
     }
 
     /// Whether a cap rests on what a call reserves: without prices, that of dollars does not.
-    fn rests_on(&self, ask: &Ask) -> bool {
+    fn rests_on(&self, ask: &CapRequest) -> bool {
         self.limits.tokens.is_some() || self.limits.nanos.is_some() && ask.is_priced()
     }
 
-    fn left(&self, state: &State) -> Left {
+    fn left(&self, state: &State) -> Remainder {
         let nanos = self.limits.nanos.map(|cap| u128::try_from(cap.saturating_sub(state.nanos)).unwrap_or(0));
-        Left {
+        Remainder {
             tokens: self.limits.tokens.map(|cap| u128::from(cap.saturating_sub(state.tokens))),
             femtos: nanos.map(|left| left * FEMTOS_PER_NANO),
         }
     }
 
     /// Says which cap is in the way, what it is, what is left of it, and what the call needs.
-    fn over(&self, state: &State, ask: &Ask) -> Refusal {
+    fn over(&self, state: &State, ask: &CapRequest) -> Refusal {
         let left = self.left(state);
         let floor = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
         let least = ask.with(ask.wanted().min(floor));
@@ -413,17 +413,17 @@ impl Reservation {
 
     /// What a call is charged of which only the length of its answer is known: at least what was reserved.
     #[must_use]
-    pub fn at_least(&self, output: u64) -> Spent {
+    pub fn at_least(&self, output: u64) -> ActualUsage {
         let price = i128::from(self.output_price) * i128::from(output) / 1_000_000;
         let nanos = self.prompt.1.saturating_add(i64::try_from(price).unwrap_or(i64::MAX));
-        Spent {
+        ActualUsage {
             tokens: Some(self.prompt.0.saturating_add(output).max(self.tokens)),
             nanos: Some(nanos.max(self.nanos)),
         }
     }
 
     /// The call is over: what it used replaces what was reserved; what is not known is charged as reserved.
-    pub fn settle(mut self, spent: Spent) {
+    pub fn settle(mut self, spent: ActualUsage) {
         self.settled = true;
         let mut state = self.caps.lock();
         state.give_back(&self);
@@ -468,10 +468,10 @@ mod tests {
 
     #[test]
     fn thinking_that_cannot_be_switched_off_has_room_or_no_call() {
-        let output = |wanted| Some(Output { wanted, choices: 1, least: 2048, ..Output::default() });
+        let output = |wanted| Some(OutputRequest { wanted, choices: 1, least: 2048, ..OutputRequest::default() });
         let granted = |left: u64, wanted| {
             let caps = Caps::new(CapLimits { tokens: Some(left), concurrency: 9, ..CapLimits::default() });
-            let ask = Ask { output: output(wanted), strict: true, ..Ask::default() };
+            let ask = CapRequest { output: output(wanted), strict: true, ..CapRequest::default() };
             caps.reserve(ask, Instant::now()).ok().and_then(|reservation| reservation.output())
         };
         assert_eq!(granted(10_000, 32_000), Some(5000));
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn of_a_burst_exactly_as_many_pass_as_the_cap_says() {
         let now = Instant::now();
-        let ask = Ask { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
+        let ask = CapRequest { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
         for limits in [
             CapLimits { calls: Some(7), ..CapLimits::default() },
             CapLimits { tokens: Some(79), ..CapLimits::default() },
@@ -499,20 +499,20 @@ mod tests {
     #[test]
     fn a_guess_takes_no_more_than_what_is_left() {
         let caps = caps(CapLimits { tokens: Some(1000), ..CapLimits::default() });
-        let guess = Ask { tokens: 4096, ..Ask::default() };
+        let guess = CapRequest { tokens: 4096, ..CapRequest::default() };
         let first = caps.reserve(guess, Instant::now()).expect("a guess may take all");
         assert_eq!(reason(&caps.reserve(guess, Instant::now())), Some(Reason::BudgetExceeded));
-        first.settle(Spent { tokens: Some(15), nanos: None });
+        first.settle(ActualUsage { tokens: Some(15), nanos: None });
         let second = caps.reserve(guess, Instant::now()).expect("985 are left");
-        second.settle(Spent { tokens: Some(985), nanos: None });
+        second.settle(ActualUsage { tokens: Some(985), nanos: None });
         assert_eq!(reason(&caps.reserve(guess, Instant::now())), Some(Reason::BudgetExceeded));
     }
 
     #[test]
     fn an_answer_that_does_not_fit_is_made_shorter() {
         let cap = |tokens| caps(CapLimits { tokens: Some(tokens), ..CapLimits::default() });
-        let output = |wanted| Some(Output { wanted, choices: 2, ..Output::default() });
-        let ask = |wanted| Ask { tokens: 100, femtos: 0, output: output(wanted), strict: true };
+        let output = |wanted| Some(OutputRequest { wanted, choices: 2, ..OutputRequest::default() });
+        let ask = |wanted| CapRequest { tokens: 100, femtos: 0, output: output(wanted), strict: true };
         let granted = |caps: &Arc<Caps>, wanted| caps.reserve(ask(wanted), Instant::now());
         let whole = granted(&cap(8100), 4000).expect("it fits");
         assert_eq!((whole.output(), whole.is_lowered(), whole.tokens()), (Some(4000), false, 8100));
@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(open.iter().map(|it| it.output().unwrap_or(0)).collect::<Vec<_>>(), [5000, 2475, 1212, 1024]);
         assert_eq!(reason(&granted(&cap(2000), 64_000)), Some(Reason::BudgetExceeded), "below the floor");
         assert!(granted(&cap(2000), 950).is_ok(), "so short an answer was wanted");
-        let guess = Ask { strict: false, tokens: 1_000_000, ..ask(64_000) };
+        let guess = CapRequest { strict: false, tokens: 1_000_000, ..ask(64_000) };
         let guessed = cap(50_000).reserve(guess, Instant::now()).expect("a guess refuses nothing");
         assert_eq!((guessed.output(), guessed.tokens()), (Some(12_500), 50_000));
     }
@@ -531,8 +531,8 @@ mod tests {
     #[test]
     fn a_call_that_open_calls_leave_no_room_for_may_fit_later() {
         let caps = caps(CapLimits { tokens: Some(3000), calls: Some(3), ..CapLimits::default() });
-        let output = Some(Output { wanted: 64_000, choices: 1, ..Output::default() });
-        let ask = |tokens| Ask { tokens, femtos: 0, output, strict: true };
+        let output = Some(OutputRequest { wanted: 64_000, choices: 1, ..OutputRequest::default() });
+        let ask = |tokens| CapRequest { tokens, femtos: 0, output, strict: true };
         assert!(!caps.may_fit_later(&ask(0)), "no call is open");
         let open = caps.reserve(ask(900), Instant::now()).expect("it fits");
         assert_eq!(reason(&caps.reserve(ask(900), Instant::now())), Some(Reason::BudgetExceeded));
@@ -541,10 +541,10 @@ mod tests {
             (true, false),
             "1,024 for the answer"
         );
-        open.settle(Spent { tokens: Some(1500), nanos: None });
+        open.settle(ActualUsage { tokens: Some(1500), nanos: None });
         let open = caps.reserve(ask(100), Instant::now()).expect("1,500 are left");
         assert_eq!((caps.may_fit_later(&ask(476)), caps.may_fit_later(&ask(477))), (true, false));
-        let _third = caps.reserve(Ask::default(), Instant::now()).expect("it takes nothing");
+        let _third = caps.reserve(CapRequest::default(), Instant::now()).expect("it takes nothing");
         assert!(!caps.may_fit_later(&ask(100)), "three calls are all");
         drop(open);
     }
@@ -553,13 +553,13 @@ mod tests {
     fn dollars_are_granted_without_rounding_in_the_clients_favour() {
         let caps = caps(CapLimits { nanos: Some(10), ..CapLimits::default() });
         // 1.5 nano-dollars a token.
-        let output = Some(Output { wanted: 5000, choices: 1, femtos: 1_500_000, least: 0 });
-        let ask = Ask { tokens: 0, femtos: 1, output, strict: true };
+        let output = Some(OutputRequest { wanted: 5000, choices: 1, femtos: 1_500_000, least: 0 });
+        let ask = CapRequest { tokens: 0, femtos: 1, output, strict: true };
         assert_eq!(
             caps.reserve(ask, Instant::now()).map_err(|refusal| refusal.reason).err(),
             Some(Reason::BudgetExceeded)
         );
-        let short = Ask { output: output.map(|output| Output { wanted: 6, ..output }), ..ask };
+        let short = CapRequest { output: output.map(|output| OutputRequest { wanted: 6, ..output }), ..ask };
         let reserved = caps.reserve(short, Instant::now()).expect("nine and a bit");
         assert_eq!((reserved.nanos(), reserved.output()), (10, Some(6)));
     }
@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_cap_and_what_is_left() {
         let tokens = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
-        let ask = Ask { tokens: 150, femtos: 2_000 * FEMTOS_PER_NANO, strict: true, output: None };
+        let ask = CapRequest { tokens: 150, femtos: 2_000 * FEMTOS_PER_NANO, strict: true, output: None };
         let said = tokens.reserve(ask, Instant::now()).expect_err("too many").message;
         assert!(said.starts_with("of the run's 100 tokens 100 are left, and this call needs up to 150"), "{said}");
         let dollars = caps(CapLimits { nanos: Some(1000), ..CapLimits::default() });
@@ -581,17 +581,19 @@ mod tests {
     #[test]
     fn without_prices_known_cost_stops_the_next_call() {
         let caps = caps(CapLimits { nanos: Some(100), ..CapLimits::default() });
-        let free = Ask::default();
-        caps.reserve(free, Instant::now()).expect("nothing known yet").settle(Spent { tokens: None, nanos: Some(99) });
-        caps.reserve(free, Instant::now()).expect("99 of 100").settle(Spent { tokens: None, nanos: Some(1) });
+        let free = CapRequest::default();
+        caps.reserve(free, Instant::now())
+            .expect("nothing known yet")
+            .settle(ActualUsage { tokens: None, nanos: Some(99) });
+        caps.reserve(free, Instant::now()).expect("99 of 100").settle(ActualUsage { tokens: None, nanos: Some(1) });
         assert_eq!(reason(&caps.reserve(free, Instant::now())), Some(Reason::BudgetExceeded));
     }
 
     #[test]
     fn a_call_without_usage_is_charged_its_reservation() {
-        let ask = Ask { tokens: 60, strict: true, ..Ask::default() };
+        let ask = CapRequest { tokens: 60, strict: true, ..CapRequest::default() };
         let charged = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
-        charged.reserve(ask, Instant::now()).expect("fits").settle(Spent::default());
+        charged.reserve(ask, Instant::now()).expect("fits").settle(ActualUsage::default());
         assert_eq!(reason(&charged.reserve(ask, Instant::now())), Some(Reason::BudgetExceeded));
         assert_eq!(charged.open(), 0);
         let caps = caps(CapLimits { calls: Some(1), tokens: Some(100), ..CapLimits::default() });
@@ -602,7 +604,8 @@ mod tests {
     #[test]
     fn calls_that_are_never_sent_come_to_an_end() {
         let caps = caps(CapLimits { calls: Some(5), ..CapLimits::default() });
-        let given = (0..UNSENT_MAX + 10).filter(|_| caps.reserve(Ask::default(), Instant::now()).is_ok()).count();
+        let given =
+            (0..UNSENT_MAX + 10).filter(|_| caps.reserve(CapRequest::default(), Instant::now()).is_ok()).count();
         assert_eq!(given as u64, UNSENT_MAX + 5);
     }
 
@@ -610,7 +613,7 @@ mod tests {
     fn the_rate_refills_with_time() {
         let caps = caps(CapLimits { rate: Some(2), ..CapLimits::default() });
         let start = Instant::now();
-        let at = |ms: u64| reason(&caps.reserve(Ask::default(), start + Duration::from_millis(ms)));
+        let at = |ms: u64| reason(&caps.reserve(CapRequest::default(), start + Duration::from_millis(ms)));
         assert_eq!(
             [at(0), at(0), at(0), at(500), at(500), at(10_000), at(10_000), at(10_000)],
             [
@@ -634,13 +637,13 @@ mod tests {
             let (mut open, mut settled) = (Vec::new(), 0u64);
             for (tokens, what) in steps {
                 if what == 0 {
-                    if let Ok(reservation) = caps.reserve(Ask { tokens, strict: true, ..Ask::default() }, Instant::now()) {
+                    if let Ok(reservation) = caps.reserve(CapRequest { tokens, strict: true, ..CapRequest::default() }, Instant::now()) {
                         open.push((reservation, tokens));
                     }
                 } else if let Some((reservation, tokens)) = open.pop() {
                     if what == 1 {
                         settled += tokens / 2;
-                        reservation.settle(Spent { tokens: Some(tokens / 2), nanos: None });
+                        reservation.settle(ActualUsage { tokens: Some(tokens / 2), nanos: None });
                     } else {
                         drop(reservation);
                     }

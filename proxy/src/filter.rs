@@ -7,26 +7,26 @@ use bytes::{Bytes, BytesMut};
 use memchr::memchr2_iter;
 
 use crate::scrub::Scrub;
-use crate::usage::{Event, Observer, Seen, UsageIn};
+use crate::usage::{ObservedResponse, ResponseObserver, SseEvent, UsageLocation};
 
 /// While usage is hidden, an event waits until it is whole; a larger one goes on as it is.
 const EVENT_MAX: usize = 64 * 1024;
 
 /// The state of one answer.
 #[derive(Debug)]
-pub struct Filter {
+pub struct ResponseFilter {
     scrub: Scrub,
-    observer: Observer,
+    observer: ResponseObserver,
     hide_usage: bool,
     /// The beginning of an event, while usage is hidden.
     partial: BytesMut,
-    cut_line: CutLine,
-    events: Vec<Event>,
+    cut_line: CutLineEnd,
+    events: Vec<SseEvent>,
 }
 
 /// The last event ended in a CR at the very end of a piece; its LF may come with the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum CutLine {
+enum CutLineEnd {
     #[default]
     None,
     OfKept,
@@ -35,7 +35,7 @@ enum CutLine {
 
 /// What became of a piece.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct Filtered {
     /// May go on.
     pub on: Vec<Bytes>,
     /// From the event that ends the stream: waits for the outcome.
@@ -46,22 +46,22 @@ pub struct Passed {
     pub output: bool,
 }
 
-impl Filter {
+impl ResponseFilter {
     /// For an answer that this observer reads.
     #[must_use]
-    pub fn new(observer: Observer, hide_usage: bool) -> Self {
+    pub fn new(observer: ResponseObserver, hide_usage: bool) -> Self {
         Self {
             scrub: Scrub::default(),
             observer,
             hide_usage,
             partial: BytesMut::new(),
-            cut_line: CutLine::None,
+            cut_line: CutLineEnd::None,
             events: Vec::new(),
         }
     }
 
     /// Takes a piece.
-    pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Passed) {
+    pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Filtered) {
         let piece = self.scrub.pass(key, piece);
         if passed.terminal {
             return push(&mut passed.held, piece);
@@ -73,7 +73,7 @@ impl Filter {
     }
 
     /// The answer has ended: gives what was held for want of more.
-    pub fn finish(&mut self, passed: &mut Passed) {
+    pub fn finish(&mut self, passed: &mut Filtered) {
         self.observer.finish();
         let into = if passed.terminal { &mut passed.held } else { &mut passed.on };
         push(into, self.partial.split().freeze());
@@ -81,17 +81,17 @@ impl Filter {
     }
 
     /// What has been seen of the answer, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> Seen {
+    pub fn take_seen(&mut self) -> ObservedResponse {
         self.observer.take_seen()
     }
 
     /// What has been seen of the answer.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &ObservedResponse {
         self.observer.seen()
     }
 
-    fn pass_whole(&mut self, mut piece: Bytes, passed: &mut Passed) {
+    fn pass_whole(&mut self, mut piece: Bytes, passed: &mut Filtered) {
         if let Some(ends) = self.events.iter().position(|event| event.terminal) {
             let from = ends.checked_sub(1).map_or(0, |before| self.events[before].end);
             push(&mut passed.held, piece.split_off(from));
@@ -100,18 +100,18 @@ impl Filter {
         push(&mut passed.on, piece);
     }
 
-    fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Passed) {
+    fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Filtered) {
         if piece.is_empty() {
             return;
         }
         // The LF of a line end that was cut goes the way of its event.
-        let lf = usize::from(self.cut_line != CutLine::None && piece[0] == b'\n');
-        if std::mem::take(&mut self.cut_line) == CutLine::OfKept {
+        let lf = usize::from(self.cut_line != CutLineEnd::None && piece[0] == b'\n');
+        if std::mem::take(&mut self.cut_line) == CutLineEnd::OfKept {
             push(&mut passed.on, piece.slice(..lf));
         }
         let (mut run, mut at) = (lf, lf);
         for event in &self.events {
-            if event.terminal || event.usage != UsageIn::None {
+            if event.terminal || event.usage != UsageLocation::None {
                 push(&mut passed.on, piece.slice(run..at));
                 run = event.end;
             }
@@ -122,16 +122,17 @@ impl Filter {
                 return;
             }
             match event.usage {
-                UsageIn::None => push(&mut passed.on, self.partial.split().freeze()),
-                UsageIn::Alone => self.partial.clear(),
-                UsageIn::Beside(from, to) => {
+                UsageLocation::None => push(&mut passed.on, self.partial.split().freeze()),
+                UsageLocation::Alone => self.partial.clear(),
+                UsageLocation::Beside(from, to) => {
                     self.partial.extend_from_slice(&piece[at..event.end]);
                     push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
                 }
             }
             at = event.end;
             if at == piece.len() && piece.ends_with(b"\r") {
-                self.cut_line = if event.usage == UsageIn::Alone { CutLine::OfHidden } else { CutLine::OfKept };
+                self.cut_line =
+                    if event.usage == UsageLocation::Alone { CutLineEnd::OfHidden } else { CutLineEnd::OfKept };
             }
         }
         push(&mut passed.on, piece.slice(run..at));
@@ -179,18 +180,18 @@ pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Wire;
+    use crate::policy::ApiFormat;
 
     const KEY: &[u8] = b"sk-secret";
 
     /// What goes on at once, what waits, for every size of piece.
-    fn passed(wire: Wire, hide: bool, answer: &str) -> (String, String) {
+    fn passed(format: ApiFormat, hide: bool, answer: &str) -> (String, String) {
         let text = |pieces: &[Bytes]| {
             pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>()
         };
         let run = |size: usize| {
-            let mut filter = Filter::new(Observer::new(wire, true), hide);
-            let mut out = Passed::default();
+            let mut filter = ResponseFilter::new(ResponseObserver::new(format, true), hide);
+            let mut out = Filtered::default();
             for piece in answer.as_bytes().chunks(size) {
                 filter.pass(KEY, Bytes::copy_from_slice(piece), &mut out);
             }
@@ -213,13 +214,13 @@ mod tests {
 
     #[test]
     fn usage_that_the_client_did_not_ask_for_is_gone_whole() {
-        assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        assert_eq!(passed(ApiFormat::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
         assert_eq!(
-            passed(Wire::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
+            passed(ApiFormat::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
             (format!("{CHAT}{USAGE}"), DONE.to_owned())
         );
         assert_eq!(
-            passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
+            passed(ApiFormat::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
             (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned())
         );
     }
@@ -227,10 +228,10 @@ mod tests {
     #[test]
     fn a_hidden_event_takes_its_whole_line_end_with_it() {
         let crlf = USAGE.replace('\n', "\r\n");
-        assert_eq!(passed(Wire::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        assert_eq!(passed(ApiFormat::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
         let kept = CHAT.replace('\n', "\r\n");
         assert_eq!(
-            passed(Wire::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
+            passed(ApiFormat::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
             (format!("{kept}{kept}"), DONE.to_owned())
         );
     }
@@ -240,28 +241,32 @@ mod tests {
         let both =
             "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
         let left = "data: {\"choices\":[{\"text\":\"x\"}]}\r\n\r\n";
-        assert_eq!(passed(Wire::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
+        assert_eq!(passed(ApiFormat::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
     }
 
     #[test]
     fn the_end_of_every_stream_is_held() {
         let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-        assert_eq!(passed(Wire::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
+        assert_eq!(passed(ApiFormat::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
         let completed = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
-        let (_, held) = passed(Wire::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
+        let (_, held) = passed(ApiFormat::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
         assert_eq!(held, format!("{completed}{DONE}"));
     }
 
     #[test]
     fn the_line_that_ends_a_stream_is_held_before_its_blank_line_comes() {
-        for (wire, line) in [
-            (Wire::Chat, "data: [DONE]\n"),
-            (Wire::Messages, "data: {\"type\":\"message_stop\"}\n"),
-            (Wire::Responses, "data: {\"type\":\"response.completed\",\"response\":{}}\r\n"),
+        for (format, line) in [
+            (ApiFormat::Chat, "data: [DONE]\n"),
+            (ApiFormat::Messages, "data: {\"type\":\"message_stop\"}\n"),
+            (ApiFormat::Responses, "data: {\"type\":\"response.completed\",\"response\":{}}\r\n"),
         ] {
             for hide in [true, false] {
-                let mut out = Passed::default();
-                Filter::new(Observer::new(wire, true), hide).pass(KEY, Bytes::from_static(line.as_bytes()), &mut out);
+                let mut out = Filtered::default();
+                ResponseFilter::new(ResponseObserver::new(format, true), hide).pass(
+                    KEY,
+                    Bytes::from_static(line.as_bytes()),
+                    &mut out,
+                );
                 assert_eq!((out.terminal, out.on.len()), (true, 0), "{line}");
             }
         }
@@ -270,15 +275,15 @@ mod tests {
     #[test]
     fn comments_and_a_missing_end_pass() {
         assert_eq!(
-            passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"),
+            passed(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":1}"),
             (": ping\n\ndata: {\"a\":1}".to_owned(), String::new())
         );
     }
 
     #[test]
     fn an_event_too_large_to_wait_for_goes_on() {
-        let mut filter = Filter::new(Observer::new(Wire::Chat, true), true);
-        let mut out = Passed::default();
+        let mut filter = ResponseFilter::new(ResponseObserver::new(ApiFormat::Chat, true), true);
+        let mut out = Filtered::default();
         filter.pass(KEY, Bytes::from(format!("data: {{\"x\":\"{}", "y".repeat(EVENT_MAX))), &mut out);
         assert_eq!(out.on.len(), 1);
     }

@@ -138,7 +138,7 @@ pub fn privileges(user: Option<User>) -> Result<Measure, HardenError> {
 
 /// The files and ports that are still needed. Files that are open already need no entry.
 #[derive(Debug)]
-pub struct Needs {
+pub struct HardeningNeeds {
     /// Directories in which files are removed.
     pub remove: Vec<PathBuf>,
     /// Files and directories that are read.
@@ -151,7 +151,7 @@ pub struct Needs {
 ///
 /// # Errors
 /// [`HardenError::Landlock`], [`HardenError::Path`]
-pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
+pub fn files(needs: &HardeningNeeds) -> Result<Measure, HardenError> {
     let abi = ABI::V6;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)

@@ -10,9 +10,9 @@ const ID: usize = 16;
 const IDS: usize = 32;
 
 /// Gives each call a random UUID.
-pub struct CallIds(Mutex<Pool>);
+pub struct CallIds(Mutex<IdPool>);
 
-struct Pool {
+struct IdPool {
     bytes: [u8; ID * IDS],
     left: usize,
 }
@@ -25,7 +25,7 @@ impl fmt::Debug for CallIds {
 
 impl Default for CallIds {
     fn default() -> Self {
-        Self(Mutex::new(Pool { bytes: [0; ID * IDS], left: 0 }))
+        Self(Mutex::new(IdPool { bytes: [0; ID * IDS], left: 0 }))
     }
 }
 

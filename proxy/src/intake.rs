@@ -11,11 +11,11 @@ use http::header::{EXPECT, HeaderMap};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::body::{BodyPolicy, BodyReader, Edit, Reading, put_at};
+use crate::body::{BodyEdit, BodyPolicy, BodyReader, ParsedBody, put_at};
 use crate::body_budget::{BodyBudget, HeldBytes};
-use crate::policy::Wire;
+use crate::idle_timeout::IdleTimeout;
+use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
-use crate::silence::Silence;
 use crate::upstream::Outgoing;
 
 /// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
@@ -31,7 +31,7 @@ const LINGER_IDLE: Duration = Duration::from_secs(1);
 
 /// The body as it came, in pieces.
 #[derive(Debug)]
-pub struct Text {
+pub struct BufferedBody {
     pieces: Vec<Bytes>,
     small: BytesMut,
     len: u64,
@@ -40,13 +40,13 @@ pub struct Text {
 
 /// What bounds a body.
 #[derive(Debug, Clone)]
-pub struct Bounds {
+pub struct BodyLimits {
     /// Bytes.
     pub max: u64,
     /// The longest silence between two pieces.
     pub idle: Duration,
     /// All bodies together.
-    pub room: Arc<BodyBudget>,
+    pub budget: Arc<BodyBudget>,
 }
 
 /// Reads a body to its end, and what it says.
@@ -55,11 +55,11 @@ pub struct Bounds {
 /// The refusal, as soon as one is certain; the rest of the body is then not read.
 pub async fn read(
     body: &mut Incoming,
-    wire: Wire,
+    format: ApiFormat,
     policy: &BodyPolicy,
-    bounds: &Bounds,
-) -> Result<(Reading, Text), Refusal> {
-    let mut reader = BodyReader::new(wire, policy);
+    bounds: &BodyLimits,
+) -> Result<(ParsedBody, BufferedBody), Refusal> {
+    let mut reader = BodyReader::new(format, policy);
     let text = collect(body, bounds, |piece| reader.feed(piece)).await;
     let text = text.map_err(|refusal| refusal.for_model(reader.model()))?;
     Ok((reader.finish()?, text))
@@ -71,16 +71,16 @@ pub async fn read(
 /// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
 pub async fn collect(
     body: &mut Incoming,
-    bounds: &Bounds,
+    bounds: &BodyLimits,
     mut see: impl FnMut(&[u8]) -> Result<(), Refusal>,
-) -> Result<Text, Refusal> {
+) -> Result<BufferedBody, Refusal> {
     let too_large =
         || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
     if body.size_hint().lower() > bounds.max {
         return Err(too_large());
     }
-    let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.room.hold() };
-    let mut silence = Silence::new(bounds.idle);
+    let mut text = BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.budget.hold() };
+    let mut silence = IdleTimeout::new(bounds.idle);
     loop {
         let next = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
@@ -135,7 +135,7 @@ pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
     body.is_end_stream() && LINGER_BYTES - left < LINGER_REUSE
 }
 
-impl Text {
+impl BufferedBody {
     /// Bytes in it.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -163,7 +163,7 @@ impl Text {
 
     /// As the policy wants it: slices of what came, behind and between our own bytes.
     #[must_use]
-    pub fn edited(self, mut edit: Edit, put: &[(u64, String)]) -> Outgoing {
+    pub fn edited(self, mut edit: BodyEdit, put: &[(u64, String)]) -> Outgoing {
         let Self { pieces, held, .. } = self;
         let mut out = Outgoing::holding(held);
         out.reserve(2 + 2 * (edit.keep.len() + edit.cut.len()) + pieces.len());
@@ -213,8 +213,9 @@ fn slice(pieces: &[Bytes], from: u64, to: u64, out: &mut Outgoing) {
 mod tests {
     use super::*;
 
-    fn text(pieces: &[&'static str]) -> Text {
-        let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(10).hold() };
+    fn text(pieces: &[&'static str]) -> BufferedBody {
+        let mut text =
+            BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(10).hold() };
         pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
         text.settle();
         text
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn an_edit_is_made_of_slices_whatever_the_pieces() {
-        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], ..Edit::default() };
+        let edit = || BodyEdit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], ..BodyEdit::default() };
         for pieces in
             [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]]
         {

@@ -1,7 +1,7 @@
 //! A JSON scanner that takes its text in pieces.
 //!
 //! Pure. It checks the whole grammar of RFC 8259 (UTF-8 included), holds no part of the text but the first
-//! [`TEXT_MAX`] bytes of the string or number at hand, and tells a [`Visit`] what it passes, with offsets.
+//! [`TEXT_MAX`] bytes of the string or number at hand, and tells a [`JsonVisitor`] what it passes, with offsets.
 //! So a 20 MB body is looked at where it lies, and an answer is read while it goes by.
 
 mod block;
@@ -21,7 +21,7 @@ pub const DEPTH_MAX: usize = 128;
 
 /// Object or array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
+pub enum JsonContainer {
     /// `{…}`
     Object,
     /// `[…]`
@@ -30,9 +30,9 @@ pub enum Container {
 
 /// A value that is no container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scalar<'a> {
+pub enum JsonScalar<'a> {
     /// A string, decoded.
-    String(Text<'a>),
+    String(StrPrefix<'a>),
     /// A number, as written.
     Number(&'a [u8]),
     /// `true` or `false`.
@@ -43,14 +43,14 @@ pub enum Scalar<'a> {
 
 /// The beginning of a decoded string. Bytes, since most are compared with some name, or not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Text<'a> {
+pub struct StrPrefix<'a> {
     /// The first [`TEXT_MAX`] bytes at most.
     pub head: &'a [u8],
     /// Whether `head` is all of it.
     pub whole: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> StrPrefix<'a> {
     /// The string, if all of it was kept.
     #[must_use]
     pub fn whole(self) -> Option<&'a [u8]> {
@@ -70,18 +70,18 @@ impl<'a> Text<'a> {
 
 /// Hears what the scanner passes. A depth counts the containers around a key or a value: the top-level
 /// value has depth 0, its members 1. Offsets count from the first byte ever fed.
-pub trait Visit {
+pub trait JsonVisitor {
     /// Why the visitor wants no more; the scanner stops there.
     type Stop: From<JsonError>;
 
     /// A member's name; `start` is the offset of its opening quote.
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), Self::Stop>;
+    fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), Self::Stop>;
     /// A container begins.
-    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), Self::Stop>;
+    fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), Self::Stop>;
     /// A container ends; `end` is the offset after its last byte.
-    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), Self::Stop>;
+    fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Self::Stop>;
     /// A value that is no container, from `start` up to `end`.
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Self::Stop>;
+    fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Self::Stop>;
 }
 
 /// What is wrong with the text, and where.
@@ -105,7 +105,7 @@ pub enum JsonError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum ScanState {
     Value,
     ValueOrEnd,
     KeyOrEnd,
@@ -122,7 +122,7 @@ enum At {
     Done,
 }
 
-impl At {
+impl ScanState {
     /// Between tokens.
     fn takes_blanks(self) -> bool {
         matches!(
@@ -135,7 +135,7 @@ impl At {
 /// The scanner: feed it, then finish it.
 #[derive(Debug)]
 pub struct Scanner {
-    at: At,
+    at: ScanState,
     /// One bit a container, the innermost in bit 0: 1 is an object.
     stack: u128,
     depth: usize,
@@ -159,7 +159,7 @@ impl Scanner {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            at: At::Value,
+            at: ScanState::Value,
             stack: 0,
             depth: 0,
             offset: 0,
@@ -187,19 +187,19 @@ impl Scanner {
     /// The text could end here.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        self.at == At::Done
+        self.at == ScanState::Done
     }
 
     /// Takes the next piece of the text.
     ///
     /// # Errors
     /// The first [`JsonError`], or the visitor's own stop. The scanner is of no use afterwards.
-    pub fn feed<V: Visit>(&mut self, piece: &[u8], visit: &mut V) -> Result<(), V::Stop> {
+    pub fn feed<V: JsonVisitor>(&mut self, piece: &[u8], visit: &mut V) -> Result<(), V::Stop> {
         let mut i = 0;
         while i < piece.len() {
             i = match self.at {
-                At::String => self.string(piece, i, visit)?,
-                At::Number => self.number(piece, i, visit)?,
+                ScanState::String => self.string(piece, i, visit)?,
+                ScanState::Number => self.number(piece, i, visit)?,
                 _ => self.token(piece, i, visit)?,
             };
         }
@@ -211,15 +211,15 @@ impl Scanner {
     ///
     /// # Errors
     /// [`JsonError::Ended`] if a value is still open.
-    pub fn finish<V: Visit>(&mut self, visit: &mut V) -> Result<(), V::Stop> {
-        if self.at == At::Number && self.depth == 0 {
+    pub fn finish<V: JsonVisitor>(&mut self, visit: &mut V) -> Result<(), V::Stop> {
+        if self.at == ScanState::Number && self.depth == 0 {
             self.end_kept_number(self.offset, visit)?;
         }
-        if self.at == At::Done { Ok(()) } else { Err(JsonError::Ended(self.offset).into()) }
+        if self.at == ScanState::Done { Ok(()) } else { Err(JsonError::Ended(self.offset).into()) }
     }
 
     /// One structural byte, with the blanks before it, or one byte of an escape or a literal.
-    fn token<V: Visit>(&mut self, piece: &[u8], mut i: usize, visit: &mut V) -> Result<usize, V::Stop> {
+    fn token<V: JsonVisitor>(&mut self, piece: &[u8], mut i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         if self.at.takes_blanks() {
             while matches!(piece[i], b' ' | b'\t' | b'\n' | b'\r') {
                 i += 1;
@@ -232,65 +232,70 @@ impl Scanner {
         let here = self.offset + i as u64;
         let unexpected = || JsonError::Unexpected(here).into();
         match self.at {
-            At::ValueOrEnd if b == b']' => self.pop(Container::Array, here, visit)?,
-            At::KeyOrEnd if b == b'}' => self.pop(Container::Object, here, visit)?,
-            At::KeyOrEnd | At::Key if b == b'"' => {
+            ScanState::ValueOrEnd if b == b']' => self.pop(JsonContainer::Array, here, visit)?,
+            ScanState::KeyOrEnd if b == b'}' => self.pop(JsonContainer::Object, here, visit)?,
+            ScanState::KeyOrEnd | ScanState::Key if b == b'"' => {
                 self.start_string(true, here);
                 return self.string(piece, i + 1, visit);
             }
-            At::Colon if b == b':' => self.at = At::Value,
-            At::CommaOrEnd => match (b, self.in_object()) {
-                (b',', true) => self.at = At::Key,
-                (b',', false) => self.at = At::Value,
-                (b'}', true) => self.pop(Container::Object, here, visit)?,
-                (b']', false) => self.pop(Container::Array, here, visit)?,
+            ScanState::Colon if b == b':' => self.at = ScanState::Value,
+            ScanState::CommaOrEnd => match (b, self.in_object()) {
+                (b',', true) => self.at = ScanState::Key,
+                (b',', false) => self.at = ScanState::Value,
+                (b'}', true) => self.pop(JsonContainer::Object, here, visit)?,
+                (b']', false) => self.pop(JsonContainer::Array, here, visit)?,
                 _ => return Err(unexpected()),
             },
-            At::Value | At::ValueOrEnd => {
+            ScanState::Value | ScanState::ValueOrEnd => {
                 self.start = here;
                 match b {
                     b'"' => {
                         self.start_string(false, here);
                         return self.string(piece, i + 1, visit);
                     }
-                    b'{' => self.push(Container::Object, here, visit)?,
-                    b'[' => self.push(Container::Array, here, visit)?,
+                    b'{' => self.push(JsonContainer::Object, here, visit)?,
+                    b'[' => self.push(JsonContainer::Array, here, visit)?,
                     b'-' | b'0'..=b'9' => {
                         self.text.clear();
-                        self.at = At::Number;
+                        self.at = ScanState::Number;
                         return self.number(piece, i, visit);
                     }
-                    b't' => self.at = At::Literal { word: b"true", seen: 1 },
-                    b'f' => self.at = At::Literal { word: b"false", seen: 1 },
-                    b'n' => self.at = At::Literal { word: b"null", seen: 1 },
+                    b't' => self.at = ScanState::Literal { word: b"true", seen: 1 },
+                    b'f' => self.at = ScanState::Literal { word: b"false", seen: 1 },
+                    b'n' => self.at = ScanState::Literal { word: b"null", seen: 1 },
                     _ => return Err(unexpected()),
                 }
             }
-            At::Literal { word, seen } => {
+            ScanState::Literal { word, seen } => {
                 if word[seen] != b {
                     return Err(unexpected());
                 }
-                self.at = At::Literal { word, seen: seen + 1 };
+                self.at = ScanState::Literal { word, seen: seen + 1 };
                 if seen + 1 == word.len() {
-                    let value = if word[0] == b'n' { Scalar::Null } else { Scalar::Bool(word[0] == b't') };
+                    let value = if word[0] == b'n' { JsonScalar::Null } else { JsonScalar::Bool(word[0] == b't') };
                     visit.scalar(self.depth, value, self.start, here + 1)?;
                     self.after_value();
                 }
             }
-            At::Escape => self.escape(b, here)?,
-            At::Hex { left, code } => {
+            ScanState::Escape => self.escape(b, here)?,
+            ScanState::Hex { left, code } => {
                 let digit = (b as char).to_digit(16).ok_or(JsonError::String(here))? as u16;
                 let code = code << 4 | digit;
                 if left > 1 {
-                    self.at = At::Hex { left: left - 1, code };
+                    self.at = ScanState::Hex { left: left - 1, code };
                 } else {
                     self.unicode(code, here)?;
                 }
             }
-            At::LowEscape if b == b'\\' => self.at = At::LowU,
-            At::LowU if b == b'u' => self.at = At::Hex { left: 4, code: 0 },
-            At::LowEscape | At::LowU => return Err(JsonError::String(here).into()),
-            At::KeyOrEnd | At::Key | At::Colon | At::Done | At::String | At::Number => {
+            ScanState::LowEscape if b == b'\\' => self.at = ScanState::LowU,
+            ScanState::LowU if b == b'u' => self.at = ScanState::Hex { left: 4, code: 0 },
+            ScanState::LowEscape | ScanState::LowU => return Err(JsonError::String(here).into()),
+            ScanState::KeyOrEnd
+            | ScanState::Key
+            | ScanState::Colon
+            | ScanState::Done
+            | ScanState::String
+            | ScanState::Number => {
                 return Err(unexpected());
             }
         }
@@ -301,18 +306,18 @@ impl Scanner {
         self.stack & 1 == 1
     }
 
-    fn push<V: Visit>(&mut self, kind: Container, here: u64, visit: &mut V) -> Result<(), V::Stop> {
+    fn push<V: JsonVisitor>(&mut self, kind: JsonContainer, here: u64, visit: &mut V) -> Result<(), V::Stop> {
         if self.depth == DEPTH_MAX {
             return Err(JsonError::Depth(here).into());
         }
         visit.open(self.depth, kind, here)?;
-        self.stack = self.stack << 1 | u128::from(kind == Container::Object);
+        self.stack = self.stack << 1 | u128::from(kind == JsonContainer::Object);
         self.depth += 1;
-        self.at = if kind == Container::Object { At::KeyOrEnd } else { At::ValueOrEnd };
+        self.at = if kind == JsonContainer::Object { ScanState::KeyOrEnd } else { ScanState::ValueOrEnd };
         Ok(())
     }
 
-    fn pop<V: Visit>(&mut self, kind: Container, here: u64, visit: &mut V) -> Result<(), V::Stop> {
+    fn pop<V: JsonVisitor>(&mut self, kind: JsonContainer, here: u64, visit: &mut V) -> Result<(), V::Stop> {
         self.stack >>= 1;
         self.depth -= 1;
         visit.close(self.depth, kind, here + 1)?;
@@ -321,7 +326,7 @@ impl Scanner {
     }
 
     fn after_value(&mut self) {
-        self.at = if self.depth == 0 { At::Done } else { At::CommaOrEnd };
+        self.at = if self.depth == 0 { ScanState::Done } else { ScanState::CommaOrEnd };
     }
 
     fn start_string(&mut self, is_key: bool, here: u64) {
@@ -329,17 +334,17 @@ impl Scanner {
         self.start = here;
         self.text.clear();
         self.whole = true;
-        self.at = At::String;
+        self.at = ScanState::String;
     }
 
     /// Runs to the end of the string, or to the end of the piece.
-    fn string<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
+    fn string<V: JsonVisitor>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let (len, mut ascii) = plain(&piece[i..]);
         let mut end = i + len;
         if piece.get(end) == Some(&b'"') && ascii && self.text.is_empty() && self.whole {
             // The common case: the whole string lies in this piece, without an escape.
             let head = &piece[i..end.min(i + TEXT_MAX)];
-            let text = Text { head, whole: head.len() == len };
+            let text = StrPrefix { head, whole: head.len() == len };
             return self.end_string(text, piece, end + 1, visit);
         }
         let mut run = i;
@@ -373,33 +378,33 @@ impl Scanner {
             None => Ok(end),
             Some(b'"') => {
                 let text = std::mem::take(&mut self.text);
-                let ended = self.end_string(Text { head: &text, whole: self.whole }, piece, end + 1, visit);
+                let ended = self.end_string(StrPrefix { head: &text, whole: self.whole }, piece, end + 1, visit);
                 self.text = text;
                 ended
             }
             Some(_) => {
-                self.at = At::Escape;
+                self.at = ScanState::Escape;
                 Ok(end + 1)
             }
         }
     }
 
     /// Behind the closing quote. What mostly comes next is taken on the way.
-    fn end_string<V: Visit>(
+    fn end_string<V: JsonVisitor>(
         &mut self,
-        text: Text<'_>,
+        text: StrPrefix<'_>,
         piece: &[u8],
         i: usize,
         visit: &mut V,
     ) -> Result<usize, V::Stop> {
         if !self.is_key {
-            visit.scalar(self.depth, Scalar::String(text), self.start, self.offset + i as u64)?;
+            visit.scalar(self.depth, JsonScalar::String(text), self.start, self.offset + i as u64)?;
             self.after_value();
             return Ok(i);
         }
         visit.key(self.depth, text, self.start)?;
         let colon = piece.get(i) == Some(&b':');
-        self.at = if colon { At::Value } else { At::Colon };
+        self.at = if colon { ScanState::Value } else { ScanState::Colon };
         Ok(i + usize::from(colon))
     }
 
@@ -421,13 +426,13 @@ impl Scanner {
             b'r' => b'\r',
             b't' => b'\t',
             b'u' => {
-                self.at = At::Hex { left: 4, code: 0 };
+                self.at = ScanState::Hex { left: 4, code: 0 };
                 return Ok(());
             }
             _ => return Err(JsonError::String(here)),
         };
         self.keep(&[decoded]);
-        self.at = At::String;
+        self.at = ScanState::String;
         Ok(())
     }
 
@@ -436,18 +441,18 @@ impl Scanner {
             Some(high) => [high, code],
             None if (0xD800..0xDC00).contains(&code) => {
                 self.high = Some(code);
-                self.at = At::LowEscape;
+                self.at = ScanState::LowEscape;
                 return Ok(());
             }
             None => [code, 0],
         };
         let decoded = char::decode_utf16(units).next().and_then(Result::ok).ok_or(JsonError::String(here))?;
         self.keep(decoded.encode_utf8(&mut [0; 4]).as_bytes());
-        self.at = At::String;
+        self.at = ScanState::String;
         Ok(())
     }
 
-    fn number<V: Visit>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
+    fn number<V: JsonVisitor>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let rest = &piece[i..];
         let len = number_run(rest);
         if self.text.len() + len > TEXT_MAX {
@@ -465,18 +470,18 @@ impl Scanner {
         Ok(i + len)
     }
 
-    fn end_kept_number<V: Visit>(&mut self, end: u64, visit: &mut V) -> Result<(), V::Stop> {
+    fn end_kept_number<V: JsonVisitor>(&mut self, end: u64, visit: &mut V) -> Result<(), V::Stop> {
         let text = std::mem::take(&mut self.text);
         let ended = self.end_number(&text, end, visit);
         self.text = text;
         ended
     }
 
-    fn end_number<V: Visit>(&mut self, text: &[u8], end: u64, visit: &mut V) -> Result<(), V::Stop> {
+    fn end_number<V: JsonVisitor>(&mut self, text: &[u8], end: u64, visit: &mut V) -> Result<(), V::Stop> {
         if !is_number(text) {
             return Err(JsonError::Number(self.start).into());
         }
-        visit.scalar(self.depth, Scalar::Number(text), self.start, end)?;
+        visit.scalar(self.depth, JsonScalar::Number(text), self.start, end)?;
         self.after_value();
         Ok(())
     }

@@ -11,19 +11,20 @@
 //! `scrub`, `sse`, `stripped` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
-pub mod answer;
+pub mod active_call;
 pub mod audit;
 pub mod body;
 pub mod body_budget;
 pub mod call;
 pub mod caps;
-pub mod carried;
+pub mod connection;
 pub mod estimate;
 pub mod exchange;
 pub mod filter;
 pub mod framing;
 pub mod harden;
 pub mod headers;
+pub mod idle_timeout;
 pub mod ids;
 pub mod intake;
 pub mod json;
@@ -36,6 +37,7 @@ pub mod policy;
 pub mod prices;
 pub mod refusal;
 pub mod relay;
+pub mod response;
 pub mod run;
 pub mod screen;
 pub mod scrub;
@@ -43,7 +45,6 @@ pub mod secret;
 pub mod server;
 pub mod settings;
 pub mod share;
-pub mod silence;
 pub mod slots;
 pub mod socket;
 pub mod sse;
@@ -54,4 +55,3 @@ pub mod tap;
 pub mod tokens;
 pub mod upstream;
 pub mod usage;
-pub mod wire;

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
-use sluice_proxy::audit::Sealed;
+use sluice_proxy::audit::LogTotals;
 use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
-use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
+use sluice_proxy::settings::{ProxyExit, ProxyFlags, ProxySettings, StartError};
 use sluice_proxy::start::{self, Started};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -27,28 +27,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<Exit, StartError> {
-    harden::process().map_err(|error| StartError::caused("hardening", Exit::Software, &error))?;
+fn run() -> Result<ProxyExit, StartError> {
+    harden::process().map_err(|error| StartError::caused("hardening", ProxyExit::Software, &error))?;
     let Some((flags, only_check)) = flags()? else {
-        return Ok(Exit::Ok);
+        return Ok(ProxyExit::Ok);
     };
-    let settings = Settings::from_flags(flags)
-        .map_err(|error| if only_check { StartError { exit: Exit::Config, ..error } } else { error })?;
+    let settings = ProxySettings::from_flags(flags)
+        .map_err(|error| if only_check { StartError { exit: ProxyExit::Config, ..error } } else { error })?;
     if only_check {
         let checked = start::check(&settings)?;
-        return print(&checked.to_string()).map(|()| Exit::Ok);
+        return print(&checked.to_string()).map(|()| ProxyExit::Ok);
     }
-    let orphaned = |error| StartError::caused("--die-with-parent", Exit::Config, &error);
+    let orphaned = |error| StartError::caused("--die-with-parent", ProxyExit::Config, &error);
     let parent = settings.die_with_parent.then(ParentWatch::begin).transpose().map_err(orphaned)?;
     let log = log::open(settings.log.as_deref())?;
     let key = start::key(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| StartError::caused("runtime", Exit::Software, &error))?;
+        .map_err(|error| StartError::caused("runtime", ProxyExit::Software, &error))?;
     let exit = runtime.block_on(async {
         // Before the ready line: a signal that comes right behind it must find its handler.
-        let signals = Signals::new().map_err(|error| StartError::caused("signals", Exit::Software, &error))?;
+        let signals = Signals::new().map_err(|error| StartError::caused("signals", ProxyExit::Software, &error))?;
         let opened = start::open(&settings, key)?;
         parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
@@ -56,22 +56,22 @@ fn run() -> Result<Exit, StartError> {
         // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
         tokio::spawn(serve(settings, started, signals))
             .await
-            .map_err(|error| StartError::caused("serve", Exit::Software, &error))?
+            .map_err(|error| StartError::caused("serve", ProxyExit::Software, &error))?
     });
     drop(runtime);
     exit
 }
 
 /// The flags, and whether they are only to be checked; none when help or version was asked for.
-fn flags() -> Result<Option<(Flags, bool)>, StartError> {
+fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
     let mut args: Vec<_> = std::env::args_os().collect();
     let only_check = args.get(1).is_some_and(|arg| arg == "check");
     if only_check {
         args.remove(1);
     }
     // The variables are named after the flags; a column of them would hide the help.
-    let command = Flags::command().mut_args(|arg| arg.hide_env(true));
-    match command.try_get_matches_from(args).and_then(|matches| Flags::from_arg_matches(&matches)) {
+    let command = ProxyFlags::command().mut_args(|arg| arg.hide_env(true));
+    match command.try_get_matches_from(args).and_then(|matches| ProxyFlags::from_arg_matches(&matches)) {
         Ok(flags) => Ok(Some((flags, only_check))),
         Err(error) if !error.use_stderr() => print(error.render().to_string().trim_end()).map(|()| None),
         Err(error) => {
@@ -85,7 +85,7 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
             let said = said.join(" ");
             Err(StartError::new(
                 "usage",
-                Exit::Usage,
+                ProxyExit::Usage,
                 format!("{}; see sluice-proxy --help", said.trim_start_matches("error: ")),
             ))
         }
@@ -93,10 +93,10 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
 }
 
 /// Carries calls until a signal or the deadline, then ends in order.
-async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
+async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<ProxyExit, StartError> {
     let ready = start::ready_line(&settings, &started);
     let Started { socket, run, connections, .. } = started;
-    let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
+    let software = |error: &dyn std::error::Error| StartError::caused("serve", ProxyExit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
         .map_err(|e| software(&e))?;
     for warning in settings.warnings() {
@@ -128,22 +128,22 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
     let closed = run.journal.close(reason).await;
     // Whoever waits for the socket to go finds the log complete.
     drop(socket);
-    let Sealed { records, syncs } = closed.map_err(|_| {
+    let LogTotals { records, syncs } = closed.map_err(|_| {
         StartError::new(
             "--audit",
-            Exit::Audit,
+            ProxyExit::Audit,
             "the audit log is incomplete, since it could not be written; free its disk",
         )
     })?;
     tracing::info!(reason, cut = run.journal.calls_cut(), records, syncs, "ended");
-    Ok(if run.journal.calls_cut() > 0 { Exit::Cut } else { Exit::Ok })
+    Ok(if run.journal.calls_cut() > 0 { ProxyExit::Cut } else { ProxyExit::Ok })
 }
 
 fn print(line: &str) -> Result<(), StartError> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
-        .map_err(|error| StartError::caused("stdout", Exit::Software, &error))
+        .map_err(|error| StartError::caused("stdout", ProxyExit::Software, &error))
 }
 
 /// The reason of a stop that nobody has asked for.

@@ -21,7 +21,7 @@ pub use image::{Detail, image_tokens};
 
 /// Tokens of a medium whose size in bytes is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tokens {
+pub enum TokenEstimate {
     /// The provider bills at most this.
     Bound(u64),
     /// The bytes give no upper bound. A caller that must not pass a cap reserves the model's whole input window.
@@ -33,7 +33,7 @@ pub enum Tokens {
 
 /// What the provider reads a document's bytes as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Document {
+pub enum DocumentForm {
     /// The provider reads the bytes as text. The caller must know this from the API, not from the sender's word.
     PlainText,
     /// PDF, an office file, or anything that is not known: its pages may be compressed.
@@ -42,7 +42,7 @@ pub enum Document {
 
 /// What the provider reads an audio part's bytes as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audio {
+pub enum AudioForm {
     /// 16-bit mono samples at 24 kHz without a header, as OpenAI's format `pcm16`. The sender cannot change the rate.
     Pcm16,
     /// Any file with a header, WAV included, and any raw audio whose rate the sender names.
@@ -64,13 +64,13 @@ const PAGE_TOKENS: u64 = image::CLAUDE_LARGE_MAX + 3900;
 /// There is no bound for a packed document: a compressed stream may hold any amount of text, and pages may share it.
 /// LiteLLM's own counter also reads every page of a PDF.
 #[must_use]
-pub fn document_tokens(bytes: u64, document: Document) -> Tokens {
+pub fn document_tokens(bytes: u64, document: DocumentForm) -> TokenEstimate {
     match document {
         // Tokenizers work on bytes, and no token is shorter than one.
-        Document::PlainText => Tokens::Bound(bytes),
-        Document::Packed => {
+        DocumentForm::PlainText => TokenEstimate::Bound(bytes),
+        DocumentForm::Packed => {
             let pages = bytes.div_ceil(PAGE_BYTES).clamp(1, PAGES_MAX);
-            Tokens::Unbounded { guess: pages.saturating_mul(PAGE_TOKENS) }
+            TokenEstimate::Unbounded { guess: pages.saturating_mul(PAGE_TOKENS) }
         }
     }
 }
@@ -91,13 +91,13 @@ const AUDIO_EXTRA: u64 = 16;
 /// There is no bound for encoded audio: a WAV header may name one sample a second, and FLAC, Opus and free-format MP3
 /// store hours of silence in a few kilobytes.
 #[must_use]
-pub fn audio_tokens(bytes: u64, audio: Audio) -> Tokens {
+pub fn audio_tokens(bytes: u64, audio: AudioForm) -> TokenEstimate {
     let at = |rate: u64| {
         let tokens = (u128::from(bytes) * u128::from(AUDIO_TOKENS_PER_SECOND)).div_ceil(u128::from(rate));
         u64::try_from(tokens).unwrap_or(u64::MAX).saturating_add(AUDIO_EXTRA)
     };
     match audio {
-        Audio::Pcm16 => Tokens::Bound(at(PCM16_BYTES_PER_SECOND)),
-        Audio::Encoded => Tokens::Unbounded { guess: at(ENCODED_BYTES_PER_SECOND) },
+        AudioForm::Pcm16 => TokenEstimate::Bound(at(PCM16_BYTES_PER_SECOND)),
+        AudioForm::Encoded => TokenEstimate::Unbounded { guess: at(ENCODED_BYTES_PER_SECOND) },
     }
 }

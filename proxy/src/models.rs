@@ -14,7 +14,7 @@ use crate::refusal::{Reason, Refusal, clip};
 pub const MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
-struct Named<'a> {
+struct ModelEntry<'a> {
     #[serde(borrow)]
     id: std::borrow::Cow<'a, str>,
 }
@@ -46,7 +46,7 @@ pub fn not_found(id: &str) -> Refusal {
 pub fn find(list: &[u8], id: &str) -> Result<Option<Bytes>, NotAList> {
     let (_, models) = read(list)?;
     let is_asked =
-        |model: &&&RawValue| serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| named.id == id);
+        |model: &&&RawValue| serde_json::from_str::<ModelEntry<'_>>(model.get()).is_ok_and(|named| named.id == id);
     Ok(models.iter().find(is_asked).map(|model| Bytes::copy_from_slice(model.get().as_bytes())))
 }
 
@@ -57,7 +57,7 @@ pub fn find(list: &[u8], id: &str) -> Result<Option<Bytes>, NotAList> {
 pub fn filter(list: &[u8], allowed: &[String]) -> Result<Bytes, NotAList> {
     let (mut list, models) = read(list)?;
     let is_allowed = |model: &&&RawValue| {
-        serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
+        serde_json::from_str::<ModelEntry<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
     };
     let kept: Vec<&RawValue> = models.iter().filter(is_allowed).copied().collect();
     let kept = serde_json::value::to_raw_value(&kept).map_err(|_| NotAList)?;

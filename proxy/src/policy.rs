@@ -9,7 +9,7 @@ use crate::refusal::{Dialect, Methods, Reason, Refusal};
 
 /// How requests and answers of a route are shaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Wire {
+pub enum ApiFormat {
     /// `POST /v1/chat/completions`
     Chat,
     /// `POST /v1/completions`
@@ -34,7 +34,7 @@ pub enum Wire {
     Other,
 }
 
-impl Wire {
+impl ApiFormat {
     /// The error shape of its callers.
     #[must_use]
     pub fn dialect(self) -> Dialect {
@@ -67,7 +67,7 @@ pub struct Route {
     /// The path that goes upstream, always with `/v1`.
     pub path: &'static str,
     /// The shape of what goes through.
-    pub wire: Wire,
+    pub format: ApiFormat,
 }
 
 impl Route {
@@ -75,8 +75,8 @@ impl Route {
     /// operator added may repeat an id from the request, so only the one that makes conversations counts.
     #[must_use]
     pub fn makes_stored(&self) -> bool {
-        matches!(self.wire, Wire::Responses | Wire::Compact)
-            || self.wire == Wire::Other && self.method == Method::POST && self.path == "/v1/conversations"
+        matches!(self.format, ApiFormat::Responses | ApiFormat::Compact)
+            || self.format == ApiFormat::Other && self.method == Method::POST && self.path == "/v1/conversations"
     }
 }
 
@@ -103,16 +103,16 @@ pub struct Policy {
     relay: Option<String>,
 }
 
-const DEFAULT: [(&str, &str, Wire); 9] = [
-    ("POST", "/v1/chat/completions", Wire::Chat),
-    ("POST", "/v1/messages", Wire::Messages),
-    ("POST", "/v1/responses", Wire::Responses),
-    ("POST", "/v1/embeddings", Wire::Embeddings),
-    ("POST", "/v1/completions", Wire::Completions),
-    ("POST", "/v1/messages/count_tokens", Wire::CountTokens),
-    ("POST", "/v1/responses/compact", Wire::Compact),
-    ("POST", "/v1/responses/input_tokens", Wire::InputTokens),
-    ("GET", "/v1/models", Wire::Models),
+const DEFAULT: [(&str, &str, ApiFormat); 9] = [
+    ("POST", "/v1/chat/completions", ApiFormat::Chat),
+    ("POST", "/v1/messages", ApiFormat::Messages),
+    ("POST", "/v1/responses", ApiFormat::Responses),
+    ("POST", "/v1/embeddings", ApiFormat::Embeddings),
+    ("POST", "/v1/completions", ApiFormat::Completions),
+    ("POST", "/v1/messages/count_tokens", ApiFormat::CountTokens),
+    ("POST", "/v1/responses/compact", ApiFormat::Compact),
+    ("POST", "/v1/responses/input_tokens", ApiFormat::InputTokens),
+    ("GET", "/v1/models", ApiFormat::Models),
 ];
 
 /// The one pattern that a path of `--allow` may have: a segment that is the id of an object that the run has made.
@@ -139,10 +139,10 @@ impl Policy {
     /// The default routes, and those that the operator added.
     #[must_use]
     pub fn new(allowed: &[Route], relay_for: Option<&str>) -> Self {
-        let defaults = DEFAULT.iter().map(|(method, path, wire)| Route {
+        let defaults = DEFAULT.iter().map(|(method, path, format)| Route {
             method: if *method == "GET" { Method::GET } else { Method::POST },
             path,
-            wire: *wire,
+            format: *format,
         });
         Self {
             routes: defaults.chain(allowed.iter().cloned()).collect(),
@@ -173,8 +173,8 @@ impl Policy {
             return Err(NotARoute);
         }
         // Routes live as long as the process; there are a handful.
-        let wire = if by_id { Wire::Stored } else { Wire::Other };
-        Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), wire })
+        let format = if by_id { ApiFormat::Stored } else { ApiFormat::Other };
+        Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), format })
     }
 
     /// What the request line asks for. The query is not looked at and goes nowhere.
@@ -194,7 +194,7 @@ impl Policy {
         let mut allowed = Methods::default();
         for route in &self.routes {
             let id = stored_id(route, path);
-            if id.is_none() && (route.wire == Wire::Stored || !same_route(route, path)) {
+            if id.is_none() && (route.format == ApiFormat::Stored || !same_route(route, path)) {
                 continue;
             }
             if route.method == method {
@@ -205,7 +205,7 @@ impl Policy {
         if !allowed.is_empty() {
             return Err(other_method(allowed));
         }
-        let of_list = self.routes.iter().find(|route| route.wire == Wire::Models);
+        let of_list = self.routes.iter().find(|route| route.format == ApiFormat::Models);
         if let (Some(route), Some(id)) = (of_list, model_id(path)) {
             return if route.method == method { Ok(Admitted::Model(route, id)) } else { Err(wrong_method(&["GET"])) };
         }
@@ -271,7 +271,7 @@ pub fn model_id(path: &str) -> Option<&str> {
 /// The id in the path of a stored object, byte for byte: nothing is decoded. A path that one of the fixed routes has is
 /// found before, since those come first.
 fn stored_id<'p>(route: &Route, path: &'p str) -> Option<&'p str> {
-    if route.wire != Wire::Stored {
+    if route.format != ApiFormat::Stored {
         return None;
     }
     let (before, behind) = route.path.split_once(ID)?;
@@ -294,7 +294,7 @@ pub fn is_id(text: &str) -> bool {
 
 /// The route's path, or the same without `/v1`: SDKs differ in what they call a base URL.
 fn same_route(route: &Route, path: &str) -> bool {
-    route.path == path || (route.wire != Wire::Other && route.path.strip_prefix("/v1") == Some(path))
+    route.path == path || (route.format != ApiFormat::Other && route.path.strip_prefix("/v1") == Some(path))
 }
 
 fn wrong_method(allowed: &[&str]) -> Refusal {

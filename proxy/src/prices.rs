@@ -35,15 +35,15 @@ pub struct Price {
 /// One price of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rate {
-    side: Side,
+    side: RateSide,
     /// It holds for prompts of more tokens than this.
     above: u64,
-    needs: Needs,
+    needs: RateCondition,
     femtos: u128,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum RateSide {
     Input,
     CacheRead,
     CacheWrite,
@@ -52,7 +52,7 @@ enum Side {
 
 /// What a call must have for a rate to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Needs {
+enum RateCondition {
     Nothing,
     /// A tier of service that the call names.
     Tier,
@@ -66,7 +66,7 @@ enum Needs {
 
 /// What decides which rates hold for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Terms {
+pub struct RateFactors {
     /// Tokens of the prompt, at most.
     pub input: u64,
     /// A tier of service is named.
@@ -81,7 +81,7 @@ pub struct Terms {
 
 /// The prices of the models that this run may use.
 #[derive(Debug, Clone, Default)]
-pub struct Prices {
+pub struct PriceTable {
     models: HashMap<String, Arc<Price>>,
     /// For a model that the file does not name: the dearest rates in it.
     dearest: Arc<Price>,
@@ -89,7 +89,7 @@ pub struct Prices {
 
 /// The file is no price list.
 #[derive(Debug, thiserror::Error)]
-pub enum PricesError {
+pub enum PriceTableError {
     /// Not in the shape of `/model/info`.
     #[error(
         "want the JSON of LiteLLM's GET /model/info: {{\"data\":[{{\"model_name\":…,\"model_info\":{{\"input_cost_per_token\":…}}}}]}}"
@@ -101,34 +101,34 @@ pub enum PricesError {
 }
 
 #[derive(Deserialize)]
-struct File<'a> {
+struct PriceFile<'a> {
     #[serde(borrow)]
-    data: Vec<Entry<'a>>,
+    data: Vec<PriceEntry<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct PriceEntry<'a> {
     model_name: String,
     #[serde(default)]
-    litellm_params: Params,
+    litellm_params: ModelParams,
     // Each as text: a float would already have lost the digits.
     #[serde(borrow)]
     model_info: BTreeMap<String, &'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
-struct Params {
+struct ModelParams {
     #[serde(default)]
     model: Option<String>,
 }
 
-impl Prices {
+impl PriceTable {
     /// Reads the file's text.
     ///
     /// # Errors
-    /// [`PricesError`]
-    pub fn parse(text: &str) -> Result<Self, PricesError> {
-        let file: File<'_> = serde_json::from_str(text).map_err(PricesError::Shape)?;
+    /// [`PriceTableError`]
+    pub fn parse(text: &str) -> Result<Self, PriceTableError> {
+        let file: PriceFile<'_> = serde_json::from_str(text).map_err(PriceTableError::Shape)?;
         let mut models: HashMap<String, Price> = HashMap::new();
         let mut dearest = None;
         for entry in file.data {
@@ -138,7 +138,7 @@ impl Prices {
             let known = models.remove(&entry.model_name);
             models.insert(entry.model_name, either(known, &price));
         }
-        let dearest = dearest.ok_or(PricesError::Empty)?;
+        let dearest = dearest.ok_or(PriceTableError::Empty)?;
         let models = models.into_iter().map(|(name, price)| (name, Arc::new(price))).collect();
         Ok(Self { models, dearest: Arc::new(dearest) })
     }
@@ -153,7 +153,7 @@ impl Prices {
 /// Prices that stand inside of others.
 type Nested = BTreeMap<String, Box<RawValue>>;
 
-impl Entry<'_> {
+impl PriceEntry<'_> {
     /// `None` without a price of input; an embedding model has no other.
     fn price(&self) -> Option<Price> {
         let mut rates: Vec<Rate> = self.model_info.iter().filter_map(|(name, value)| rate(name, value)).collect();
@@ -170,7 +170,7 @@ impl Entry<'_> {
         for rate in &mut rates {
             rate.femtos = rate.femtos.saturating_mul(surcharge).div_ceil(WHOLE);
         }
-        let has_input = rates.iter().any(|rate| rate.side == Side::Input && rate.needs == Needs::Nothing);
+        let has_input = rates.iter().any(|rate| rate.side == RateSide::Input && rate.needs == RateCondition::Nothing);
         let number = |name: &str| self.model_info.get(name).and_then(|value| value.get().parse().ok());
         let text = |name: &str| -> Option<String> { serde_json::from_str(self.model_info.get(name)?.get()).ok() };
         let names = [self.litellm_params.model.clone(), text("key"), text("base_model")];
@@ -232,51 +232,51 @@ fn tier_rates(tier: &Nested) -> Vec<Rate> {
 impl Price {
     /// Femto-USD of a token of the prompt, at most.
     #[must_use]
-    pub fn input(&self, terms: &Terms) -> u128 {
-        self.most(terms, &[Side::Input, Side::CacheRead, Side::CacheWrite])
+    pub fn input(&self, terms: &RateFactors) -> u128 {
+        self.most(terms, &[RateSide::Input, RateSide::CacheRead, RateSide::CacheWrite])
     }
 
     /// Femto-USD of a token of the answer, at most.
     #[must_use]
-    pub fn output(&self, terms: &Terms) -> u128 {
-        self.most(terms, &[Side::Output])
+    pub fn output(&self, terms: &RateFactors) -> u128 {
+        self.most(terms, &[RateSide::Output])
     }
 
-    fn most(&self, terms: &Terms, sides: &[Side]) -> u128 {
+    fn most(&self, terms: &RateFactors, sides: &[RateSide]) -> u128 {
         let rates = self.rates.iter().filter(|rate| sides.contains(&rate.side) && rate.holds(terms));
         rates.map(|rate| rate.femtos).max().unwrap_or(0)
     }
 
     /// Nano-USD for what the provider counted, rounded up: each class of tokens at the dearest rate that holds for it.
     #[must_use]
-    pub fn of_usage(&self, usage: &Usage, terms: &Terms) -> i64 {
+    pub fn of_usage(&self, usage: &Usage, terms: &RateFactors) -> i64 {
         let output = usage.output.unwrap_or(0);
         let all = usage.all().saturating_sub(output);
-        let terms = Terms { input: all, ..*terms };
+        let terms = RateFactors { input: all, ..*terms };
         let read = usage.cached_input.unwrap_or(0).min(all);
         let written = usage.cache_write.unwrap_or(0).min(all - read);
         let fresh = all - read - written;
-        let plain = self.most(&terms, &[Side::Input]);
+        let plain = self.most(&terms, &[RateSide::Input]);
         let or_plain = |side| match self.most(&terms, &[side]) {
             0 => plain,
             rate => rate,
         };
         let femtos = u128::from(fresh) * plain
-            + u128::from(read) * or_plain(Side::CacheRead)
-            + u128::from(written) * or_plain(Side::CacheWrite)
+            + u128::from(read) * or_plain(RateSide::CacheRead)
+            + u128::from(written) * or_plain(RateSide::CacheWrite)
             + u128::from(output) * self.output(&terms);
         nanos(femtos)
     }
 }
 
 impl Rate {
-    fn holds(&self, terms: &Terms) -> bool {
+    fn holds(&self, terms: &RateFactors) -> bool {
         let has_needs = match self.needs {
-            Needs::Nothing => true,
-            Needs::Tier => terms.service_tier,
-            Needs::LongCache => terms.long_cache,
-            Needs::AudioInput => terms.audio_input,
-            Needs::AudioOutput => terms.audio_output,
+            RateCondition::Nothing => true,
+            RateCondition::Tier => terms.service_tier,
+            RateCondition::LongCache => terms.long_cache,
+            RateCondition::AudioInput => terms.audio_input,
+            RateCondition::AudioOutput => terms.audio_output,
         };
         // Some providers take the dearer rate from the threshold on.
         has_needs && terms.input >= self.above
@@ -294,22 +294,22 @@ pub fn nanos(femtos: u128) -> i64 {
 }
 
 /// Names of prices of a token, and what they are for; a longer one stands before its beginning.
-const RATES: &[(&str, Side, Needs)] = &[
-    ("input_cost_per_token_cache_hit", Side::CacheRead, Needs::Nothing),
-    ("input_cost_per_token", Side::Input, Needs::Nothing),
-    ("input_cost_per_image_token", Side::Input, Needs::Nothing),
-    ("input_cost_per_video_token", Side::Input, Needs::Nothing),
-    ("input_cost_per_audio_token", Side::Input, Needs::AudioInput),
-    ("cache_read_input_token_cost_per_audio_token", Side::CacheRead, Needs::AudioInput),
-    ("cache_read_input_audio_token_cost", Side::CacheRead, Needs::AudioInput),
-    ("cache_read_input_token_cost", Side::CacheRead, Needs::Nothing),
-    ("cache_creation_input_audio_token_cost", Side::CacheWrite, Needs::AudioInput),
-    ("cache_creation_input_token_cost", Side::CacheWrite, Needs::Nothing),
-    ("output_cost_per_reasoning_token", Side::Output, Needs::Nothing),
-    ("output_cost_per_image_token", Side::Output, Needs::Nothing),
-    ("output_cost_per_video_token", Side::Output, Needs::Nothing),
-    ("output_cost_per_audio_token", Side::Output, Needs::AudioOutput),
-    ("output_cost_per_token", Side::Output, Needs::Nothing),
+const RATES: &[(&str, RateSide, RateCondition)] = &[
+    ("input_cost_per_token_cache_hit", RateSide::CacheRead, RateCondition::Nothing),
+    ("input_cost_per_token", RateSide::Input, RateCondition::Nothing),
+    ("input_cost_per_image_token", RateSide::Input, RateCondition::Nothing),
+    ("input_cost_per_video_token", RateSide::Input, RateCondition::Nothing),
+    ("input_cost_per_audio_token", RateSide::Input, RateCondition::AudioInput),
+    ("cache_read_input_token_cost_per_audio_token", RateSide::CacheRead, RateCondition::AudioInput),
+    ("cache_read_input_audio_token_cost", RateSide::CacheRead, RateCondition::AudioInput),
+    ("cache_read_input_token_cost", RateSide::CacheRead, RateCondition::Nothing),
+    ("cache_creation_input_audio_token_cost", RateSide::CacheWrite, RateCondition::AudioInput),
+    ("cache_creation_input_token_cost", RateSide::CacheWrite, RateCondition::Nothing),
+    ("output_cost_per_reasoning_token", RateSide::Output, RateCondition::Nothing),
+    ("output_cost_per_image_token", RateSide::Output, RateCondition::Nothing),
+    ("output_cost_per_video_token", RateSide::Output, RateCondition::Nothing),
+    ("output_cost_per_audio_token", RateSide::Output, RateCondition::AudioOutput),
+    ("output_cost_per_token", RateSide::Output, RateCondition::Nothing),
 ];
 
 /// Words in a price's name that say for which tier of service it holds.
@@ -331,12 +331,12 @@ fn rate(name: &str, value: &RawValue) -> Option<Rate> {
         if let Some(thousands) = word.strip_suffix('k').and_then(|digits| digits.parse::<u64>().ok()) {
             rate.above = thousands.saturating_mul(1000);
         } else if word == "1hr" {
-            rate.needs = Needs::LongCache;
+            rate.needs = RateCondition::LongCache;
         }
     }
     // Of a tier that a call does not name, nothing is billed.
     if behind.split('_').any(|word| TIERS.contains(&word)) {
-        rate.needs = Needs::Tier;
+        rate.needs = RateCondition::Tier;
     }
     Some(rate)
 }
@@ -388,11 +388,11 @@ mod tests {
         {"model_name":"unpriced","model_info":{"input_cost_per_token":null,"output_cost_per_token":null}}]}"#;
 
     fn price(model: &str) -> Arc<Price> {
-        Prices::parse(FILE).expect("prices").of(model)
+        PriceTable::parse(FILE).expect("prices").of(model)
     }
 
-    fn terms(input: u64) -> Terms {
-        Terms { input, ..Terms::default() }
+    fn terms(input: u64) -> RateFactors {
+        RateFactors { input, ..RateFactors::default() }
     }
 
     const PER_MILLION: u128 = 1_000_000_000;
@@ -411,12 +411,12 @@ mod tests {
         assert_eq!(claude.input(&terms(199_999)), 3750 * PER_MILLION / 1000, "a cache is written unasked");
         assert_eq!(claude.input(&terms(200_000)), 6 * PER_MILLION);
         assert_eq!(claude.output(&terms(200_000)), 22_500 * PER_MILLION / 1000);
-        assert_eq!(claude.input(&Terms { long_cache: true, ..terms(10) }), 6 * PER_MILLION);
+        assert_eq!(claude.input(&RateFactors { long_cache: true, ..terms(10) }), 6 * PER_MILLION);
         let omni = price("omni");
         assert_eq!((omni.input(&terms(1)), omni.output(&terms(1))), (PER_MILLION, 3 * PER_MILLION));
-        assert_eq!(omni.input(&Terms { service_tier: true, ..terms(10) }), 2 * PER_MILLION);
-        assert_eq!(omni.output(&Terms { audio_output: true, ..terms(10) }), 80 * PER_MILLION);
-        assert_eq!(omni.input(&Terms { audio_input: true, ..terms(1) }), 40 * PER_MILLION);
+        assert_eq!(omni.input(&RateFactors { service_tier: true, ..terms(10) }), 2 * PER_MILLION);
+        assert_eq!(omni.output(&RateFactors { audio_output: true, ..terms(10) }), 80 * PER_MILLION);
+        assert_eq!(omni.input(&RateFactors { audio_input: true, ..terms(1) }), 40 * PER_MILLION);
     }
 
     #[test]
@@ -424,14 +424,14 @@ mod tests {
         let value: Box<RawValue> = serde_json::from_str("1e-15").expect("a number");
         let of = |name: &str| rate(name, &value).map(|rate| (rate.side, rate.above, rate.needs));
         for (name, want) in [
-            ("input_cost_per_token", Some((Side::Input, 0, Needs::Nothing))),
-            ("input_cost_per_token_above_272k_tokens_priority", Some((Side::Input, 272_000, Needs::Tier))),
-            ("input_cost_per_token_ultrafast_above_272k_tokens", Some((Side::Input, 272_000, Needs::Tier))),
+            ("input_cost_per_token", Some((RateSide::Input, 0, RateCondition::Nothing))),
+            ("input_cost_per_token_above_272k_tokens_priority", Some((RateSide::Input, 272_000, RateCondition::Tier))),
+            ("input_cost_per_token_ultrafast_above_272k_tokens", Some((RateSide::Input, 272_000, RateCondition::Tier))),
             (
                 "cache_creation_input_token_cost_above_1hr_above_200k_tokens",
-                Some((Side::CacheWrite, 200_000, Needs::LongCache)),
+                Some((RateSide::CacheWrite, 200_000, RateCondition::LongCache)),
             ),
-            ("output_cost_per_token_new", Some((Side::Output, 0, Needs::Nothing))),
+            ("output_cost_per_token_new", Some((RateSide::Output, 0, RateCondition::Nothing))),
             ("output_cost_per_tokens", None),
             ("search_context_cost_per_query", None),
             ("input_cost_per_second", None),
@@ -446,7 +446,7 @@ mod tests {
             r#"{{"data":[{{"model_name":"m","litellm_params":{{"model":"x/m"}},"model_info":{{
                 "input_cost_per_token":1e-06,"output_cost_per_token":1e-06{info}}}}}]}}"#
         );
-        Price::clone(&Prices::parse(&file).expect("prices").of("m"))
+        Price::clone(&PriceTable::parse(&file).expect("prices").of("m"))
     }
 
     #[test]
@@ -529,8 +529,11 @@ mod tests {
 
     #[test]
     fn what_is_no_price_list_is_said_to_be_none() {
-        assert!(matches!(Prices::parse("[]"), Err(PricesError::Shape(_))));
-        assert!(matches!(Prices::parse(r#"{"data":[]}"#), Err(PricesError::Empty)));
-        assert!(matches!(Prices::parse(r#"{"data":[{"model_name":"a","model_info":{}}]}"#), Err(PricesError::Empty)));
+        assert!(matches!(PriceTable::parse("[]"), Err(PriceTableError::Shape(_))));
+        assert!(matches!(PriceTable::parse(r#"{"data":[]}"#), Err(PriceTableError::Empty)));
+        assert!(matches!(
+            PriceTable::parse(r#"{"data":[{"model_name":"a","model_info":{}}]}"#),
+            Err(PriceTableError::Empty)
+        ));
     }
 }

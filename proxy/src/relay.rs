@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 use crate::filter;
 use crate::headers;
-use crate::intake::{self, Bounds};
+use crate::intake::{self, BodyLimits};
 use crate::refusal::{Reason, Refusal};
 use crate::scrub::Scrub;
 use crate::secret::Secret;
@@ -44,10 +44,10 @@ impl Relay {
         method: &Method,
         path: String,
         body: &mut Incoming,
-        bounds: &Bounds,
+        bounds: &BodyLimits,
         key: &[u8],
     ) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
-        let bounds = Bounds { max: REQUEST_MAX, ..bounds.clone() };
+        let bounds = BodyLimits { max: REQUEST_MAX, ..bounds.clone() };
         let text = intake::collect(body, &bounds, |_| Ok(())).await?;
         let mut request = Request::new(if text.is_empty() { Outgoing::empty() } else { text.whole() });
         *request.method_mut() = method.clone();

@@ -13,10 +13,10 @@ use crate::body::BodyPolicy;
 use crate::caps::Caps;
 use crate::headers::Injector;
 use crate::ids::CallIds;
-use crate::intake::Bounds;
+use crate::intake::BodyLimits;
 use crate::known_ids::KnownIds;
 use crate::policy::Policy;
-use crate::prices::Prices;
+use crate::prices::PriceTable;
 use crate::relay::Relay;
 use crate::secret::Secret;
 use crate::upstream::{Address, Upstream};
@@ -33,17 +33,17 @@ pub enum Abort {
 /// One run.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are their types")]
-pub struct Run {
+pub struct RunContext {
     pub run_id: RunId,
     pub policy: Policy,
     pub body: BodyPolicy,
-    pub bounds: Bounds,
+    pub bounds: BodyLimits,
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
     /// How long a call waits for room in a cap.
     pub cap_wait: Duration,
-    pub prices: Option<Prices>,
+    pub prices: Option<PriceTable>,
     pub journal: Arc<Journal>,
     pub key: Secret,
     pub address: Address,
@@ -55,17 +55,17 @@ pub struct Run {
     pub call_ids: CallIds,
     /// Objects that the provider stores for this run.
     pub known_ids: Mutex<KnownIds>,
-    pub ending: Ending,
+    pub shutdown: ShutdownState,
 }
 
 /// How far the run is from its end.
 #[derive(Debug, Default)]
-pub struct Ending {
+pub struct ShutdownState {
     draining: AtomicBool,
     drains: Mutex<JoinSet<()>>,
 }
 
-impl Ending {
+impl ShutdownState {
     /// New calls are refused from here on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);

@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::connection::{ClientSocket, ConnState, WatchedStream};
 use crate::exchange::exchange;
 use crate::memory;
 use crate::refusal::{Reason, Refusal};
-use crate::run::Run;
+use crate::run::RunContext;
 use crate::slots::{SWEEP, Slot, Slots};
-use crate::wire::{Line, Stream, Wire};
 
 /// Heads larger than this are answered with 431.
 pub const HEAD_MAX: usize = 64 * 1024;
@@ -46,57 +46,67 @@ pub enum Stage {
 }
 
 /// What comes in: the listener, the slots, and the connection that was accepted and has no slot yet.
-struct Door<'a> {
+struct Acceptor<'a> {
     listener: &'a UnixListener,
-    run: &'a Arc<Run>,
+    run: &'a Arc<RunContext>,
     slots: Arc<Slots>,
     waiting: Option<UnixStream>,
 }
 
 /// Serves until it is told to stop, and returns once no call is open.
-pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usize, mut stage: watch::Receiver<Stage>) {
-    let mut door = Door { listener, run, slots: Slots::new(connections_max), waiting: None };
+pub async fn serve(
+    listener: &UnixListener,
+    run: &Arc<RunContext>,
+    connections_max: usize,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None };
     let mut open = JoinSet::new();
-    accept_until(&mut door, &mut stage, Stage::Open, &mut open).await;
-    run.ending.drain();
+    accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
+    run.shutdown.drain();
 
     // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
     let (mut late, mut drains) = (JoinSet::new(), JoinSet::new());
     let finish = async {
         while open.join_next().await.is_some() {}
-        drains = run.ending.take_drains();
+        drains = run.shutdown.take_drains();
         while drains.join_next().await.is_some() {}
     };
     tokio::select! {
         // Cancel-safe: both only wait, and what they wait for stays in `open` and `drains`.
         () = finish => {}
-        () = accept_until(&mut door, &mut stage, Stage::Drain, &mut late) => {}
+        () = accept_until(&mut acceptor, &mut stage, Stage::Drain, &mut late) => {}
     }
     // What is still open ends: every task is dropped, and each open call writes its outcome as it goes.
     run.journal.cut();
-    for tasks in [&mut open, &mut late, &mut drains, &mut run.ending.take_drains()] {
+    for tasks in [&mut open, &mut late, &mut drains, &mut run.shutdown.take_drains()] {
         tasks.shutdown().await;
     }
 }
 
 /// Accepts for as long as the stage lasts.
-async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, during: Stage, tasks: &mut JoinSet<()>) {
-    let slots = Arc::clone(&door.slots);
+async fn accept_until(
+    acceptor: &mut Acceptor<'_>,
+    stage: &mut watch::Receiver<Stage>,
+    during: Stage,
+    tasks: &mut JoinSet<()>,
+) {
+    let slots = Arc::clone(&acceptor.slots);
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while *stage.borrow_and_update() <= during {
-        if let Some(stream) = door.waiting.take() {
+        if let Some(stream) = acceptor.waiting.take() {
             match slots.take(stream.as_raw_fd()) {
                 Some(slot) => {
-                    tasks.spawn(connection(Arc::clone(door.run), stream, slot, during, stage.clone()));
+                    tasks.spawn(connection(Arc::clone(acceptor.run), stream, slot, during, stage.clone()));
                 }
                 None => {
-                    door.waiting = Some(stream);
+                    acceptor.waiting = Some(stream);
                     slots.close_longest_idle();
                 }
             }
         }
-        let waits = door.waiting.is_some();
+        let waits = acceptor.waiting.is_some();
         tokio::select! {
             // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole; the rest only wait.
             changed = stage.changed() => if changed.is_err() { return },
@@ -104,8 +114,8 @@ async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, d
             () = slots.one_became_idle(), if waits => {}
             () = tokio::time::sleep(CLOSE_NEXT), if waits => {}
             _ = sweep.tick(), if !slots.is_empty() => slots.close_expired(),
-            accepted = door.listener.accept(), if !waits => match accepted {
-                Ok((stream, _)) => door.waiting = Some(stream),
+            accepted = acceptor.listener.accept(), if !waits => match accepted {
+                Ok((stream, _)) => acceptor.waiting = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -116,19 +126,25 @@ async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, d
 }
 
 /// One connection, for as long as it lasts.
-async fn connection(run: Arc<Run>, stream: UnixStream, slot: Slot, since: Stage, mut stage: watch::Receiver<Stage>) {
+async fn connection(
+    run: Arc<RunContext>,
+    stream: UnixStream,
+    slot: Slot,
+    since: Stage,
+    mut stage: watch::Receiver<Stage>,
+) {
     let peer = peer_of(&stream);
-    let stream = match stream.into_std().and_then(Stream::new) {
+    let stream = match stream.into_std().and_then(ClientSocket::new) {
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let line = Arc::new(Line::new(&slot));
+    let line = Arc::new(ConnState::new(&slot));
     let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(READ_MAX)
-            .serve_connection(TokioIo::new(Wire::new(stream, Arc::clone(&line), slot)), service)
+            .serve_connection(TokioIo::new(WatchedStream::new(stream, Arc::clone(&line), slot)), service)
     );
     let mut stopping = pin!(async {
         // The sender lives as long as the process.

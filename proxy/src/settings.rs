@@ -14,18 +14,18 @@ use serde_json::{Map, Value};
 use sluice_contract::Usd;
 use sluice_contract::record::{Bytes, Limits};
 
-pub use flags::Flags;
-use flags::{Dialect, OnAbort, Sync};
-pub use units::Memory;
+pub use flags::ProxyFlags;
+use flags::{AbortFlag, DialectFlag, SyncFlag};
+pub use units::MemoryLimit;
 
 use crate::audit::SyncMode;
-use crate::body::params::{self, Server};
+use crate::body::params::{self, ServerKind};
 use crate::caps::CapLimits;
 use crate::harden::User;
 use crate::headers::{self, Identity};
 use crate::memory;
 use crate::policy::{Policy, Route};
-use crate::prices::Prices;
+use crate::prices::PriceTable;
 use crate::run::Abort;
 use crate::upstream::{Address, Timeouts};
 
@@ -38,13 +38,13 @@ pub struct StartError {
     /// What is wrong, and what to do.
     pub cause: String,
     /// Its exit code.
-    pub exit: Exit,
+    pub exit: ProxyExit,
 }
 
 /// Exit codes, after `sysexits.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ProxyExit {
     /// All calls ended, everything is written.
     Ok = 0,
     /// Calls had to be cut.
@@ -67,12 +67,12 @@ pub enum Exit {
 
 impl StartError {
     /// An error of one flag.
-    pub fn new(flag: &'static str, exit: Exit, cause: impl Into<String>) -> Self {
+    pub fn new(flag: &'static str, exit: ProxyExit, cause: impl Into<String>) -> Self {
         Self { flag, cause: cause.into(), exit }
     }
 
     /// An error with the chain of its causes.
-    pub fn caused(flag: &'static str, exit: Exit, error: &dyn std::error::Error) -> Self {
+    pub fn caused(flag: &'static str, exit: ProxyExit, error: &dyn std::error::Error) -> Self {
         let mut cause = error.to_string();
         let mut next = error.source();
         while let Some(error) = next {
@@ -86,7 +86,7 @@ impl StartError {
 /// What the flags come to.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Settings {
+pub struct ProxySettings {
     pub socket: PathBuf,
     pub socket_mode: u32,
     pub peer_uids: Vec<u32>,
@@ -102,12 +102,12 @@ pub struct Settings {
     pub params: Vec<String>,
     pub betas: Vec<String>,
     pub tools: Vec<String>,
-    pub server: Server,
+    pub server: ServerKind,
     pub remote_media: bool,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: CapLimits,
     pub max_cost: Option<Usd>,
-    pub prices: Option<Prices>,
+    pub prices: Option<PriceTable>,
     pub max_body: u64,
     /// Bytes; none is unlimited.
     pub max_memory: Option<u64>,
@@ -126,13 +126,13 @@ pub struct Settings {
     pub is_root: bool,
 }
 
-impl Settings {
+impl ProxySettings {
     /// Checks the flags, and reads the files that they name, but for keys.
     ///
     /// # Errors
     /// The first [`StartError`].
-    pub fn from_flags(flags: Flags) -> Result<Self, StartError> {
-        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, Exit::Usage, error);
+    pub fn from_flags(flags: ProxyFlags) -> Result<Self, StartError> {
+        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, ProxyExit::Usage, error);
         let identity = Identity {
             run_id: flags.run_id.parse().map_err(|e| usage("--run-id", &e))?,
             attempt: flags.attempt,
@@ -141,7 +141,11 @@ impl Settings {
             metadata: metadata(flags.metadata.as_deref(), flags.metadata_file.as_deref())?,
         };
         if flags.max_concurrency == 0 {
-            return Err(StartError::new("--max-concurrency", Exit::Usage, "0 would refuse every call; want 1 or more"));
+            return Err(StartError::new(
+                "--max-concurrency",
+                ProxyExit::Usage,
+                "0 would refuse every call; want 1 or more",
+            ));
         }
         let prices = flags.prices.as_deref().map(prices).transpose()?;
         let relay = match (flags.relay, flags.relay_token_file) {
@@ -150,12 +154,16 @@ impl Settings {
             (Some(_), None) => {
                 return Err(StartError::new(
                     "--relay",
-                    Exit::Usage,
+                    ProxyExit::Usage,
                     "needs --relay-token-file: the controller knows the run by it",
                 ));
             }
             (None, Some(_)) => {
-                return Err(StartError::new("--relay-token-file", Exit::Usage, "is for --relay, which is not given"));
+                return Err(StartError::new(
+                    "--relay-token-file",
+                    ProxyExit::Usage,
+                    "is for --relay, which is not given",
+                ));
             }
         };
         Ok(Self {
@@ -167,8 +175,8 @@ impl Settings {
             ca: flags.ca,
             audit: flags.audit,
             audit_sync: match flags.audit_sync {
-                Sync::Call => SyncMode::Call,
-                Sync::Off => SyncMode::Off,
+                SyncFlag::Call => SyncMode::Call,
+                SyncFlag::Off => SyncMode::Off,
             },
             audit_key_file: flags.audit_key_file,
             identity,
@@ -183,8 +191,8 @@ impl Settings {
             betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
             tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
             server: match flags.dialect {
-                Dialect::Openai => Server::OpenAi,
-                Dialect::Vllm => Server::Vllm,
+                DialectFlag::Openai => ServerKind::OpenAi,
+                DialectFlag::Vllm => ServerKind::Vllm,
             },
             remote_media: flags.allow_remote_media,
             pass_response_headers: flags
@@ -204,8 +212,8 @@ impl Settings {
             max_body: flags.max_body,
             max_memory: match flags.max_memory {
                 None => Some(memory::needed(flags.max_body, flags.max_concurrency)),
-                Some(Memory::Bytes(bytes)) => Some(bytes),
-                Some(Memory::Unlimited) => None,
+                Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
+                Some(MemoryLimit::Unlimited) => None,
             },
             deadline: flags.deadline,
             timeouts: Timeouts {
@@ -216,8 +224,8 @@ impl Settings {
             cap_wait: flags.cap_wait,
             drain: flags.drain,
             abort: match flags.abort {
-                OnAbort::Drain => Abort::Drain,
-                OnAbort::Cancel => Abort::Cancel,
+                AbortFlag::Drain => Abort::Drain,
+                AbortFlag::Cancel => Abort::Cancel,
             },
             relay,
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
@@ -248,7 +256,7 @@ impl Settings {
     #[must_use]
     pub fn policy(&self) -> Value {
         let abort = if self.abort == Abort::Drain { "drain" } else { "cancel" };
-        let dialect = if self.server == Server::Vllm { "vllm" } else { "openai" };
+        let dialect = if self.server == ServerKind::Vllm { "vllm" } else { "openai" };
         let routes: Vec<_> = Policy::new(&self.routes, None).describe().collect();
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
         let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
@@ -288,13 +296,14 @@ fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(StartError::new(flag, Exit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
-        Err(error) => Err(StartError::new(flag, Exit::Config, format!("want one JSON object: {error}"))),
+        Ok(_) => Err(StartError::new(flag, ProxyExit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
+        Err(error) => Err(StartError::new(flag, ProxyExit::Config, format!("want one JSON object: {error}"))),
     }
 }
 
-fn prices(path: &Path) -> Result<Prices, StartError> {
-    Prices::parse(&read("--prices", path)?).map_err(|error| StartError::caused("--prices", Exit::Config, &error))
+fn prices(path: &Path) -> Result<PriceTable, StartError> {
+    PriceTable::parse(&read("--prices", path)?)
+        .map_err(|error| StartError::caused("--prices", ProxyExit::Config, &error))
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
@@ -305,15 +314,15 @@ fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
 #[must_use]
 pub fn unreadable(flag: &'static str, path: &Path, error: &std::io::Error) -> StartError {
     let (exit, fix) = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => (Exit::Permission, "let this user read it"),
-        _ => (Exit::NoInput, "name a file that can be read"),
+        std::io::ErrorKind::PermissionDenied => (ProxyExit::Permission, "let this user read it"),
+        _ => (ProxyExit::NoInput, "name a file that can be read"),
     };
     StartError::new(flag, exit, format!("cannot read {}: {error}; {fix}", path.display()))
 }
 
 fn model(name: String) -> Result<String, StartError> {
     if name.is_empty() || name.contains(',') || name.chars().any(char::is_control) {
-        return Err(StartError::new("--model", Exit::Usage, "want one model's name; repeat the flag for more"));
+        return Err(StartError::new("--model", ProxyExit::Usage, "want one model's name; repeat the flag for more"));
     }
     Ok(name)
 }
@@ -324,7 +333,7 @@ fn param(name: String) -> Result<String, StartError> {
     }
     Err(StartError::new(
         "--allow-param",
-        Exit::Config,
+        ProxyExit::Config,
         format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it"),
     ))
 }
@@ -334,20 +343,20 @@ fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
     if is_plain {
         Ok(text)
     } else {
-        Err(StartError::new(flag, Exit::Usage, "want one value of visible ASCII; repeat the flag for more"))
+        Err(StartError::new(flag, ProxyExit::Usage, "want one value of visible ASCII; repeat the flag for more"))
     }
 }
 
 fn response_header(text: &str) -> Result<HeaderName, StartError> {
     let flag = "--pass-response-header";
     let name: HeaderName =
-        text.parse().map_err(|_| StartError::new(flag, Exit::Usage, format!("'{text}' is no header name")))?;
+        text.parse().map_err(|_| StartError::new(flag, ProxyExit::Usage, format!("'{text}' is no header name")))?;
     if headers::may_pass(&name) {
         return Ok(name);
     }
     Err(StartError::new(
         flag,
-        Exit::Config,
+        ProxyExit::Config,
         format!(
             "'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out"
         ),

@@ -39,13 +39,13 @@ pub struct Slots {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    open: BTreeMap<u64, Entry>,
+    open: BTreeMap<u64, SlotEntry>,
     /// The moment of each of the last sweeps.
     sweeps: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     socket: RawFd,
     activity: Arc<Activity>,
     /// It was told to end.
@@ -97,7 +97,7 @@ impl Slots {
             idle_since: AtomicU64::new(self.moment()),
             used: AtomicBool::new(false),
         });
-        table.open.insert(id, Entry { socket, activity: Arc::clone(&activity), closing: false });
+        table.open.insert(id, SlotEntry { socket, activity: Arc::clone(&activity), closing: false });
         Some(Slot { id, activity })
     }
 
@@ -129,8 +129,8 @@ impl Slots {
             return;
         }
         let before = table.sweeps.pop_front().unwrap_or(BUSY);
-        let is_expired = |entry: &&mut Entry| entry.idle_since().is_some_and(|since| since <= before);
-        table.open.values_mut().filter(is_expired).for_each(Entry::close);
+        let is_expired = |entry: &&mut SlotEntry| entry.idle_since().is_some_and(|since| since <= before);
+        table.open.values_mut().filter(is_expired).for_each(SlotEntry::close);
     }
 
     /// Waits until a connection becomes idle while another one waits for a slot.
@@ -147,7 +147,7 @@ impl Slots {
     }
 }
 
-impl Entry {
+impl SlotEntry {
     /// None of one that carries a request, or ends.
     fn idle_since(&self) -> Option<u64> {
         let since = self.activity.idle_since.load(Ordering::Relaxed);

@@ -17,7 +17,7 @@ const PATH_MAX: usize = 107;
 
 /// A listening socket; its file goes when it is dropped.
 #[derive(Debug)]
-pub struct Socket {
+pub struct ListeningSocket {
     /// The listener, non-blocking.
     pub listener: UnixListener,
     /// The directory of the socket. It is held open: later, the process may have no way to it by its path.
@@ -82,7 +82,7 @@ pub fn check(path: &Path) -> Result<(), BindError> {
     }
 }
 
-impl Socket {
+impl ListeningSocket {
     /// Binds and listens; the socket appears with its mode, whatever the umask.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
         let name = self.name.as_os_str();
         let found = fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);

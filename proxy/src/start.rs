@@ -11,22 +11,22 @@ use sluice_contract::AuditSigner;
 use sluice_contract::record::{Open, SCHEMA};
 use sluice_contract::recovery::{Owner, Unusable};
 
-use crate::audit::{self, Journal, Log, OpenError, Terms, directory};
+use crate::audit::{self, Journal, JournalConfig, OpenError, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
-use crate::caps::{Caps, Used};
-use crate::harden::{self, Calls, HardenError, Hardening, Measure, Needs};
+use crate::caps::{Caps, PriorUsage};
+use crate::harden::{self, Calls, HardenError, Hardening, HardeningNeeds, Measure};
 use crate::headers::Injector;
 use crate::ids::CallIds;
-use crate::intake::Bounds;
+use crate::intake::BodyLimits;
 use crate::memory;
 use crate::policy::Policy;
 use crate::relay::Relay;
-use crate::run::{Ending, Run};
+use crate::run::{RunContext, ShutdownState};
 use crate::secret::Secret;
 use crate::server::connections_max;
-use crate::settings::{Exit, Settings, StartError, unreadable};
-use crate::socket::{BindError, Socket};
+use crate::settings::{ProxyExit, ProxySettings, StartError, unreadable};
+use crate::socket::{BindError, ListeningSocket};
 use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
 
 mod secrets;
@@ -38,14 +38,14 @@ const BUILD: &str = env!("SLUICE_BUILD");
 
 /// Everything open that has to be, and everything else out of reach; no thread yet.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedResources {
     upstream: Arc<Upstream>,
     relay: Option<Relay>,
     injector: Injector,
     key: Secret,
-    audit: Log,
+    audit: OpenLog,
     signer: Option<AuditSigner>,
-    socket: Socket,
+    socket: ListeningSocket,
     connections: usize,
     uid: u32,
     capabilities: Measure,
@@ -56,8 +56,8 @@ pub struct Opened {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct Started {
-    pub socket: Socket,
-    pub run: Arc<Run>,
+    pub socket: ListeningSocket,
+    pub run: Arc<RunContext>,
     pub hardening: Hardening,
     /// The user that the process has become.
     pub uid: u32,
@@ -69,7 +69,7 @@ pub struct Started {
 ///
 /// # Errors
 /// Of `--key-file`.
-pub fn key(settings: &Settings) -> Result<Secret, StartError> {
+pub fn key(settings: &ProxySettings) -> Result<Secret, StartError> {
     secret("--key-file", settings.key_file.as_deref())
 }
 
@@ -78,44 +78,68 @@ pub fn key(settings: &Settings) -> Result<Secret, StartError> {
 ///
 /// # Errors
 /// The first thing that cannot be.
-pub fn open(settings: &Settings, key: Secret) -> Result<Opened, StartError> {
+pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, StartError> {
     let upstream = upstream("--upstream", &settings.upstream, settings)?;
     let relay = relay(settings)?;
     let host = HeaderValue::from_str(&settings.upstream.authority)
-        .map_err(|e| StartError::caused("--upstream", Exit::Usage, &e))?;
+        .map_err(|e| StartError::caused("--upstream", ProxyExit::Usage, &e))?;
     let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
-        .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
+        .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
 
     // Before the audit file is made: a start that fails here leaves none behind.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
     apart(settings)?;
     let signer = signer(settings)?;
     let audit = audit::open(&settings.audit, &owner(settings)).map_err(|error| audit_error(&settings.audit, &error))?;
-    let socket =
-        Socket::bind(&settings.socket, settings.socket_mode).map_err(|error| bind_error(&settings.socket, &error))?;
+    let socket = ListeningSocket::bind(&settings.socket, settings.socket_mode)
+        .map_err(|error| bind_error(&settings.socket, &error))?;
 
     if let Some(bytes) = settings.max_memory {
-        memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", Exit::Software, &error))?;
+        memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", ProxyExit::Software, &error))?;
     }
     let connections = connections_max(settings.caps.concurrency)
-        .map_err(|error| StartError::caused("descriptors", Exit::Software, &error))?;
+        .map_err(|error| StartError::caused("descriptors", ProxyExit::Software, &error))?;
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Asked here: the filter of system calls does not allow the question.
     let uid = Uid::effective().as_raw();
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
-    Ok(Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock })
+    Ok(OpenedResources {
+        upstream,
+        relay,
+        injector,
+        key,
+        audit,
+        signer,
+        socket,
+        connections,
+        uid,
+        capabilities,
+        landlock,
+    })
 }
 
 /// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
 ///
 /// # Errors
 /// Of `--audit`, when the first record cannot be written.
-pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError> {
-    let Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock } =
-        opened;
+pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Started, StartError> {
+    let OpenedResources {
+        upstream,
+        relay,
+        injector,
+        key,
+        audit,
+        signer,
+        socket,
+        connections,
+        uid,
+        capabilities,
+        landlock,
+    } = opened;
     let identity = &settings.identity;
-    let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
-    let terms = Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
+    let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.story)).unwrap_or_default();
+    let terms =
+        JournalConfig { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
     let journal = Journal::begin(terms, audit, |stamp| Open {
         attempt: stamp.attempt,
         billing_account_id: identity.account.to_string().into(),
@@ -138,20 +162,20 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
     .map_err(|error| {
         StartError::new(
             "--audit",
-            Exit::Audit,
+            ProxyExit::Audit,
             format!("cannot write {}: {error}; free some room", settings.audit.display()),
         )
     })?;
     let seccomp = harden::system_calls(calls(settings)).map_err(|error| harden_error(&error))?;
 
-    let run = Run {
+    let run = RunContext {
         run_id: identity.run_id.clone(),
         policy: Policy::new(&settings.routes, settings.relay.as_ref().map(|_| identity.run_id.as_str())),
         body: body_policy(settings),
-        bounds: Bounds {
+        bounds: BodyLimits {
             max: settings.max_body,
             idle: settings.timeouts.idle,
-            room: BodyBudget::new(memory::bodies(settings.max_body)),
+            budget: BodyBudget::new(memory::bodies(settings.max_body)),
         },
         injector,
         pass_response_headers: settings.pass_response_headers.clone(),
@@ -167,7 +191,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
         peer_uids: settings.peer_uids.clone(),
         call_ids: CallIds::default(),
         known_ids: Mutex::default(),
-        ending: Ending::default(),
+        shutdown: ShutdownState::default(),
     };
     let hardening = Hardening {
         capabilities,
@@ -184,15 +208,15 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
 ///
 /// # Errors
 /// What `start` would run into, as far as that shows from outside.
-pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
-    let config = |error: StartError| StartError { exit: Exit::Config, ..error };
+pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> {
+    let config = |error: StartError| StartError { exit: ProxyExit::Config, ..error };
     upstream("--upstream", &settings.upstream, settings).map_err(config)?;
     relay(settings).map_err(config)?;
     if settings.key_file.is_some() {
         key(settings).map_err(config)?;
     }
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
-        .map_err(|error| StartError::caused("--metadata", Exit::Config, &error))?;
+        .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
     apart(settings).map_err(config)?;
     signer(settings).map_err(config)?;
@@ -220,7 +244,7 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
 
 /// The line that says that calls are taken.
 #[must_use]
-pub fn ready_line(settings: &Settings, started: &Started) -> String {
+pub fn ready_line(settings: &ProxySettings, started: &Started) -> String {
     serde_json::json!({
         "event": "ready",
         "socket": settings.socket,
@@ -238,13 +262,13 @@ pub fn ready_line(settings: &Settings, started: &Started) -> String {
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-fn policy_digest(settings: &Settings) -> String {
+fn policy_digest(settings: &ProxySettings) -> String {
     let digest = Sha256::digest(settings.policy().to_string());
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
 
-fn body_policy(settings: &Settings) -> BodyPolicy {
+fn body_policy(settings: &ProxySettings) -> BodyPolicy {
     BodyPolicy {
         models: settings.models.clone(),
         params: settings.params.clone(),
@@ -255,19 +279,19 @@ fn body_policy(settings: &Settings) -> BodyPolicy {
     }
 }
 
-fn upstream(flag: &'static str, address: &Address, settings: &Settings) -> Result<Arc<Upstream>, StartError> {
+fn upstream(flag: &'static str, address: &Address, settings: &ProxySettings) -> Result<Arc<Upstream>, StartError> {
     let connector =
         Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
             (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
             (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => {
-                StartError::caused("--ca", Exit::Config, &error)
+                StartError::caused("--ca", ProxyExit::Config, &error)
             }
-            _ => StartError::caused(flag, Exit::Config, &error),
+            _ => StartError::caused(flag, ProxyExit::Config, &error),
         })?;
     Ok(Upstream::new(connector, settings.timeouts))
 }
 
-fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
+fn relay(settings: &ProxySettings) -> Result<Option<Relay>, StartError> {
     let Some((address, token)) = &settings.relay else {
         return Ok(None);
     };
@@ -276,12 +300,12 @@ fn relay(settings: &Settings) -> Result<Option<Relay>, StartError> {
 }
 
 /// A sandbox sees the directory of its socket, and must not see its audit file.
-fn apart(settings: &Settings) -> Result<(), StartError> {
+fn apart(settings: &ProxySettings) -> Result<(), StartError> {
     let real = |path: &Path| directory(path).canonicalize();
     match (real(&settings.audit), real(&settings.socket)) {
         (Ok(audit), Ok(socket)) if audit.starts_with(&socket) => Err(StartError::new(
             "--audit",
-            Exit::Config,
+            ProxyExit::Config,
             format!(
                 "{} is in the directory of the socket, {}, which the sandbox sees; choose another directory",
                 settings.audit.display(),
@@ -293,13 +317,13 @@ fn apart(settings: &Settings) -> Result<(), StartError> {
     }
 }
 
-fn owner(settings: &Settings) -> Owner<'_> {
+fn owner(settings: &ProxySettings) -> Owner<'_> {
     let identity = &settings.identity;
     Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
 }
 
 /// Files and ports that are still used once everything is open.
-fn needs(settings: &Settings) -> Needs {
+fn needs(settings: &ProxySettings) -> HardeningNeeds {
     // Landlock has no right for the connection to a unix socket by its path: the socket's mode decides.
     let tcp = addresses(settings).filter(|address| !matches!(address.scheme, Scheme::Unix(_)));
     let connect = Some(tcp.map(|address| address.port).chain([53]).collect());
@@ -307,11 +331,11 @@ fn needs(settings: &Settings) -> Needs {
     let remove = vec![directory(&settings.socket).to_owned()];
     // A static build has no other way to random bytes than the device.
     let read = ["/etc/hosts", "/etc/resolv.conf", "/dev/urandom", "/dev/random", BOOT_ID].map(PathBuf::from).to_vec();
-    Needs { remove, read, connect }
+    HardeningNeeds { remove, read, connect }
 }
 
 /// System calls that depend on where calls go.
-fn calls(settings: &Settings) -> Calls {
+fn calls(settings: &ProxySettings) -> Calls {
     Calls {
         unix: addresses(settings).any(|address| matches!(address.scheme, Scheme::Unix(_))),
         resolve: addresses(settings).any(Address::is_name),
@@ -319,7 +343,7 @@ fn calls(settings: &Settings) -> Calls {
 }
 
 /// Where calls go: the upstream, and the relay if there is one.
-fn addresses(settings: &Settings) -> impl Iterator<Item = &Address> {
+fn addresses(settings: &ProxySettings) -> impl Iterator<Item = &Address> {
     std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address))
 }
 
@@ -336,25 +360,25 @@ fn audit_error(path: &Path, error: &OpenError) -> StartError {
         OpenError::Create(source) | OpenError::GoOn(source)
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            Exit::Permission
+            ProxyExit::Permission
         }
-        _ => Exit::Audit,
+        _ => ProxyExit::Audit,
     };
     let StartError { cause, .. } = StartError::caused("--audit", exit, error);
     StartError::new("--audit", exit, format!("{}: {cause}{fix}", path.display()))
 }
 
 fn bind_error(path: &Path, error: &BindError) -> StartError {
-    let exit = if error.is_permission() { Exit::Permission } else { Exit::CannotCreate };
+    let exit = if error.is_permission() { ProxyExit::Permission } else { ProxyExit::CannotCreate };
     let StartError { cause, .. } = StartError::caused("--socket", exit, error);
     StartError::new("--socket", exit, format!("{}: {cause}", path.display()))
 }
 
 fn harden_error(error: &HardenError) -> StartError {
     if let HardenError::User { .. } = error {
-        return StartError::caused("--user", Exit::Permission, error);
+        return StartError::caused("--user", ProxyExit::Permission, error);
     }
-    StartError::caused("hardening", Exit::Software, error)
+    StartError::caused("hardening", ProxyExit::Software, error)
 }
 
 #[cfg(test)]
@@ -362,13 +386,13 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::settings::Flags;
+    use crate::settings::ProxyFlags;
 
-    fn settings(upstream: &str, relay: Option<&str>) -> Settings {
+    fn settings(upstream: &str, relay: Option<&str>) -> ProxySettings {
         let mut words = vec!["sluice-proxy", "--socket", "/run/r1/llm.sock", "--audit", "/log/r1.jsonl"];
         words.extend(["--run-id", "r1", "--account", "a", "--upstream", upstream]);
         words.extend(relay.into_iter().flat_map(|relay| ["--relay", relay, "--relay-token-file", "/token"]));
-        Settings::from_flags(Flags::parse_from(words)).expect("the flags are right")
+        ProxySettings::from_flags(ProxyFlags::parse_from(words)).expect("the flags are right")
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::sync::PoisonError;
 
-use crate::body::Reading;
+use crate::body::ParsedBody;
 use crate::refusal::{Reason, Refusal, clip};
-use crate::run::Run;
+use crate::run::RunContext;
 
 /// Longer ids are cut in messages.
 const SHOWN_MAX: usize = 64;
@@ -13,7 +13,7 @@ const SHOWN_MAX: usize = 64;
 ///
 /// # Errors
 /// `unknown_id`
-pub fn admit(run: &Run, id: &str) -> Result<(), Refusal> {
+pub fn admit(run: &RunContext, id: &str) -> Result<(), Refusal> {
     let is_known = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).tokens(id).is_some();
     if is_known {
         return Ok(());
@@ -27,12 +27,12 @@ pub fn admit(run: &Run, id: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// `param_not_allowed`, for an id that the run has not received.
-pub fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
-    let Some(special) = reading.special.as_mut().filter(|special| !special.stored.is_empty()) else {
+pub fn go_on_from(run: &RunContext, parsed: &mut ParsedBody) -> Result<(), Refusal> {
+    let Some(rare) = parsed.rare.as_mut().filter(|rare| !rare.stored.is_empty()) else {
         return Ok(());
     };
     let known_ids = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner);
-    for stored in &special.stored {
+    for stored in &rare.stored {
         let Some(tokens) = known_ids.tokens(&stored.id) else {
             let message = format!(
                 "'{}' names '{}', and this run has received no answer with that id; send the whole conversation as input",
@@ -40,9 +40,9 @@ pub fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
                 clip(&stored.id, SHOWN_MAX)
             );
             let refusal = Refusal::new(Reason::ParamNotAllowed, message).param(&stored.member);
-            return Err(refusal.for_model(reading.model.as_deref()));
+            return Err(refusal.for_model(parsed.model.as_deref()));
         };
-        let sum = special.stored_tokens.get_or_insert(0);
+        let sum = rare.stored_tokens.get_or_insert(0);
         *sum = sum.saturating_add(tokens);
     }
     Ok(())

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use crate::active_call::ActiveCall;
 use crate::audit::Ack;
-use crate::carried::Carried;
-use crate::filter::{Passed, join};
-use crate::policy::Wire;
+use crate::filter::{Filtered, join};
+use crate::policy::ApiFormat;
 use crate::upstream::Broken;
 
 /// What an upstream sends behind the end of an answer is taken in steps of this size.
@@ -22,12 +22,12 @@ const SMALL: usize = 1024;
 /// The answer cannot be given whole; the connection to the client breaks off here.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
-pub struct AnswerCut;
+pub struct ResponseCut;
 
 /// The body that the client gets.
 #[derive(Debug)]
 pub struct Tap {
-    carried: Carried,
+    active: ActiveCall,
     state: State,
     /// Bytes that the answer's length still promises.
     left: Option<u64>,
@@ -45,7 +45,7 @@ enum State {
     Closing {
         ack: Ack,
         held: Vec<Bytes>,
-        then: Then,
+        then: AfterClosing,
     },
     /// Behind the event that ended the stream.
     Tail,
@@ -57,7 +57,7 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterClosing {
     Tail,
     Done,
     Cut,
@@ -66,18 +66,18 @@ enum Then {
 impl Tap {
     /// For an answer whose head is known.
     #[must_use]
-    pub fn new(carried: Carried, content_length: Option<u64>) -> Self {
-        let is_stream = carried.call.head.as_ref().is_some_and(|head| head.is_stream);
+    pub fn new(active: ActiveCall, content_length: Option<u64>) -> Self {
+        let is_stream = active.call.head.as_ref().is_some_and(|head| head.is_stream);
         let ready = VecDeque::new();
-        Self { carried, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
+        Self { active, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
     }
 
     /// The next piece, and what it may still have to wait for.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Passed::default();
+        let mut passed = Filtered::default();
         passed.on.extend(self.held_back.take());
         while matches!(self.state, State::Passing) {
-            match self.carried.poll_piece(cx, &mut passed) {
+            match self.active.poll_piece(cx, &mut passed) {
                 Poll::Pending => {
                     if self.may_be_last() {
                         self.held_back = passed.on.pop();
@@ -87,8 +87,9 @@ impl Tap {
                 Poll::Ready(Some(Ok(len))) => {
                     self.left = self.left.map(|left| left.saturating_sub(len as u64));
                     if passed.terminal {
-                        let ack = self.carried.complete();
-                        self.state = State::Closing { ack, held: mem::take(&mut passed.held), then: Then::Tail };
+                        let ack = self.active.complete();
+                        self.state =
+                            State::Closing { ack, held: mem::take(&mut passed.held), then: AfterClosing::Tail };
                     } else if !self.may_be_last() && !passed.on.is_empty() {
                         break;
                     } else if passed.on.len() > 1 {
@@ -97,14 +98,14 @@ impl Tap {
                     }
                 }
                 Poll::Ready(None) => {
-                    let ack = self.carried.complete();
+                    let ack = self.active.complete();
                     let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
-                    self.state = State::Closing { ack, held, then: Then::Done };
+                    self.state = State::Closing { ack, held, then: AfterClosing::Done };
                 }
                 Poll::Ready(Some(Err(broken))) => {
-                    let ack = self.carried.broke(broken);
-                    let held = if self.is_stream { cut_event(self.carried.call.wire, broken) } else { None };
-                    self.state = State::Closing { ack, held: held.into_iter().collect(), then: Then::Cut };
+                    let ack = self.active.broke(broken);
+                    let held = if self.is_stream { cut_event(self.active.call.format, broken) } else { None };
+                    self.state = State::Closing { ack, held: held.into_iter().collect(), then: AfterClosing::Cut };
                 }
             }
         }
@@ -130,9 +131,9 @@ impl Tap {
                 held.clear();
                 State::Cutting { flushed: false }
             }
-            (Ok(()), Then::Cut) => State::Cutting { flushed: false },
-            (Ok(()), Then::Done) => State::Done,
-            (Ok(()), Then::Tail) => {
+            (Ok(()), AfterClosing::Cut) => State::Cutting { flushed: false },
+            (Ok(()), AfterClosing::Done) => State::Done,
+            (Ok(()), AfterClosing::Tail) => {
                 self.state = State::Tail;
                 return Poll::Ready(held);
             }
@@ -142,9 +143,9 @@ impl Tap {
 
     /// What the upstream sends behind the end; its own end frees the connection.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Passed { terminal: true, ..Passed::default() };
+        let mut passed = Filtered { terminal: true, ..Filtered::default() };
         // The client has the whole answer; how the connection ends is between us and the upstream.
-        if !matches!(ready!(self.carried.poll_piece(cx, &mut passed)), Some(Ok(_))) {
+        if !matches!(ready!(self.active.poll_piece(cx, &mut passed)), Some(Ok(_))) {
             self.state = State::Done;
         }
         Poll::Ready(passed.held)
@@ -153,7 +154,7 @@ impl Tap {
 
 impl Tap {
     /// All that may go by now, as far as one turn takes it; an error instead where the answer breaks off.
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AnswerCut>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ResponseCut>> {
         let mut taken = 0;
         loop {
             let nothing = self.ready.is_empty();
@@ -171,7 +172,7 @@ impl Tap {
                 }
                 State::Cutting { .. } => {
                     self.state = State::Done;
-                    return Poll::Ready(Err(AnswerCut));
+                    return Poll::Ready(Err(ResponseCut));
                 }
                 State::Done => return Poll::Ready(Ok(())),
             };
@@ -207,9 +208,9 @@ impl Tap {
 
 impl Body for Tap {
     type Data = Bytes;
-    type Error = AnswerCut;
+    type Error = ResponseCut;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseCut>>> {
         if self.ready.is_empty() {
             ready!(self.poll_ready(cx))?;
         }
@@ -222,26 +223,26 @@ impl Body for Tap {
 }
 
 /// The error event of the protocols that have one. A chat stream has none, and is never given a fake end.
-fn cut_event(wire: Wire, broken: Broken) -> Option<Bytes> {
+fn cut_event(format: ApiFormat, broken: Broken) -> Option<Bytes> {
     let message = match broken {
         Broken::Timeout => "the upstream went silent in the middle of its answer",
         Broken::Closed | Broken::Cut | Broken::Unreachable => "the upstream broke off in the middle of its answer",
     };
-    match wire {
-        Wire::Messages => Some(Bytes::from(format!(
+    match format {
+        ApiFormat::Messages => Some(Bytes::from(format!(
             "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":\"{message}\"}}}}\n\n"
         ))),
-        Wire::Responses => Some(Bytes::from(format!(
+        ApiFormat::Responses => Some(Bytes::from(format!(
             "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
         ))),
-        Wire::Chat
-        | Wire::Completions
-        | Wire::Embeddings
-        | Wire::CountTokens
-        | Wire::Compact
-        | Wire::InputTokens
-        | Wire::Models
-        | Wire::Stored
-        | Wire::Other => None,
+        ApiFormat::Chat
+        | ApiFormat::Completions
+        | ApiFormat::Embeddings
+        | ApiFormat::CountTokens
+        | ApiFormat::Compact
+        | ApiFormat::InputTokens
+        | ApiFormat::Models
+        | ApiFormat::Stored
+        | ApiFormat::Other => None,
     }
 }

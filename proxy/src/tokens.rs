@@ -27,7 +27,7 @@ const LETTERS_MAX: usize = 16;
 const ALPHABET: usize = 52;
 /// Where in [`WORDS`] the words of a length and a first letter begin; the last of a length is where they end.
 const STARTS: [[u32; ALPHABET + 1]; LETTERS_MAX + 1] = starts();
-const KINDS: [Kind; 256] = kinds();
+const KINDS: [CharClass; 256] = kinds();
 
 /// Counts a text that arrives in pieces. Its memory is constant, and where the pieces are cut does not matter.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ enum Escape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CharClass {
     Letter,
     Space,
     Apostrophe,
@@ -93,8 +93,8 @@ impl TokenBound {
                 continue;
             }
             let kind = KINDS[usize::from(*byte)];
-            if kind == Kind::Letter {
-                let len = rest.iter().position(|b| KINDS[usize::from(*b)] != Kind::Letter).unwrap_or(rest.len());
+            if kind == CharClass::Letter {
+                let len = rest.iter().position(|b| KINDS[usize::from(*b)] != CharClass::Letter).unwrap_or(rest.len());
                 self.letters(&rest[..len]);
                 rest = &rest[len..];
                 continue;
@@ -176,25 +176,25 @@ impl TokenBound {
         self.letters += letters.len() as u64;
     }
 
-    fn other(&mut self, kind: Kind) {
-        if kind == Kind::Space {
+    fn other(&mut self, kind: CharClass) {
+        if kind == CharClass::Space {
             self.close_word();
             (self.front, self.spaces) = (Front::Space, self.spaces + 1);
             return;
         }
         self.close_spaces();
-        if kind == Kind::Backslash {
+        if kind == CharClass::Backslash {
             self.escape = Escape::Open;
             return;
         }
-        if kind == Kind::Foreign {
+        if kind == CharClass::Foreign {
             self.close_letters();
         } else {
             self.close_word();
         }
         self.front = match kind {
-            Kind::Apostrophe => Front::Apostrophe,
-            Kind::Foreign => Front::Foreign,
+            CharClass::Apostrophe => Front::Apostrophe,
+            CharClass::Foreign => Front::Foreign,
             _ => Front::Ascii,
         };
         self.tokens += 1;
@@ -313,17 +313,17 @@ const fn starts() -> [[u32; ALPHABET + 1]; LETTERS_MAX + 1] {
     starts
 }
 
-const fn kinds() -> [Kind; 256] {
-    let mut kinds = [Kind::Other; 256];
+const fn kinds() -> [CharClass; 256] {
+    let mut kinds = [CharClass::Other; 256];
     let mut byte = 0;
     while byte < 256 {
         kinds[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' => Kind::Letter,
-            b' ' => Kind::Space,
-            b'\'' => Kind::Apostrophe,
-            b'\\' => Kind::Backslash,
-            0x80.. => Kind::Foreign,
-            _ => Kind::Other,
+            b'a'..=b'z' | b'A'..=b'Z' => CharClass::Letter,
+            b' ' => CharClass::Space,
+            b'\'' => CharClass::Apostrophe,
+            b'\\' => CharClass::Backslash,
+            0x80.. => CharClass::Foreign,
+            _ => CharClass::Other,
         };
         byte += 1;
     }

@@ -4,21 +4,21 @@
 //! cumulatively. A usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and
 //! counts for nothing. Which figure may be trusted where is the caller's to decide, by wire format.
 
-mod facts;
 mod opening;
+mod response_fields;
 
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
 use crate::json::{JsonError, Scanner};
-use crate::policy::Wire;
-use crate::sse::{Piece, Splitter};
-use facts::Facts;
+use crate::policy::ApiFormat;
+use crate::sse::{SsePiece, SseSplitter};
 use opening::Opening;
+use response_fields::ResponseFields;
 
 /// What has been seen of an answer so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedResponse {
     /// The provider's id of the answer.
     pub response_id: Option<String>,
     /// The model that answered.
@@ -39,7 +39,7 @@ pub struct Seen {
 
 /// One event that ended in the chunk at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct SseEvent {
     /// The offset after it in the chunk; that of the chunk's end for the one that ends the stream.
     pub end: usize,
     /// It ends the stream for the client.
@@ -47,12 +47,12 @@ pub struct Event {
     /// It carries output.
     pub output: bool,
     /// It carries usage.
-    pub usage: UsageIn,
+    pub usage: UsageLocation,
 }
 
 /// Where an event's usage stands, for a client that did not ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsageIn {
+pub enum UsageLocation {
     /// There is none.
     None,
     /// It is all that the event carries.
@@ -63,38 +63,38 @@ pub enum UsageIn {
 
 /// Watches one answer.
 #[derive(Debug)]
-pub enum Observer {
+pub enum ResponseObserver {
     /// One JSON document.
-    Unary(Box<Document>),
+    Unary(Box<JsonDocument>),
     /// A stream of events.
-    Stream(Box<Events>),
+    Stream(Box<EventStream>),
     /// Something that has no usage: nothing is read.
-    Blind(Seen),
+    Blind(ObservedResponse),
 }
 
 /// A JSON document, in pieces.
 #[derive(Debug)]
-pub struct Document {
+pub struct JsonDocument {
     scanner: Scanner,
-    facts: Facts,
-    seen: Seen,
+    fields: ResponseFields,
+    seen: ObservedResponse,
 }
 
 /// A stream of events, in chunks.
 #[derive(Debug)]
-pub struct Events {
-    wire: Wire,
-    splitter: Splitter,
+pub struct EventStream {
+    format: ApiFormat,
+    splitter: SseSplitter,
     scanner: Scanner,
-    facts: Facts,
+    fields: ResponseFields,
     opening: Opening,
-    data: Data,
-    seen: Seen,
+    data: DataKind,
+    seen: ObservedResponse,
 }
 
 /// The data of the event at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Data {
+enum DataKind {
     /// None yet.
     Nothing,
     /// JSON.
@@ -107,31 +107,33 @@ enum Data {
 
 const DONE: &[u8] = b"[DONE]";
 
-impl Observer {
+impl ResponseObserver {
     /// For an answer of this shape.
     #[must_use]
-    pub fn new(wire: Wire, is_stream: bool) -> Self {
-        match wire {
-            Wire::Models | Wire::CountTokens | Wire::InputTokens | Wire::Stored => Self::Blind(Seen::default()),
-            _ if is_stream => Self::Stream(Box::new(Events {
-                wire,
-                splitter: Splitter::default(),
+    pub fn new(format: ApiFormat, is_stream: bool) -> Self {
+        match format {
+            ApiFormat::Models | ApiFormat::CountTokens | ApiFormat::InputTokens | ApiFormat::Stored => {
+                Self::Blind(ObservedResponse::default())
+            }
+            _ if is_stream => Self::Stream(Box::new(EventStream {
+                format,
+                splitter: SseSplitter::default(),
                 scanner: Scanner::new(),
-                facts: Facts::default(),
+                fields: ResponseFields::default(),
                 opening: Opening::default(),
-                data: Data::Nothing,
-                seen: Seen::default(),
+                data: DataKind::Nothing,
+                seen: ObservedResponse::default(),
             })),
-            _ => Self::Unary(Box::new(Document {
+            _ => Self::Unary(Box::new(JsonDocument {
                 scanner: Scanner::new(),
-                facts: Facts::default(),
-                seen: Seen::default(),
+                fields: ResponseFields::default(),
+                seen: ObservedResponse::default(),
             })),
         }
     }
 
     /// Takes the next bytes of the answer; `events` gets those that ended in them.
-    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<SseEvent>) {
         match self {
             Self::Unary(document) => document.feed(bytes),
             Self::Stream(stream) => stream.feed(bytes, events),
@@ -147,20 +149,21 @@ impl Observer {
     }
 
     /// What has been seen, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> Seen {
+    pub fn take_seen(&mut self) -> ObservedResponse {
         let seen = match self {
             Self::Unary(document) => &mut document.seen,
             Self::Stream(stream) => &mut stream.seen,
             Self::Blind(seen) => seen,
         };
         // What decides how the rest is read stays.
-        let left = Seen { terminal: seen.terminal, unreadable: seen.unreadable, ..Seen::default() };
+        let left =
+            ObservedResponse { terminal: seen.terminal, unreadable: seen.unreadable, ..ObservedResponse::default() };
         std::mem::replace(seen, left)
     }
 
     /// What has been seen.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &ObservedResponse {
         match self {
             Self::Unary(document) => &document.seen,
             Self::Stream(stream) => &stream.seen,
@@ -169,108 +172,115 @@ impl Observer {
     }
 }
 
-impl Document {
+impl JsonDocument {
     fn feed(&mut self, bytes: &[u8]) {
-        if !self.seen.unreadable && self.scanner.feed(bytes, &mut self.facts).is_err() {
+        if !self.seen.unreadable && self.scanner.feed(bytes, &mut self.fields).is_err() {
             self.seen.unreadable = true;
         }
     }
 
     fn finish(&mut self) {
-        let ended: Result<(), JsonError> = self.scanner.finish(&mut self.facts);
+        let ended: Result<(), JsonError> = self.scanner.finish(&mut self.fields);
         self.seen.unreadable |= ended.is_err();
-        self.facts.take_into(&mut self.seen);
+        self.fields.take_into(&mut self.seen);
         // A cost in a unary body is nobody's promise; the header's is.
         self.seen.cost = None;
     }
 }
 
-impl Events {
-    fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) {
-        let Self { wire, splitter, scanner, facts, opening, data, seen } = self;
+impl EventStream {
+    fn feed(&mut self, chunk: &[u8], events: &mut Vec<SseEvent>) {
+        let Self { format, splitter, scanner, fields, opening, data, seen } = self;
         splitter.feed(chunk, |piece| match piece {
             // What stands behind the end is not part of the answer, however the bytes are cut.
             _ if seen.terminal => {}
-            Piece::Data(bytes) if *data == Data::Nothing && facts.lines == 0 && bytes.starts_with(b"{") => {
-                let known = opening.pass(bytes, scanner, facts);
-                *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], facts).is_ok()) {
-                    Data::Json
+            SsePiece::Data(bytes) if *data == DataKind::Nothing && fields.lines == 0 && bytes.starts_with(b"{") => {
+                let known = opening.pass(bytes, scanner, fields);
+                *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], fields).is_ok()) {
+                    DataKind::Json
                 } else {
-                    Data::Foreign
+                    DataKind::Foreign
                 };
             }
-            Piece::Data(bytes) => *data = read(*data, bytes, scanner, facts),
-            Piece::DataEnd => {
-                facts.lines += 1;
-                if *data == Data::Json && scanner.feed(b"\n", facts).is_err() {
-                    *data = Data::Foreign;
+            SsePiece::Data(bytes) => *data = read(*data, bytes, scanner, fields),
+            SsePiece::DataEnd => {
+                fields.lines += 1;
+                if *data == DataKind::Json && scanner.feed(b"\n", fields).is_err() {
+                    *data = DataKind::Foreign;
                 }
                 // A client may act on the line; the blank one behind it may come later.
-                if ends_stream(*data, scanner, facts) {
+                if ends_stream(*data, scanner, fields) {
                     events.push(close(
-                        *wire,
+                        *format,
                         chunk.len(),
-                        std::mem::replace(data, Data::Nothing),
+                        std::mem::replace(data, DataKind::Nothing),
                         scanner,
-                        facts,
+                        fields,
                         seen,
                     ));
                 }
             }
-            Piece::End(end) => {
-                events.push(close(*wire, end, std::mem::replace(data, Data::Nothing), scanner, facts, seen))
+            SsePiece::End(end) => {
+                events.push(close(*format, end, std::mem::replace(data, DataKind::Nothing), scanner, fields, seen))
             }
         });
     }
 }
 
-fn read(data: Data, bytes: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> Data {
+fn read(data: DataKind, bytes: &[u8], scanner: &mut Scanner, fields: &mut ResponseFields) -> DataKind {
     match (data, bytes.first()) {
         (_, None) => data,
-        (Data::Nothing, Some(b'[')) => read(Data::Done(0), bytes, scanner, facts),
-        (Data::Nothing | Data::Json, _) => {
-            if scanner.feed(bytes, facts).is_ok() {
-                Data::Json
+        (DataKind::Nothing, Some(b'[')) => read(DataKind::Done(0), bytes, scanner, fields),
+        (DataKind::Nothing | DataKind::Json, _) => {
+            if scanner.feed(bytes, fields).is_ok() {
+                DataKind::Json
             } else {
-                Data::Foreign
+                DataKind::Foreign
             }
         }
-        (Data::Done(n), _) if DONE[n..].starts_with(bytes) => Data::Done(n + bytes.len()),
-        (Data::Done(_) | Data::Foreign, _) => Data::Foreign,
+        (DataKind::Done(n), _) if DONE[n..].starts_with(bytes) => DataKind::Done(n + bytes.len()),
+        (DataKind::Done(_) | DataKind::Foreign, _) => DataKind::Foreign,
     }
 }
 
-fn ends_stream(data: Data, scanner: &Scanner, facts: &Facts) -> bool {
+fn ends_stream(data: DataKind, scanner: &Scanner, fields: &ResponseFields) -> bool {
     match data {
-        Data::Done(n) => n == DONE.len(),
-        Data::Json => scanner.is_done() && facts.ends_stream(),
-        Data::Nothing | Data::Foreign => false,
+        DataKind::Done(n) => n == DONE.len(),
+        DataKind::Json => scanner.is_done() && fields.ends_stream(),
+        DataKind::Nothing | DataKind::Foreign => false,
     }
 }
 
-fn close(wire: Wire, end: usize, data: Data, scanner: &mut Scanner, facts: &mut Facts, seen: &mut Seen) -> Event {
-    let mut event = Event { end, terminal: false, output: false, usage: UsageIn::None };
+fn close(
+    format: ApiFormat,
+    end: usize,
+    data: DataKind,
+    scanner: &mut Scanner,
+    fields: &mut ResponseFields,
+    seen: &mut ObservedResponse,
+) -> SseEvent {
+    let mut event = SseEvent { end, terminal: false, output: false, usage: UsageLocation::None };
     match data {
-        Data::Done(n) => event.terminal = n == DONE.len(),
-        Data::Json => {
-            let whole: Result<(), JsonError> = scanner.finish(facts);
+        DataKind::Done(n) => event.terminal = n == DONE.len(),
+        DataKind::Json => {
+            let whole: Result<(), JsonError> = scanner.finish(fields);
             if whole.is_ok() {
-                event.terminal = facts.ends_stream();
-                event.output = facts.output;
-                event.usage = facts.usage_in();
+                event.terminal = fields.ends_stream();
+                event.output = fields.output;
+                event.usage = fields.usage_in();
                 let cost_before = seen.cost.take();
-                facts.take_into(seen);
+                fields.take_into(seen);
                 // LiteLLM prices output only in `message_delta`: no cost of a Messages stream can be trusted.
-                seen.cost = if wire == Wire::Messages { None } else { seen.cost.take().or(cost_before) };
+                seen.cost = if format == ApiFormat::Messages { None } else { seen.cost.take().or(cost_before) };
             } else {
                 seen.unreadable = true;
             }
         }
-        Data::Nothing | Data::Foreign => {}
+        DataKind::Nothing | DataKind::Foreign => {}
     }
     seen.terminal |= event.terminal;
     scanner.reset();
-    facts.reset();
+    fields.reset();
     event
 }
 

@@ -9,11 +9,11 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
-use sluice_proxy::caps::{Ask, OUTPUT_FLOOR};
+use sluice_proxy::body::{BodyPolicy, BodyReader, ParsedBody};
+use sluice_proxy::caps::{CapRequest, OUTPUT_FLOOR};
 use sluice_proxy::estimate::Estimate;
-use sluice_proxy::policy::Wire;
-use sluice_proxy::prices::Prices;
+use sluice_proxy::policy::ApiFormat;
+use sluice_proxy::prices::PriceTable;
 
 mod random;
 
@@ -43,14 +43,14 @@ fn no_strict_reservation_is_ever_exceeded() {
     let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut list = String::new();
     stdout.read_line(&mut list).expect("the price list is its first line");
-    let prices = Prices::parse(&list).expect("a price list in the shape of GET /model/info");
+    let prices = PriceTable::parse(&list).expect("a price list in the shape of GET /model/info");
     let models = Models::of(&list);
 
     let mut generator = Generator { random: Random(seed), words: words(), models };
     let (mut lines, mut calls, mut strict) = (String::new(), 0, 0);
     while calls < requests {
-        let (wire, body) = generator.request();
-        let line = call(wire, &body, &prices, &mut generator.random);
+        let (format, body) = generator.request();
+        let line = call(format, &body, &prices, &mut generator.random);
         strict += usize::from(line["strict"] == json!(true));
         calls += 1;
         lines += &line.to_string();
@@ -70,42 +70,42 @@ fn no_strict_reservation_is_ever_exceeded() {
 }
 
 /// Reads a request as the sidecar does, and says what is reserved for it and what goes upstream.
-fn call(wire: Wire, body: &str, prices: &Prices, random: &mut Random) -> Value {
+fn call(format: ApiFormat, body: &str, prices: &PriceTable, random: &mut Random) -> Value {
     let policy = BodyPolicy { account_json: "\"account\"".to_owned(), ..BodyPolicy::default() };
-    let mut reader = BodyReader::new(wire, &policy);
+    let mut reader = BodyReader::new(format, &policy);
     let read = body.as_bytes().chunks(1 << 14).try_for_each(|piece| reader.feed(piece));
-    let mut reading = read
+    let mut parsed = read
         .and_then(|()| reader.finish())
         .unwrap_or_else(|refusal| panic!("{refusal:?}: {}", &body[..body.len().min(2000)]));
-    let mut estimate = Estimate::of(&reading, body.len() as u64, Some(prices), wire);
-    let (bytes, words) = (estimate.by_bytes(), estimate.by_words(&reading, std::iter::once(body.as_bytes())));
+    let mut estimate = Estimate::of(&parsed, body.len() as u64, Some(prices), format);
+    let (bytes, words) = (estimate.by_bytes(), estimate.by_words(&parsed, std::iter::once(body.as_bytes())));
     assert!(words.tokens <= bytes.tokens, "words are counted closer than bytes: {body}");
     let wanted = bytes.output.map(|output| output.wanted);
     // Where not all fits, a shorter answer is granted.
     let granted =
         wanted.map(|wanted| if random.below(3) == 0 { (wanted / 2).max(wanted.min(OUTPUT_FLOOR)) } else { wanted });
-    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
+    let is_bounded = parsed.max_output.is_some() || estimate.model_is_bounded();
     if let Some(granted) = granted.filter(|_| granted != wanted || !is_bounded) {
-        reading.bound_output(wire, granted);
+        parsed.bound_output(format, granted);
     }
-    let reserved = |ask: &Ask| {
+    let reserved = |ask: &CapRequest| {
         let output = ask.output.unwrap_or_default();
         let answers = granted.unwrap_or(0) * output.choices;
         let femtos = ask.femtos + u128::from(answers) * output.femtos;
         json!({ "tokens": ask.tokens + answers, "answers": answers, "femtos": femtos.to_string() })
     };
     json!({
-        "model": reading.model,
-        "wire": format!("{wire:?}").to_lowercase(),
-        "body": sent(&reading, body),
+        "model": parsed.model,
+        "wire": format!("{format:?}").to_lowercase(),
+        "body": sent(&parsed, body),
         "strict": bytes.strict && words.strict,
         "reserved": { "bytes": reserved(&bytes), "words": reserved(&words) },
     })
 }
 
-fn sent(reading: &Reading, body: &str) -> String {
-    let mut sent = reading.edit.prefix.clone();
-    for (is_member, from, to) in reading.edit.ranges() {
+fn sent(parsed: &ParsedBody, body: &str) -> String {
+    let mut sent = parsed.edit.prefix.clone();
+    for (is_member, from, to) in parsed.edit.ranges() {
         if is_member {
             sent.push(',');
         }
@@ -149,22 +149,23 @@ impl Generator {
         self.random.below(n) == 0
     }
 
-    fn request(&mut self) -> (Wire, String) {
-        let wire = [Wire::Chat, Wire::Responses, Wire::Messages, Wire::Completions, Wire::Embeddings]
-            [[0, 0, 0, 1, 1, 2, 2, 2, 3, 4][self.random.below(10)]];
-        let mut body = match wire {
-            Wire::Chat => self.chat(),
-            Wire::Responses => self.responses(),
-            Wire::Messages => self.messages(),
-            Wire::Completions => self.completions(),
+    fn request(&mut self) -> (ApiFormat, String) {
+        let format =
+            [ApiFormat::Chat, ApiFormat::Responses, ApiFormat::Messages, ApiFormat::Completions, ApiFormat::Embeddings]
+                [[0, 0, 0, 1, 1, 2, 2, 2, 3, 4][self.random.below(10)]];
+        let mut body = match format {
+            ApiFormat::Chat => self.chat(),
+            ApiFormat::Responses => self.responses(),
+            ApiFormat::Messages => self.messages(),
+            ApiFormat::Completions => self.completions(),
             _ => self.embeddings(),
         };
-        let models = if wire == Wire::Embeddings { &self.models.embedding } else { &self.models.chat };
+        let models = if format == ApiFormat::Embeddings { &self.models.embedding } else { &self.models.chat };
         body.insert("model".to_owned(), json!(models[self.random.below(models.len())]));
         self.bounds(&mut body);
         let mut text = String::new();
         self.write(&Value::Object(body), &mut text);
-        (wire, text)
+        (format, text)
     }
 
     /// Bounds of the output by right and wrong names, one, two, or none.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluice_proxy::filter::{Filter, Passed};
+use sluice_proxy::filter::{ResponseFilter, Passed};
 use sluice_proxy::policy::Wire;
 use sluice_proxy::usage::{Observer, Seen};
 use sluice_proxy_fuzz::{Members, choices_and_input, cut, object, value};
@@ -56,7 +56,7 @@ struct Out {
 }
 
 fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
-    let mut filter = Filter::new(Observer::new(wire, is_stream), hide && is_stream);
+    let mut filter = ResponseFilter::new(Observer::new(wire, is_stream), hide && is_stream);
     let (mut out, mut held, mut terminal) = (Vec::new(), Vec::new(), false);
     let mut take = |passed: Passed, terminal: &mut bool| {
         assert!(!*terminal || passed.on.is_empty(), "something behind the end went on");
@@ -116,14 +116,14 @@ fn numbers(seen: &Seen) {
 }
 
 /// One event by its lines: where it stands, and its data, if it has just one line of it.
-struct Event<'a> {
+struct SseEvent<'a> {
     bytes: &'a [u8],
     end: usize,
     data: Vec<&'a [u8]>,
     whole: bool,
 }
 
-fn events(answer: &[u8]) -> Vec<Event<'_>> {
+fn events(answer: &[u8]) -> Vec<SseEvent<'_>> {
     let (mut events, mut start, mut at, mut data) = (Vec::new(), 0, 0, Vec::new());
     while at < answer.len() {
         let len = answer[at..].iter().position(|b| matches!(b, b'\n' | b'\r'));
@@ -131,19 +131,19 @@ fn events(answer: &[u8]) -> Vec<Event<'_>> {
         let line = &answer[at..at + len];
         at += len + if answer[at + len..].starts_with(b"\r\n") { 2 } else { 1 };
         if line.is_empty() {
-            events.push(Event { bytes: &answer[start..at], end: at, data: std::mem::take(&mut data), whole: true });
+            events.push(SseEvent { bytes: &answer[start..at], end: at, data: std::mem::take(&mut data), whole: true });
             start = at;
         } else if let Some(rest) = line.strip_prefix(b"data:") {
             data.push(rest.strip_prefix(b" ").unwrap_or(rest));
         }
     }
     if start < answer.len() {
-        events.push(Event { bytes: &answer[start..], end: answer.len(), data, whole: false });
+        events.push(SseEvent { bytes: &answer[start..], end: answer.len(), data, whole: false });
     }
     events
 }
 
-impl Event<'_> {
+impl SseEvent<'_> {
     fn json(&self) -> Option<Value> {
         value(std::str::from_utf8(&self.data.join(&b'\n')).ok()?)
     }
@@ -194,7 +194,7 @@ fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
 }
 
 /// The event without its usage: with one of the commas around it gone, and all other members as they were.
-fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
+fn without_usage(event: &SseEvent<'_>) -> Vec<Vec<u8>> {
     let [data] = event.data[..] else { return Vec::new() };
     let Some(Members(members)) = object(data) else { return Vec::new() };
     let offset = data.as_ptr() as usize - event.bytes.as_ptr() as usize;

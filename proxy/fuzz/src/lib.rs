@@ -5,9 +5,9 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sluice_proxy::body::params::Server;
-use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
-use sluice_proxy::policy::Wire;
+use sluice_proxy::body::params::ServerKind;
+use sluice_proxy::body::{BodyPolicy, BodyReader, ParsedBody};
+use sluice_proxy::policy::ApiFormat;
 use sluice_proxy::refusal::Refusal;
 
 /// The account of every policy.
@@ -95,17 +95,17 @@ pub fn is_json(text: &str) -> bool {
 }
 
 /// The route of a choice.
-pub fn wire_of(choice: u8) -> Wire {
+pub fn wire_of(choice: u8) -> ApiFormat {
     match choice {
-        b'p' => Wire::Completions,
-        b'e' => Wire::Embeddings,
-        b'r' => Wire::Responses,
-        b'm' => Wire::Messages,
-        b't' => Wire::CountTokens,
-        b'k' => Wire::Compact,
-        b'i' => Wire::InputTokens,
-        b'o' => Wire::Other,
-        _ => Wire::Chat,
+        b'p' => ApiFormat::Completions,
+        b'e' => ApiFormat::Embeddings,
+        b'r' => ApiFormat::Responses,
+        b'm' => ApiFormat::Messages,
+        b't' => ApiFormat::CountTokens,
+        b'k' => ApiFormat::Compact,
+        b'i' => ApiFormat::InputTokens,
+        b'o' => ApiFormat::Other,
+        _ => ApiFormat::Chat,
     }
 }
 
@@ -117,7 +117,7 @@ pub fn policy_of(choice: u8) -> BodyPolicy {
         b'a' => BodyPolicy {
             params: vec!["num_retries".to_owned(), "vendor_x".to_owned()],
             tools: vec!["web_search_20250305".to_owned()],
-            server: Server::Vllm,
+            server: ServerKind::Vllm,
             remote_media: true,
             ..default
         },
@@ -130,24 +130,24 @@ pub fn policy_of(choice: u8) -> BodyPolicy {
 /// # Errors
 /// The refusal.
 pub fn read<'a>(
-    wire: Wire,
+    format: ApiFormat,
     policy: &BodyPolicy,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<Reading, Refusal> {
-    let mut reader = BodyReader::new(wire, policy);
+) -> Result<ParsedBody, Refusal> {
+    let mut reader = BodyReader::new(format, policy);
     pieces.into_iter().try_for_each(|piece| reader.feed(piece))?;
     reader.finish()
 }
 
 /// What goes upstream of a body that was read.
-pub fn sent(reading: &Reading, body: &[u8]) -> String {
-    let mut sent = reading.edit.prefix.clone().into_bytes();
-    for (is_member, from, to) in reading.edit.ranges() {
+pub fn sent(parsed: &ParsedBody, body: &[u8]) -> String {
+    let mut sent = parsed.edit.prefix.clone().into_bytes();
+    for (is_member, from, to) in parsed.edit.ranges() {
         if is_member {
             sent.push(b',');
         }
         sent.extend_from_slice(&body[from as usize..to as usize]);
-        sent.extend_from_slice(reading.put_at(to).unwrap_or_default().as_bytes());
+        sent.extend_from_slice(parsed.put_at(to).unwrap_or_default().as_bytes());
     }
     sent.push(b'}');
     String::from_utf8(sent).expect("JSON is UTF-8")

@@ -12,7 +12,7 @@ use super::{Ack, Journal};
 /// What an intent says.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
-pub struct Planned<'a> {
+pub struct CallIntent<'a> {
     pub bound: Option<u64>,
     pub call_id: &'a str,
     pub method: &'a str,
@@ -30,7 +30,7 @@ pub struct Planned<'a> {
 /// What an outcome says.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the members of the record")]
-pub struct Ended {
+pub struct CallOutcome {
     pub budget: Option<Box<BudgetRefusal>>,
     pub result: CallResult,
     pub end: End,
@@ -48,7 +48,7 @@ pub struct Ended {
     pub timing: Timing,
 }
 
-impl Ended {
+impl CallOutcome {
     /// The client left, or was cut, before anything went upstream.
     #[must_use]
     pub fn not_sent(result: CallResult, end: End) -> Self {
@@ -74,24 +74,24 @@ impl Ended {
 
 /// An intent without its outcome. Closing it consumes it; dropping it closes it as never sent.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CallGuard {
     journal: Arc<Journal>,
     call: u64,
     /// Taken by the outcome.
     call_id: Option<Box<str>>,
 }
 
-impl Entry {
+impl CallGuard {
     pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: &str) -> Self {
         Self { journal, call, call_id: Some(call_id.into()) }
     }
 
     /// Writes the outcome.
-    pub fn close(mut self, ended: Ended) -> Ack {
+    pub fn close(mut self, ended: CallOutcome) -> Ack {
         self.write(ended)
     }
 
-    fn write(&mut self, ended: Ended) -> Ack {
+    fn write(&mut self, ended: CallOutcome) -> Ack {
         match self.call_id.take() {
             Some(call_id) => self.journal.outcome(self.call, &call_id, ended),
             None => Ack::Known(Ok(())),
@@ -99,13 +99,13 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         let (result, end) = if self.journal.is_cutting() {
             (CallResult::Deadline, End::CutByLimit)
         } else {
             (CallResult::ClientAbort, End::CutByClient)
         };
-        drop(self.write(Ended::not_sent(result, end)));
+        drop(self.write(CallOutcome::not_sent(result, end)));
     }
 }

@@ -13,10 +13,10 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_contract::reader;
 use sluice_contract::recovery::{Owner, Plan, Unusable, plan};
 
-use super::{Log, Sink, Space};
+use super::{DiskSpace, LogSink, OpenLog};
 
 /// What the log asks of the system, one call each. A trait, so that tests can put faults there.
-pub trait Medium: Send {
+pub trait AuditStorage: Send {
     /// Adds bytes at the end, perhaps not all of them.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`]; then the file is as it was.
-pub fn open(path: &Path, owner: &Owner<'_>) -> Result<Log, OpenError> {
+pub fn open(path: &Path, owner: &Owner<'_>) -> Result<OpenLog, OpenError> {
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(OpenError::NotAFile);
     }
@@ -96,9 +96,9 @@ pub fn open(path: &Path, owner: &Owner<'_>) -> Result<Log, OpenError> {
     }
     let good = past.as_ref().map_or(0, |plan| plan.keep);
     let file = Arc::new(file);
-    let space = OsSpace(Arc::clone(&file));
+    let space = OsDiskSpace(Arc::clone(&file));
     let sink = AuditFile { medium: OsFile { file, directory: Some(directory) }, good };
-    Ok(Log { sink: Box::new(sink), space: Box::new(space), past })
+    Ok(OpenLog { sink: Box::new(sink), space: Box::new(space), past })
 }
 
 /// Whether [`open`] would take the file, without a change to it.
@@ -161,7 +161,7 @@ pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl<M: Medium> AuditFile<M> {
+impl<M: AuditStorage> AuditFile<M> {
     /// A file that ends here.
     #[must_use]
     pub fn new(medium: M, good: u64) -> Self {
@@ -169,7 +169,7 @@ impl<M: Medium> AuditFile<M> {
     }
 }
 
-impl<M: Medium> Sink for AuditFile<M> {
+impl<M: AuditStorage> LogSink for AuditFile<M> {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let written = loop {
             match self.medium.write(line) {
@@ -197,7 +197,7 @@ impl<M: Medium> Sink for AuditFile<M> {
     }
 }
 
-impl Medium for OsFile {
+impl AuditStorage for OsFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self.file).write(bytes)
     }
@@ -220,9 +220,9 @@ impl Medium for OsFile {
 
 /// The same file, for the blocks behind its end.
 #[derive(Debug)]
-struct OsSpace(Arc<File>);
+struct OsDiskSpace(Arc<File>);
 
-impl Space for OsSpace {
+impl DiskSpace for OsDiskSpace {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
         let (Ok(from), Ok(len)) = (from.try_into(), len.try_into()) else {
             return Err(io::ErrorKind::FileTooLarge.into());

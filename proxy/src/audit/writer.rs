@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Where lines go. A trait, so that tests can put faults there.
-pub trait Sink: Send {
+pub trait LogSink: Send {
     /// Appends one record, whole or not at all.
     ///
     /// # Errors
@@ -48,12 +48,12 @@ pub enum Ack {
     /// It is, or never will be.
     Known(Result<(), Poisoned>),
     /// The writer will tell.
-    Waiting(Waiting),
+    Waiting(PendingAck),
 }
 
 /// A record on its way to the writer.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct PendingAck {
     told: oneshot::Receiver<Result<(), Poisoned>>,
     queue: Arc<Queue>,
     has_yielded: bool,
@@ -80,7 +80,7 @@ impl Future for Ack {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingAck {
     /// Written all the same: nobody waits for the record of a call whose client has left.
     fn drop(&mut self) {
         self.queue.call();
@@ -105,7 +105,7 @@ impl Poison {
 }
 
 #[derive(Debug)]
-struct Job {
+struct WriteJob {
     line: Vec<u8>,
     ack: oneshot::Sender<Result<(), Poisoned>>,
 }
@@ -126,7 +126,7 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Jobs {
-    jobs: Vec<Job>,
+    jobs: Vec<WriteJob>,
     is_called: bool,
     /// The writer waits for more: those that come need not call it.
     is_held: bool,
@@ -141,7 +141,7 @@ impl Queue {
         if waiting.is_closed {
             return None;
         }
-        waiting.jobs.push(Job { line, ack });
+        waiting.jobs.push(WriteJob { line, ack });
         Some(told)
     }
 
@@ -158,7 +158,7 @@ impl Queue {
     }
 
     /// Waits for a call, and takes all that is there; nothing once the queue is closed. `last` is what came last time.
-    fn take(&self, last: usize, group: &mut Vec<Job>) {
+    fn take(&self, last: usize, group: &mut Vec<WriteJob>) {
         let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
         let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         if last >= DENSE {
@@ -185,18 +185,18 @@ impl Queue {
 }
 
 /// The journal's end of the queue. What is in it is written still.
-struct In(Arc<Queue>);
+struct QueueSender(Arc<Queue>);
 
-impl Drop for In {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 /// The writer's. What is in it is lost, and whoever waits hears so.
-struct Taken(Arc<Queue>);
+struct QueueReceiver(Arc<Queue>);
 
-impl Drop for Taken {
+impl Drop for QueueReceiver {
     fn drop(&mut self) {
         self.0.close();
         self.0.lock().jobs.clear();
@@ -204,20 +204,20 @@ impl Drop for Taken {
 }
 
 /// Where the journal puts its lines.
-pub(super) enum Out {
+pub(super) enum LineOutput {
     /// Written at once, by whoever comes.
-    Here(Box<dyn Sink>),
+    Here(Box<dyn LogSink>),
     /// Written by a thread.
-    Thread(Writer),
+    Thread(WriterThread),
     Closed,
 }
 
-pub(super) struct Writer {
-    queue: In,
+pub(super) struct WriterThread {
+    queue: QueueSender,
     thread: JoinHandle<u64>,
 }
 
-impl fmt::Debug for Out {
+impl fmt::Debug for LineOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Here(_) => "Here",
@@ -227,24 +227,24 @@ impl fmt::Debug for Out {
     }
 }
 
-impl Out {
+impl LineOutput {
     /// Starts the thread that owns the sink from now on.
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn thread(sink: Box<dyn Sink>, poison: &Poison) -> io::Result<Self> {
+    pub(super) fn thread(sink: Box<dyn LogSink>, poison: &Poison) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let (taken, poison) = (Taken(Arc::clone(&queue)), poison.clone());
+        let (taken, poison) = (QueueReceiver(Arc::clone(&queue)), poison.clone());
         let write = move || write_in_groups(sink, &taken, &poison);
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
-        Ok(Self::Thread(Writer { queue: In(queue), thread }))
+        Ok(Self::Thread(WriterThread { queue: QueueSender(queue), thread }))
     }
 
     pub(super) fn append(&mut self, line: Vec<u8>, poison: &Poison) -> Ack {
         match self {
             Self::Here(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
-            Self::Thread(Writer { queue: In(queue), .. }) => match queue.push(line) {
-                Some(told) => Ack::Waiting(Waiting { told, queue: Arc::clone(queue), has_yielded: false }),
+            Self::Thread(WriterThread { queue: QueueSender(queue), .. }) => match queue.push(line) {
+                Some(told) => Ack::Waiting(PendingAck { told, queue: Arc::clone(queue), has_yielded: false }),
                 None => Ack::Known(Err(Poisoned)),
             },
             Self::Closed => Ack::Known(Err(Poisoned)),
@@ -263,7 +263,7 @@ impl Out {
                 Ok(1)
             }
             // The writer's queue is empty, and now closed: it ends at once.
-            Self::Thread(Writer { queue, thread }) => {
+            Self::Thread(WriterThread { queue, thread }) => {
                 drop(queue);
                 thread.join().map_err(|_| Poisoned)
             }
@@ -273,7 +273,7 @@ impl Out {
 }
 
 /// Returns how many syncs it took.
-fn write_in_groups(mut sink: Box<dyn Sink>, Taken(queue): &Taken, poison: &Poison) -> u64 {
+fn write_in_groups(mut sink: Box<dyn LogSink>, QueueReceiver(queue): &QueueReceiver, poison: &Poison) -> u64 {
     let mut group = Vec::new();
     let mut syncs = 0;
     let mut last = 0;

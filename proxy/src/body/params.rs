@@ -4,14 +4,14 @@
 //! complete: a member that is not named here is dropped. Those that would redirect, re-key, re-price,
 //! amplify or hide a call are refused by name instead, so that their sender learns why.
 
-use super::schema::Reader;
-use super::shape::{Members, REFUSED, Shape};
+use super::schema::SchemaUse;
+use super::shape::{MemberShapes, REFUSED, Shape};
 use super::{self_hosted, tools};
-use crate::policy::Wire;
+use crate::policy::ApiFormat;
 
 /// Which server runs the models, as far as it takes members that the public API does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Server {
+pub enum ServerKind {
     /// The public API alone.
     #[default]
     OpenAi,
@@ -21,11 +21,11 @@ pub enum Server {
 
 /// What happens to one member.
 #[derive(Debug, Clone, Copy)]
-pub enum Rule {
+pub enum MemberRule {
     /// Goes on as it is: the operator has opened it.
     Keep,
     /// Goes on with what this shape knows; the rest of it is taken out.
-    Inside(&'static Shape),
+    Nested(&'static Shape),
     /// Goes on; remote media in it are refused.
     Content,
     /// Must name an allowed model.
@@ -97,7 +97,7 @@ const REFUSE_PREFIX: &[&str] = &["mock_"];
 
 /// Members of more than one route that set how a model samples: numbers and words that go to the provider,
 /// which takes them or refuses them.
-const SAMPLING: Members = &[
+const SAMPLING: MemberShapes = &[
     ("frequency_penalty", Shape::Scalar),
     ("presence_penalty", Shape::Scalar),
     ("seed", Shape::Scalar),
@@ -110,7 +110,7 @@ const SAMPLING: Members = &[
     ("stop", Shape::List(&Shape::Scalar)),
 ];
 
-const CHAT: Members = &[
+const CHAT: MemberShapes = &[
     // The voice of a spoken answer; its price is reserved.
     ("audio", Shape::Object(&[("format", Shape::Scalar), ("voice", Shape::Object(&[("id", Shape::Scalar)]))])),
     ("function_call", Shape::Choice(tools::NAMED)),
@@ -133,12 +133,12 @@ const CHAT: Members = &[
     ("verbosity", Shape::Scalar),
 ];
 
-const COMPLETIONS: Members = &[("echo", Shape::Scalar), ("suffix", Shape::Scalar)];
+const COMPLETIONS: MemberShapes = &[("echo", Shape::Scalar), ("suffix", Shape::Scalar)];
 
-const EMBEDDINGS: Members =
+const EMBEDDINGS: MemberShapes =
     &[("dimensions", Shape::Scalar), ("encoding_format", Shape::Scalar), ("input_type", Shape::Scalar)];
 
-const RESPONSES: Members = &[
+const RESPONSES: MemberShapes = &[
     // Ids that the run has received in answers; the exchange looks them up.
     ("conversation", Shape::StoredIdOr(&[("id", Shape::StoredId)])),
     ("previous_response_id", Shape::StoredId),
@@ -163,7 +163,7 @@ const RESPONSES: Members = &[
     ("truncation", Shape::Scalar),
 ];
 
-const MESSAGES: Members = &[
+const MESSAGES: MemberShapes = &[
     ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
     // What Anthropic clears from a long conversation.
     ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
@@ -179,7 +179,7 @@ const MESSAGES: Members = &[
     ("top_p", Shape::Scalar),
 ];
 
-const COUNT_TOKENS: Members = &[
+const COUNT_TOKENS: MemberShapes = &[
     ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
     ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
     ("output_config", Shape::Object(OUTPUT_CONFIG)),
@@ -188,9 +188,9 @@ const COUNT_TOKENS: Members = &[
     ("tool_choice", Shape::Choice(tools::CHOICE)),
 ];
 
-const TEXT_PART: Members = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
+const TEXT_PART: MemberShapes = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
 
-const REASONING: Members = &[
+const REASONING: MemberShapes = &[
     // LiteLLM gives Claude models a budget of tokens by this word.
     ("effort", Shape::Effort),
     ("summary", Shape::Scalar),
@@ -201,37 +201,37 @@ const REASONING: Members = &[
     ("exclude", Shape::Scalar),
 ];
 
-const THINKING: Members =
+const THINKING: MemberShapes =
     &[("type", Shape::Scalar), ("budget_tokens", Shape::ThinkingBudget), ("display", Shape::Scalar)];
 
-const RESPONSE_FORMAT: Members = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
+const RESPONSE_FORMAT: MemberShapes = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
 
-const JSON_SCHEMA: Members = &[
+const JSON_SCHEMA: MemberShapes = &[
     ("name", Shape::Scalar),
     ("description", Shape::Scalar),
-    ("schema", Shape::Schema(Reader::Answer)),
+    ("schema", Shape::Schema(SchemaUse::Answer)),
     ("strict", Shape::Scalar),
 ];
 
-const FORMAT: Members = &[
+const FORMAT: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::Scalar),
     ("description", Shape::Scalar),
-    ("schema", Shape::Schema(Reader::Answer)),
+    ("schema", Shape::Schema(SchemaUse::Answer)),
     ("strict", Shape::Scalar),
 ];
 
-const STREAM_OPTIONS: Members = &[("include_obfuscation", Shape::Scalar), ("include_usage", Shape::Scalar)];
+const STREAM_OPTIONS: MemberShapes = &[("include_obfuscation", Shape::Scalar), ("include_usage", Shape::Scalar)];
 
-const OUTPUT_CONFIG: Members = &[
+const OUTPUT_CONFIG: MemberShapes = &[
     ("effort", Shape::Scalar),
     ("format", Shape::Object(FORMAT)),
     ("task_budget", Shape::Object(&[("type", Shape::Scalar), ("total", Shape::Scalar), ("remaining", Shape::Scalar)])),
 ];
 
-const AMOUNT: Members = &[("type", Shape::Scalar), ("value", Shape::Scalar)];
+const AMOUNT: MemberShapes = &[("type", Shape::Scalar), ("value", Shape::Scalar)];
 
-const EDIT: Members = &[
+const EDIT: MemberShapes = &[
     // The others make the gateway or the provider write a summary, in a call of its own.
     ("type", Shape::OneOf(&["clear_tool_uses_20250919", "clear_thinking_20251015"])),
     ("trigger", Shape::Object(AMOUNT)),
@@ -246,23 +246,23 @@ const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_to
 
 /// The rule for a member of this route's bodies; `None` for one that nobody knows.
 #[must_use]
-pub fn rule(wire: Wire, server: Server, name: &str) -> Option<Rule> {
-    public(wire, name).or_else(|| server.member(wire, name)).or_else(|| denied(name))
+pub fn rule(format: ApiFormat, server: ServerKind, name: &str) -> Option<MemberRule> {
+    public(format, name).or_else(|| server.member(format, name)).or_else(|| denied(name))
 }
 
-impl Server {
+impl ServerKind {
     /// The members that this kind of server takes beside those of the public API.
-    fn member(self, wire: Wire, name: &str) -> Option<Rule> {
-        let lists: &[Members] = match (self, wire) {
-            (Self::Vllm, Wire::Chat) => &[self_hosted::SAMPLING, self_hosted::CHAT],
-            (Self::Vllm, Wire::Completions) => &[self_hosted::SAMPLING],
+    fn member(self, format: ApiFormat, name: &str) -> Option<MemberRule> {
+        let lists: &[MemberShapes] = match (self, format) {
+            (Self::Vllm, ApiFormat::Chat) => &[self_hosted::SAMPLING, self_hosted::CHAT],
+            (Self::Vllm, ApiFormat::Completions) => &[self_hosted::SAMPLING],
             _ => return None,
         };
         lists
             .iter()
             .flat_map(|list| list.iter())
             .find(|(known, _)| *known == name)
-            .map(|(_, shape)| Rule::Inside(shape))
+            .map(|(_, shape)| MemberRule::Nested(shape))
     }
 }
 
@@ -274,54 +274,57 @@ pub fn may_be_allowed(name: &str) -> bool {
         return !STRIP.contains(&member) && denied(member).is_none() && !REFUSED.contains(&inner);
     }
     let structural = matches!(name, "model" | "stream" | "stream_options");
-    !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(Rule::Never))
+    !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(MemberRule::Never))
 }
 
 /// The members of the public API.
-fn public(wire: Wire, name: &str) -> Option<Rule> {
+fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
     // On routes whose members nobody here knows, no spelling of them may pass.
-    if STRIP.contains(&name) || wire == Wire::Other && STRIP.contains(&normal(name).as_str()) {
-        return Some(Rule::Strip);
+    if STRIP.contains(&name) || format == ApiFormat::Other && STRIP.contains(&normal(name).as_str()) {
+        return Some(MemberRule::Strip);
     }
     let common = match name {
-        "model" => Some(Rule::Model),
-        "stream" => Some(Rule::Stream),
+        "model" => Some(MemberRule::Model),
+        "stream" => Some(MemberRule::Stream),
         // LiteLLM takes `functions` for tools.
-        "tools" | "functions" => Some(Rule::Inside(&tools::TOOLS)),
-        "background" => Some(Rule::NotTrue),
+        "tools" | "functions" => Some(MemberRule::Nested(&tools::TOOLS)),
+        "background" => Some(MemberRule::NotTrue),
         // A chat is stored only where it is `true`.
-        "store" if !matches!(wire, Wire::Responses | Wire::Compact | Wire::InputTokens) => Some(Rule::NotTrue),
+        "store" if !matches!(format, ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens) => {
+            Some(MemberRule::NotTrue)
+        }
         _ => None,
     };
     if common.is_some() {
         return common;
     }
-    let inside = |lists: &[Members]| {
+    let inside = |lists: &[MemberShapes]| {
         let found = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == name);
-        found.map(|(_, shape)| Rule::Inside(shape))
+        found.map(|(_, shape)| MemberRule::Nested(shape))
     };
-    match (wire, name) {
-        (Wire::Chat, "max_tokens" | "max_completion_tokens")
-        | (Wire::Completions | Wire::Messages | Wire::CountTokens, "max_tokens")
-        | (Wire::Responses, "max_output_tokens") => Some(Rule::MaxOutput),
-        (Wire::Chat | Wire::Completions | Wire::Other, "n") | (Wire::Completions | Wire::Other, "best_of") => {
-            Some(Rule::Choices)
-        }
-        (Wire::Chat, "messages")
-        | (Wire::Messages | Wire::CountTokens, "messages" | "system")
-        | (Wire::Responses | Wire::Compact | Wire::InputTokens, "input" | "instructions")
-        | (Wire::Embeddings, "input") => Some(Rule::Content),
-        (Wire::Completions, "prompt") => Some(Rule::Prompts),
-        (Wire::Responses | Wire::Compact | Wire::InputTokens, "prompt") => Some(Rule::Refuse),
-        (Wire::Chat | Wire::Completions, "stream_options") => Some(Rule::StreamOptions),
-        (Wire::Chat, _) => inside(&[SAMPLING, CHAT]),
-        (Wire::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
-        (Wire::Embeddings, _) => inside(&[EMBEDDINGS]),
-        (Wire::Responses | Wire::Compact | Wire::InputTokens, _) => inside(&[RESPONSES]),
-        (Wire::Messages, _) => inside(&[MESSAGES]),
-        (Wire::CountTokens, _) => inside(&[COUNT_TOKENS]),
+    match (format, name) {
+        (ApiFormat::Chat, "max_tokens" | "max_completion_tokens")
+        | (ApiFormat::Completions | ApiFormat::Messages | ApiFormat::CountTokens, "max_tokens")
+        | (ApiFormat::Responses, "max_output_tokens") => Some(MemberRule::MaxOutput),
+        (ApiFormat::Chat | ApiFormat::Completions | ApiFormat::Other, "n")
+        | (ApiFormat::Completions | ApiFormat::Other, "best_of") => Some(MemberRule::Choices),
+        (ApiFormat::Chat, "messages")
+        | (ApiFormat::Messages | ApiFormat::CountTokens, "messages" | "system")
+        | (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, "input" | "instructions")
+        | (ApiFormat::Embeddings, "input") => Some(MemberRule::Content),
+        (ApiFormat::Completions, "prompt") => Some(MemberRule::Prompts),
+        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, "prompt") => Some(MemberRule::Refuse),
+        (ApiFormat::Chat | ApiFormat::Completions, "stream_options") => Some(MemberRule::StreamOptions),
+        (ApiFormat::Chat, _) => inside(&[SAMPLING, CHAT]),
+        (ApiFormat::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
+        (ApiFormat::Embeddings, _) => inside(&[EMBEDDINGS]),
+        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, _) => inside(&[RESPONSES]),
+        (ApiFormat::Messages, _) => inside(&[MESSAGES]),
+        (ApiFormat::CountTokens, _) => inside(&[COUNT_TOKENS]),
         // The operator opened a route whose members only the operator knows: what is not denied passes.
-        (Wire::Other | Wire::Models | Wire::Stored, _) => denied(name).is_none().then_some(Rule::Content),
+        (ApiFormat::Other | ApiFormat::Models | ApiFormat::Stored, _) => {
+            denied(name).is_none().then_some(MemberRule::Content)
+        }
     }
 }
 
@@ -330,20 +333,20 @@ fn normal(name: &str) -> String {
 }
 
 /// LiteLLM's own members, in any spelling that some version may take for them.
-fn denied(name: &str) -> Option<Rule> {
+fn denied(name: &str) -> Option<MemberRule> {
     let name = normal(name);
     let never = NEVER.contains(&name.as_str())
         || NEVER_PREFIX.iter().any(|prefix| name.starts_with(prefix))
         || NEVER_PART.iter().any(|part| name.contains(part))
         || NEVER_SUFFIX.iter().any(|suffix| name.ends_with(suffix));
     if never {
-        return Some(Rule::Never);
+        return Some(MemberRule::Never);
     }
     if DROP.contains(&name.as_str()) {
-        return Some(Rule::Drop);
+        return Some(MemberRule::Drop);
     }
     let refuse = REFUSE.contains(&name.as_str()) || REFUSE_PREFIX.iter().any(|prefix| name.starts_with(prefix));
-    refuse.then_some(Rule::Refuse)
+    refuse.then_some(MemberRule::Refuse)
 }
 
 #[cfg(test)]
@@ -356,31 +359,31 @@ mod tests {
             "no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name",
             "x_endpoint", "litellm_params",
         ] {
-            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Never)), "{name}");
+            assert!(matches!(rule(ApiFormat::Chat, ServerKind::Vllm, name), Some(MemberRule::Never)), "{name}");
             assert!(!may_be_allowed(name), "{name}");
         }
         for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"]
         {
-            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Refuse)), "{name}");
+            assert!(matches!(rule(ApiFormat::Chat, ServerKind::Vllm, name), Some(MemberRule::Refuse)), "{name}");
             assert!(may_be_allowed(name), "{name}");
         }
     }
 
     #[test]
     fn identity_is_ours_on_every_route() {
-        for wire in [
-            Wire::Chat,
-            Wire::Completions,
-            Wire::Embeddings,
-            Wire::Responses,
-            Wire::Messages,
-            Wire::CountTokens,
-            Wire::Compact,
-            Wire::InputTokens,
-            Wire::Other,
+        for format in [
+            ApiFormat::Chat,
+            ApiFormat::Completions,
+            ApiFormat::Embeddings,
+            ApiFormat::Responses,
+            ApiFormat::Messages,
+            ApiFormat::CountTokens,
+            ApiFormat::Compact,
+            ApiFormat::InputTokens,
+            ApiFormat::Other,
         ] {
             for name in STRIP {
-                assert!(matches!(rule(wire, Server::Vllm, name), Some(Rule::Strip)), "{wire:?} {name}");
+                assert!(matches!(rule(format, ServerKind::Vllm, name), Some(MemberRule::Strip)), "{format:?} {name}");
                 assert!(!may_be_allowed(name));
             }
         }
@@ -388,9 +391,9 @@ mod tests {
 
     #[test]
     fn what_nobody_knows_has_no_rule() {
-        assert!(rule(Wire::Chat, Server::Vllm, "totally_unknown").is_none());
-        assert!(rule(Wire::Chat, Server::Vllm, "system").is_none());
-        assert!(matches!(rule(Wire::Other, Server::Vllm, "totally_unknown"), Some(Rule::Content)));
-        assert!(matches!(rule(Wire::Other, Server::Vllm, "api_base"), Some(Rule::Never)));
+        assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "totally_unknown").is_none());
+        assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "system").is_none());
+        assert!(matches!(rule(ApiFormat::Other, ServerKind::Vllm, "totally_unknown"), Some(MemberRule::Content)));
+        assert!(matches!(rule(ApiFormat::Other, ServerKind::Vllm, "api_base"), Some(MemberRule::Never)));
     }
 }

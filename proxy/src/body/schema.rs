@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::json::{Container, Scalar, Text};
+use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::refusal::{Reason, Refusal, clip};
 
 /// References in one schema, and definitions. The schemas of real programs have some dozens.
@@ -29,7 +29,7 @@ const DIALECTS: [&str; 4] = [
 
 /// Who reads a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
+pub enum SchemaUse {
     /// The gateway or the provider holds an answer to it.
     Answer,
     /// The model reads it as the description of a tool: nobody fetches what it refers to.
@@ -50,12 +50,12 @@ enum Keyword {
 
 /// Follows one schema.
 #[derive(Debug)]
-pub(super) struct Schema {
-    reader: Reader,
+pub(super) struct SchemaVisitor {
+    reader: SchemaUse,
     keyword: Keyword,
     /// The member at hand is named as a container of definitions is.
     holds_definitions: bool,
-    containers: Vec<Level>,
+    containers: Vec<SchemaLevel>,
     definitions: Vec<Definition>,
     references: Vec<String>,
     /// The name of the definition that begins next.
@@ -67,13 +67,13 @@ pub(super) struct Schema {
 
 /// One open container.
 #[derive(Debug, Clone, Copy)]
-struct Level {
+struct SchemaLevel {
     start: u64,
     /// Its members are definitions.
     defines: bool,
     /// It is this definition.
     definition: Option<usize>,
-    kind: Container,
+    kind: JsonContainer,
 }
 
 #[derive(Debug)]
@@ -86,8 +86,8 @@ struct Definition {
     references: Vec<usize>,
 }
 
-impl Schema {
-    pub(super) fn new(reader: Reader) -> Self {
+impl SchemaVisitor {
+    pub(super) fn new(reader: SchemaUse) -> Self {
         Self {
             reader,
             keyword: Keyword::Other,
@@ -102,7 +102,7 @@ impl Schema {
     }
 
     /// Takes a name. A definition may have any, those of keywords among them.
-    pub(super) fn key(&mut self, key: Text<'_>) {
+    pub(super) fn key(&mut self, key: StrPrefix<'_>) {
         if self.containers.last().is_some_and(|level| level.defines) {
             self.name.clear();
             self.name.push_str(key.as_str());
@@ -117,9 +117,9 @@ impl Schema {
     }
 
     /// Takes the beginning of a container.
-    pub(super) fn open(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
+    pub(super) fn open(&mut self, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         self.keyword = Keyword::Other;
-        let is_object = kind == Container::Object;
+        let is_object = kind == JsonContainer::Object;
         let is_defined = is_object && self.containers.last().is_some_and(|level| level.defines);
         let definition = is_defined.then_some(self.definitions.len());
         if definition.is_some() {
@@ -128,23 +128,23 @@ impl Schema {
             self.definitions.push(Definition { name, bytes: 0, numbers: 0, references: Vec::new() });
         }
         let defines = std::mem::take(&mut self.holds_definitions) && is_object;
-        self.containers.push(Level { start, defines, definition, kind });
+        self.containers.push(SchemaLevel { start, defines, definition, kind });
         Ok(())
     }
 
     /// Takes the end of a container.
     pub(super) fn close(&mut self, end: u64) {
         (self.keyword, self.holds_definitions) = (Keyword::Other, false);
-        if let Some(Level { start, definition: Some(definition), .. }) = self.containers.pop() {
+        if let Some(SchemaLevel { start, definition: Some(definition), .. }) = self.containers.pop() {
             self.definitions[definition].bytes = end - start;
         }
     }
 
     /// Takes a value that is no container.
-    pub(super) fn scalar(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
+    pub(super) fn scalar(&mut self, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
         self.holds_definitions = false;
-        let Scalar::String(text) = value else {
+        let JsonScalar::String(text) = value else {
             self.number(value);
             return Ok(());
         };
@@ -154,7 +154,7 @@ impl Schema {
             Keyword::Id => !text.head.starts_with(b"#"),
             Keyword::Dialect => !is_known_dialect(text),
         };
-        if is_outside && self.reader == Reader::Answer {
+        if is_outside && self.reader == SchemaUse::Answer {
             return Err(refused(&format!(
                 "a schema may not point outside of itself, as it does with '{}'; put the definition into the schema and refer to it as '#/$defs/NAME'",
                 clip(text.as_str(), 64)
@@ -164,10 +164,10 @@ impl Schema {
     }
 
     /// A list of numbers is an `enum`, or a value that a gateway may write anew.
-    fn number(&mut self, value: Scalar<'_>) {
-        let is_in_list = self.containers.last().is_some_and(|level| level.kind == Container::Array);
+    fn number(&mut self, value: JsonScalar<'_>) {
+        let is_in_list = self.containers.last().is_some_and(|level| level.kind == JsonContainer::Array);
         let is_long =
-            matches!(value, Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')));
+            matches!(value, JsonScalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')));
         if !is_in_list && !is_long {
             return;
         }
@@ -180,7 +180,7 @@ impl Schema {
         }
     }
 
-    fn refer(&mut self, text: Text<'_>) -> Result<(), Refusal> {
+    fn refer(&mut self, text: StrPrefix<'_>) -> Result<(), Refusal> {
         if !text.whole {
             return Err(refused("a schema refers to a name of more than 768 bytes; give the definition a shorter one"));
         }
@@ -212,7 +212,7 @@ impl Schema {
         if self.references.is_empty() {
             return Ok(self.numbers);
         }
-        Unfolding::of(self).map(|unfolding| unfolding.bytes.saturating_add(self.numbers)).ok_or_else(|| {
+        RefExpansion::of(self).map(|unfolding| unfolding.bytes.saturating_add(self.numbers)).ok_or_else(|| {
             refused(&format!(
                 "the references of the schema unfold to more than {UNFOLDED_MAX} places or 1 MiB; write it flatter"
             ))
@@ -221,8 +221,8 @@ impl Schema {
 }
 
 /// The work of somebody who writes every reference out, except those to what is being written out already.
-struct Unfolding<'a> {
-    schema: &'a Schema,
+struct RefExpansion<'a> {
+    schema: &'a SchemaVisitor,
     /// For each reference the definitions of its name.
     targets: Vec<Vec<usize>>,
     open: Vec<bool>,
@@ -230,9 +230,9 @@ struct Unfolding<'a> {
     bytes: u64,
 }
 
-impl<'a> Unfolding<'a> {
+impl<'a> RefExpansion<'a> {
     /// `None` when there is too much of it.
-    fn of(schema: &'a Schema) -> Option<Self> {
+    fn of(schema: &'a SchemaVisitor) -> Option<Self> {
         let mut named: HashMap<&str, Vec<usize>> = HashMap::new();
         for (i, definition) in schema.definitions.iter().enumerate() {
             named.entry(&definition.name).or_default().push(i);
@@ -270,19 +270,19 @@ impl<'a> Unfolding<'a> {
 /// LiteLLM, like OpenAI, shows a model the numbers of an `enum` as `"1" | "2"`, and other lists with a blank behind each
 /// comma: two bytes of JSON are up to four tokens. A number of few characters with an exponent may be written with
 /// all of its digits, of which there are at most seventeen before Python takes to exponents itself.
-pub(super) fn written_anew(value: Scalar<'_>) -> u64 {
+pub(super) fn written_anew(value: JsonScalar<'_>) -> u64 {
     match value {
-        Scalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')) => 24,
+        JsonScalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')) => 24,
         _ => 4,
     }
 }
 
 /// A JSON pointer into the same schema. A name, `#name`, could stand anywhere in it.
-fn is_pointer(text: Text<'_>) -> bool {
+fn is_pointer(text: StrPrefix<'_>) -> bool {
     text.whole() == Some(b"#") || text.whole && text.head.starts_with(b"#/")
 }
 
-fn is_known_dialect(text: Text<'_>) -> bool {
+fn is_known_dialect(text: StrPrefix<'_>) -> bool {
     let name = if text.whole { text.as_str() } else { "" };
     let name = name.strip_prefix("http://").or_else(|| name.strip_prefix("https://")).unwrap_or_default();
     DIALECTS.contains(&name.strip_suffix('#').unwrap_or(name))
@@ -295,31 +295,31 @@ fn refused(message: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{JsonError, Scanner, Visit};
+    use crate::json::{JsonError, JsonVisitor, Scanner};
 
-    struct Whole(Schema);
+    struct Whole(SchemaVisitor);
 
-    impl Visit for Whole {
+    impl JsonVisitor for Whole {
         type Stop = Refusal;
 
-        fn key(&mut self, _depth: usize, key: Text<'_>, _start: u64) -> Result<(), Refusal> {
+        fn key(&mut self, _depth: usize, key: StrPrefix<'_>, _start: u64) -> Result<(), Refusal> {
             self.0.key(key);
             Ok(())
         }
-        fn open(&mut self, _depth: usize, kind: Container, start: u64) -> Result<(), Refusal> {
+        fn open(&mut self, _depth: usize, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
             self.0.open(kind, start)
         }
-        fn close(&mut self, _depth: usize, _kind: Container, end: u64) -> Result<(), Refusal> {
+        fn close(&mut self, _depth: usize, _kind: JsonContainer, end: u64) -> Result<(), Refusal> {
             self.0.close(end);
             Ok(())
         }
-        fn scalar(&mut self, _depth: usize, value: Scalar<'_>, _start: u64, _end: u64) -> Result<(), Refusal> {
+        fn scalar(&mut self, _depth: usize, value: JsonScalar<'_>, _start: u64, _end: u64) -> Result<(), Refusal> {
             self.0.scalar(value)
         }
     }
 
-    fn read(reader: Reader, schema: &str) -> Result<u64, Refusal> {
-        let (mut scanner, mut whole) = (Scanner::new(), Whole(Schema::new(reader)));
+    fn read(reader: SchemaUse, schema: &str) -> Result<u64, Refusal> {
+        let (mut scanner, mut whole) = (Scanner::new(), Whole(SchemaVisitor::new(reader)));
         scanner.feed(schema.as_bytes(), &mut whole)?;
         let ended: Result<(), Refusal> = scanner.finish(&mut whole);
         ended.map_err(|_| Refusal::from(JsonError::Ended(0)))?;
@@ -348,8 +348,8 @@ mod tests {
             r##"{"$defs":{"Tree":{"properties":{"l":{"$ref":"#/$defs/Tree"},"r":{"$ref":"#/$defs/Tree"}}}},"$ref":"#/$defs/Tree"}"##,
             "true",
         ] {
-            assert!(read(Reader::Answer, good).is_ok(), "{good}");
-            assert!(read(Reader::Tool, good).is_ok(), "{good}");
+            assert!(read(SchemaUse::Answer, good).is_ok(), "{good}");
+            assert!(read(SchemaUse::Tool, good).is_ok(), "{good}");
         }
     }
 
@@ -373,12 +373,12 @@ mod tests {
             r#"{"properties":{"definitions":{"$id":"http://evil/"}}}"#,
             r#"{"$ref":""}"#,
         ] {
-            let refused = read(Reader::Answer, bad).err().map(|refusal| refusal.reason);
+            let refused = read(SchemaUse::Answer, bad).err().map(|refusal| refusal.reason);
             assert_eq!(refused, Some(Reason::ParamNotAllowed), "{bad}");
-            assert!(read(Reader::Tool, bad).is_ok(), "{bad}");
+            assert!(read(SchemaUse::Tool, bad).is_ok(), "{bad}");
         }
         let long = format!(r##"{{"$ref":"#/{}"}}"##, "a".repeat(900));
-        assert!(read(Reader::Answer, &long).is_err(), "a pointer that was not kept whole");
+        assert!(read(SchemaUse::Answer, &long).is_err(), "a pointer that was not kept whole");
     }
 
     #[test]
@@ -387,7 +387,7 @@ mod tests {
             [&|level| format!("#/$defs/d{level}"), &|level| format!("#/nowhere/d{level}"), &|level| {
                 format!("#/%24defs/d{level}")
             }];
-        for reader in [Reader::Answer, Reader::Tool] {
+        for reader in [SchemaUse::Answer, SchemaUse::Tool] {
             for pointer in spelled {
                 assert!(read(reader, &ladder(9, 4, pointer)).is_err());
                 assert!(read(reader, &ladder(3, 4, pointer)).is_ok());
@@ -411,18 +411,18 @@ mod tests {
     fn a_definition_counts_whatever_its_name() {
         for name in ["$ref", "$id", "$schema", "$defs", "definitions", "schemas", "$dynamicRef"] {
             let schema = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
-            assert_eq!(read(Reader::Tool, &schema).expect("allowed"), 7, "{name}");
+            assert_eq!(read(SchemaUse::Tool, &schema).expect("allowed"), 7, "{name}");
         }
         let inner = r##"{"definitions":{"$defs":{"A":{"a":1},"B":{"$ref":"#/A"}}}}"##;
-        assert_eq!(read(Reader::Tool, inner).expect("allowed"), 7, "definitions among definitions");
+        assert_eq!(read(SchemaUse::Tool, inner).expect("allowed"), 7, "definitions among definitions");
         let name = "n".repeat(900);
         let long = format!(r##"{{"$defs":{{"{name}":{{"a":1}}}},"x":{{"$ref":"#/$defs/{name}"}}}}"##);
-        assert!(read(Reader::Tool, &long).is_err(), "a name that was not kept whole");
+        assert!(read(SchemaUse::Tool, &long).is_err(), "a name that was not kept whole");
     }
 
     #[test]
     fn what_a_schema_grows_by_is_told() {
-        let grows = |schema: &str| read(Reader::Tool, schema).expect("allowed");
+        let grows = |schema: &str| read(SchemaUse::Tool, schema).expect("allowed");
         assert_eq!(grows(r#"{"type":"object"}"#), 0);
         assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":1}}}"##), 7);
         assert_eq!(grows(r##"{"a":{"$ref":"#/$defs/A"},"b":{"$ref":"x/A"},"definitions":{"A":{"a":1}}}"##), 14);

@@ -7,11 +7,11 @@
 //! `mm_processor_kwargs`, `media_io_kwargs`, `lora_path`, `session_params`, `priority`, `return_hidden_states`,
 //! `return_token_ids`, `documents`. LiteLLM acts on none of those that pass: it hands them to the server.
 
-use super::schema::Reader;
-use super::shape::{Members, Shape};
+use super::schema::SchemaUse;
+use super::shape::{MemberShapes, Shape};
 
 /// On chat and completions. None of them lengthens an answer beyond its bound, which is reserved.
-pub(super) const SAMPLING: Members = &[
+pub(super) const SAMPLING: MemberShapes = &[
     ("add_special_tokens", Shape::Scalar),
     ("allowed_token_ids", Shape::List(&Shape::Scalar)),
     ("bad_words", Shape::List(&Shape::Scalar)),
@@ -19,7 +19,7 @@ pub(super) const SAMPLING: Members = &[
     ("ebnf", Shape::Scalar),
     ("guided_choice", Shape::List(&Shape::Scalar)),
     ("guided_grammar", Shape::Scalar),
-    ("guided_json", Shape::Schema(Reader::Answer)),
+    ("guided_json", Shape::Schema(SchemaUse::Answer)),
     ("guided_regex", Shape::Scalar),
     ("guided_whitespace_pattern", Shape::Scalar),
     ("ignore_eos", Shape::Scalar),
@@ -39,7 +39,7 @@ pub(super) const SAMPLING: Members = &[
 ];
 
 /// On chat alone: how the model thinks, and how the server shows it.
-pub(super) const CHAT: Members = &[
+pub(super) const CHAT: MemberShapes = &[
     ("add_generation_prompt", Shape::Scalar),
     // Values of the template's variables by their names. `chat_template` and `tokenize` among them would replace the
     // server's own template.
@@ -53,19 +53,19 @@ pub(super) const CHAT: Members = &[
     ("thinking_token_budget", Shape::Scalar),
 ];
 
-const STRUCTURED_OUTPUTS: Members = &[
+const STRUCTURED_OUTPUTS: MemberShapes = &[
     ("choice", Shape::List(&Shape::Scalar)),
     ("disable_additional_properties", Shape::Scalar),
     ("disable_any_whitespace", Shape::Scalar),
     ("grammar", Shape::Scalar),
-    ("json", Shape::Schema(Reader::Answer)),
+    ("json", Shape::Schema(SchemaUse::Answer)),
     ("json_object", Shape::Scalar),
     ("regex", Shape::Scalar),
     ("structural_tag", Shape::Scalar),
     ("whitespace_pattern", Shape::Scalar),
 ];
 
-const TEMPLATE_VARIABLES: Members = &[
+const TEMPLATE_VARIABLES: MemberShapes = &[
     ("clear_thinking", Shape::Scalar),
     ("enable_thinking", Shape::Scalar),
     ("model_identity", Shape::Scalar),

@@ -6,15 +6,15 @@
 
 use std::borrow::Cow;
 
-use super::schema::{Reader, Schema};
+use super::schema::{SchemaUse, SchemaVisitor};
 use super::tools::{self, ToolCheck};
-use super::{Special, StoredId, invalid, no_stored_id, not_allowed};
-use crate::json::{Container, Scalar, Text};
-use crate::policy::Wire;
+use super::{RareFields, StoredId, invalid, no_stored_id, not_allowed};
+use crate::json::{JsonContainer, JsonScalar, StrPrefix};
+use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};
 
 /// The members of an object, and the shape of each.
-pub type Members = &'static [(&'static str, Shape)];
+pub type MemberShapes = &'static [(&'static str, Shape)];
 
 /// What a value may be. A scalar may stand wherever an object or an array may: providers refuse what they
 /// do not expect, and none of them acts on it.
@@ -33,11 +33,11 @@ pub enum Shape {
     /// A word for how much the model is to think.
     Effort,
     /// Such a word, or an object of these members.
-    EffortOr(Members),
+    EffortOr(MemberShapes),
     /// The id of an object that the provider stores.
     StoredId,
     /// Such an id, or an object of these members.
-    StoredIdOr(Members),
+    StoredIdOr(MemberShapes),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// An object of scalars with any names.
@@ -45,13 +45,13 @@ pub enum Shape {
     /// An array of values of one shape.
     List(&'static Shape),
     /// An object of these members; each other one is taken out.
-    Object(Members),
+    Object(MemberShapes),
     /// The name of a tool, or an object of these members.
-    Choice(Members),
+    Choice(MemberShapes),
     /// A tool, with these members; its type says who runs it.
-    Tool(Members),
+    Tool(MemberShapes),
     /// A JSON schema.
-    Schema(Reader),
+    Schema(SchemaUse),
 }
 
 /// Members of one body that are taken out of others: honest clients send a few that nobody here knows yet.
@@ -62,8 +62,8 @@ pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 
 /// Follows one member, and finds what has to be taken out of it.
 #[derive(Debug, Default)]
-pub(super) struct Inside {
-    frames: Vec<Frame>,
+pub(super) struct NestedVisitor {
+    frames: Vec<OpenContainer>,
     /// The shape of the next member's value.
     next: Option<&'static Shape>,
     /// The depth of a member that is being taken out.
@@ -71,23 +71,23 @@ pub(super) struct Inside {
     /// The depth of a value of any shape.
     any: Option<usize>,
     /// The schema at hand, and the depth of its value.
-    schema: Option<(usize, Box<Schema>)>,
+    schema: Option<(usize, Box<SchemaVisitor>)>,
     /// Ranges of the body that do not go upstream, in their order.
     pub(super) cuts: Vec<(u64, u64)>,
     /// What was taken out, as `member.name`.
     pub(super) names: Vec<Cow<'static, str>>,
     /// Bytes by which schemas grow when their references are written out.
-    pub(super) unfolded: u64,
+    pub(super) expanded: u64,
     /// Tools that a provider describes to the model in words of its own.
     pub(super) typed_tools: u64,
     /// What few bodies have.
-    pub(super) special: Option<Box<Special>>,
+    pub(super) rare: Option<Box<RareFields>>,
 }
 
 /// One open container.
 #[derive(Debug)]
-struct Frame {
-    holds: Holds,
+struct OpenContainer {
+    holds: ContainerShape,
     /// The offset behind its opening bracket, then behind its last member that stays.
     kept_until: u64,
     /// A member stays, so a later one is taken out together with the comma before it.
@@ -100,22 +100,22 @@ struct Frame {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Holds {
-    Members(Members),
+enum ContainerShape {
+    Members(MemberShapes),
     Each(&'static Shape),
 }
 
 /// Where a value stands: the depth, and the top-level member around it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) wire: Wire,
+pub(super) struct ValuePosition<'a> {
+    pub(super) format: ApiFormat,
     pub(super) depth: usize,
     pub(super) member: &'a str,
     /// What the operator lets through, as `--allow-param` names it.
     pub(super) opened: &'a [String],
 }
 
-impl Inside {
+impl NestedVisitor {
     /// Starts on the value of a member.
     pub(super) fn begin(&mut self, shape: &'static Shape) {
         self.frames.clear();
@@ -128,7 +128,7 @@ impl Inside {
     }
 
     /// Takes a name.
-    pub(super) fn key(&mut self, at: Place<'_>, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+    pub(super) fn key(&mut self, at: ValuePosition<'_>, key: StrPrefix<'_>, start: u64) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some() {
             return Ok(());
         }
@@ -143,8 +143,8 @@ impl Inside {
             cut.1 = start;
         }
         let known = match frame.holds {
-            Holds::Each(shape) => Some(("", shape)),
-            Holds::Members(members) => {
+            ContainerShape::Each(shape) => Some(("", shape)),
+            ContainerShape::Members(members) => {
                 let found = members.iter().find(|(name, _)| key.whole() == Some(name.as_bytes()));
                 found.map(|(name, shape)| (*name, shape))
             }
@@ -182,7 +182,7 @@ impl Inside {
     }
 
     /// Takes the beginning of a container.
-    pub(super) fn open(&mut self, at: Place<'_>, kind: Container, start: u64) -> Result<(), Refusal> {
+    pub(super) fn open(&mut self, at: ValuePosition<'_>, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some() {
             return Ok(());
         }
@@ -197,27 +197,27 @@ impl Inside {
                 return Ok(());
             }
             (Shape::Schema(reader), _) => {
-                let mut schema = Box::new(Schema::new(*reader));
+                let mut schema = Box::new(SchemaVisitor::new(*reader));
                 schema.open(kind, start).map_err(|refusal| refusal.param(at.member))?;
                 self.schema = Some((at.depth, schema));
                 return Ok(());
             }
             (
                 Shape::Object(members) | Shape::Choice(members) | Shape::EffortOr(members) | Shape::StoredIdOr(members),
-                Container::Object,
-            ) => Holds::Members(members),
-            (Shape::Tool(members), Container::Object) => {
+                JsonContainer::Object,
+            ) => ContainerShape::Members(members),
+            (Shape::Tool(members), JsonContainer::Object) => {
                 tool = Some(Box::new(ToolCheck::default()));
-                Holds::Members(members)
+                ContainerShape::Members(members)
             }
-            (Shape::Map, Container::Object) => Holds::Each(&Shape::Scalar),
-            (Shape::List(each), Container::Array) => Holds::Each(each),
-            (Shape::Tool(_), Container::Array) => return Err(tools::refused("a tool is an object")),
-            (Shape::StoredId, _) | (Shape::StoredIdOr(_), Container::Array) => return Err(no_stored_id(at.member)),
-            (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, Container::Array) => {
+            (Shape::Map, JsonContainer::Object) => ContainerShape::Each(&Shape::Scalar),
+            (Shape::List(each), JsonContainer::Array) => ContainerShape::Each(each),
+            (Shape::Tool(_), JsonContainer::Array) => return Err(tools::refused("a tool is an object")),
+            (Shape::StoredId, _) | (Shape::StoredIdOr(_), JsonContainer::Array) => return Err(no_stored_id(at.member)),
+            (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, JsonContainer::Array) => {
                 return Err(invalid(at.member, "want an object"));
             }
-            (Shape::List(_), Container::Object) => return Err(invalid(at.member, "want an array")),
+            (Shape::List(_), JsonContainer::Object) => return Err(invalid(at.member, "want an array")),
             (
                 Shape::Scalar
                 | Shape::ToolName
@@ -233,7 +233,7 @@ impl Inside {
                 return Err(invalid(at.member, "want text, a number, true, false or null"));
             }
         };
-        self.frames.push(Frame {
+        self.frames.push(OpenContainer {
             holds,
             kept_until: start + 1,
             keeps_any: false,
@@ -245,7 +245,7 @@ impl Inside {
     }
 
     /// Takes the end of a container. `allowed` are the types of tools that the operator has opened.
-    pub(super) fn close(&mut self, at: Place<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
+    pub(super) fn close(&mut self, at: ValuePosition<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some_and(|any| any != at.depth) {
             self.end(at.depth, end);
             return Ok(());
@@ -257,10 +257,10 @@ impl Inside {
                     if *own != at.depth {
                         return Ok(());
                     }
-                    self.unfolded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
+                    self.expanded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
                     self.schema = None;
                 }
-                None => self.leave(at.wire, allowed)?,
+                None => self.leave(at.format, allowed)?,
             }
         }
         self.end(at.depth, end);
@@ -268,7 +268,13 @@ impl Inside {
     }
 
     /// Takes a value that is no container.
-    pub(super) fn scalar(&mut self, at: Place<'_>, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
+    pub(super) fn scalar(
+        &mut self,
+        at: ValuePosition<'_>,
+        value: JsonScalar<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), Refusal> {
         if self.dropping.is_none() && self.any.is_none() {
             if let Some((_, schema)) = &mut self.schema {
                 return schema.scalar(value).map_err(|refusal| refusal.param(at.member));
@@ -279,42 +285,42 @@ impl Inside {
         Ok(())
     }
 
-    fn check(&mut self, at: Place<'_>, value: Scalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
+    fn check(&mut self, at: ValuePosition<'_>, value: JsonScalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
         let is_type = self.is_type_of_tool();
         match (self.shape(), value) {
             (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
-            (Shape::List(Shape::Tool(_)), value) if value != Scalar::Null => {
+            (Shape::List(Shape::Tool(_)), value) if value != JsonScalar::Null => {
                 return Err(invalid(at.member, "want an array"));
             }
-            (Shape::ToolName | Shape::Choice(_), Scalar::String(name)) => {
+            (Shape::ToolName | Shape::Choice(_), JsonScalar::String(name)) => {
                 tools::check_name(name)?;
                 if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
                     tool.name(name);
                 }
             }
-            (Shape::OneOf(words), Scalar::String(text))
+            (Shape::OneOf(words), JsonScalar::String(text))
                 if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) =>
             {
                 let message = format!("'{}' may only name: {}", at.member, words.join(", "));
                 return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
             }
-            (Shape::OneOf(_), Scalar::String(Text { head: b"clear_thinking_20251015", .. })) => {
-                self.special().thinking.is_needed = true
+            (Shape::OneOf(_), JsonScalar::String(StrPrefix { head: b"clear_thinking_20251015", .. })) => {
+                self.rare().thinking.is_needed = true
             }
-            (Shape::ThinkingBudget, value) => self.special().thinking.budget(value, range),
+            (Shape::ThinkingBudget, value) => self.rare().thinking.budget(value, range),
             // LiteLLM reads `reasoning` on the Responses route alone.
-            (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.wire != Wire::Chat => {
-                self.special().thinking.word(value, range);
+            (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.format != ApiFormat::Chat => {
+                self.rare().thinking.word(value, range);
             }
             (Shape::StoredId | Shape::StoredIdOr(_), value) => self.stored(at.member, value)?,
             (Shape::Word(word), value) => {
-                let right = matches!(value, Scalar::String(text) if text.whole() == Some(word.as_bytes()));
+                let right = matches!(value, JsonScalar::String(text) if text.whole() == Some(word.as_bytes()));
                 // The word stands in the tool itself, or one level below.
                 if let Some(tool) = self.frames.iter_mut().rev().find_map(|frame| frame.tool.as_mut()) {
                     tool.word(right, value);
                 }
             }
-            (_, Scalar::String(kind)) if is_type => {
+            (_, JsonScalar::String(kind)) if is_type => {
                 if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
                     tool.kind(kind)?;
                 }
@@ -325,19 +331,19 @@ impl Inside {
         Ok(())
     }
 
-    pub(super) fn special(&mut self) -> &mut Special {
-        self.special.get_or_insert_default()
+    pub(super) fn rare(&mut self) -> &mut RareFields {
+        self.rare.get_or_insert_default()
     }
 
     /// Takes the id of a stored object. Whether the run may name it is for the exchange to say.
-    fn stored(&mut self, member: &str, value: Scalar<'_>) -> Result<(), Refusal> {
+    fn stored(&mut self, member: &str, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let id = match value {
-            Scalar::Null => return Ok(()),
-            Scalar::String(id) => id.whole.then(|| id.as_str().to_owned()),
+            JsonScalar::Null => return Ok(()),
+            JsonScalar::String(id) => id.whole.then(|| id.as_str().to_owned()),
             _ => None,
         };
         let id = id.ok_or_else(|| no_stored_id(member))?;
-        self.special().stored.push(StoredId { member: member.to_owned(), id });
+        self.rare().stored.push(StoredId { member: member.to_owned(), id });
         Ok(())
     }
 
@@ -347,8 +353,8 @@ impl Inside {
     }
 
     /// The container at hand is complete.
-    fn leave(&mut self, wire: Wire, allowed: &[String]) -> Result<(), Refusal> {
-        let Some(Frame { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
+    fn leave(&mut self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
+        let Some(OpenContainer { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
         if tool.is_opened(allowed) {
             // Only the operator knows the members of such a tool: they all stay.
             for (cut, name) in own.into_iter().rev() {
@@ -357,14 +363,14 @@ impl Inside {
             }
         }
         self.typed_tools += u64::from(tool.is_typed());
-        tool.finish(wire, allowed)
+        tool.finish(format, allowed)
     }
 
     /// The shape of the value at hand.
     fn shape(&self) -> &'static Shape {
         match self.frames.last().map(|frame| frame.holds) {
-            Some(Holds::Each(shape)) => shape,
-            Some(Holds::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
+            Some(ContainerShape::Each(shape)) => shape,
+            Some(ContainerShape::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
         }
     }
 

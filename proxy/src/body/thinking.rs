@@ -3,8 +3,8 @@
 //! Pure. Anthropic refuses a `thinking.budget_tokens` below 1,024, and one that is not below `max_tokens`. LiteLLM makes
 //! such a budget of the word in `reasoning_effort` for Claude models, and does not hold it against the bound.
 
-use super::Edit;
-use crate::json::{Scalar, Text};
+use super::BodyEdit;
+use crate::json::{JsonScalar, StrPrefix};
 
 /// The smallest budget that Anthropic takes.
 pub const BUDGET_MIN: u64 = 1024;
@@ -32,18 +32,18 @@ pub struct Thinking {
 
 impl Thinking {
     /// Takes the value of `budget_tokens`.
-    pub(super) fn budget(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+    pub(super) fn budget(&mut self, value: JsonScalar<'_>, range: (u64, u64)) {
         let tokens = match value {
-            Scalar::Number(number) => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
+            JsonScalar::Number(number) => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
             _ => None,
         };
         self.budget = tokens.map(|tokens| (tokens, range));
     }
 
     /// Takes the word of `reasoning_effort`, or of `reasoning.effort` on the Responses route.
-    pub(super) fn word(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+    pub(super) fn word(&mut self, value: JsonScalar<'_>, range: (u64, u64)) {
         let place = match value {
-            Scalar::String(Text { head, .. }) => EFFORTS.iter().position(|(word, _)| word.as_bytes() == head),
+            JsonScalar::String(StrPrefix { head, .. }) => EFFORTS.iter().position(|(word, _)| word.as_bytes() == head),
             _ => None,
         };
         self.effort = place.map(|place| (place, range));
@@ -61,7 +61,7 @@ impl Thinking {
         &self,
         bound: u64,
         is_claude: bool,
-        edit: &mut Edit,
+        edit: &mut BodyEdit,
         put: &mut Vec<(u64, String)>,
     ) -> [Option<&'static str>; 2] {
         let mut changed = [None; 2];

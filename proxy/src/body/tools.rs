@@ -4,15 +4,15 @@
 //! is known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
 //! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows by name alone.
 
-use super::schema::Reader;
-use super::shape::{Members, Shape};
-use crate::json::{Scalar, Text};
-use crate::policy::Wire;
+use super::schema::SchemaUse;
+use super::shape::{MemberShapes, Shape};
+use crate::json::{JsonScalar, StrPrefix};
+use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};
 
 /// Who runs a tool of one type, in the Chat, Responses and Messages APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runner {
+enum ToolRunner {
     /// The agent: the model only names it.
     Agent,
     /// The agent, if this member says so.
@@ -21,30 +21,30 @@ enum Runner {
 
 /// Tool types that the agent runs. Every other one is run by the provider or the gateway, or is unknown.
 /// From the API references of OpenAI (Responses, Chat) and Anthropic (Messages), November 2026.
-const TYPES: &[(&str, Runner)] = &[
-    ("function", Runner::Agent),
-    ("custom", Runner::Agent),
+const TYPES: &[(&str, ToolRunner)] = &[
+    ("function", ToolRunner::Agent),
+    ("custom", ToolRunner::Agent),
     // Responses: a group of functions, each checked by itself.
-    ("namespace", Runner::Agent),
+    ("namespace", ToolRunner::Agent),
     // Responses: the agent searches its own tools when `execution` is `client`; OpenAI does otherwise.
-    ("tool_search", Runner::AgentIf("execution")),
+    ("tool_search", ToolRunner::AgentIf("execution")),
     // Responses: a shell on the agent's machine, or in OpenAI's container.
-    ("local_shell", Runner::Agent),
-    ("shell", Runner::AgentIf("environment")),
-    ("apply_patch", Runner::Agent),
-    ("computer", Runner::Agent),
-    ("computer_use_preview", Runner::Agent),
+    ("local_shell", ToolRunner::Agent),
+    ("shell", ToolRunner::AgentIf("environment")),
+    ("apply_patch", ToolRunner::Agent),
+    ("computer", ToolRunner::Agent),
+    ("computer_use_preview", ToolRunner::Agent),
     // Messages: Anthropic knows their schemas, the agent runs them.
-    ("bash_20241022", Runner::Agent),
-    ("bash_20250124", Runner::Agent),
-    ("text_editor_20241022", Runner::Agent),
-    ("text_editor_20250124", Runner::Agent),
-    ("text_editor_20250429", Runner::Agent),
-    ("text_editor_20250728", Runner::Agent),
-    ("memory_20250818", Runner::Agent),
-    ("computer_20241022", Runner::Agent),
-    ("computer_20250124", Runner::Agent),
-    ("computer_20251124", Runner::Agent),
+    ("bash_20241022", ToolRunner::Agent),
+    ("bash_20250124", ToolRunner::Agent),
+    ("text_editor_20241022", ToolRunner::Agent),
+    ("text_editor_20250124", ToolRunner::Agent),
+    ("text_editor_20250429", ToolRunner::Agent),
+    ("text_editor_20250728", ToolRunner::Agent),
+    ("memory_20250818", ToolRunner::Agent),
+    ("computer_20241022", ToolRunner::Agent),
+    ("computer_20250124", ToolRunner::Agent),
+    ("computer_20251124", ToolRunner::Agent),
 ];
 
 /// A list of tools. A namespace holds tools that are checked like those at the top.
@@ -52,14 +52,14 @@ pub(super) static TOOLS: Shape = Shape::List(&TOOL);
 
 static TOOL: Shape = Shape::Tool(MEMBERS);
 
-static MEMBERS: Members = &[
+static MEMBERS: MemberShapes = &[
     ("type", Shape::Scalar),
     ("function", Shape::Object(FUNCTION)),
     ("name", Shape::ToolName),
     ("description", Shape::Scalar),
-    ("parameters", Shape::Schema(Reader::Tool)),
-    ("input_schema", Shape::Schema(Reader::Tool)),
-    ("output_schema", Shape::Schema(Reader::Tool)),
+    ("parameters", Shape::Schema(SchemaUse::Tool)),
+    ("input_schema", Shape::Schema(SchemaUse::Tool)),
+    ("output_schema", Shape::Schema(SchemaUse::Tool)),
     ("strict", Shape::Scalar),
     ("cache_control", Shape::Object(CACHE_CONTROL)),
     ("custom", Shape::Object(CUSTOM)),
@@ -80,18 +80,19 @@ static MEMBERS: Members = &[
     ("max_characters", Shape::Scalar),
 ];
 
-const FUNCTION: Members = &[
+const FUNCTION: MemberShapes = &[
     ("name", Shape::ToolName),
     ("description", Shape::Scalar),
-    ("parameters", Shape::Schema(Reader::Tool)),
-    ("output_schema", Shape::Schema(Reader::Tool)),
+    ("parameters", Shape::Schema(SchemaUse::Tool)),
+    ("output_schema", Shape::Schema(SchemaUse::Tool)),
     ("strict", Shape::Scalar),
     ("cache_control", Shape::Object(CACHE_CONTROL)),
 ];
 
-const CUSTOM: Members = &[("name", Shape::ToolName), ("description", Shape::Scalar), ("format", Shape::Object(FORMAT))];
+const CUSTOM: MemberShapes =
+    &[("name", Shape::ToolName), ("description", Shape::Scalar), ("format", Shape::Object(FORMAT))];
 
-const FORMAT: Members = &[
+const FORMAT: MemberShapes = &[
     ("type", Shape::Scalar),
     ("syntax", Shape::Scalar),
     ("definition", Shape::Scalar),
@@ -99,10 +100,11 @@ const FORMAT: Members = &[
 ];
 
 /// Anthropic's marks for its prompt cache.
-pub(super) const CACHE_CONTROL: Members = &[("type", Shape::Scalar), ("ttl", Shape::Scalar), ("scope", Shape::Scalar)];
+pub(super) const CACHE_CONTROL: MemberShapes =
+    &[("type", Shape::Scalar), ("ttl", Shape::Scalar), ("scope", Shape::Scalar)];
 
 /// `tool_choice`: how a tool is chosen, and which.
-pub(super) const CHOICE: Members = &[
+pub(super) const CHOICE: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::ToolName),
     ("function", Shape::Object(NAMED)),
@@ -114,9 +116,9 @@ pub(super) const CHOICE: Members = &[
 ];
 
 /// `function_call`, the older form.
-pub(super) const NAMED: Members = &[("name", Shape::ToolName)];
+pub(super) const NAMED: MemberShapes = &[("name", Shape::ToolName)];
 
-const CHOSEN: Members = &[
+const CHOSEN: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::ToolName),
     ("namespace", Shape::Scalar),
@@ -157,7 +159,7 @@ impl ToolCheck {
     }
 
     /// Takes the name.
-    pub(super) fn name(&mut self, name: Text<'_>) {
+    pub(super) fn name(&mut self, name: StrPrefix<'_>) {
         if plain(name).starts_with("websearch") {
             self.searches = Some(name.as_str().to_owned());
         }
@@ -170,7 +172,7 @@ impl ToolCheck {
     }
 
     /// Takes the type.
-    pub(super) fn kind(&mut self, kind: Text<'_>) -> Result<(), Refusal> {
+    pub(super) fn kind(&mut self, kind: StrPrefix<'_>) -> Result<(), Refusal> {
         if !kind.whole || self.kind.is_some() {
             return Err(refused("a tool has one type, of at most 768 bytes"));
         }
@@ -179,10 +181,10 @@ impl ToolCheck {
     }
 
     /// Takes a word that decides who runs the tool.
-    pub(super) fn word(&mut self, is_agent: bool, value: Scalar<'_>) {
+    pub(super) fn word(&mut self, is_agent: bool, value: JsonScalar<'_>) {
         if is_agent {
             self.confirmed.push(self.at);
-        } else if let Scalar::String(word) = value {
+        } else if let JsonScalar::String(word) = value {
             self.foreign = Some(format!("a tool with '{}' in its '{}'", clip(word.as_str(), 64), self.at));
         }
     }
@@ -198,13 +200,13 @@ impl ToolCheck {
     }
 
     /// The tool is complete: whoever runs it is known.
-    pub(super) fn finish(&self, wire: Wire, allowed: &[String]) -> Result<(), Refusal> {
+    pub(super) fn finish(&self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
         if self.is_opened(allowed) {
             return Ok(());
         }
         // On its way to a model of OpenAI's, LiteLLM makes a search of the provider's of such a Messages tool.
         if let Some(name) = &self.searches
-            && (self.is_web_search && wire == Wire::Messages || !self.described)
+            && (self.is_web_search && format == ApiFormat::Messages || !self.described)
         {
             return Err(refused(
                 "the gateway would put the provider's web search in the place of this tool; give it another name",
@@ -218,17 +220,17 @@ impl ToolCheck {
         let why = match (runner, &self.foreign) {
             (None, _) => format!("tools of type '{}' run", clip(kind, 64)),
             (Some(_), Some(foreign)) => format!("{foreign} runs"),
-            (Some(Runner::AgentIf(member)), None) if !self.confirmed.contains(&member) => {
+            (Some(ToolRunner::AgentIf(member)), None) if !self.confirmed.contains(&member) => {
                 format!("a tool of type '{kind}' without '{member}' for the agent runs")
             }
-            (Some(Runner::Agent | Runner::AgentIf(_)), None) => return Ok(()),
+            (Some(ToolRunner::Agent | ToolRunner::AgentIf(_)), None) => return Ok(()),
         };
         Err(refused(&format!("{why} outside the sandbox")).tool(kind))
     }
 }
 
 /// Refuses the name of a tool that LiteLLM runs itself, in any spelling that it may take for one.
-pub(super) fn check_name(name: Text<'_>) -> Result<(), Refusal> {
+pub(super) fn check_name(name: StrPrefix<'_>) -> Result<(), Refusal> {
     if plain(name).starts_with("litellm") {
         let message =
             format!("the gateway itself runs the tool '{}'; give your tool another name", clip(name.as_str(), 64));
@@ -238,7 +240,7 @@ pub(super) fn check_name(name: Text<'_>) -> Result<(), Refusal> {
 }
 
 /// Letters and digits of a name, in lower case.
-fn plain(name: Text<'_>) -> String {
+fn plain(name: StrPrefix<'_>) -> String {
     name.as_str().chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
 

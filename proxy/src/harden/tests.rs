@@ -45,7 +45,8 @@ fn confined() {
 
     process().expect("the kernel has it");
     let capabilities = privileges((user == "stranger").then_some(STRANGER)).expect("we are root");
-    let needs = Needs { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
+    let needs =
+        HardeningNeeds { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
     // The filter does not allow the question.
     let uid = nix::unistd::Uid::effective();
     let landlock = files(&needs).expect("the kernel has it, or not");

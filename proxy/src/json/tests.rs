@@ -5,26 +5,26 @@ use proptest::prelude::*;
 #[derive(Default, Debug, PartialEq)]
 struct Log(Vec<String>);
 
-impl Visit for Log {
+impl JsonVisitor for Log {
     type Stop = JsonError;
 
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), JsonError> {
+    fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} key {:?} {} @{start}", key.as_str(), key.whole));
         Ok(())
     }
-    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), JsonError> {
+    fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} open {kind:?} @{start}"));
         Ok(())
     }
-    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), JsonError> {
+    fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} close {kind:?} @{end}"));
         Ok(())
     }
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
+    fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
         let value = match value {
-            Scalar::String(text) => format!("{:?} {}", text.as_str(), text.whole),
-            Scalar::Number(number) => String::from_utf8_lossy(number).into_owned(),
-            Scalar::Bool(_) | Scalar::Null => format!("{value:?}"),
+            JsonScalar::String(text) => format!("{:?} {}", text.as_str(), text.whole),
+            JsonScalar::Number(number) => String::from_utf8_lossy(number).into_owned(),
+            JsonScalar::Bool(_) | JsonScalar::Null => format!("{value:?}"),
         };
         self.0.push(format!("{depth} {value} @{start}..{end}"));
         Ok(())

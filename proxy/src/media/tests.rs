@@ -194,12 +194,12 @@ fn a_name_tells_its_family_or_none() {
 
 #[test]
 fn packed_bytes_have_no_bound() {
-    assert_eq!(document_tokens(900, Document::PlainText), Tokens::Bound(900));
-    assert_eq!(document_tokens(10_000, Document::Packed), Tokens::Unbounded { guess: 3 * 8901 });
-    assert_eq!(document_tokens(u64::MAX, Document::Packed), Tokens::Unbounded { guess: 3000 * 8901 });
-    assert_eq!(audio_tokens(480_000, Audio::Pcm16), Tokens::Bound(320 + 16));
-    assert_eq!(audio_tokens(60_000, Audio::Encoded), Tokens::Unbounded { guess: 1920 + 16 });
-    assert_eq!(audio_tokens(u64::MAX, Audio::Pcm16), Tokens::Bound(u64::MAX / 1500 + 1 + 16));
+    assert_eq!(document_tokens(900, DocumentForm::PlainText), TokenEstimate::Bound(900));
+    assert_eq!(document_tokens(10_000, DocumentForm::Packed), TokenEstimate::Unbounded { guess: 3 * 8901 });
+    assert_eq!(document_tokens(u64::MAX, DocumentForm::Packed), TokenEstimate::Unbounded { guess: 3000 * 8901 });
+    assert_eq!(audio_tokens(480_000, AudioForm::Pcm16), TokenEstimate::Bound(320 + 16));
+    assert_eq!(audio_tokens(60_000, AudioForm::Encoded), TokenEstimate::Unbounded { guess: 1920 + 16 });
+    assert_eq!(audio_tokens(u64::MAX, AudioForm::Pcm16), TokenEstimate::Bound(u64::MAX / 1500 + 1 + 16));
 }
 
 /// LiteLLM's counter, in floats as it is.

@@ -42,7 +42,7 @@ Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file i
     help_template = "{about}\n\n{before-help}{usage-heading} sluice-proxy [check] [OPTIONS]\n\n{all-args}{after-help}"
 )]
 #[allow(missing_docs, reason = "the help texts are the docs")]
-pub struct Flags {
+pub struct ProxyFlags {
     /// Where to listen: a path of at most 107 bytes, in a directory that exists
     #[arg(long, value_name = "PATH", env = "SLUICE_SOCKET", help_heading = "The run")]
     pub socket: PathBuf,
@@ -123,8 +123,8 @@ pub struct Flags {
     pub allow_tool: Vec<String>,
     /// Which members bodies may have: those of the public APIs, or also those of vLLM and SGLang (min_p,
     /// chat_template_kwargs, structured_outputs, …)
-    #[arg(long, value_enum, default_value_t = Dialect::Openai, env = "SLUICE_DIALECT", help_heading = "What calls may say")]
-    pub dialect: Dialect,
+    #[arg(long, value_enum, default_value_t = DialectFlag::Openai, env = "SLUICE_DIALECT", help_heading = "What calls may say")]
+    pub dialect: DialectFlag,
     /// Let URLs stand in messages that the upstream or the provider will fetch
     #[arg(long, env = "SLUICE_ALLOW_REMOTE_MEDIA", help_heading = "What calls may say")]
     pub allow_remote_media: bool,
@@ -161,7 +161,7 @@ pub struct Flags {
     pub max_body: u64,
     /// Memory of the sidecar, or 'none'; a sidecar that needs more aborts [default: what the other limits need]
     #[arg(long, value_name = "SIZE", value_parser = units::memory, env = "SLUICE_MAX_MEMORY", help_heading = "Caps")]
-    pub max_memory: Option<units::Memory>,
+    pub max_memory: Option<units::MemoryLimit>,
     /// The run ends after so long, in seconds or as 10m
     #[arg(long, value_name = "SECS", value_parser = units::some_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
     pub deadline: Option<Duration>,
@@ -182,12 +182,12 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
     pub drain: Duration,
     /// When a client leaves: read the answer on to its usage, within 30 s and 4 MiB, or close at once
-    #[arg(long, value_enum, default_value_t = OnAbort::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
-    pub abort: OnAbort,
+    #[arg(long, value_enum, default_value_t = AbortFlag::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
+    pub abort: AbortFlag,
 
     /// When a record counts as written: on disk at each call, or in the kernel
-    #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
-    pub audit_sync: Sync,
+    #[arg(long, value_enum, default_value_t = SyncFlag::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
+    pub audit_sync: SyncFlag,
     /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits; a second line may certify
     /// the key for this run and attempt
     #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
@@ -225,7 +225,7 @@ pub struct Flags {
 /// `--dialect`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum Dialect {
+pub enum DialectFlag {
     Openai,
     Vllm,
 }
@@ -233,7 +233,7 @@ pub enum Dialect {
 /// `--abort`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum OnAbort {
+pub enum AbortFlag {
     Drain,
     Cancel,
 }
@@ -241,7 +241,7 @@ pub enum OnAbort {
 /// `--audit-sync`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum Sync {
+pub enum SyncFlag {
     Call,
     Off,
 }

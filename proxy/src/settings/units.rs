@@ -24,7 +24,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 /// `--max-memory`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryLimit {
     /// At most so many.
     Bytes(u64),
     /// The kernel's own limits alone.
@@ -32,14 +32,14 @@ pub enum Memory {
 }
 
 /// `400MiB` or `none`.
-pub(super) fn memory(text: &str) -> Result<Memory, String> {
+pub(super) fn memory(text: &str) -> Result<MemoryLimit, String> {
     if text == "none" {
-        return Ok(Memory::Unlimited);
+        return Ok(MemoryLimit::Unlimited);
     }
     match size(text)? {
         // What is recorded must be an integer that every reader of JSON takes exactly.
         bytes if bytes > INTEGER_MAX => Err("want less than 8 PiB, or none".to_owned()),
-        bytes => Ok(Memory::Bytes(bytes)),
+        bytes => Ok(MemoryLimit::Bytes(bytes)),
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn units_are_read_as_people_write_them() {
         assert_eq!((size("32MiB"), size("1k"), size("5")), (Ok(32 << 20), Ok(1024), Ok(5)));
-        assert_eq!((memory("1MiB"), memory("none")), (Ok(Memory::Bytes(1 << 20)), Ok(Memory::Unlimited)));
+        assert_eq!((memory("1MiB"), memory("none")), (Ok(MemoryLimit::Bytes(1 << 20)), Ok(MemoryLimit::Unlimited)));
         assert!(memory("0").is_err() && memory("unlimited").is_err() && memory("8192TiB").is_err());
         assert!([size("0"), size("x"), size("5x"), size("99999999999GiB"), size("-1")].iter().all(Result::is_err));
         assert_eq!((duration("5"), duration("2m")), (Ok(Duration::from_secs(5)), Ok(Duration::from_secs(120))));

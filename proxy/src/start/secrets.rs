@@ -10,7 +10,7 @@ use sluice_contract::certificate::KEY_FILE_MAX;
 use zeroize::Zeroizing;
 
 use crate::secret::{Secret, SecretError};
-use crate::settings::{Exit, Settings, StartError, unreadable};
+use crate::settings::{ProxyExit, ProxySettings, StartError, unreadable};
 
 /// Reads a key or a token from the file, or from stdin to its end.
 pub(super) fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
@@ -20,12 +20,12 @@ pub(super) fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, 
     };
     read.map_err(|error| match (&error, path) {
         (SecretError::Unreadable(source), Some(path)) => unreadable(flag, path, source),
-        _ => StartError::caused(flag, Exit::NoInput, &error),
+        _ => StartError::caused(flag, ProxyExit::NoInput, &error),
     })
 }
 
 /// Reads the key that signs the end of the audit file.
-pub(super) fn signer(settings: &Settings) -> Result<Option<AuditSigner>, StartError> {
+pub(super) fn signer(settings: &ProxySettings) -> Result<Option<AuditSigner>, StartError> {
     const FLAG: &str = "--audit-key-file";
     let Some(path) = &settings.audit_key_file else { return Ok(None) };
     // One byte more than the longest file, so that a longer one is refused and not cut.
@@ -41,7 +41,7 @@ pub(super) fn signer(settings: &Settings) -> Result<Option<AuditSigner>, StartEr
         }
     }
     let signer = AuditSigner::parse(&buffer[..len]);
-    signer.map(Some).map_err(|error| StartError::new(FLAG, Exit::NoInput, format!("{}: {error}", path.display())))
+    signer.map(Some).map_err(|error| StartError::new(FLAG, ProxyExit::NoInput, format!("{}: {error}", path.display())))
 }
 
 /// Opens a file that its owner alone can read. What is no file, such as a pipe, has no mode that matters.
@@ -52,7 +52,7 @@ fn private(flag: &'static str, path: &Path) -> Result<File, StartError> {
     if meta.is_file() && mode & 0o077 != 0 {
         let path = path.display();
         let cause = format!("{path} has mode {mode:04o}: others than its owner can read it; chmod 600 {path}");
-        return Err(StartError::new(flag, Exit::Permission, cause));
+        return Err(StartError::new(flag, ProxyExit::Permission, cause));
     }
     Ok(file)
 }

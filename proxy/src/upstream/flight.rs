@@ -17,7 +17,7 @@ use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
 use super::{Link, Outgoing, Upstream};
-use crate::silence::Silence;
+use crate::idle_timeout::IdleTimeout;
 
 /// What is ready together goes on as one piece, up to here.
 const GATHER: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub struct Flight {
     body: Option<Incoming>,
     /// What comes behind the piece that was given last.
     broken: Option<Broken>,
-    silence: Silence,
+    silence: IdleTimeout,
     /// Whether the connection was made for this call.
     pub connected: Option<Duration>,
 }
@@ -88,7 +88,7 @@ impl Flight {
         connected: Option<Duration>,
     ) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
-        let silence = Silence::new(upstream.timeouts().first_byte);
+        let silence = IdleTimeout::new(upstream.timeouts().first_byte);
         Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, silence, connected }
     }
 

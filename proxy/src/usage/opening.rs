@@ -4,7 +4,7 @@
 //! scanned once, and where the next one begins with it too, the state is put back. Of an event of a chat stream that is
 //! three quarters: a piece costs 18,000 instructions in place of 22,000.
 
-use super::facts::Facts;
+use super::response_fields::ResponseFields;
 use crate::json::{JsonError, Scanner};
 
 /// More of an event is not compared: each stream holds as much.
@@ -19,7 +19,7 @@ pub(super) struct Opening {
     /// The beginning of the last event, as long as there is no such text.
     last: Vec<u8>,
     scanner: Scanner,
-    facts: Facts,
+    fields: ResponseFields,
 }
 
 impl Opening {
@@ -27,10 +27,15 @@ impl Opening {
     ///
     /// # Errors
     /// The scanner's.
-    pub(super) fn pass(&mut self, data: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> Result<usize, JsonError> {
+    pub(super) fn pass(
+        &mut self,
+        data: &[u8],
+        scanner: &mut Scanner,
+        fields: &mut ResponseFields,
+    ) -> Result<usize, JsonError> {
         if !self.text.is_empty() && data.starts_with(&self.text) {
             scanner.become_like(&self.scanner);
-            facts.become_like(&self.facts);
+            fields.become_like(&self.fields);
             return Ok(self.text.len());
         }
         self.text.clear();
@@ -42,11 +47,11 @@ impl Opening {
         if len < MIN {
             return Ok(0);
         }
-        scanner.feed(&data[..len], facts)?;
+        scanner.feed(&data[..len], fields)?;
         self.last.truncate(len);
         std::mem::swap(&mut self.text, &mut self.last);
         self.scanner.become_like(scanner);
-        self.facts.become_like(facts);
+        self.fields.become_like(fields);
         Ok(len)
     }
 }

@@ -4,13 +4,13 @@ fn usage(input: u64, output: u64, total: Option<u64>) -> Usage {
     Usage { input: Some(input), output: Some(output), total, ..Usage::default() }
 }
 
-fn watch(wire: Wire, is_stream: bool, answer: &str) -> (Seen, Vec<Event>) {
-    let mut whole = Observer::new(wire, is_stream);
+fn watch(format: ApiFormat, is_stream: bool, answer: &str) -> (ObservedResponse, Vec<SseEvent>) {
+    let mut whole = ResponseObserver::new(format, is_stream);
     let mut events = Vec::new();
     whole.feed(answer.as_bytes(), &mut events);
     whole.finish();
     for size in [1, 7] {
-        let (mut split, mut seen) = (Observer::new(wire, is_stream), Vec::new());
+        let (mut split, mut seen) = (ResponseObserver::new(format, is_stream), Vec::new());
         for piece in answer.as_bytes().chunks(size) {
             split.feed(piece, &mut seen);
         }
@@ -23,7 +23,7 @@ fn watch(wire: Wire, is_stream: bool, answer: &str) -> (Seen, Vec<Event>) {
 #[test]
 fn a_chat_stream_has_its_usage_and_cost_in_an_event_of_its_own() {
     let (seen, events) = watch(
-        Wire::Chat,
+        ApiFormat::Chat,
         true,
         "data: {\"id\":\"chatcmpl-1\",\"model\":\"m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"hi\"}}]}\n\n\
          data: {\"id\":\"chatcmpl-1\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n\
@@ -38,10 +38,10 @@ fn a_chat_stream_has_its_usage_and_cost_in_an_event_of_its_own() {
     assert_eq!(
         shape,
         [
-            (true, UsageIn::None, false),
-            (true, UsageIn::None, false),
-            (false, UsageIn::Alone, false),
-            (false, UsageIn::None, true)
+            (true, UsageLocation::None, false),
+            (true, UsageLocation::None, false),
+            (false, UsageLocation::Alone, false),
+            (false, UsageLocation::None, true)
         ]
     );
     assert!(seen.terminal && !seen.error);
@@ -71,8 +71,8 @@ fn usage_beside_output_can_be_cut_out_alone() {
             r#"{"choices":[{"text":"x"}]}"#,
         ),
     ] {
-        let (_, events) = watch(Wire::Completions, true, &format!("data: {data}\n\n"));
-        let UsageIn::Beside(from, to) = events[0].usage else { panic!("{:?}", events[0]) };
+        let (_, events) = watch(ApiFormat::Completions, true, &format!("data: {data}\n\n"));
+        let UsageLocation::Beside(from, to) = events[0].usage else { panic!("{:?}", events[0]) };
         assert_eq!(format!("{}{}", &data[..from as usize], &data[to as usize..]), left);
     }
 }
@@ -80,7 +80,7 @@ fn usage_beside_output_can_be_cut_out_alone() {
 #[test]
 fn a_usage_of_zeros_is_none() {
     let (seen, _) = watch(
-        Wire::Completions,
+        ApiFormat::Completions,
         true,
         "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":0,\"total_tokens\":0}}\n\ndata: [DONE]\n\n",
     );
@@ -90,7 +90,7 @@ fn a_usage_of_zeros_is_none() {
 #[test]
 fn a_messages_stream_counts_cumulatively_and_its_cost_is_not_trusted() {
     let (seen, events) = watch(
-        Wire::Messages,
+        ApiFormat::Messages,
         true,
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"c\",\"usage\":{\"input_tokens\":25,\
          \"cache_read_input_tokens\":7,\"cache_creation_input_tokens\":3,\"output_tokens\":1}}}\n\n\
@@ -109,7 +109,7 @@ fn a_messages_stream_counts_cumulatively_and_its_cost_is_not_trusted() {
 #[test]
 fn a_responses_stream_ends_with_its_usage() {
     let (seen, events) = watch(
-        Wire::Responses,
+        ApiFormat::Responses,
         true,
         "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_0\",\"model\":\"m\",\"usage\":null,\"error\":null}}\n\n\
          data: {\"type\":\"response.output_text.delta\",\"delta\":\"x\",\"item_id\":\"i\"}\n\n\
@@ -129,48 +129,51 @@ fn a_responses_stream_ends_with_its_usage() {
 #[test]
 fn unary_answers_of_every_wire_format_are_read() {
     let (seen, _) = watch(
-        Wire::Chat,
+        ApiFormat::Chat,
         false,
         r#"{"id":"c","model":"m","choices":[{"message":{"content":"{\"usage\":{\"prompt_tokens\":999}}"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15,"cost":9}}"#,
     );
     assert_eq!((seen.usage, seen.cost), (Some(usage(10, 5, Some(15))), None));
     let (seen, _) = watch(
-        Wire::Embeddings,
+        ApiFormat::Embeddings,
         false,
         r#"{"data":[{"embedding":[0.1,-2e-3]}],"model":"e","usage":{"prompt_tokens":8,"total_tokens":8}}"#,
     );
     assert_eq!(seen.usage, Some(Usage { input: Some(8), total: Some(8), ..Usage::default() }));
     let (seen, _) =
-        watch(Wire::Embeddings, false, r#"{"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":0}}"#);
+        watch(ApiFormat::Embeddings, false, r#"{"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":0}}"#);
     assert_eq!(seen.usage.map(|usage| usage.all()), Some(10), "a total of 0 beside tokens is no total");
     let (seen, _) = watch(
-        Wire::Responses,
+        ApiFormat::Responses,
         false,
         r#"{"id":"resp_1","error":null,"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}"#,
     );
     assert_eq!((seen.usage, seen.error), (Some(usage(1, 2, Some(3))), false));
-    let (seen, _) =
-        watch(Wire::Messages, false, r#"{"id":"msg_1","type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#);
+    let (seen, _) = watch(
+        ApiFormat::Messages,
+        false,
+        r#"{"id":"msg_1","type":"message","usage":{"input_tokens":1,"output_tokens":2}}"#,
+    );
     assert_eq!(seen.usage, Some(usage(1, 2, None)));
 }
 
 #[test]
 fn errors_inside_a_200_are_errors() {
-    for (wire, event) in [
-        (Wire::Chat, r#"{"error":{"message":"x"}}"#),
-        (Wire::Messages, r#"{"type":"error","error":{"type":"overloaded_error"}}"#),
-        (Wire::Responses, r#"{"type":"error","code":"x","message":"y"}"#),
-        (Wire::Responses, r#"{"type":"response.failed","response":{"id":"r","error":{"code":"x"}}}"#),
+    for (format, event) in [
+        (ApiFormat::Chat, r#"{"error":{"message":"x"}}"#),
+        (ApiFormat::Messages, r#"{"type":"error","error":{"type":"overloaded_error"}}"#),
+        (ApiFormat::Responses, r#"{"type":"error","code":"x","message":"y"}"#),
+        (ApiFormat::Responses, r#"{"type":"response.failed","response":{"id":"r","error":{"code":"x"}}}"#),
     ] {
-        assert!(watch(wire, true, &format!("data: {event}\n\n")).0.error, "{event}");
+        assert!(watch(format, true, &format!("data: {event}\n\n")).0.error, "{event}");
     }
 }
 
 #[test]
 fn what_is_no_json_is_unreadable_and_harmless() {
-    let (seen, _) = watch(Wire::Chat, false, "<html>");
+    let (seen, _) = watch(ApiFormat::Chat, false, "<html>");
     assert!(seen.unreadable && seen.usage.is_none());
-    let (seen, events) = watch(Wire::Chat, true, ": ping\n\ndata: {\"a\":\n\ndata: nonsense\n\ndata: [DONE]\n\n");
+    let (seen, events) = watch(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":\n\ndata: nonsense\n\ndata: [DONE]\n\n");
     assert!(seen.unreadable);
     assert!(events[3].terminal);
 }
@@ -181,7 +184,7 @@ fn an_event_of_any_size_is_read() {
     let event = format!(
         "data: {{\"type\":\"response.completed\",\"response\":{{\"output\":\"{long}\",\"usage\":{{\"input_tokens\":1,\"output_tokens\":2}}}}}}\n\n"
     );
-    let mut observer = Observer::new(Wire::Responses, true);
+    let mut observer = ResponseObserver::new(ApiFormat::Responses, true);
     let mut events = Vec::new();
     for piece in event.as_bytes().chunks(4096) {
         observer.feed(piece, &mut events);
@@ -213,8 +216,8 @@ fn events_that_begin_alike_are_each_read_to_their_end() {
         (vec![&output, &output, &failed], vec![(true, false), (true, false), (false, false)]),
     ] {
         let text: String = stream.iter().map(|event| event.as_str()).collect();
-        let (seen, events) = watch(Wire::Chat, true, &text);
-        let told: Vec<_> = events.iter().map(|event| (event.output, event.usage != UsageIn::None)).collect();
+        let (seen, events) = watch(ApiFormat::Chat, true, &text);
+        let told: Vec<_> = events.iter().map(|event| (event.output, event.usage != UsageLocation::None)).collect();
         assert_eq!(told, shape, "{text}");
         assert_eq!(seen.unreadable, text.contains(&broken));
         assert_eq!(seen.error, text.contains(&failed));

@@ -48,7 +48,7 @@ impl Memory {
     }
 }
 
-impl Medium for Memory {
+impl AuditStorage for Memory {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let held = &mut *self.held.lock().expect("no test panics inside");
         held.writes += 1;
@@ -94,7 +94,7 @@ impl Medium for Memory {
     }
 }
 
-impl Space for Memory {
+impl DiskSpace for Memory {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
         match self.fault {
             Fault::Disk(max) if from + len > max as u64 => Err(io::ErrorKind::StorageFull.into()),
@@ -115,14 +115,14 @@ struct Told {
 /// A short life: calls one behind the other, calls at once, a refusal, an end.
 fn live(journal: &Arc<Journal>, told: &mut Told) {
     let intend = |id: &str, told: &mut Told| {
-        let (entry, ack) = journal.intent(Planned { call_id: id, ..planned() }).ok()?;
+        let (entry, ack) = journal.intent(CallIntent { call_id: id, ..planned() }).ok()?;
         wait(ack).ok()?;
         told.intents.push(id.to_owned());
         Some(entry)
     };
-    let settle = |id: &str, entry: Option<Entry>, told: &mut Told| {
+    let settle = |id: &str, entry: Option<CallGuard>, told: &mut Told| {
         let Some(entry) = entry else { return };
-        if wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).is_ok() {
+        if wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).is_ok() {
             told.outcomes.push(id.to_owned());
         }
     };
@@ -141,7 +141,7 @@ fn run(fault: Fault, mode: SyncMode) -> (Held, Told) {
     let memory = Memory { held: Arc::default(), fault };
     let (sink, space) = (AuditFile::new(memory.clone(), 0), memory.clone());
     let mut told = Told::default();
-    let log = Log { sink: Box::new(sink), space: Box::new(space), past: None };
+    let log = OpenLog { sink: Box::new(sink), space: Box::new(space), past: None };
     if let Ok(journal) = start(log, mode) {
         live(&journal, &mut told);
     }
@@ -181,9 +181,9 @@ fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let memory = Memory { held: Arc::new(Mutex::new(held)), fault: Fault::None };
     let sink = Box::new(AuditFile::new(memory.clone(), past.keep));
     let open: Vec<_> = past.story.open_ids().map(str::to_owned).collect();
-    let log = Log { sink, space: Box::new(memory.clone()), past: Some(past) };
+    let log = OpenLog { sink, space: Box::new(memory.clone()), past: Some(past) };
     let journal = start(log, SyncMode::Off).expect("goes on");
-    wait(journal.intent(Planned { call_id: "later", ..planned() }).expect("room").1).expect("written");
+    wait(journal.intent(CallIntent { call_id: "later", ..planned() }).expect("room").1).expect("written");
     wait(journal.close("test")).expect("closes");
     let held = memory.held.lock().expect("no test panics inside");
     let verdict = verify(&held.bytes, &Trust::default());

@@ -54,17 +54,17 @@ fn public() -> PublicKey {
 /// One call is whole and one is open; then its process is gone.
 fn killed(dir: &Dir) {
     let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
-    let (entry, ack) = journal.intent(Planned { call_id: "c1", ..planned() }).expect("room");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c1", ..planned() }).expect("room");
     wait(ack).expect("written");
-    wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
-    let (entry, ack) = journal.intent(Planned { call_id: "c2", ..planned() }).expect("room");
+    wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("written");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c2", ..planned() }).expect("room");
     wait(ack).expect("written");
     // Its drop would write: a process that is killed does not.
     std::mem::forget(entry);
     // Unlocks the file, as the end of the process does.
     let mut state = journal.lock();
-    let out = std::mem::replace(&mut state.out, Out::Closed);
-    state.room.release();
+    let out = std::mem::replace(&mut state.out, LineOutput::Closed);
+    state.disk_reserve.release();
     drop(state);
     out.end(&journal.poison).expect("the writer ends");
 }
@@ -121,7 +121,7 @@ fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
     tear(&dir, b"{\"attempt\":0,\"call");
 
     let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, signer()).expect("begins");
-    let (entry, ack) = journal.intent(Planned { call_id: "c3", ..planned() }).expect("room");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c3", ..planned() }).expect("room");
     wait(ack).expect("written");
     drop(entry);
     wait(journal.close("test")).expect("closes");

@@ -13,7 +13,7 @@ pub(super) const CLOSE_MAX: u64 = 1536;
 const STEP: u64 = 64 * 1024;
 
 /// Reserves blocks behind the end of a file. A trait, so that tests can have a full disk.
-pub trait Space: Send {
+pub trait DiskSpace: Send {
     /// Makes sure that so many bytes from there on can be written.
     ///
     /// # Errors
@@ -22,17 +22,17 @@ pub trait Space: Send {
 }
 
 /// What is reserved, and what is taken.
-pub(super) struct Room {
+pub(super) struct DiskReserve {
     /// None once nothing more will be written: it holds the file open, and locked.
-    space: Option<Box<dyn Space>>,
+    space: Option<Box<dyn DiskSpace>>,
     /// Where the last line ends, written or on its way.
     end: u64,
     /// Up to where blocks are there.
     reserved: u64,
 }
 
-impl Room {
-    pub(super) fn new(space: Box<dyn Space>, end: u64) -> Self {
+impl DiskReserve {
+    pub(super) fn new(space: Box<dyn DiskSpace>, end: u64) -> Self {
         Self { space: Some(space), end, reserved: end }
     }
 

@@ -3,7 +3,7 @@
 //! Four things: a head that can be read in two ways, one that does not come to its end, one that hyper refuses
 //! without a word, and a client that has left while its call is open. A half-closed client has not left; it waits for its answer.
 
-mod stream;
+mod socket;
 
 use std::io;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use crate::framing::Framing;
 use crate::refusal::{Dialect, Reason, Refusal};
 use crate::slots::{Activity, Slot};
 
-pub use stream::Stream;
+pub use socket::ClientSocket;
 
 /// A head has so long from its first byte to its last.
 const SLOW_HEAD: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What the connection and its calls know of each other.
 #[derive(Debug)]
-pub struct Line {
+pub struct ConnState {
     activity: Arc<Activity>,
     /// Not in the middle of a request, as far as it was read.
     between: AtomicBool,
@@ -46,9 +46,9 @@ pub struct Line {
 
 /// A call is open on the line.
 #[derive(Debug)]
-pub struct Busy(Arc<Line>);
+pub struct OpenCallGuard(Arc<ConnState>);
 
-impl Line {
+impl ConnState {
     /// The line of a connection that was just accepted.
     #[must_use]
     pub fn new(slot: &Slot) -> Self {
@@ -64,11 +64,11 @@ impl Line {
 
     /// Marks a call as open until the guard is dropped.
     #[must_use]
-    pub fn busy(self: &Arc<Self>) -> Busy {
+    pub fn busy(self: &Arc<Self>) -> OpenCallGuard {
         self.activity.busy();
         self.busy.store(true, Ordering::Release);
         self.called.store(true, Ordering::Release);
-        Busy(Arc::clone(self))
+        OpenCallGuard(Arc::clone(self))
     }
 
     /// No further request is read.
@@ -103,7 +103,7 @@ impl Line {
     }
 }
 
-impl Drop for Busy {
+impl Drop for OpenCallGuard {
     fn drop(&mut self) {
         self.0.busy.store(false, Ordering::Release);
         if self.0.between.load(Ordering::Acquire) {
@@ -114,11 +114,11 @@ impl Drop for Busy {
 
 /// The stream under hyper.
 #[derive(Debug)]
-pub struct Wire {
+pub struct WatchedStream {
     /// Before the stream, whose descriptor it names: fields are dropped in this order.
     _slot: Slot,
-    stream: Stream,
-    line: Arc<Line>,
+    stream: ClientSocket,
+    line: Arc<ConnState>,
     framing: Framing,
     ended: bool,
     /// hyper has bytes that the client did not take yet: it would drop them at an end of input.
@@ -126,10 +126,10 @@ pub struct Wire {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Wire {
+impl WatchedStream {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(stream: Stream, line: Arc<Line>, slot: Slot) -> Self {
+    pub fn new(stream: ClientSocket, line: Arc<ConnState>, slot: Slot) -> Self {
         Self { _slot: slot, stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
@@ -202,7 +202,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let wire = &mut *self;
         if wire.ended {
@@ -235,7 +235,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.replaces(buf) {
             return Poll::Ready(Ok(buf.len()));
@@ -283,12 +283,12 @@ mod tests {
     use tokio::net::UnixStream;
 
     /// A connection of which the client has sent this much, read once.
-    async fn sent(bytes: &[u8]) -> (UnixStream, Wire, Arc<Line>) {
+    async fn sent(bytes: &[u8]) -> (UnixStream, WatchedStream, Arc<ConnState>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");
-        let line = Arc::new(Line::new(&slot));
-        let server = server.into_std().and_then(Stream::new).expect("a descriptor");
-        let mut wire = Wire::new(server, Arc::clone(&line), slot);
+        let line = Arc::new(ConnState::new(&slot));
+        let server = server.into_std().and_then(ClientSocket::new).expect("a descriptor");
+        let mut wire = WatchedStream::new(server, Arc::clone(&line), slot);
         client.write_all(bytes).await.expect("the other end is open");
         let read = wire.read(&mut [0; 256]).await.expect("it reads what came");
         assert_eq!(read, bytes.len());

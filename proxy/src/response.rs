@@ -9,50 +9,50 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use uuid::Uuid;
 
+use crate::connection::OpenCallGuard;
 use crate::headers;
 use crate::refusal::{Dialect, Reason, Refusal};
-use crate::run::Run;
-use crate::tap::{AnswerCut, Tap};
-use crate::wire::Busy;
+use crate::run::RunContext;
+use crate::tap::{ResponseCut, Tap};
 
 static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// An answer that is not yet on its way.
 #[derive(Debug)]
-pub struct Given {
+pub struct PendingResponse {
     status: StatusCode,
     headers: HeaderMap,
-    content: Content,
+    content: ResponseContent,
 }
 
 /// The body of an answer on its way.
 #[derive(Debug)]
-pub struct Answer {
-    content: Content,
+pub struct ResponseBody {
+    content: ResponseContent,
     /// Until it is given or dropped, the client's line is busy.
-    _busy: Busy,
+    _busy: OpenCallGuard,
 }
 
 #[derive(Debug)]
-enum Content {
+enum ResponseContent {
     /// Ours.
-    Whole(Bytes),
+    Buffered(Bytes),
     /// The upstream's.
     Tapped(Box<Tap>),
 }
 
-impl Given {
+impl PendingResponse {
     /// All of it is here.
     #[must_use]
     pub fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
-        Self { status, headers, content: Content::Whole(body) }
+        Self { status, headers, content: ResponseContent::Buffered(body) }
     }
 
     /// It comes through the tap.
     #[must_use]
     pub fn tapped(status: StatusCode, headers: HeaderMap, tap: Tap) -> Self {
-        Self { status, headers, content: Content::Tapped(Box::new(tap)) }
+        Self { status, headers, content: ResponseContent::Tapped(Box::new(tap)) }
     }
 
     /// A refusal, in the caller's dialect.
@@ -97,10 +97,10 @@ impl Given {
 
     /// `GET /health`, and the paths by which agents look for a server: red as soon as no further call will be carried.
     #[must_use]
-    pub fn health(run: &Run) -> Self {
+    pub fn health(run: &RunContext) -> Self {
         let (code, status) = if run.journal.refuses() {
             (StatusCode::SERVICE_UNAVAILABLE, Reason::AuditUnavailable.as_str())
-        } else if run.ending.is_draining() {
+        } else if run.shutdown.is_draining() {
             (StatusCode::SERVICE_UNAVAILABLE, Reason::Draining.as_str())
         } else {
             (StatusCode::OK, "ok")
@@ -111,8 +111,8 @@ impl Given {
 
     /// Sends it; the line is busy until its end.
     #[must_use]
-    pub fn to(self, busy: Busy) -> Response<Answer> {
-        let mut response = Response::new(Answer { content: self.content, _busy: busy });
+    pub fn to(self, busy: OpenCallGuard) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody { content: self.content, _busy: busy });
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
@@ -123,29 +123,29 @@ fn json_type() -> HeaderMap {
     HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))])
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = AnswerCut;
+    type Error = ResponseCut;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseCut>>> {
         match &mut self.content {
-            Content::Whole(whole) if whole.is_empty() => Poll::Ready(None),
-            Content::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(whole))))),
-            Content::Tapped(tap) => Pin::new(&mut **tap).poll_frame(cx),
+            ResponseContent::Buffered(whole) if whole.is_empty() => Poll::Ready(None),
+            ResponseContent::Buffered(whole) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(whole))))),
+            ResponseContent::Tapped(tap) => Pin::new(&mut **tap).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Whole(whole) => whole.is_empty(),
-            Content::Tapped(tap) => tap.is_end_stream(),
+            ResponseContent::Buffered(whole) => whole.is_empty(),
+            ResponseContent::Tapped(tap) => tap.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole(whole) => SizeHint::with_exact(whole.len() as u64),
-            Content::Tapped(_) => SizeHint::new(),
+            ResponseContent::Buffered(whole) => SizeHint::with_exact(whole.len() as u64),
+            ResponseContent::Tapped(_) => SizeHint::new(),
         }
     }
 }

@@ -13,37 +13,37 @@ use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, End, Usage};
 
 use crate::audit::Ack;
-use crate::call::{AnswerHead, Call};
-use crate::filter::{Filter, Passed};
+use crate::call::{CallTracker, ResponseHead};
+use crate::filter::{Filtered, ResponseFilter};
 use crate::headers;
-use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
+use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, RunContext};
 use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
-use crate::usage::{Observer, Seen};
+use crate::usage::{ObservedResponse, ResponseObserver};
 
 /// A longer id of an answer is not written to the audit log.
 const LOGGED_ID_MAX: usize = 256;
 
 /// A call under way. Boxed: it moves from the exchange to the answer to the drain.
 #[derive(Debug)]
-pub struct Carried(Option<Box<Inner>>);
+pub struct ActiveCall(Option<Box<Inner>>);
 
 /// What is carried.
 #[derive(Debug)]
 pub struct Inner {
     /// The run.
-    pub run: Arc<Run>,
+    pub run: Arc<RunContext>,
     /// Its bookkeeping.
-    pub call: Call,
+    pub call: CallTracker,
     flight: Flight,
-    filter: Option<Filter>,
+    filter: Option<ResponseFilter>,
     hide_usage: bool,
     /// The answer is an object that the provider stores.
     makes_stored: bool,
     draining: bool,
 }
 
-impl Deref for Carried {
+impl Deref for ActiveCall {
     type Target = Inner;
 
     fn deref(&self) -> &Inner {
@@ -51,16 +51,22 @@ impl Deref for Carried {
     }
 }
 
-impl DerefMut for Carried {
+impl DerefMut for ActiveCall {
     fn deref_mut(&mut self) -> &mut Inner {
         self.0.as_mut().expect("taken by drop alone")
     }
 }
 
-impl Carried {
+impl ActiveCall {
     /// The request is on its way.
     #[must_use]
-    pub fn new(run: Arc<Run>, mut call: Call, flight: Flight, hide_usage: bool, makes_stored: bool) -> Self {
+    pub fn new(
+        run: Arc<RunContext>,
+        mut call: CallTracker,
+        flight: Flight,
+        hide_usage: bool,
+        makes_stored: bool,
+    ) -> Self {
         call.clock.sent(flight.connected);
         Self(Some(Box::new(Inner { run, call, flight, filter: None, hide_usage, makes_stored, draining: false })))
     }
@@ -80,7 +86,7 @@ impl Inner {
         let parts = ready!(self.flight.poll_head(cx))?;
         self.call.clock.head();
         let is_stream = content_type(&parts).is_some_and(|kind| kind.starts_with("text/event-stream"));
-        self.call.head = Some(AnswerHead {
+        self.call.head = Some(ResponseHead {
             status: parts.status.as_u16(),
             is_stream,
             litellm_call_id: headers::call_id(&parts.headers, self.run.key.expose()).map(str::to_owned),
@@ -88,12 +94,12 @@ impl Inner {
             response_cost: headers::response_cost(&parts.headers).map(str::to_owned),
         });
         self.hide_usage &= is_stream;
-        self.filter = Some(Filter::new(Observer::new(self.call.wire, is_stream), self.hide_usage));
+        self.filter = Some(ResponseFilter::new(ResponseObserver::new(self.call.format, is_stream), self.hide_usage));
         Poll::Ready(Ok(parts))
     }
 
     /// The next piece of the answer, filtered into `passed`; `None` at its end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Passed) -> Poll<Option<Result<usize, Broken>>> {
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Filtered) -> Poll<Option<Result<usize, Broken>>> {
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
             return Poll::Ready(None);
@@ -126,7 +132,7 @@ impl Inner {
     /// # Errors
     /// What broke, or `None` for an answer over `max`.
     pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<Broken>> {
-        let (mut passed, mut len) = (Passed::default(), 0);
+        let (mut passed, mut len) = (Filtered::default(), 0);
         while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
             len += piece.map_err(Some)?;
             if len > max {
@@ -138,8 +144,8 @@ impl Inner {
     }
 
     /// What has been seen of the answer; it moves into the outcome.
-    fn take_seen(&mut self) -> Seen {
-        let mut seen = self.filter.as_mut().map(Filter::take_seen).unwrap_or_default();
+    fn take_seen(&mut self) -> ObservedResponse {
+        let mut seen = self.filter.as_mut().map(ResponseFilter::take_seen).unwrap_or_default();
         // These go to the audit log, decoded: what was no key in the bytes may be one here.
         let key = self.run.key.expose();
         for name in [&mut seen.response_id, &mut seen.model] {
@@ -152,7 +158,7 @@ impl Inner {
 
     /// Notes the id of an object that the provider stores, so that this run may name it from now on. An error may repeat
     /// what the agent wrote, so it makes no id known.
-    fn know(&mut self, seen: &Seen) {
+    fn know(&mut self, seen: &ObservedResponse) {
         let is_success = self.call.head.as_ref().is_some_and(|head| (200..300).contains(&head.status));
         if let Some(id) =
             seen.response_id.as_deref().filter(|_| self.makes_stored && is_success && !self.call.has_ended())
@@ -210,8 +216,8 @@ impl Inner {
     /// Reads on to the end of the answer, within bounds; the outcome says whether it got there.
     async fn drain(mut self: Box<Self>) {
         self.draining = true;
-        let mut carried = Carried(Some(self));
-        let inner: &mut Inner = &mut carried;
+        let mut active = ActiveCall(Some(self));
+        let inner: &mut Inner = &mut active;
         let drained = tokio::time::timeout(DRAIN_TIME, inner.read_on()).await.unwrap_or(false);
         inner.aborted(drained);
     }
@@ -222,7 +228,7 @@ impl Inner {
         }
         let mut left = DRAIN_BYTES;
         loop {
-            let mut passed = Passed::default();
+            let mut passed = Filtered::default();
             match poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
                 None => return true,
                 // What the client waited for is known; the rest is the upstream's own end.
@@ -238,7 +244,7 @@ fn content_type(parts: &http::response::Parts) -> Option<&str> {
     parts.headers.get(http::header::CONTENT_TYPE)?.to_str().ok()
 }
 
-impl Drop for Carried {
+impl Drop for ActiveCall {
     fn drop(&mut self) {
         let Some(mut inner) = self.0.take() else { return };
         if inner.call.has_ended() {
@@ -250,7 +256,7 @@ impl Drop for Carried {
         } else if inner.draining || run.abort == Abort::Cancel {
             inner.aborted(false);
         } else {
-            run.ending.spawn_drain(inner.drain());
+            run.shutdown.spawn_drain(inner.drain());
         }
     }
 }

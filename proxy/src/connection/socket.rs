@@ -19,13 +19,13 @@ use tokio::net::unix::pipe;
 /// A connected unix socket. tokio's pipes are its streams that are watched for one direction alone, and take any
 /// descriptor.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ClientSocket {
     socket: pipe::Receiver,
     /// The same socket, while a write waits for room.
     room: Option<pipe::Sender>,
 }
 
-impl Stream {
+impl ClientSocket {
     /// Takes a non-blocking socket into the event loop.
     ///
     /// # Errors
@@ -70,13 +70,13 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_with(|socket| write(socket, buf), |room| room.poll_write(cx, buf))
     }
@@ -110,10 +110,10 @@ mod tests {
     use std::io::Read as _;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn pair() -> (UnixStream, Stream) {
+    fn pair() -> (UnixStream, ClientSocket) {
         let (client, server) = UnixStream::pair().expect("a pair of sockets");
         server.set_nonblocking(true).expect("an open socket");
-        (client, Stream::new(server).expect("a descriptor"))
+        (client, ClientSocket::new(server).expect("a descriptor"))
     }
 
     /// What the kernel is to tell the event loop of a descriptor.

@@ -8,13 +8,13 @@ use tokio::time::{Instant, Sleep};
 
 /// How long nothing has been heard, since somebody had to wait: what is there at once asks no clock.
 #[derive(Debug)]
-pub struct Silence {
+pub struct IdleTimeout {
     limit: Duration,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
+impl IdleTimeout {
     /// So long at most.
     #[must_use]
     pub fn new(limit: Duration) -> Self {

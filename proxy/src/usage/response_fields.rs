@@ -6,8 +6,8 @@
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
-use super::{Seen, UsageIn};
-use crate::json::{Container, JsonError, Scalar, Text, Visit};
+use super::{ObservedResponse, UsageLocation};
+use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, StrPrefix};
 use crate::policy::ID_MAX;
 
 /// How LiteLLM's answer begins when it failed on its own, at whatever point, with a status of 400.
@@ -17,7 +17,7 @@ const GATEWAY_FAULT: &[u8] = b"Invalid request format";
 const NAME_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Key {
+enum FieldKey {
     #[default]
     Other,
     Id,
@@ -31,7 +31,7 @@ enum Key {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Token {
+enum UsageField {
     #[default]
     None,
     Input,
@@ -45,7 +45,7 @@ enum Token {
 
 /// Collects them from one document or one event.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct ResponseFields {
     /// How many data lines the event has had.
     pub(super) lines: u32,
     /// It carries output for the client.
@@ -62,12 +62,12 @@ pub(super) struct Facts {
     gateway_fault: bool,
     /// Something beside usage, ids and output: a client may wait for it.
     more: bool,
-    top: Key,
-    inner: Key,
+    top: FieldKey,
+    inner: FieldKey,
     in_role: bool,
     /// The depth of the members of the usage object at hand.
     usage_depth: Option<usize>,
-    token: Token,
+    token: UsageField,
     /// Where the top-level `usage` member begins and ends, and whether a member came before it.
     usage_at: Option<(u64, u64)>,
     usage_first: bool,
@@ -75,7 +75,7 @@ pub(super) struct Facts {
     previous_end: Option<u64>,
 }
 
-impl Facts {
+impl ResponseFields {
     /// Starts over, keeping the memory.
     pub(super) fn reset(&mut self) {
         self.become_like(&Self::default());
@@ -90,7 +90,7 @@ impl Facts {
     }
 
     /// Moves what was found over what was known: later explicit values replace.
-    pub(super) fn take_into(&mut self, seen: &mut Seen) {
+    pub(super) fn take_into(&mut self, seen: &mut ObservedResponse) {
         replace_name(&mut seen.response_id, &self.id);
         replace_name(&mut seen.model, &self.model);
         replace(&mut seen.cost, self.cost.take());
@@ -115,29 +115,29 @@ impl Facts {
         self.ends
     }
 
-    pub(super) fn usage_in(&self) -> UsageIn {
+    pub(super) fn usage_in(&self) -> UsageLocation {
         let carries_more = self.output || self.error || self.more;
         match self.usage_at {
-            Some((from, to)) if carries_more && self.lines <= 1 => UsageIn::Beside(from, to),
-            Some(_) if !carries_more => UsageIn::Alone,
-            _ => UsageIn::None,
+            Some((from, to)) if carries_more && self.lines <= 1 => UsageLocation::Beside(from, to),
+            Some(_) if !carries_more => UsageLocation::Alone,
+            _ => UsageLocation::None,
         }
     }
 
     /// The key that governs a member at this depth, seen from where the known members stand.
-    fn slot(&self, depth: usize) -> Option<Key> {
+    fn slot(&self, depth: usize) -> Option<FieldKey> {
         match depth {
             1 => Some(self.top),
-            2 if self.top == Key::Inner => Some(self.inner),
+            2 if self.top == FieldKey::Inner => Some(self.inner),
             _ => None,
         }
     }
 
-    fn string(&mut self, depth: usize, text: Text<'_>) {
+    fn string(&mut self, depth: usize, text: StrPrefix<'_>) {
         match self.slot(depth) {
-            Some(Key::Id) if text.whole => set_name(&mut self.id, text, ID_MAX),
-            Some(Key::Model) if text.whole => set_name(&mut self.model, text, NAME_MAX),
-            Some(Key::Type) if depth == 1 => {
+            Some(FieldKey::Id) if text.whole => set_name(&mut self.id, text, ID_MAX),
+            Some(FieldKey::Model) if text.whole => set_name(&mut self.model, text, NAME_MAX),
+            Some(FieldKey::Type) if depth == 1 => {
                 self.error |= matches!(text.head, b"error" | b"response.failed");
                 self.output |= text.head.ends_with(b"delta") && text.head != b"message_delta";
                 self.ends = matches!(
@@ -145,13 +145,13 @@ impl Facts {
                     b"message_stop" | b"response.completed" | b"response.incomplete" | b"response.failed"
                 );
             }
-            Some(Key::Error) => self.error = true,
-            _ if depth == 2 && self.top == Key::Error && text.head.starts_with(GATEWAY_FAULT) => {
+            Some(FieldKey::Error) => self.error = true,
+            _ if depth == 2 && self.top == FieldKey::Error && text.head.starts_with(GATEWAY_FAULT) => {
                 self.gateway_fault = true
             }
             _ => {}
         }
-        if self.top == Key::Choices && depth > 2 && !text.head.is_empty() {
+        if self.top == FieldKey::Choices && depth > 2 && !text.head.is_empty() {
             self.output |= !self.in_role;
             self.more = true;
         }
@@ -161,20 +161,20 @@ impl Facts {
         let Ok(text) = std::str::from_utf8(digits) else { return };
         let tokens = text.parse::<u64>().ok().filter(|n| *n < 1 << 53);
         match self.token {
-            Token::None => {}
-            Token::Cost => replace(&mut self.cost, Usd::parse(text).ok()),
-            Token::Input => replace(&mut self.usage.input, tokens),
-            Token::Output => replace(&mut self.usage.output, tokens),
-            Token::Total => replace(&mut self.usage.total, tokens),
-            Token::CachedInput => replace(&mut self.usage.cached_input, tokens),
-            Token::CacheWrite => replace(&mut self.usage.cache_write, tokens),
-            Token::Reasoning => replace(&mut self.usage.reasoning, tokens),
+            UsageField::None => {}
+            UsageField::Cost => replace(&mut self.cost, Usd::parse(text).ok()),
+            UsageField::Input => replace(&mut self.usage.input, tokens),
+            UsageField::Output => replace(&mut self.usage.output, tokens),
+            UsageField::Total => replace(&mut self.usage.total, tokens),
+            UsageField::CachedInput => replace(&mut self.usage.cached_input, tokens),
+            UsageField::CacheWrite => replace(&mut self.usage.cache_write, tokens),
+            UsageField::Reasoning => replace(&mut self.usage.reasoning, tokens),
         }
     }
 
     fn end_member(&mut self, depth: usize, end: u64) {
         if depth == 1 {
-            if self.top == Key::Usage && self.has_usage {
+            if self.top == FieldKey::Usage && self.has_usage {
                 // With the comma before it, so that what remains is still an object; a first member takes the one behind.
                 self.usage_at = Some((self.previous_end.unwrap_or(self.key_start), end));
                 self.usage_first = self.previous_end.is_none();
@@ -184,10 +184,10 @@ impl Facts {
     }
 }
 
-impl Visit for Facts {
+impl JsonVisitor for ResponseFields {
     type Stop = JsonError;
 
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), JsonError> {
+    fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), JsonError> {
         if let Some(base) = self.usage_depth {
             self.token = if depth == base { usage_token(key.head) } else { detail_token(key.head) };
             return Ok(());
@@ -195,45 +195,45 @@ impl Visit for Facts {
         match depth {
             1 => {
                 self.top = known(key.head);
-                self.inner = Key::Other;
+                self.inner = FieldKey::Other;
                 self.key_start = start;
                 self.more |= !is_beside_usage(key.head);
                 if std::mem::take(&mut self.usage_first) {
                     self.usage_at = self.usage_at.map(|(from, _)| (from, start));
                 }
             }
-            2 if self.top == Key::Inner => self.inner = known(key.head),
+            2 if self.top == FieldKey::Inner => self.inner = known(key.head),
             _ => self.in_role = matches!(key.head, b"role" | b"object"),
         }
         Ok(())
     }
 
-    fn open(&mut self, depth: usize, kind: Container, _start: u64) -> Result<(), JsonError> {
+    fn open(&mut self, depth: usize, kind: JsonContainer, _start: u64) -> Result<(), JsonError> {
         match self.slot(depth) {
-            Some(Key::Usage) if kind == Container::Object => {
+            Some(FieldKey::Usage) if kind == JsonContainer::Object => {
                 self.usage_depth = Some(depth + 1);
                 self.has_usage = true;
             }
-            Some(Key::Error) => self.error = true,
+            Some(FieldKey::Error) => self.error = true,
             _ => {}
         }
-        self.token = Token::None;
+        self.token = UsageField::None;
         Ok(())
     }
 
-    fn close(&mut self, depth: usize, _kind: Container, end: u64) -> Result<(), JsonError> {
+    fn close(&mut self, depth: usize, _kind: JsonContainer, end: u64) -> Result<(), JsonError> {
         if self.usage_depth == Some(depth + 1) {
             self.usage_depth = None;
         }
-        self.token = Token::None;
+        self.token = UsageField::None;
         self.end_member(depth, end);
         Ok(())
     }
 
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, _start: u64, end: u64) -> Result<(), JsonError> {
+    fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, _start: u64, end: u64) -> Result<(), JsonError> {
         match value {
-            Scalar::String(text) if self.usage_depth.is_none() => self.string(depth, text),
-            Scalar::Number(text) if self.usage_depth.is_some() => self.number(text),
+            JsonScalar::String(text) if self.usage_depth.is_none() => self.string(depth, text),
+            JsonScalar::Number(text) if self.usage_depth.is_some() => self.number(text),
             _ => {}
         }
         self.end_member(depth, end);
@@ -253,7 +253,7 @@ fn replace_name(known: &mut Option<String>, found: &str) {
     }
 }
 
-fn set_name(name: &mut String, text: Text<'_>, max: usize) {
+fn set_name(name: &mut String, text: StrPrefix<'_>, max: usize) {
     if (1..=max).contains(&text.head.len()) {
         name.clear();
         name.push_str(text.as_str());
@@ -276,37 +276,37 @@ fn is_beside_usage(key: &[u8]) -> bool {
     )
 }
 
-fn known(key: &[u8]) -> Key {
+fn known(key: &[u8]) -> FieldKey {
     match key {
-        b"id" => Key::Id,
-        b"model" => Key::Model,
-        b"type" => Key::Type,
-        b"usage" => Key::Usage,
-        b"error" => Key::Error,
-        b"response" | b"message" => Key::Inner,
-        b"choices" => Key::Choices,
-        _ => Key::Other,
+        b"id" => FieldKey::Id,
+        b"model" => FieldKey::Model,
+        b"type" => FieldKey::Type,
+        b"usage" => FieldKey::Usage,
+        b"error" => FieldKey::Error,
+        b"response" | b"message" => FieldKey::Inner,
+        b"choices" => FieldKey::Choices,
+        _ => FieldKey::Other,
     }
 }
 
-fn usage_token(key: &[u8]) -> Token {
+fn usage_token(key: &[u8]) -> UsageField {
     match key {
-        b"prompt_tokens" | b"input_tokens" => Token::Input,
-        b"completion_tokens" | b"output_tokens" => Token::Output,
-        b"total_tokens" => Token::Total,
-        b"cache_read_input_tokens" => Token::CachedInput,
-        b"cache_creation_input_tokens" => Token::CacheWrite,
-        b"cost" => Token::Cost,
-        _ => Token::None,
+        b"prompt_tokens" | b"input_tokens" => UsageField::Input,
+        b"completion_tokens" | b"output_tokens" => UsageField::Output,
+        b"total_tokens" => UsageField::Total,
+        b"cache_read_input_tokens" => UsageField::CachedInput,
+        b"cache_creation_input_tokens" => UsageField::CacheWrite,
+        b"cost" => UsageField::Cost,
+        _ => UsageField::None,
     }
 }
 
 /// Inside `…_tokens_details`.
-fn detail_token(key: &[u8]) -> Token {
+fn detail_token(key: &[u8]) -> UsageField {
     match key {
-        b"cached_tokens" => Token::CachedInput,
-        b"cache_write_tokens" => Token::CacheWrite,
-        b"reasoning_tokens" => Token::Reasoning,
-        _ => Token::None,
+        b"cached_tokens" => UsageField::CachedInput,
+        b"cache_write_tokens" => UsageField::CacheWrite,
+        b"reasoning_tokens" => UsageField::Reasoning,
+        _ => UsageField::None,
     }
 }
