@@ -1,0 +1,94 @@
+//! The amounts that one call asks of the caps, and the share of the remainder that it gets.
+//!
+//! Pure.
+
+/// An answer is never held to fewer tokens than this: it would end before it says anything.
+pub const OUTPUT_FLOOR: u64 = 1024;
+
+/// What a call may use at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CapRequest {
+    /// Tokens beside those of the answer.
+    pub tokens: u64,
+    /// Femto-USD beside those of the answer, when there are prices.
+    pub femtos: u128,
+    /// The answer, if its length can be bounded.
+    pub output: Option<OutputRequest>,
+    /// It is an upper bound. A guess takes no more than what is left: it must not refuse a call that would have fitted.
+    pub strict: bool,
+}
+
+/// The answer of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OutputRequest {
+    /// Tokens of one answer, as the client or the model bounds them. Where that does not fit, fewer are granted.
+    pub wanted: u64,
+    /// Answers.
+    pub choices: u64,
+    /// Femto-USD of a token.
+    pub femtos: u128,
+    /// Fewer tokens are never granted, unless fewer are wanted.
+    pub least: u64,
+}
+
+impl CapRequest {
+    /// Tokens and femto-USD with answers of so many tokens each.
+    pub(super) fn with(&self, each: u64) -> (u128, u128) {
+        let output = self.output.unwrap_or_default();
+        let tokens = u128::from(each) * u128::from(output.choices);
+        (u128::from(self.tokens) + tokens, self.femtos.saturating_add(tokens.saturating_mul(output.femtos)))
+    }
+
+    pub(super) fn is_priced(&self) -> bool {
+        self.femtos > 0 || self.output.is_some_and(|output| output.femtos > 0)
+    }
+
+    pub(super) fn wanted(&self) -> u64 {
+        self.output.map_or(0, |output| output.wanted)
+    }
+}
+
+/// What is left of a run's caps; `None` is unlimited.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remainder {
+    pub(super) tokens: Option<u128>,
+    pub(super) femtos: Option<u128>,
+}
+
+impl Remainder {
+    pub(super) fn holds(&self, (tokens, femtos): (u128, u128)) -> bool {
+        self.tokens.is_none_or(|left| tokens <= left) && self.femtos.is_none_or(|left| femtos <= left)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens == Some(0) || self.femtos == Some(0)
+    }
+
+    /// The longest answer that fits, up to the one wanted.
+    fn longest(&self, ask: &CapRequest) -> Option<u64> {
+        let output = ask.output?;
+        let (tokens, femtos) = ask.with(0);
+        let by = |left: Option<u128>, used: u128, each: u128| match (left, each) {
+            (None, _) => Some(u128::MAX),
+            (Some(left), 0) => (used <= left).then_some(u128::MAX),
+            (Some(left), each) => left.checked_sub(used).map(|left| left / each),
+        };
+        let choices = u128::from(output.choices);
+        let longest = by(self.tokens, tokens, choices)?.min(by(self.femtos, femtos, choices * output.femtos)?);
+        Some(u64::try_from(longest).unwrap_or(u64::MAX).min(output.wanted))
+    }
+
+    /// How long an answer may be: as wanted, or half of what fits, so that another call can be made beside this one.
+    pub(super) fn grant(&self, ask: &CapRequest) -> Option<u64> {
+        // What is only guessed of the prompt must not refuse the call.
+        let beside = CapRequest { tokens: 0, femtos: 0, ..*ask };
+        let longest = self.longest(ask).or_else(|| self.longest(&beside).filter(|_| !ask.strict))?;
+        let wanted = ask.wanted();
+        if longest >= wanted {
+            return Some(wanted);
+        }
+        let least = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let granted = (longest / 2).max(least).min(wanted);
+        (granted <= longest).then_some(granted)
+    }
+}
