@@ -34,8 +34,8 @@ impl Opening {
         fields: &mut ResponseFields,
     ) -> Result<usize, JsonError> {
         if !self.text.is_empty() && data.starts_with(&self.text) {
-            scanner.become_like(&self.scanner);
-            fields.become_like(&self.fields);
+            scanner.clone_from(&self.scanner);
+            fields.clone_from(&self.fields);
             return Ok(self.text.len());
         }
         self.text.clear();
@@ -50,8 +50,8 @@ impl Opening {
         scanner.feed(&data[..len], fields)?;
         self.last.truncate(len);
         std::mem::swap(&mut self.text, &mut self.last);
-        self.scanner.become_like(scanner);
-        self.fields.become_like(fields);
+        self.scanner.clone_from(scanner);
+        self.fields.clone_from(fields);
         Ok(len)
     }
 }

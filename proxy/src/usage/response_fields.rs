@@ -78,11 +78,11 @@ pub(super) struct ResponseFields {
 impl ResponseFields {
     /// Starts over, keeping the memory.
     pub(super) fn reset(&mut self) {
-        self.become_like(&Self::default());
+        self.clone_from(&Self::default());
     }
 
     /// Becomes a copy, keeping the memory.
-    pub(super) fn become_like(&mut self, other: &Self) {
+    pub(super) fn clone_from(&mut self, other: &Self) {
         let (mut id, mut model) = (std::mem::take(&mut self.id), std::mem::take(&mut self.model));
         id.clone_from(&other.id);
         model.clone_from(&other.model);
