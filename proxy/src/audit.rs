@@ -5,31 +5,31 @@
 //! upstream. With `call`, a thread owns the file, takes everything queued, and pays one sync for all of it:
 //! a sync in the event loop would stall every stream. With `off`, the event loop writes by itself.
 
+mod call;
 mod disk_reserve;
-mod entry;
 mod file;
+mod guard;
+mod lines;
 mod writer;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use sluice_contract::chain::{close_line, line};
-use sluice_contract::record::{
-    CallResult, Close, Epoch, Intent, Name, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
-};
+use sluice_contract::chain::line;
+use sluice_contract::record::{CallResult, Open, Stamp};
 use sluice_contract::recovery::Plan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
+pub use call::{CallIntent, CallOutcome};
 pub use disk_reserve::DiskSpace;
-pub use entry::{CallGuard, CallIntent, CallOutcome};
 pub use file::{AuditFile, AuditStorage, OpenError, OsFile, check, directory, open};
+pub use guard::CallGuard;
 pub use writer::{Ack, LogSink, Poisoned};
 
-use crate::refusal::{Refusal, clip};
+use crate::refusal::Refusal;
 use disk_reserve::{CLOSE_MAX, DiskReserve, OUTCOME_MAX};
 use writer::{LineOutput, Poison};
 
@@ -178,50 +178,18 @@ impl Journal {
         if is_new {
             state.put(sink, &line(opened))?;
         }
-        let open_calls: Vec<_> = plan.story.open_ids().map(Into::into).collect();
-        if plan.torn > 0 || !open_calls.is_empty() {
-            tracing::warn!(
-                torn = plan.torn,
-                open_calls = open_calls.len(),
-                "the audit log did not end in order; going on behind it"
-            );
-            let stamp = self.stamp(state);
-            let recovered = Recovered {
-                attempt: stamp.attempt,
-                bytes: plan.torn,
-                kind: Recovered::KIND.into(),
-                offset: plan.keep,
-                open_calls,
-                prev: stamp.prev.into(),
-                run_id: stamp.run_id.into(),
-                seq: stamp.seq,
-                sha256: plan.sha256.to_string().into(),
-                ts: stamp.ts.into(),
-                v: SCHEMA,
-            };
-            state.put(sink, &line(&recovered))?;
+        let open_calls = plan.story.open_ids().count();
+        if plan.torn > 0 || open_calls > 0 {
+            tracing::warn!(torn = plan.torn, open_calls, "the audit log did not end in order; going on behind it");
+            let recovered = lines::recovered(self.stamp(state), plan);
+            state.put(sink, &recovered)?;
             sink.sync()?;
         }
         if is_new {
             return Ok(());
         }
-        let stamp = self.stamp(state);
-        let epoch = Epoch {
-            attempt: stamp.attempt,
-            boot_id: (&*opened.boot_id).into(),
-            build: (&*opened.build).into(),
-            kind: Epoch::KIND.into(),
-            pid: opened.pid,
-            policy: (&*opened.policy).into(),
-            prev: stamp.prev.into(),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            sync: (&*opened.sync).into(),
-            ts: stamp.ts.into(),
-            upstream: (&*opened.upstream).into(),
-            v: SCHEMA,
-        };
-        state.put(sink, &line(&epoch))
+        let epoch = lines::epoch(self.stamp(state), opened);
+        state.put(sink, &epoch)
     }
 
     /// Whether no more calls are taken: a record was lost, or there is no room for more.
@@ -257,35 +225,14 @@ impl Journal {
             return Err(Poisoned);
         }
         let call = state.totals.calls + 1;
-        let stamp = self.stamp(&state);
-        let line = line(&Intent {
-            attempt: stamp.attempt,
-            bound: planned.bound.map(Tokens),
-            call,
-            call_id: planned.call_id.into(),
-            kind: Intent::KIND.into(),
-            method: planned.method.into(),
-            model: planned.model.map(Into::into),
-            path: planned.path.into(),
-            peer: planned.peer,
-            prev: stamp.prev.into(),
-            req_bytes: planned.req_bytes,
-            reserved_strict: planned.reserved_strict,
-            reserved_tokens: planned.reserved_tokens.map(Tokens),
-            reserved_usd: planned.reserved_usd.map(Into::into),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            stream: planned.stream,
-            stripped: planned.stripped,
-            ts: stamp.ts.into(),
-            v: SCHEMA,
-        });
+        let call_id = planned.call_id;
+        let line = lines::intent(self.stamp(&state), call, planned);
         let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
         state.disk_reserve.make(line.len(), owed).map_err(|error| self.fill(&error))?;
         state.totals.calls = call;
         state.open += 1;
         let ack = self.append(&mut state, line);
-        Ok((CallGuard::new(Arc::clone(self), call, planned.call_id), ack))
+        Ok((CallGuard::new(Arc::clone(self), call, call_id), ack))
     }
 
     /// Writes that a request was not forwarded.
@@ -298,24 +245,7 @@ impl Journal {
         if state.totals.refused > REFUSED_LINES {
             return Ack::Known(Ok(()));
         }
-        let stamp = self.stamp(&state);
-        let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| Name(name.to_owned().into()));
-        let line = line(&Refused {
-            attempt: stamp.attempt,
-            kind: Refused::KIND.into(),
-            method: clip(method, 32).into(),
-            model: name(&refusal.model),
-            param: name(&refusal.param),
-            path: clip(path, 256).into(),
-            prev: stamp.prev.into(),
-            reason: refusal.reason.as_str().into(),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            status: refusal.reason.status().as_u16(),
-            tool: name(&refusal.tool),
-            ts: stamp.ts.into(),
-            v: SCHEMA,
-        });
+        let line = lines::refused(self.stamp(&state), method, path, refusal);
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
         if let Err(error) = state.disk_reserve.make(line.len(), owed) {
             return Ack::Known(Err(self.fill(&error)));
@@ -329,37 +259,7 @@ impl Journal {
         state.totals.add(known, ended.null_reason, ended.usage.as_ref());
         state.cut += u64::from(ended.result == CallResult::Deadline);
         state.open -= 1;
-        let stamp = self.stamp(&state);
-        let budget = ended.budget.as_deref();
-        let usd = |amount: Option<i64>| amount.map(|nanos| Name(Usd::from_nanos(nanos).to_string().into()));
-        let line = line(&Outcome {
-            attempt: stamp.attempt,
-            budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
-            budget_of: budget.map(|budget| Name(budget.owner.into())),
-            budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
-            cache_hit: ended.cache_hit,
-            call,
-            call_id: call_id.into(),
-            cost_source: ended.cost_source,
-            cost_usd: ended.cost.map(|cost| cost.to_string().into()),
-            drained: ended.drained,
-            end: ended.end,
-            kind: Outcome::KIND.into(),
-            litellm_call_id: printable(ended.litellm_call_id),
-            model_served: printable(ended.model_served),
-            null_reason: ended.null_reason,
-            prev: stamp.prev.into(),
-            resp_bytes: ended.resp_bytes,
-            response_id: printable(ended.response_id),
-            result: ended.result,
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            status: ended.status,
-            timing_us: ended.timing,
-            ts: stamp.ts.into(),
-            usage: ended.usage,
-            v: SCHEMA,
-        });
+        let line = lines::outcome(self.stamp(&state), call, call_id, ended);
         self.append(&mut state, line)
     }
 
@@ -380,27 +280,8 @@ impl Journal {
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
-        let stamp = self.stamp(state);
-        let record = Close {
-            attempt: stamp.attempt,
-            calls: state.totals.calls,
-            certificate: self.signer.as_ref().and_then(AuditSigner::certificate).cloned(),
-            cost_usd: state.totals.cost().to_string().into(),
-            head: "".into(),
-            key_id: None,
-            kind: Close::KIND.into(),
-            prev: stamp.prev.into(),
-            reason: if self.refuses() { FULL } else { reason }.into(),
-            refused: state.totals.refused,
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            signature: None,
-            ts: stamp.ts.into(),
-            unknown: state.totals.unknown + state.open,
-            usage: state.totals.usage,
-            v: SCHEMA,
-        };
-        let line = close_line(record, self.signer.as_ref().map(AuditSigner::key));
+        let reason = if self.refuses() { FULL } else { reason };
+        let line = lines::close(self.stamp(state), &state.totals, state.open, reason, self.signer.as_ref());
         self.append(state, line)
     }
 
@@ -449,11 +330,6 @@ fn totals(plan: &Plan) -> Totals {
     let mut totals = *plan.story.totals();
     totals.unknown += plan.story.open_calls().count() as u64;
     totals
-}
-
-/// What a provider calls itself and its answers is text; anything else would only swell the line.
-fn printable(name: Option<String>) -> Option<Cow<'static, str>> {
-    name.filter(|name| !name.chars().any(char::is_control)).map(Into::into)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use sluice_contract::PrivateKey;
 use sluice_contract::certificate::key_file;
-use sluice_contract::record::{CallResult, End, Limits};
+use sluice_contract::record::{CallResult, End, Limits, SCHEMA};
 
 use super::*;
 
