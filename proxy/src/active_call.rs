@@ -12,11 +12,12 @@ use bytes::Bytes;
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, End, Usage};
 
+use crate::abort::AbortMode;
 use crate::audit::Ack;
 use crate::call::{CallTracker, ResponseHead};
 use crate::filter::{Filtered, ResponseFilter};
 use crate::headers;
-use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, RunContext};
+use crate::run::{DRAIN_BYTES, DRAIN_TIME, RunContext};
 use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
 use crate::usage::{ObservedResponse, ResponseObserver};
@@ -109,7 +110,7 @@ impl Inner {
                 filter.finish(passed);
                 None
             }
-            Some(Err(broken)) => Some(Err(broken)),
+            Some(Err(error)) => Some(Err(error)),
             Some(Ok(piece)) => {
                 let len = piece.len();
                 self.call.resp_bytes += len as u64;
@@ -181,9 +182,9 @@ impl Inner {
     }
 
     /// The upstream broke off, or stayed silent.
-    pub fn broke(&mut self, broken: Broken) -> Ack {
+    pub fn upstream_failed(&mut self, error: Broken) -> Ack {
         let seen = self.take_seen();
-        let result = match broken {
+        let result = match error {
             Broken::Timeout => CallResult::Timeout,
             Broken::Closed => CallResult::Unknown,
             Broken::Cut | Broken::Unreachable => CallResult::UpstreamError,
@@ -253,7 +254,7 @@ impl Drop for ActiveCall {
         let run = Arc::clone(&inner.run);
         if run.journal.is_cutting() {
             inner.cut();
-        } else if inner.draining || run.abort == Abort::Cancel {
+        } else if inner.draining || run.abort == AbortMode::Cancel {
             inner.aborted(false);
         } else {
             run.shutdown.spawn_drain(inner.drain());

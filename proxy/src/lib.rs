@@ -11,6 +11,7 @@
 //! `scrub`, `sse`, `stripped` and `usage`
 //! are pure: they know no clock, no socket and no file.
 
+pub mod abort;
 pub mod active_call;
 pub mod audit;
 pub mod body;
@@ -54,4 +55,5 @@ pub mod stripped;
 pub mod tap;
 pub mod tokens;
 pub mod upstream;
+pub mod upstream_failure;
 pub mod usage;

@@ -31,7 +31,7 @@ pub struct PendingResponse {
 pub struct ResponseBody {
     content: ResponseContent,
     /// Until it is given or dropped, the client's line is busy.
-    _busy: OpenCallGuard,
+    _guard: OpenCallGuard,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ enum ResponseContent {
 impl PendingResponse {
     /// All of it is here.
     #[must_use]
-    pub fn whole(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
+    pub fn buffered(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
         Self { status, headers, content: ResponseContent::Buffered(body) }
     }
 
@@ -76,7 +76,7 @@ impl PendingResponse {
         if let Some(seconds) = refusal.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        Self::whole(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
+        Self::buffered(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
     }
 
     /// It is the answer to a call that was made: the caller may ask for it by this id.
@@ -106,13 +106,13 @@ impl PendingResponse {
             (StatusCode::OK, "ok")
         };
         let body = serde_json::json!({ "status": status, "runId": run.run_id.as_str() }).to_string();
-        Self::whole(code, json_type(), Bytes::from(body))
+        Self::buffered(code, json_type(), Bytes::from(body))
     }
 
     /// Sends it; the line is busy until its end.
     #[must_use]
-    pub fn to(self, busy: OpenCallGuard) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody { content: self.content, _busy: busy });
+    pub fn into_response(self, guard: OpenCallGuard) -> Response<ResponseBody> {
+        let mut response = Response::new(ResponseBody { content: self.content, _guard: guard });
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response

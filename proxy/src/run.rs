@@ -8,6 +8,7 @@ use http::HeaderName;
 use sluice_contract::RunId;
 use tokio::task::JoinSet;
 
+use crate::abort::AbortMode;
 use crate::audit::Journal;
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
@@ -21,15 +22,6 @@ use crate::relay::Relay;
 use crate::secret::Secret;
 use crate::upstream::{Address, Upstream};
 
-/// What becomes of a call whose client leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abort {
-    /// Its answer is read on, to learn what it cost: hanging up is not free.
-    Drain,
-    /// Its connection is closed at once.
-    Cancel,
-}
-
 /// One run.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are their types")]
@@ -37,7 +29,7 @@ pub struct RunContext {
     pub run_id: RunId,
     pub policy: Policy,
     pub body: BodyPolicy,
-    pub bounds: BodyLimits,
+    pub limits: BodyLimits,
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
@@ -49,7 +41,7 @@ pub struct RunContext {
     pub address: Address,
     pub upstream: Arc<Upstream>,
     pub relay: Option<Relay>,
-    pub abort: Abort,
+    pub abort: AbortMode,
     /// Users that may connect; empty is anybody whom the socket's mode lets in.
     pub peer_uids: Vec<u32>,
     pub call_ids: CallIds,

@@ -6,7 +6,6 @@ use http::header::{self, HeaderValue};
 use http::{StatusCode, response};
 
 use crate::refusal::{Reason, Refusal};
-use crate::upstream::Broken;
 
 /// It leaks the key, or leads elsewhere, or cannot be read.
 #[must_use]
@@ -31,23 +30,6 @@ pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     unreadable.then(|| {
         Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to")
     })
-}
-
-/// There is none.
-#[must_use]
-pub fn lost(broken: Broken) -> Refusal {
-    match broken {
-        Broken::Unreachable => {
-            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
-        }
-        Broken::Closed | Broken::Cut => Refusal::new(
-            Reason::UpstreamClosed,
-            "the upstream closed the connection before it answered; the call may have been made",
-        ),
-        Broken::Timeout => {
-            Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub use flags::ProxyFlags;
 use flags::{AbortFlag, DialectFlag, SyncFlag};
 pub use units::MemoryLimit;
 
+use crate::abort::AbortMode;
 use crate::audit::SyncMode;
 use crate::body::params::{self, ServerKind};
 use crate::caps::CapLimits;
@@ -26,7 +27,6 @@ use crate::headers::{self, Identity};
 use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::PriceTable;
-use crate::run::Abort;
 use crate::upstream::{Address, Timeouts};
 
 /// A start that cannot be: which flag, why, what to do, and the exit code.
@@ -116,7 +116,7 @@ pub struct ProxySettings {
     /// How long a call waits for room in a cap.
     pub cap_wait: Duration,
     pub drain: Duration,
-    pub abort: Abort,
+    pub abort: AbortMode,
     pub relay: Option<(Address, PathBuf)>,
     pub log: Option<PathBuf>,
     pub log_level: tracing::Level,
@@ -224,8 +224,8 @@ impl ProxySettings {
             cap_wait: flags.cap_wait,
             drain: flags.drain,
             abort: match flags.abort {
-                AbortFlag::Drain => Abort::Drain,
-                AbortFlag::Cancel => Abort::Cancel,
+                AbortFlag::Drain => AbortMode::Drain,
+                AbortFlag::Cancel => AbortMode::Cancel,
             },
             relay,
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
@@ -255,7 +255,7 @@ impl ProxySettings {
     /// Everything that decides what a call may do: its digest is the policy's name.
     #[must_use]
     pub fn policy(&self) -> Value {
-        let abort = if self.abort == Abort::Drain { "drain" } else { "cancel" };
+        let abort = if self.abort == AbortMode::Drain { "drain" } else { "cancel" };
         let dialect = if self.server == ServerKind::Vllm { "vllm" } else { "openai" };
         let routes: Vec<_> = Policy::new(&self.routes, None).describe().collect();
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();

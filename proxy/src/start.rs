@@ -172,7 +172,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         run_id: identity.run_id.clone(),
         policy: Policy::new(&settings.routes, settings.relay.as_ref().map(|_| identity.run_id.as_str())),
         body: body_policy(settings),
-        bounds: BodyLimits {
+        limits: BodyLimits {
             max: settings.max_body,
             idle: settings.timeouts.idle,
             budget: BodyBudget::new(memory::bodies(settings.max_body)),

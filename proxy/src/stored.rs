@@ -27,7 +27,7 @@ pub fn admit(run: &RunContext, id: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// `param_not_allowed`, for an id that the run has not received.
-pub fn go_on_from(run: &RunContext, parsed: &mut ParsedBody) -> Result<(), Refusal> {
+pub fn admit_references(run: &RunContext, parsed: &mut ParsedBody) -> Result<(), Refusal> {
     let Some(rare) = parsed.rare.as_mut().filter(|rare| !rare.stored.is_empty()) else {
         return Ok(());
     };

@@ -11,8 +11,7 @@ use http_body::{Body, Frame};
 use crate::active_call::ActiveCall;
 use crate::audit::Ack;
 use crate::filter::{Filtered, join};
-use crate::policy::ApiFormat;
-use crate::upstream::Broken;
+use crate::upstream_failure;
 
 /// What an upstream sends behind the end of an answer is taken in steps of this size.
 const ENOUGH: usize = 64 * 1024;
@@ -102,9 +101,10 @@ impl Tap {
                     let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
                     self.state = State::Closing { ack, held, then: AfterClosing::Done };
                 }
-                Poll::Ready(Some(Err(broken))) => {
-                    let ack = self.active.broke(broken);
-                    let held = if self.is_stream { cut_event(self.active.call.format, broken) } else { None };
+                Poll::Ready(Some(Err(error))) => {
+                    let ack = self.active.upstream_failed(error);
+                    let held =
+                        if self.is_stream { upstream_failure::event(self.active.call.format, error) } else { None };
                     self.state = State::Closing { ack, held: held.into_iter().collect(), then: AfterClosing::Cut };
                 }
             }
@@ -219,30 +219,5 @@ impl Body for Tap {
 
     fn is_end_stream(&self) -> bool {
         self.ready.is_empty() && matches!(self.state, State::Done)
-    }
-}
-
-/// The error event of the protocols that have one. A chat stream has none, and is never given a fake end.
-fn cut_event(format: ApiFormat, broken: Broken) -> Option<Bytes> {
-    let message = match broken {
-        Broken::Timeout => "the upstream went silent in the middle of its answer",
-        Broken::Closed | Broken::Cut | Broken::Unreachable => "the upstream broke off in the middle of its answer",
-    };
-    match format {
-        ApiFormat::Messages => Some(Bytes::from(format!(
-            "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":\"{message}\"}}}}\n\n"
-        ))),
-        ApiFormat::Responses => Some(Bytes::from(format!(
-            "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
-        ))),
-        ApiFormat::Chat
-        | ApiFormat::Completions
-        | ApiFormat::Embeddings
-        | ApiFormat::CountTokens
-        | ApiFormat::Compact
-        | ApiFormat::InputTokens
-        | ApiFormat::Models
-        | ApiFormat::Stored
-        | ApiFormat::Other => None,
     }
 }

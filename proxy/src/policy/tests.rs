@@ -4,10 +4,10 @@ fn ask(policy: &Policy, method: &str, target: &str) -> Result<String, Reason> {
     let uri: Uri = target.parse().map_err(|_| Reason::BadRequest)?;
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     match policy.admit(&method, &uri) {
-        Ok(Admitted::Health) => Ok("health".to_owned()),
-        Ok(Admitted::Call(route)) => Ok(route.path.to_owned()),
-        Ok(Admitted::Model(route, id) | Admitted::Stored(route, id)) => Ok(format!("{} of {}", id, route.path)),
-        Ok(Admitted::Relay(resource)) => Ok(policy.relay_path(resource)),
+        Ok(Admission::Health) => Ok("health".to_owned()),
+        Ok(Admission::Call(route)) => Ok(route.path.to_owned()),
+        Ok(Admission::Model(route, id) | Admission::Stored(route, id)) => Ok(format!("{} of {}", id, route.path)),
+        Ok(Admission::Relay(resource)) => Ok(policy.relay_path(resource)),
         Err(refusal) => Err(refusal.reason),
     }
 }
