@@ -50,6 +50,7 @@ pub mod slots;
 pub mod socket;
 pub mod sse;
 pub mod start;
+pub mod start_error;
 pub mod stored;
 pub mod stripped;
 pub mod tap;

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use sluice_proxy::settings::{ProxyExit, StartError};
+use sluice_proxy::start_error::{ProxyExit, StartError};
 use tracing::Level;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 

@@ -9,8 +9,9 @@ use clap::{CommandFactory, FromArgMatches};
 use sluice_proxy::audit::LogTotals;
 use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
-use sluice_proxy::settings::{ProxyExit, ProxyFlags, ProxySettings, StartError};
+use sluice_proxy::settings::{ProxyFlags, ProxySettings};
 use sluice_proxy::start::{self, Started};
+use sluice_proxy::start_error::{ProxyExit, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 

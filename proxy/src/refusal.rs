@@ -184,6 +184,13 @@ impl Refusal {
         )
     }
 
+    /// Replaces the message.
+    #[must_use]
+    pub fn with_message(mut self, message: String) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// Names the member of the body that is at fault.
     #[must_use]
     pub fn param(mut self, name: &str) -> Self {

@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
-use nix::unistd::{AccessFlags, Uid, access};
+use nix::unistd::Uid;
 use rustls::pki_types::pem;
 use sha2::{Digest, Sha256};
 use sluice_contract::AuditSigner;
 use sluice_contract::record::{Open, SCHEMA};
-use sluice_contract::recovery::{Owner, Unusable};
+use sluice_contract::recovery::Owner;
 
-use crate::audit::{self, Journal, JournalConfig, OpenError, OpenLog, directory};
+use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
-use crate::harden::{self, Calls, HardenError, Hardening, HardeningNeeds, Measure};
+use crate::harden::{self, Calls, Hardening, HardeningNeeds, Measure};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -25,12 +25,18 @@ use crate::relay::Relay;
 use crate::run::{RunContext, ShutdownState};
 use crate::secret::Secret;
 use crate::server::connections_max;
-use crate::settings::{ProxyExit, ProxySettings, StartError, unreadable};
-use crate::socket::{BindError, ListeningSocket};
+use crate::settings::ProxySettings;
+use crate::socket::ListeningSocket;
+use crate::start_error::{ProxyExit, StartError, unreadable};
 use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
 
+mod check;
+mod errors;
 mod secrets;
 
+pub use check::check;
+
+use errors::{audit_error, bind_error, harden_error};
 use secrets::{secret, signer};
 
 /// What `build.rs` found.
@@ -204,44 +210,6 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
 }
 
-/// `sluice-proxy check`: what would be done, and whether it could be, without doing it.
-///
-/// # Errors
-/// What `start` would run into, as far as that shows from outside.
-pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> {
-    let config = |error: StartError| StartError { exit: ProxyExit::Config, ..error };
-    upstream("--upstream", &settings.upstream, settings).map_err(config)?;
-    relay(settings).map_err(config)?;
-    if settings.key_file.is_some() {
-        key(settings).map_err(config)?;
-    }
-    Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
-        .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
-    crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
-    apart(settings).map_err(config)?;
-    signer(settings).map_err(config)?;
-    audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
-    if let (Some(user), false) = (settings.user, settings.is_root) {
-        let source = nix::errno::Errno::EPERM;
-        return Err(config(harden_error(&HardenError::User { user, source })));
-    }
-    if let Err(error) = access(directory(&settings.audit), AccessFlags::W_OK | AccessFlags::X_OK) {
-        return Err(config(audit_error(&settings.audit, &OpenError::Create(error.into()))));
-    }
-    Ok(serde_json::json!({
-        "event": "checked",
-        "run_id": settings.identity.run_id.as_str(),
-        "account": settings.identity.account.as_str(),
-        "socket": settings.socket,
-        "upstream": settings.upstream.to_string(),
-        "audit": settings.audit,
-        "audit_sync": settings.audit_sync.as_str(),
-        "policy": policy_digest(settings),
-        "rules": settings.policy(),
-        "warnings": settings.warnings(),
-    }))
-}
-
 /// The line that says that calls are taken.
 #[must_use]
 pub fn ready_line(settings: &ProxySettings, started: &Started) -> String {
@@ -345,40 +313,6 @@ fn calls(settings: &ProxySettings) -> Calls {
 /// Where calls go: the upstream, and the relay if there is one.
 fn addresses(settings: &ProxySettings) -> impl Iterator<Item = &Address> {
     std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address))
-}
-
-fn audit_error(path: &Path, error: &OpenError) -> StartError {
-    let fix = match error {
-        OpenError::Unusable(Unusable::Damaged(_)) => "; it is left as it is for who looks into it; start a new attempt",
-        OpenError::Unusable(_) => "; give each attempt a file of its own",
-        OpenError::GoOn(_) => "; it must be readable and writable, with room beside it",
-        OpenError::Locked => "; another sidecar is writing it",
-        OpenError::NotAFile => "; name a file to create",
-        OpenError::Create(_) => "; its directory must exist and be writable",
-    };
-    let exit = match error {
-        OpenError::Create(source) | OpenError::GoOn(source)
-            if source.kind() == std::io::ErrorKind::PermissionDenied =>
-        {
-            ProxyExit::Permission
-        }
-        _ => ProxyExit::Audit,
-    };
-    let StartError { cause, .. } = StartError::caused("--audit", exit, error);
-    StartError::new("--audit", exit, format!("{}: {cause}{fix}", path.display()))
-}
-
-fn bind_error(path: &Path, error: &BindError) -> StartError {
-    let exit = if error.is_permission() { ProxyExit::Permission } else { ProxyExit::CannotCreate };
-    let StartError { cause, .. } = StartError::caused("--socket", exit, error);
-    StartError::new("--socket", exit, format!("{}: {cause}", path.display()))
-}
-
-fn harden_error(error: &HardenError) -> StartError {
-    if let HardenError::User { .. } = error {
-        return StartError::caused("--user", ProxyExit::Permission, error);
-    }
-    StartError::caused("hardening", ProxyExit::Software, error)
 }
 
 #[cfg(test)]

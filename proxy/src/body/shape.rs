@@ -6,9 +6,10 @@
 
 use std::borrow::Cow;
 
+use super::errors::{invalid, no_stored_id, not_allowed};
+use super::parsed::{RareFields, StoredId};
 use super::schema::{SchemaUse, SchemaVisitor};
 use super::tools::{self, ToolCheck};
-use super::{RareFields, StoredId, invalid, no_stored_id, not_allowed};
 use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};

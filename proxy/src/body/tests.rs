@@ -1,4 +1,5 @@
 use super::*;
+use crate::refusal::Reason;
 
 fn policy() -> BodyPolicy {
     BodyPolicy { account_json: r#""acct-1""#.to_owned(), ..BodyPolicy::default() }

@@ -3,7 +3,7 @@
 //! Pure. Anthropic refuses a `thinking.budget_tokens` below 1,024, and one that is not below `max_tokens`. LiteLLM makes
 //! such a budget of the word in `reasoning_effort` for Claude models, and does not hold it against the bound.
 
-use super::BodyEdit;
+use super::edit::BodyEdit;
 use crate::json::{JsonScalar, StrPrefix};
 
 /// The smallest budget that Anthropic takes.

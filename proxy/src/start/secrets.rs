@@ -10,7 +10,8 @@ use sluice_contract::certificate::KEY_FILE_MAX;
 use zeroize::Zeroizing;
 
 use crate::secret::{Secret, SecretError};
-use crate::settings::{ProxyExit, ProxySettings, StartError, unreadable};
+use crate::settings::ProxySettings;
+use crate::start_error::{ProxyExit, StartError, unreadable};
 
 /// Reads a key or a token from the file, or from stdin to its end.
 pub(super) fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
