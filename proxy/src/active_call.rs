@@ -1,7 +1,7 @@
-//! A call that has been sent: its flight, its bookkeeping, and the filter that its answer goes through.
+//! A call that was sent: the request in flight, the bookkeeping, and the filter of its response.
 //!
-//! It owns the end of the call. Whoever drops it before that has left; then, as the run wants it, the
-//! answer is read on behind them, or the connection closed. Either way one outcome is written.
+//! This type owns the end of the call. If it is dropped before the end, the client has left; then the response is
+//! read on, or the connection closed, as the run's settings say. In each case one outcome is written.
 
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
@@ -22,24 +22,24 @@ use crate::scrub::is_in;
 use crate::upstream::{Broken, Flight};
 use crate::usage::{ObservedResponse, ResponseObserver};
 
-/// A longer id of an answer is not written to the audit log.
+/// Maximum length of a response id in the audit log; a longer one is not written.
 const LOGGED_ID_MAX: usize = 256;
 
-/// A call under way. Boxed: it moves from the exchange to the answer to the drain.
+/// A call in flight. Boxed, because it moves from the exchange to the response body, and from there to the drain.
 #[derive(Debug)]
 pub struct ActiveCall(Option<Box<Inner>>);
 
-/// What is carried.
+/// State of a call in flight.
 #[derive(Debug)]
 pub struct Inner {
-    /// The run.
+    /// The run of the call.
     pub run: Arc<RunContext>,
-    /// Its bookkeeping.
+    /// Bookkeeping of the call.
     pub call: CallTracker,
     flight: Flight,
     filter: Option<ResponseFilter>,
     hide_usage: bool,
-    /// The answer is an object that the provider stores.
+    /// True if the response is an object that the provider stores.
     makes_stored: bool,
     draining: bool,
 }
@@ -59,7 +59,7 @@ impl DerefMut for ActiveCall {
 }
 
 impl ActiveCall {
-    /// The request is on its way.
+    /// Starts the response side of a call that was sent.
     #[must_use]
     pub fn new(
         run: Arc<RunContext>,
@@ -72,10 +72,10 @@ impl ActiveCall {
         Self(Some(Box::new(Inner { run, call, flight, filter: None, hide_usage, makes_stored, draining: false })))
     }
 
-    /// Waits for the head of the answer.
+    /// Waits for the head of the response.
     ///
     /// # Errors
-    /// What broke; the outcome is then written.
+    /// The failure of the upstream. The caller writes the outcome.
     pub async fn head(&mut self) -> Result<http::response::Parts, Broken> {
         let inner: &mut Inner = self;
         poll_fn(|cx| inner.poll_head(cx)).await
@@ -99,7 +99,8 @@ impl Inner {
         Poll::Ready(Ok(parts))
     }
 
-    /// The next piece of the answer, filtered into `passed`; `None` at its end.
+    /// Filters the next piece of the response into `passed`. Returns the number of bytes that came, and `None` at the
+    /// end.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Filtered) -> Poll<Option<Result<usize, Broken>>> {
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
@@ -122,16 +123,16 @@ impl Inner {
         })
     }
 
-    /// The client gets less than the upstream sends, so a length would be wrong.
+    /// Returns true if the client gets fewer bytes than the upstream sends, so that a length would be wrong.
     #[must_use]
     pub fn hides_usage(&self) -> bool {
         self.hide_usage
     }
 
-    /// Reads a whole small answer.
+    /// Reads a small response to its end.
     ///
     /// # Errors
-    /// What broke, or `None` for an answer over `max`.
+    /// The failure of the upstream, or `None` for a response over `max` bytes.
     pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<Broken>> {
         let (mut passed, mut len) = (Filtered::default(), 0);
         while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
@@ -144,10 +145,10 @@ impl Inner {
         Ok(passed.on)
     }
 
-    /// What has been seen of the answer; it moves into the outcome.
+    /// Moves the observed facts of the response out, for the outcome.
     fn take_seen(&mut self) -> ObservedResponse {
         let mut seen = self.filter.as_mut().map(ResponseFilter::take_seen).unwrap_or_default();
-        // These go to the audit log, decoded: what was no key in the bytes may be one here.
+        // These are decoded for the audit log: text that was not the key in the raw bytes may be the key now.
         let key = self.run.key.expose();
         for name in [&mut seen.response_id, &mut seen.model] {
             name.take_if(|name| is_in(key, name.as_bytes()));
@@ -157,8 +158,8 @@ impl Inner {
         seen
     }
 
-    /// Notes the id of an object that the provider stores, so that this run may name it from now on. An error may repeat
-    /// what the agent wrote, so it makes no id known.
+    /// Notes the id of an object that the provider stores, so that this run may name it from now on. An error may
+    /// repeat text that the agent wrote, so an error makes no id known.
     fn know(&mut self, seen: &ObservedResponse) {
         let is_success = self.call.head.as_ref().is_some_and(|head| (200..300).contains(&head.status));
         if let Some(id) =
@@ -169,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// The answer came to its own end.
+    /// Ends a call whose response is complete.
     pub fn complete(&mut self) -> Ack {
         let seen = self.take_seen();
         let failed = seen.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
@@ -181,7 +182,7 @@ impl Inner {
         self.call.end(seen, result, End::Complete, None)
     }
 
-    /// The upstream broke off, or stayed silent.
+    /// Ends a call whose upstream broke off or was silent for too long.
     pub fn upstream_failed(&mut self, error: Broken) -> Ack {
         let seen = self.take_seen();
         let result = match error {
@@ -192,13 +193,13 @@ impl Inner {
         self.call.end(seen, result, End::CutByUpstream, None)
     }
 
-    /// The answer is refused: it is complete as far as anybody will look.
+    /// Ends a call whose response the client must not see. The record says that the response was complete.
     pub fn rejected(&mut self) -> Ack {
         let seen = self.take_seen();
         self.call.end(seen, CallResult::UpstreamError, End::Complete, None)
     }
 
-    /// LiteLLM refused the call for a budget of its own, before any provider was asked.
+    /// Ends a call that LiteLLM refused for one of its budgets, before it asked a provider.
     pub fn refused_for_budget(&mut self, budget: BudgetRefusal) -> Ack {
         self.call.budget = Some(Box::new(budget));
         self.rejected()
@@ -214,7 +215,7 @@ impl Inner {
         drop(self.call.end(seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 
-    /// Reads on to the end of the answer, within bounds; the outcome says whether it got there.
+    /// Reads the response on to its end, within limits. The outcome says whether the end was reached.
     async fn drain(mut self: Box<Self>) {
         self.draining = true;
         let mut active = ActiveCall(Some(self));
@@ -232,7 +233,7 @@ impl Inner {
             let mut passed = Filtered::default();
             match poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
                 None => return true,
-                // What the client waited for is known; the rest is the upstream's own end.
+                // The client's part of the response is known; the rest is only the end of the connection.
                 Some(Ok(_)) if passed.terminal => return true,
                 Some(Ok(len)) if len as u64 <= left => left -= len as u64,
                 Some(Ok(_) | Err(_)) => return false,

@@ -1,9 +1,9 @@
-//! The audit log: one writer, one record a write, each chained to the one before, poisoned for ever by its
-//! first error.
+//! The audit log: one writer, one write for each record, each record chained to the one before. The first error
+//! poisons the log for good.
 //!
-//! An intent is acknowledged once it is as durable as `--audit-sync` says; only then may its call go
-//! upstream. With `call`, a thread owns the file, takes everything queued, and pays one sync for all of it:
-//! a sync in the event loop would stall every stream. With `off`, the event loop writes by itself.
+//! An intent is acknowledged once it is as durable as `--audit-sync` demands; only then may its call go upstream.
+//! With `call`, a thread owns the file, takes all queued records, and syncs once for all of them: a sync in the event
+//! loop would stall every stream. With `off`, the event loop writes.
 
 mod call;
 mod disk_reserve;
@@ -33,24 +33,24 @@ use crate::refusal::Refusal;
 use disk_reserve::{CLOSE_MAX, DiskReserve, OUTCOME_MAX};
 use writer::{LineOutput, Poison};
 
-/// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
-/// counted in `close` and not written.
+/// Maximum number of written refusals. A sandbox that sends only refused requests must not fill the disk: further
+/// refusals are counted in `close`, and not written.
 const REFUSED_LINES: u64 = 10_000;
 
-/// The reason in the `close` of a log that could not take all: the disk was full, and calls were refused.
+/// Reason in the `close` of a log that ran out of disk space, so that calls were refused.
 const FULL: &str = "audit_full";
 
-/// When a record counts as written.
+/// Point from which a record counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// On disk: survives a power cut.
+    /// On disk: the record survives a power cut.
     Call,
-    /// In the kernel: survives the death of any process.
+    /// In the kernel: the record survives the end of any process.
     Off,
 }
 
 impl SyncMode {
-    /// The word of the flag.
+    /// Returns the value of the flag.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl SyncMode {
     }
 }
 
-/// An open file, locked, and how it goes on; none if it is new.
+/// An open and locked file, and the plan by which it continues; `past` is `None` for a new file.
 #[allow(missing_docs, reason = "said above, and by their types")]
 pub struct OpenLog {
     pub sink: Box<dyn LogSink>,
@@ -74,33 +74,33 @@ impl fmt::Debug for OpenLog {
     }
 }
 
-/// What a log came to that has its end.
+/// Totals of a log that was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogTotals {
-    /// Records in the file.
+    /// Number of records in the file.
     pub records: u64,
-    /// How often the disk was waited for: once for all records that were queued by then.
+    /// Number of syncs: one sync covers all records that were queued by then.
     pub syncs: u64,
 }
 
-/// Whose log it is, and how it is written.
+/// Owner of the log, and the way in which it is written.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
 pub struct JournalConfig {
     pub run_id: RunId,
     pub attempt: u32,
     pub mode: SyncMode,
-    /// Signs `close`.
+    /// Key that signs `close`.
     pub signer: Option<AuditSigner>,
 }
 
-/// The run's audit log.
+/// Audit log of the run.
 pub struct Journal {
     run_id: RunId,
     attempt: u32,
     signer: Option<AuditSigner>,
     poison: Poison,
-    /// There was no room for a record, and none is taken any more but those that are owed.
+    /// True once there was no disk space for a record. From then on only the reserved records are taken.
     full: AtomicBool,
     cutting: AtomicBool,
     state: Mutex<State>,
@@ -110,7 +110,7 @@ struct State {
     chain: Chain,
     totals: Totals,
     cut: u64,
-    /// Calls without an outcome.
+    /// Number of calls without an outcome.
     open: u64,
     disk_reserve: DiskReserve,
     out: LineOutput,
@@ -126,11 +126,11 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Writes `open`, or what a restart has to say. It is durable at the latest with the first intent; a disk
-    /// that is full already shows here.
+    /// Writes `open`, or the records of a restart. They are durable with the first intent at the latest. A full disk
+    /// shows here.
     ///
     /// # Errors
-    /// The first write's.
+    /// The error of the first write.
     pub fn begin(
         terms: JournalConfig,
         log: OpenLog,
@@ -172,7 +172,7 @@ impl Journal {
         Ok(Arc::new(journal))
     }
 
-    /// Says what was found, and that it goes on.
+    /// Writes what was found in an existing file, and that the run continues.
     fn resume(&self, state: &mut State, sink: &mut dyn LogSink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
         let is_new = plan.chain.seq == 0;
         if is_new {
@@ -192,30 +192,30 @@ impl Journal {
         state.put(sink, &epoch)
     }
 
-    /// Whether no more calls are taken: a record was lost, or there is no room for more.
+    /// Returns true if no more calls are taken: a record was lost, or the disk is full.
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.poison.is_set() || self.full.load(Ordering::Acquire)
     }
 
-    /// From here on a call that ends without a reason of its own was cut by us.
+    /// Notes that the run cuts its open calls: a call that ends from here on without another reason was cut.
     pub fn cut(&self) {
         self.cutting.store(true, Ordering::Release);
     }
 
-    /// Whether what is open is being cut.
+    /// Returns true while open calls are being cut.
     #[must_use]
     pub fn is_cutting(&self) -> bool {
         self.cutting.load(Ordering::Acquire)
     }
 
-    /// How many calls were cut.
+    /// Returns the number of calls that were cut.
     #[must_use]
     pub fn calls_cut(&self) -> u64 {
         self.lock().cut
     }
 
-    /// Writes that a call is about to go upstream. It may go once the acknowledgement says so.
+    /// Writes that a call is about to go upstream. The call may go once the acknowledgement has come.
     ///
     /// # Errors
     /// [`Poisoned`]
@@ -263,10 +263,10 @@ impl Journal {
         self.append(&mut state, line)
     }
 
-    /// Writes `close`, syncs whatever the mode, and lets the file go. Nothing else runs by then.
+    /// Writes `close`, syncs in both modes, and releases the file. No other call uses the journal by then.
     ///
     /// # Errors
-    /// [`Poisoned`], when the file does not hold everything.
+    /// [`Poisoned`], if the file does not hold every record.
     pub async fn close(&self, reason: &str) -> Result<LogTotals, Poisoned> {
         let (ack, out, records) = {
             let mut state = self.lock();
@@ -285,7 +285,7 @@ impl Journal {
         self.append(state, line)
     }
 
-    /// The line is the chain's next.
+    /// Appends the next line of the chain.
     fn append(&self, state: &mut State, line: Vec<u8>) -> Ack {
         if self.poison.is_set() {
             return Ack::Known(Err(Poisoned));
@@ -295,7 +295,8 @@ impl Journal {
         state.out.append(line, &self.poison)
     }
 
-    /// Nothing is lost, and nothing more is taken: what is owed has its room.
+    /// Refuses further records, since the disk is full. Nothing is lost: the disk space of the records that are still
+    /// due is reserved.
     fn fill(&self, error: &io::Error) -> Poisoned {
         if !self.full.swap(true, Ordering::AcqRel) {
             tracing::error!(%error, "there is no room for the audit log: every further call is refused; free the disk and start a new attempt");
@@ -315,7 +316,7 @@ impl Journal {
 }
 
 impl State {
-    /// A line before there are calls.
+    /// Writes a line before there are calls.
     fn put(&mut self, sink: &mut dyn LogSink, line: &[u8]) -> io::Result<()> {
         self.disk_reserve.make(line.len(), CLOSE_MAX)?;
         sink.append(line)?;
@@ -325,7 +326,7 @@ impl State {
     }
 }
 
-/// What the file comes to so far; a call that was open when its sidecar died stays unknown.
+/// Returns the totals of an existing file. A call that was open when its sidecar ended stays unknown.
 fn totals(plan: &Plan) -> Totals {
     let mut totals = *plan.story.totals();
     totals.unknown += plan.story.open_calls().count() as u64;

@@ -1,7 +1,7 @@
-//! What a request body may say: one pass over its top-level members, no copy of what stays.
+//! The policy of request bodies: one pass over the top-level members, and no copy of what stays.
 //!
-//! Pure. The body is read in the pieces in which it came. What comes out is a [`ParsedBody`]: the facts that
-//! the next steps need, and an [`BodyEdit`] that says which stretches of the original bytes go upstream.
+//! Pure. The body is read in the pieces in which it came. The result is a [`ParsedBody`]: the facts that the next
+//! steps need, and a [`BodyEdit`] with the ranges of the original bytes that go upstream.
 
 mod content;
 mod edit;
@@ -25,24 +25,24 @@ use crate::refusal::Refusal;
 use members::MemberVisitor;
 use params::ServerKind;
 
-/// What the operator allows, and what is forced.
+/// Settings of the operator, and the members that are forced.
 #[derive(Debug, Clone, Default)]
 pub struct BodyPolicy {
-    /// The models that may be named; empty is any one plain name.
+    /// Models that may be named; if empty, any single plain name may be.
     pub models: Vec<String>,
     /// Members that pass although this build would drop or refuse them.
     pub params: Vec<String>,
     /// Tool types that pass beside those that the agent runs.
     pub tools: Vec<String>,
-    /// Which server runs the models, as far as its members differ.
+    /// Kind of the server that runs the models, as far as its members differ.
     pub server: ServerKind,
-    /// Whether URLs that somebody else would fetch may stand in the content.
+    /// True if the content may hold URLs that the provider or the gateway would fetch.
     pub remote_media: bool,
     /// The account as a JSON string, quotes included.
     pub account_json: String,
 }
 
-/// Reads one body.
+/// Reader of one body.
 #[derive(Debug)]
 pub struct BodyReader<'p> {
     scanner: Scanner,
@@ -50,7 +50,7 @@ pub struct BodyReader<'p> {
 }
 
 impl<'p> BodyReader<'p> {
-    /// Before the first byte.
+    /// Creates a reader before the first byte.
     #[must_use]
     pub fn new(format: ApiFormat, policy: &'p BodyPolicy) -> Self {
         Self { scanner: Scanner::new(), members: MemberVisitor::new(format, policy) }
@@ -59,21 +59,21 @@ impl<'p> BodyReader<'p> {
     /// Takes the next piece.
     ///
     /// # Errors
-    /// The refusal, as soon as it is certain; it names the model.
+    /// The refusal, as soon as it is certain. The refusal names the model.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refusal> {
         self.scanner.feed(piece, &mut self.members).map_err(|refusal| refusal.for_model(self.model()))
     }
 
-    /// The model asked for, if it has been read.
+    /// Returns the model asked for, if it has been read.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.members.parsed.model.as_deref()
     }
 
-    /// The body is complete.
+    /// Ends the body.
     ///
     /// # Errors
-    /// A refusal that only the whole body shows; it names the model.
+    /// A refusal that only the whole body shows. The refusal names the model.
     pub fn finish(mut self) -> Result<ParsedBody, Refusal> {
         self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()

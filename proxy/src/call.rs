@@ -1,6 +1,6 @@
-//! One open call: its place in the log, its share of the caps, its clock.
+//! One open call: its record in the audit log, its share of the caps, its times.
 //!
-//! It ends once. Dropped before it was sent, its entry and its reservation say just that.
+//! A call ends once. If it is dropped before it was sent, its guard and its reservation record that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,20 +21,20 @@ use crate::usage::ObservedResponse;
 pub struct CallTracker {
     open: Option<(CallGuard, Reservation)>,
     price: Option<(Arc<Price>, RateFactors)>,
-    /// The shape of what goes through.
+    /// API format of the call.
     pub format: ApiFormat,
-    /// Its times so far.
+    /// Times of the call so far.
     pub clock: Clock,
-    /// What was read off the answer's head.
+    /// Facts from the head of the response.
     pub head: Option<ResponseHead>,
-    /// The budget that LiteLLM refused it for.
+    /// Budget for which LiteLLM refused the call.
     pub budget: Option<Box<BudgetRefusal>>,
-    /// Bytes of the answer's body that came.
+    /// Number of bytes of the response body that came.
     pub resp_bytes: u64,
     sent: bool,
 }
 
-/// What the answer's head says.
+/// Facts from the head of a response.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "named like the headers")]
 pub struct ResponseHead {
@@ -45,7 +45,7 @@ pub struct ResponseHead {
     pub response_cost: Option<String>,
 }
 
-/// When what happened.
+/// Times of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -59,7 +59,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The request's head has come.
+    /// Starts the clock when the head of the request has come.
     #[must_use]
     pub fn start() -> Self {
         let start = Instant::now();
@@ -75,30 +75,30 @@ impl Clock {
         }
     }
 
-    /// When the call began.
+    /// Returns the time at which the call began.
     #[must_use]
     pub fn began(&self) -> Instant {
         self.start
     }
 
-    /// Time spent on the client's body or on the audit log, and not by us.
+    /// Adds time that the sidecar spent waiting for the client's body or for the audit log.
     pub fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
     }
 
-    /// The request is on its way.
+    /// Notes that the request was sent.
     pub fn sent(&mut self, connect: Option<Duration>) {
         self.sent = Some(Instant::now());
         self.connect = connect;
     }
 
-    /// The answer's head is there.
+    /// Notes that the head of the response has come.
     pub fn head(&mut self) {
         self.head = Some(Instant::now());
         self.last = self.head;
     }
 
-    /// A piece of the answer is there.
+    /// Notes that a piece of the response has come.
     pub fn piece(&mut self, has_output: bool) {
         let now = Instant::now();
         if has_output {
@@ -125,7 +125,7 @@ impl Clock {
 }
 
 impl CallTracker {
-    /// An intent was written for it.
+    /// Starts the bookkeeping of a call whose intent was written.
     #[must_use]
     pub fn new(
         entry: CallGuard,
@@ -146,24 +146,24 @@ impl CallTracker {
         }
     }
 
-    /// From here on money may be spent.
+    /// Notes that the call may cost money from now on.
     pub fn is_being_sent(&mut self) {
         self.sent = true;
     }
 
-    /// Tokens that were reserved for it; 0 once it has ended.
+    /// Returns the tokens reserved for the call; 0 once it has ended.
     #[must_use]
     pub fn reserved_tokens(&self) -> u64 {
         self.open.as_ref().map_or(0, |(_, reservation)| reservation.tokens())
     }
 
-    /// Whether its outcome is written, or on its way to be.
+    /// Returns true once the outcome is written, or queued.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.open.is_none()
     }
 
-    /// Ends it: settles the caps, writes the outcome. Once; later calls change nothing.
+    /// Ends the call: settles the caps and writes the outcome. Only the first call of this function has an effect.
     pub fn end(&mut self, seen: ObservedResponse, result: CallResult, end: End, drained: Option<bool>) -> Ack {
         let Some((entry, reservation)) = self.open.take() else {
             return Ack::Known(Ok(()));
@@ -181,7 +181,7 @@ impl CallTracker {
     }
 
     fn ended(&mut self, seen: ObservedResponse, result: CallResult, end: End, drained: Option<bool>) -> CallOutcome {
-        // The call is over: what was read of it moves into its record.
+        // The call is over: the facts of the head move into its record.
         let head = self.head.take();
         let (answered, head) = (head.is_some(), head.unwrap_or_default());
         let is_success = (200..300).contains(&head.status);
@@ -216,8 +216,9 @@ impl CallTracker {
         }
     }
 
-    /// For the caps: the provider's cost, else what its usage costs at our prices. Of an answer that was not seen to its
-    /// end, the usage may be that of its beginning: it is charged as reserved, and for the bytes that came.
+    /// Returns the amounts for the caps: the provider's cost, else the price of its usage. If the end of the response
+    /// was not seen, the usage may be that of its beginning: then the call is charged as reserved, and for the bytes
+    /// that came.
     fn spent(&self, ended: &CallOutcome, reservation: &Reservation) -> ActualUsage {
         let is_answer = ended.status.is_some() && ended.result != CallResult::Unknown;
         let is_free = is_answer && !could_be_billed(ended.status);
@@ -238,10 +239,10 @@ impl CallTracker {
     }
 }
 
-/// Bytes of an answer to a token, at most: a stream has far more.
+/// Lower bound of the bytes of a response for each token: a stream has far more.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Whether the end of the answer was seen, where its usage is complete.
+/// Returns true if the end of the response was seen, where its usage is complete.
 fn was_seen_whole(ended: &CallOutcome) -> bool {
     ended.end == End::Complete || ended.drained == Some(true)
 }
@@ -256,13 +257,13 @@ fn is_cache_hit(head: &ResponseHead, format: ApiFormat) -> bool {
     head.has_cache_key && format.is_billed() && (head.is_stream || format != ApiFormat::Messages)
 }
 
-/// The provider's counts with the meaning that they have on every route: see [`Usage`].
+/// Returns the provider's counts with the meaning that they have on every route: see [`Usage`].
 fn counted(usage: Usage, format: ApiFormat) -> Usage {
     match format {
         ApiFormat::Messages => Usage { total: None, ..usage }.inclusive(),
-        // A provider of one's own behind `--allow` counts in whichever way.
+        // A provider of the operator's own, on a route of `--allow`, may count in any way.
         ApiFormat::Other => usage,
-        // Here the cached classes are parts of the input, also where there is no total.
+        // On these routes the cached classes are parts of the input, also without a total.
         _ if usage.total.is_none() => {
             let parts = Usage { cached_input: None, cache_write: None, ..usage };
             Usage { total: parts.inclusive().total, ..usage }
@@ -271,10 +272,10 @@ fn counted(usage: Usage, format: ApiFormat) -> Usage {
     }
 }
 
-/// What the call cost, by the one source that may be trusted with it, or why that is not known.
+/// Returns the cost of the call from the one source that can be trusted, or the reason why it is not known.
 ///
-/// The header is right on unary answers with a status of 2xx alone (LiteLLM 1.81 sends a wrong one on
-/// Responses streams); the last event is right on streams. A 0 may be a price or the want of one.
+/// The header is right only on unary responses with a status of 2xx (LiteLLM 1.81 sends a wrong one on Responses
+/// streams); the last event is right on streams. A 0 may be a price or a missing one.
 fn cost(
     head: &ResponseHead,
     in_stream: Option<Usd>,
@@ -288,7 +289,7 @@ fn cost(
     } else {
         (head.response_cost.as_deref().and_then(|text| Usd::parse(text).ok()), CostSource::Header)
     };
-    // What no ledger can count is no cost.
+    // A cost that the ledger cannot count is not a cost.
     match cost.filter(Usd::is_countable) {
         None => (None, CostSource::None, Some(NullReason::NoCost)),
         Some(zero) if zero.is_zero() => (None, CostSource::None, Some(NullReason::ZeroCost)),
@@ -296,7 +297,7 @@ fn cost(
     }
 }
 
-/// Why something in the outcome is null, if anything is. `why` is what the cost says for itself.
+/// Returns the reason why something in the outcome is null, if anything is. `why` is the reason that the cost gives.
 fn why_null(
     why: Option<NullReason>,
     has_usage: bool,
@@ -349,7 +350,7 @@ mod tests {
             (Usage { total: None, ..all }, ApiFormat::Chat),
             (all, ApiFormat::Responses),
             (fresh, ApiFormat::Messages),
-            // The total of whoever answers a Messages call says nothing of what its input means.
+            // The total in a Messages response does not tell what its input means.
             (Usage { total: Some(1100), ..fresh }, ApiFormat::Messages),
         ] {
             assert_eq!(counted(usage, format), all, "{usage:?} {format:?}");

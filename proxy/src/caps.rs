@@ -1,7 +1,7 @@
-//! Caps: what a run may still spend, reserved before a call and settled after it.
+//! Caps of a run: reserved before a call, settled after it.
 //!
-//! Pure but for its lock: the time is given. One lock around the whole decision makes it atomic, so of a
-//! burst against a cap of N exactly N pass.
+//! Pure but for its lock: the time is given. One lock around the whole decision makes it atomic, so exactly N calls
+//! of a burst pass a cap of N.
 
 mod prior_usage;
 mod request;
@@ -18,25 +18,25 @@ use crate::prices::{FEMTOS_PER_NANO, nanos};
 use crate::refusal::{Reason, Refusal};
 use request::Remainder;
 
-/// So many calls that were never sent do not count; further ones do.
+/// Maximum number of calls that were never sent and do not count; further ones count.
 const UNSENT_MAX: u64 = 1000;
 
-/// What the operator set; `None` is unlimited.
+/// Caps that the operator set; `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CapLimits {
-    /// Calls of the whole run.
+    /// Maximum number of calls of the run.
     pub calls: Option<u64>,
-    /// Tokens of the whole run, input and output.
+    /// Maximum number of tokens of the run, input and output.
     pub tokens: Option<u64>,
-    /// Nano-USD of the whole run.
+    /// Maximum cost of the run, in nano-USD.
     pub nanos: Option<i64>,
-    /// Calls at once.
+    /// Maximum number of calls at once.
     pub concurrency: usize,
-    /// Calls a second, with a burst of as many.
+    /// Maximum number of calls a second, with a burst of the same size.
     pub rate: Option<u64>,
 }
 
-/// What a call used, as far as it is known.
+/// Amounts that a call used, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ActualUsage {
     /// Tokens, from the provider's usage.
@@ -45,7 +45,7 @@ pub struct ActualUsage {
     pub nanos: Option<i64>,
 }
 
-/// The run's account of itself.
+/// Account of the run's caps.
 #[derive(Debug)]
 pub struct Caps {
     limits: CapLimits,
@@ -56,44 +56,44 @@ pub struct Caps {
 struct State {
     calls: u64,
     open: usize,
-    /// Spent, and reserved by open calls.
+    /// Tokens spent, and reserved by open calls.
     tokens: u64,
     nanos: i64,
-    /// Reserved by open calls alone.
+    /// Tokens reserved by open calls only.
     held_tokens: u64,
     held_nanos: i64,
-    /// Calls that were given back.
+    /// Number of calls that were given back.
     unsent: u64,
-    /// When the bucket of `rate` is empty again.
+    /// Time at which the bucket of `rate` is empty again.
     empty_at: Option<Instant>,
 }
 
-/// One call's share. Dropped unsettled, it was never sent, and is given back.
+/// Share of one call. If it is dropped unsettled, the call was never sent, and the share is given back.
 #[derive(Debug)]
 pub struct Reservation {
     caps: Arc<Caps>,
     tokens: u64,
     nanos: i64,
-    /// The most tokens that each answer may have.
+    /// Maximum number of tokens that each response may have.
     output: Option<u64>,
     is_lowered: bool,
     is_limited: bool,
     is_strict: bool,
     settled: bool,
-    /// Nano-USD of a million tokens of the answer.
+    /// Nano-USD for a million tokens of the response.
     output_price: i64,
-    /// Tokens and nano-USD beside the answer.
+    /// Tokens and nano-USD beside the response.
     prompt: (u64, i64),
 }
 
 impl Caps {
-    /// Nothing spent yet.
+    /// Creates an account with nothing spent.
     #[cfg(test)]
     fn new(limits: CapLimits) -> Arc<Self> {
         Self::resume(limits, PriorUsage::default())
     }
 
-    /// So much spent already.
+    /// Creates an account with these amounts spent.
     #[must_use]
     pub fn resume(limits: CapLimits, used: PriorUsage) -> Arc<Self> {
         let PriorUsage { calls, tokens, nanos, unsent } = used;
@@ -102,10 +102,10 @@ impl Caps {
         Arc::new(Self { limits, state: Mutex::new(state) })
     }
 
-    /// Takes a share for one call, or says which cap is in the way.
+    /// Reserves a share for one call.
     ///
     /// # Errors
-    /// `too_many_calls`, `rate_limited`, `budget_exceeded`.
+    /// `too_many_calls`, `rate_limited` or `budget_exceeded`, with the name of the cap.
     pub fn reserve(self: &Arc<Self>, ask: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
         let limits = &self.limits;
         let mut state = self.lock();
@@ -149,14 +149,15 @@ impl Caps {
         })
     }
 
-    /// Whether a call fits as its client wants it.
+    /// Returns true if a call fits as its client wants it.
     #[must_use]
     pub fn fits(&self, ask: &CapRequest) -> bool {
         let left = self.left(&self.lock());
         left.holds(ask.with(ask.wanted())) && !left.is_empty()
     }
 
-    /// Whether a call that does not fit now might fit when the open calls have ended, should they cost nothing.
+    /// Returns true if a call that does not fit now might fit when the open calls have ended, in case they cost
+    /// nothing.
     #[must_use]
     pub fn may_fit_later(&self, ask: &CapRequest) -> bool {
         let state = self.lock();
@@ -174,7 +175,7 @@ impl Caps {
         fits && !left.is_empty()
     }
 
-    /// Whether a cap rests on what a call reserves: without prices, that of dollars does not.
+    /// Returns true if a cap depends on the reservation of a call: without prices, the cap in dollars does not.
     fn rests_on(&self, ask: &CapRequest) -> bool {
         self.limits.tokens.is_some() || self.limits.nanos.is_some() && ask.is_priced()
     }
@@ -187,7 +188,7 @@ impl Caps {
         }
     }
 
-    /// Says which cap is in the way, what it is, what is left of it, and what the call needs.
+    /// Returns the refusal that names the cap, its size, what is left of it, and what the call needs.
     fn over(&self, state: &State, ask: &CapRequest) -> Refusal {
         let left = self.left(state);
         let floor = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
@@ -205,7 +206,7 @@ impl Caps {
         ))
     }
 
-    /// A leaky bucket: when it is empty again after this call.
+    /// Counts a call in a leaky bucket. Returns the time at which the bucket is empty again after this call.
     fn rate(&self, state: &State, now: Instant) -> Result<Option<Instant>, Refusal> {
         let Some(rate) = self.limits.rate.filter(|rate| *rate > 0) else {
             return Ok(state.empty_at);
@@ -220,7 +221,7 @@ impl Caps {
         Ok(Some(from + each))
     }
 
-    /// Calls that are open now.
+    /// Returns the number of open calls.
     #[cfg(test)]
     fn open(&self) -> usize {
         self.lock().open
@@ -239,7 +240,7 @@ fn over(what: &str) -> Refusal {
 }
 
 impl State {
-    /// One call is no longer open.
+    /// Gives back the share of a call that is no longer open.
     fn give_back(&mut self, reservation: &Reservation) {
         self.open -= 1;
         self.held_tokens = self.held_tokens.saturating_sub(reservation.tokens);
@@ -248,43 +249,43 @@ impl State {
 }
 
 impl Reservation {
-    /// Nano-USD that were reserved.
+    /// Returns the reserved nano-USD.
     #[must_use]
     pub fn nanos(&self) -> i64 {
         self.nanos
     }
 
-    /// Tokens that were reserved.
+    /// Returns the reserved tokens.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// The most tokens that each answer may have.
+    /// Returns the maximum number of tokens that each response may have.
     #[must_use]
     pub fn output(&self) -> Option<u64> {
         self.output
     }
 
-    /// Fewer tokens are granted than were wanted.
+    /// Returns true if fewer tokens are granted than were wanted.
     #[must_use]
     pub fn is_lowered(&self) -> bool {
         self.is_lowered
     }
 
-    /// A cap rests on it.
+    /// Returns true if a cap depends on this reservation.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.is_limited
     }
 
-    /// What was reserved is an upper bound.
+    /// Returns true if the reserved amounts are an upper bound.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.is_strict
     }
 
-    /// What a call is charged of which only the length of its answer is known: at least what was reserved.
+    /// Returns the charge of a call of which only the length of the response is known: at least what was reserved.
     #[must_use]
     pub fn at_least(&self, output: u64) -> ActualUsage {
         let price = i128::from(self.output_price) * i128::from(output) / 1_000_000;
@@ -295,7 +296,7 @@ impl Reservation {
         }
     }
 
-    /// The call is over: what it used replaces what was reserved; what is not known is charged as reserved.
+    /// Replaces the reserved amounts with the used ones. An unknown amount is charged as reserved.
     pub fn settle(mut self, spent: ActualUsage) {
         self.settled = true;
         let mut state = self.caps.lock();
@@ -316,7 +317,7 @@ impl Drop for Reservation {
         }
         let mut state = self.caps.lock();
         state.give_back(self);
-        // A client that leaves at once, for ever, would fill the log with calls that were never sent.
+        // A client that leaves at once, again and again, would fill the log with calls that were never sent.
         if state.unsent < UNSENT_MAX {
             state.unsent += 1;
             state.calls -= 1;

@@ -1,7 +1,7 @@
-//! The client's end of a connection, watched for what hyper does not watch.
+//! The client's end of a connection, watched for four events that hyper does not report.
 //!
-//! Four things: a head that can be read in two ways, one that does not come to its end, one that hyper refuses
-//! without a word, and a client that has left while its call is open. A half-closed client has not left; it waits for its answer.
+//! A head that can be read in two ways, a head that does not end, a head that hyper refuses without a body, and a
+//! client that leaves while its call is open. A half-closed client has not left; it waits for its response.
 
 mod socket;
 
@@ -22,34 +22,34 @@ use crate::slots::{Activity, Slot};
 
 pub use socket::ClientSocket;
 
-/// A head has so long from its first byte to its last.
+/// Time from the first byte of a head to its last.
 const SLOW_HEAD: Duration = Duration::from_secs(10);
 
-/// How often a half-closed client is looked at; the kernel does not tell twice.
+/// Interval at which a half-closed client is checked; the kernel does not report its end a second time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the connection and its calls know of each other.
+/// State that the connection and its calls share.
 #[derive(Debug)]
 pub struct ConnState {
     activity: Arc<Activity>,
-    /// Not in the middle of a request, as far as it was read.
+    /// True between two requests, as far as the bytes were read.
     between: AtomicBool,
-    /// Calls whose answer is not yet given; hyper serves one at a time.
+    /// True while a response is not yet given; hyper serves one call at a time.
     busy: AtomicBool,
-    /// The head that was read last became a call. If it did not, what hyper writes is an error of its own.
+    /// True if the last head that was read became a call. If it did not, hyper writes an error of its own.
     called: AtomicBool,
-    /// The connection ends at the next pause.
+    /// True if the connection is to end before the next request.
     closing: AtomicBool,
-    /// Why the connection was ended by us: a [`Reason`] that no call has told.
+    /// Fault for which the sidecar ended the connection: a [`Reason`] that no call has recorded.
     fault: AtomicU8,
 }
 
-/// A call is open on the line.
+/// Guard of an open call on the connection.
 #[derive(Debug)]
 pub struct OpenCallGuard(Arc<ConnState>);
 
 impl ConnState {
-    /// The line of a connection that was just accepted.
+    /// Creates the state of a connection that was just accepted.
     #[must_use]
     pub fn new(slot: &Slot) -> Self {
         Self {
@@ -71,12 +71,12 @@ impl ConnState {
         OpenCallGuard(Arc::clone(self))
     }
 
-    /// No further request is read.
+    /// Stops reading requests.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// What the connection was ended for.
+    /// Returns the fault for which the connection was ended.
     #[must_use]
     pub fn fault(&self) -> Option<Reason> {
         match self.fault.load(Ordering::Acquire) {
@@ -87,13 +87,13 @@ impl ConnState {
         }
     }
 
-    /// The bytes that were read end between two requests, or in the middle of one.
+    /// Notes whether the bytes that were read end between two requests, or within one.
     fn has_read(&self, between: bool) {
         self.between.store(between, Ordering::Release);
         if !between {
             self.activity.busy();
         } else if !self.is_busy() {
-            // A blank line, or a request that becomes a call before anybody else can look.
+            // This is a blank line, or a request that becomes a call before any other task can look.
             self.activity.idle();
         }
     }
@@ -112,7 +112,7 @@ impl Drop for OpenCallGuard {
     }
 }
 
-/// The stream under hyper.
+/// The stream that hyper reads and writes.
 #[derive(Debug)]
 pub struct WatchedStream {
     /// Before the stream, whose descriptor it names: fields are dropped in this order.
@@ -121,19 +121,20 @@ pub struct WatchedStream {
     line: Arc<ConnState>,
     framing: Framing,
     ended: bool,
-    /// hyper has bytes that the client did not take yet: it would drop them at an end of input.
+    /// True if hyper has bytes that the client did not take yet: hyper would drop them at the end of the input.
     unflushed: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl WatchedStream {
-    /// A connection that was just accepted.
+    /// Wraps a connection that was just accepted.
     #[must_use]
     pub fn new(stream: ClientSocket, line: Arc<ConnState>, slot: Slot) -> Self {
         Self { _slot: slot, stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
-    /// The client sends nothing more. That ends the connection, unless it waits for an answer to a whole request.
+    /// Handles the end of the client's input. It ends the connection, unless the client waits for the response to a
+    /// whole request.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if !self.is_answering() || !self.framing.is_between() || self.stream.has_hung_up() {
@@ -147,12 +148,12 @@ impl WatchedStream {
         }
     }
 
-    /// The client still gets bytes of an answer.
+    /// Returns true while the client still gets bytes of a response.
     fn is_answering(&self) -> bool {
         self.line.is_busy() || self.unflushed
     }
 
-    /// Ends the connection with an answer of our own; hyper has none for this.
+    /// Ends the connection with a response of the sidecar's own; hyper has none for this.
     fn fail(&mut self, reason: Reason, message: &'static str) -> io::Error {
         let fault = match reason {
             Reason::RequestTimeout => 2,
@@ -168,13 +169,13 @@ impl WatchedStream {
                 body.len(),
                 reason.as_str(),
             );
-            // A client that does not read its answer does not get it.
+            // A client that does not read its response does not get it.
             let _ = self.stream.try_write(format!("{head}{body}").as_bytes());
         }
         io::Error::new(io::ErrorKind::InvalidData, message)
     }
 
-    /// hyper answers a head that it cannot read by itself, without a body; the client gets ours instead.
+    /// Replaces hyper's response to a head that it cannot read, which has no body, with one of the sidecar's own.
     fn replaces(&mut self, written: &[u8]) -> bool {
         let empty =
             !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
@@ -264,7 +265,7 @@ impl AsyncWrite for WatchedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked only when hyper has nothing left.
+        // hyper flushes only when it has nothing left.
         self.unflushed = false;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -282,7 +283,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
 
-    /// A connection of which the client has sent this much, read once.
+    /// Returns a connection on which the client has sent these bytes, read once.
     async fn sent(bytes: &[u8]) -> (UnixStream, WatchedStream, Arc<ConnState>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");

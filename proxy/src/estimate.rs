@@ -1,7 +1,7 @@
-//! What a call may use at most, as far as that can be told before it is made.
+//! Upper bounds of what a call may use, as far as they are known before it is made.
 //!
-//! Pure. Where it says so, the amounts are an upper bound: no tokenizer makes more tokens than there are
-//! bytes, and every price is the dearest that the call can come to.
+//! Pure. Where `strict` is true, the amounts are an upper bound: no tokenizer makes more tokens than there are bytes,
+//! and each price is the dearest one that may apply.
 
 use std::sync::Arc;
 
@@ -13,37 +13,38 @@ use crate::policy::ApiFormat;
 use crate::prices::{Price, PriceTable, RateFactors};
 use crate::tokens::TokenBound;
 
-/// Output tokens of a call that names no bound, of a model whose bound is not known. Nearly all models write as many, and
-/// some refuse to be asked for more.
+/// Output tokens of a call that names no bound, for a model whose bound is not known. Nearly all models write that
+/// many, and some refuse to be asked for more.
 const ASSUMED_OUTPUT: u64 = 8192;
-/// What every call has beside the text of its body: the marks of roles and turns, which the body's braces outnumber.
+/// Tokens of each call beside the text of its body: the marks of roles and turns, which the body's braces outnumber.
 const CALL_TOKENS: u64 = 16;
-/// What providers tell a model of how to call tools, or to answer by a schema: up to some 700 tokens.
+/// Tokens of a provider's instructions on calling tools, or on responding by a schema: up to some 700.
 const INSTRUCTION_TOKENS: u64 = 1024;
-/// What they tell it of one tool that they know by its type: up to some 1,300 tokens.
+/// Tokens of a provider's instructions on one tool that it knows by its type: up to some 1,300.
 const TYPED_TOOL_TOKENS: u64 = 1536;
-/// LiteLLM raises a smaller bound to this wherever it asks a provider through the Responses API: on the Responses
-/// route, on the Messages route for OpenAI, and on any route for models that only have that API.
+/// Smallest output bound: LiteLLM raises a smaller one to this wherever it asks a provider through the Responses API:
+/// on the Responses route, on the Messages route for OpenAI, and on any route for models that only have that API.
 const OUTPUT_MIN: u64 = 16;
-/// LiteLLM's client for embeddings tries twice more, whatever the request says.
+/// Number of tries: LiteLLM's client for embeddings tries twice more, in spite of the settings of the request.
 const EMBEDDING_TRIES: u64 = 3;
 
-/// What one call may cost.
+/// Estimate of the cost of one call.
 #[derive(Debug, Clone)]
 pub struct Estimate {
-    /// The price of its model, when there are prices.
+    /// Price of the model, if there are prices.
     pub price: Option<Arc<Price>>,
-    /// Which of the model's rates hold.
+    /// Factors that decide which of the model's rates apply.
     pub terms: RateFactors,
     format: ApiFormat,
-    /// Bytes that are read as text.
+    /// Number of bytes that are read as text.
     text: u64,
     /// Tokens beside the text: media, and what a provider adds.
     beside: u64,
-    /// There is no bound: the prompt has a document, sound, or a stored file, or more than tokens is billed.
+    /// True if there is no upper bound: the prompt has a document, sound or a stored file, or more than tokens is
+    /// billed.
     unbounded: bool,
     output: Option<u64>,
-    /// Thinking needs as much.
+    /// Number of tokens that thinking needs.
     least_output: u64,
     is_claude: bool,
     choices: u64,
@@ -51,7 +52,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of a body that was read.
+    /// Estimates a call from its body.
     #[must_use]
     pub fn of(parsed: &ParsedBody, body_bytes: u64, prices: Option<&PriceTable>, format: ApiFormat) -> Self {
         let price = prices.zip(parsed.model.as_deref()).map(|(prices, model)| prices.of(model));
@@ -60,7 +61,8 @@ impl Estimate {
         let cost_factors = parsed.cost_factors;
         let stored_tokens = parsed.rare.as_ref().and_then(|rare| rare.stored_tokens);
         let added = if cost_factors.instructions { INSTRUCTION_TOKENS } else { 0 };
-        // Claude reads them as they are; for others LiteLLM writes each foreign letter as six, and blanks between numbers.
+        // Claude reads them unchanged; for others LiteLLM writes each non-ASCII letter as six characters, and blanks
+        // between numbers.
         let is_claude = matches!(family, Family::Claude | Family::ClaudeLarge);
         let is_called_claude = parsed.model.as_deref().is_some_and(|model| model.contains("claude"));
         let rewritten = if is_claude { 0 } else { cost_factors.rewritten_bytes.saturating_mul(2) };
@@ -104,24 +106,25 @@ impl Estimate {
         }
     }
 
-    /// The model's own longest answer is known.
+    /// Returns true if the longest response of the model is known.
     #[must_use]
     pub fn model_is_bounded(&self) -> bool {
         self.price.as_ref().is_some_and(|price| price.max_output.is_some())
     }
 
-    /// LiteLLM makes a budget for thinking of a word for this model.
+    /// Returns true if LiteLLM makes a thinking budget of a word for this model.
     #[must_use]
     pub fn is_claude(&self) -> bool {
         self.is_claude
     }
 
-    /// With a token for each byte of the text.
+    /// Estimates with one token for each byte of the text.
     pub fn by_bytes(&mut self) -> CapRequest {
         self.ask(self.text)
     }
 
-    /// With the text itself, in pieces: known words are one token each. It takes longer, and says less.
+    /// Estimates with the text itself, in pieces: known words are one token each. That takes longer, and gives a
+    /// smaller bound.
     pub fn by_words<'a>(&mut self, parsed: &ParsedBody, pieces: impl Iterator<Item = &'a [u8]>) -> CapRequest {
         let mut bound = TokenBound::new();
         let mut skipped = parsed.media.media.iter().filter(|medium| medium.verified).map(|medium| medium.range);
@@ -175,11 +178,11 @@ impl Estimate {
     }
 }
 
-/// What the media of a body come to.
+/// Totals of the media of a body.
 #[derive(Debug, Default)]
 struct MediaTotals {
     tokens: u64,
-    /// Bytes of the body that are no text.
+    /// Number of bytes of the body that are not text.
     bytes: u64,
     unbounded: bool,
     audio: bool,

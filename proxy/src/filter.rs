@@ -1,7 +1,7 @@
-//! What an answer goes through, piece by piece: the key is scrubbed, the usage read, the usage that only
-//! we asked for taken out, and the end held back.
+//! The filter of a response, piece by piece: it scrubs the key, reads the usage, takes out usage that only the
+//! sidecar asked for, and holds the end back.
 //!
-//! Pure. A piece goes on as the same memory that came, unless something in it has to change.
+//! Pure. A piece passes as the same memory that came, unless something in it has to change.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr2_iter;
@@ -9,22 +9,22 @@ use memchr::memchr2_iter;
 use crate::scrub::Scrub;
 use crate::usage::{ObservedResponse, ResponseObserver, SseEvent, UsageLocation};
 
-/// While usage is hidden, an event waits until it is whole; a larger one goes on as it is.
+/// Maximum size of an event that waits until it is complete, while usage is hidden; a larger one passes unchanged.
 const EVENT_MAX: usize = 64 * 1024;
 
-/// The state of one answer.
+/// State of the filter for one response.
 #[derive(Debug)]
 pub struct ResponseFilter {
     scrub: Scrub,
     observer: ResponseObserver,
     hide_usage: bool,
-    /// The beginning of an event, while usage is hidden.
+    /// Beginning of an event, while usage is hidden.
     partial: BytesMut,
     cut_line: CutLineEnd,
     events: Vec<SseEvent>,
 }
 
-/// The last event ended in a CR at the very end of a piece; its LF may come with the next one.
+/// State after an event that ended in a CR at the end of a piece: its LF may come with the next piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum CutLineEnd {
     #[default]
@@ -33,21 +33,21 @@ enum CutLineEnd {
     OfHidden,
 }
 
-/// What became of a piece.
+/// Result of filtering a piece.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Filtered {
-    /// May go on.
+    /// Bytes that may go to the client.
     pub on: Vec<Bytes>,
-    /// From the event that ends the stream: waits for the outcome.
+    /// Bytes from the event that ends the stream on: they wait for the outcome.
     pub held: Vec<Bytes>,
-    /// The stream has ended for the client.
+    /// True once the stream has ended for the client.
     pub terminal: bool,
-    /// Some of it was output.
+    /// True if some of the bytes were output.
     pub output: bool,
 }
 
 impl ResponseFilter {
-    /// For an answer that this observer reads.
+    /// Creates the filter of a response that this observer reads.
     #[must_use]
     pub fn new(observer: ResponseObserver, hide_usage: bool) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl ResponseFilter {
         }
     }
 
-    /// Takes a piece.
+    /// Filters a piece.
     pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Filtered) {
         let piece = self.scrub.pass(key, piece);
         if passed.terminal {
@@ -72,7 +72,7 @@ impl ResponseFilter {
         if self.hide_usage { self.pass_hiding(&piece, passed) } else { self.pass_whole(piece, passed) }
     }
 
-    /// The answer has ended: gives what was held for want of more.
+    /// Ends the response: returns the bytes that were held until more came.
     pub fn finish(&mut self, passed: &mut Filtered) {
         self.observer.finish();
         let into = if passed.terminal { &mut passed.held } else { &mut passed.on };
@@ -80,12 +80,12 @@ impl ResponseFilter {
         push(into, self.scrub.finish());
     }
 
-    /// What has been seen of the answer, for the record of a call that is over.
+    /// Moves out the observed facts of the response, for the record of a call that is over.
     pub fn take_seen(&mut self) -> ObservedResponse {
         self.observer.take_seen()
     }
 
-    /// What has been seen of the answer.
+    /// Returns the observed facts of the response.
     #[must_use]
     pub fn seen(&self) -> &ObservedResponse {
         self.observer.seen()
@@ -104,7 +104,7 @@ impl ResponseFilter {
         if piece.is_empty() {
             return;
         }
-        // The LF of a line end that was cut goes the way of its event.
+        // The LF of a line end that was cut goes with its event.
         let lf = usize::from(self.cut_line != CutLineEnd::None && piece[0] == b'\n');
         if std::mem::take(&mut self.cut_line) == CutLineEnd::OfKept {
             push(&mut passed.on, piece.slice(..lf));
@@ -150,7 +150,7 @@ fn push(into: &mut Vec<Bytes>, piece: Bytes) {
     }
 }
 
-/// The event without some bytes of its one data line.
+/// Returns the event without some bytes of its one data line.
 fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
     let line_starts = std::iter::once(0).chain(memchr2_iter(b'\n', b'\r', event).map(|at| at + 1));
     let data = line_starts.into_iter().find(|at| event[*at..].starts_with(b"data:")).map(|at| at + 5);
@@ -164,7 +164,7 @@ fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
     out.freeze()
 }
 
-/// One piece of many, so that a burst is one write.
+/// Joins pieces, so that a burst is one write.
 #[must_use]
 pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if pieces.len() == 1 {
@@ -184,7 +184,7 @@ mod tests {
 
     const KEY: &[u8] = b"sk-secret";
 
-    /// What goes on at once, what waits, for every size of piece.
+    /// Returns what passes at once and what waits, the same for every size of piece.
     fn passed(format: ApiFormat, hide: bool, answer: &str) -> (String, String) {
         let text = |pieces: &[Bytes]| {
             pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>()

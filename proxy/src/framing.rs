@@ -1,12 +1,12 @@
-//! A second opinion on where a request ends.
+//! A second check of where a request ends.
 //!
-//! Pure. hyper decides by RFC 9112 and forgets what it overruled: two equal lengths become one, a length
-//! beside `Transfer-Encoding` is dropped. We forward neither, but a peer that sends them is confused or
-//! hostile, and is told so. This reads the same bytes on the side; it never decides what a request says.
+//! Pure. hyper decides by RFC 9112, and drops what it overruled: two equal lengths become one, a length beside
+//! `Transfer-Encoding` is removed. The sidecar forwards neither header, but a client that sends them is confused or
+//! hostile, and gets an error. This check reads the same bytes beside hyper; it never decides what a request says.
 
 use memchr::memchr;
 
-/// The head can be read in two ways.
+/// Error for a head that can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ambiguous;
 
@@ -18,20 +18,20 @@ enum FramingState {
     RequestLine,
     /// In its headers.
     Head,
-    /// So many bytes of a body with a length.
+    /// Number of bytes left of a body with a length.
     Body(u64),
     ChunkSize,
-    /// So many bytes of a chunk, with the line break behind it.
+    /// Number of bytes left of a chunk, with the line break after it.
     Chunk(u64),
     Trailers,
-    /// The framing is hyper's to judge; nothing more is read here.
+    /// hyper judges the framing from here on; nothing more is read.
     Lost,
 }
 
-/// A line longer than this is cut; no framing header is.
+/// Maximum kept length of a line: a longer one is cut, and no framing header is that long.
 const LINE: usize = 96;
 
-/// Follows the requests of one connection.
+/// Follower of the requests of one connection.
 #[derive(Debug)]
 pub struct Framing {
     at: FramingState,
@@ -51,7 +51,7 @@ impl Framing {
     /// Takes the bytes that were read.
     ///
     /// # Errors
-    /// [`Ambiguous`], at the end of the line that makes it so.
+    /// [`Ambiguous`], at the end of the line that makes the head ambiguous.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Ambiguous> {
         while !bytes.is_empty() {
             match &mut self.at {
@@ -87,13 +87,13 @@ impl Framing {
         Ok(())
     }
 
-    /// Some of a head has come, and not all of it.
+    /// Returns true if some of a head has come, and not all of it.
     #[must_use]
     pub fn in_head(&self) -> bool {
         matches!(self.at, FramingState::RequestLine | FramingState::Head)
     }
 
-    /// Between requests: an end of input here is no broken request.
+    /// Returns true between requests, where an end of input does not break a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
         matches!(self.at, FramingState::Between | FramingState::Lost)
@@ -136,7 +136,7 @@ impl Framing {
     }
 
     fn header(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        // Most lines are told by their first letter.
+        // The first letter rules most lines out.
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Framing {
     }
 }
 
-/// Digits and nothing else: `+5`, `5, 5` and `0x5` are read differently by different programs.
+/// Parses digits only: different programs read `+5`, `5, 5` and `0x5` differently.
 fn decimal(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     if digits { std::str::from_utf8(value).ok()?.parse().ok() } else { None }

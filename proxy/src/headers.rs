@@ -1,8 +1,8 @@
-//! Which headers may cross, in either direction.
+//! The headers that may pass, in both directions.
 //!
-//! Pure. Default deny both ways. A header that we own is set or removed, never passed on; so forgery is
-//! not detected, it has no way through. Order of precedence inside LiteLLM: the design notes in
-//! ARCHITECTURE.md, "What LiteLLM believes".
+//! Pure. Default deny in both directions. A header that the sidecar sets is set or removed, and never passed on; so
+//! forgery need not be detected, it has no way through. For the order of precedence inside LiteLLM see the design
+//! notes in ARCHITECTURE.md, "What LiteLLM believes".
 
 mod betas;
 mod metadata;
@@ -19,7 +19,7 @@ pub use response::{call_id, has_cache_key, may_pass, name_call, response_cost, s
 
 static CALL_ID: HeaderName = HeaderName::from_static("x-litellm-call-id");
 
-/// Without a copy.
+/// Makes a header value of text, without a copy.
 fn header_bytes(text: String) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("checked to be visible ASCII")
 }

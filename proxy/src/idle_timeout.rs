@@ -1,4 +1,5 @@
-//! A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires, or would fire too late.
+//! A timeout for silence. The timer is made only once a task has to wait, and is moved only when it fires, or would
+//! fire too late.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// How long nothing has been heard, since somebody had to wait: what is there at once asks no clock.
+/// Time since the last activity, counted from the first wait: data that are there at once cost no look at the clock.
 #[derive(Debug)]
 pub struct IdleTimeout {
     limit: Duration,
@@ -15,28 +16,28 @@ pub struct IdleTimeout {
 }
 
 impl IdleTimeout {
-    /// So long at most.
+    /// Creates a timeout of this length.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { limit, since: None, timer: None }
     }
 
-    /// Another limit from now on.
+    /// Starts over with another limit.
     pub fn begin(&mut self, limit: Duration) {
         self.limit = limit;
         self.heard();
     }
 
-    /// Something was heard.
+    /// Notes an activity.
     pub fn heard(&mut self) {
         self.since = None;
     }
 
-    /// Ready once it has lasted too long.
+    /// Becomes ready once the silence has lasted too long.
     pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let ends = *self.since.get_or_insert_with(Instant::now) + self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
-        // One that fires too early is moved then.
+        // A timer that fires too early is moved then.
         if timer.deadline() > ends {
             timer.as_mut().reset(ends);
         }

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 const ID: usize = 16;
-/// Asked for at once: a static glibc makes each question to the system a read of `/dev/urandom`, on every call.
+/// Number of ids that are made at once: with a static glibc, each request to the system is a read of `/dev/urandom`.
 const IDS: usize = 32;
 
-/// Gives each call a random UUID.
+/// Source of random UUIDs for calls.
 pub struct CallIds(Mutex<IdPool>);
 
 struct IdPool {
@@ -30,7 +30,7 @@ impl Default for CallIds {
 }
 
 impl CallIds {
-    /// One that nobody has had.
+    /// Returns a new id.
     #[must_use]
     pub fn next(&self) -> Uuid {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);

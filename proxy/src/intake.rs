@@ -1,4 +1,4 @@
-//! The client's request body, read and bounded, and cut into what goes upstream.
+//! The client's request body: read within limits, and cut into the outgoing body.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,18 +18,18 @@ use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
 use crate::upstream::Outgoing;
 
-/// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
-/// not cost a piece a byte.
+/// Size below which a piece is copied to the end of the one before: a client that writes byte by byte must not cost
+/// one piece for each byte.
 const SMALL: usize = 4096;
 
-/// How much of a refused body is still read; as much as anybody sends by mistake.
+/// Maximum number of bytes of a refused body that are still read; nobody sends more by mistake.
 const LINGER_BYTES: u64 = 64 * 1024 * 1024;
-/// A connection is closed behind a refused body of which more was left.
+/// Maximum number of bytes left of a refused body after which the connection is used again.
 const LINGER_REUSE: u64 = 32 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 
-/// The body as it came, in pieces.
+/// A request body as it came, in pieces.
 #[derive(Debug)]
 pub struct BufferedBody {
     pieces: Vec<Bytes>,
@@ -38,18 +38,18 @@ pub struct BufferedBody {
     held: HeldBytes,
 }
 
-/// What bounds a body.
+/// Limits of a body.
 #[derive(Debug, Clone)]
 pub struct BodyLimits {
-    /// Bytes.
+    /// Maximum number of bytes.
     pub max: u64,
-    /// The longest silence between two pieces.
+    /// Maximum silence between two pieces.
     pub idle: Duration,
-    /// All bodies together.
+    /// Budget for all bodies together.
     pub budget: Arc<BodyBudget>,
 }
 
-/// Reads a body to its end, and what it says.
+/// Reads a body to its end, with the facts in it.
 ///
 /// # Errors
 /// The refusal, as soon as one is certain; the rest of the body is then not read.
@@ -65,10 +65,10 @@ pub async fn read(
     Ok((reader.finish()?, text))
 }
 
-/// Reads a body to its end; each piece is shown as it comes.
+/// Reads a body to its end, and shows each piece to `see`.
 ///
 /// # Errors
-/// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
+/// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or the refusal of `see`.
 pub async fn collect(
     body: &mut Incoming,
     bounds: &BodyLimits,
@@ -93,7 +93,7 @@ pub async fn collect(
         silence.heard();
         let frame = frame
             .map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
-        // Request trailers say nothing that anybody may hear.
+        // Request trailers are dropped.
         let Ok(piece) = frame.into_data() else { continue };
         if text.len + piece.len() as u64 > bounds.max {
             return Err(too_large());
@@ -111,11 +111,12 @@ fn too_many_bytes() -> Refusal {
     full.retry_after(1)
 }
 
-/// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
-/// before it reads why. Bounded: 64 MiB, 5 s, and 1 s of silence. Returns whether the body came to its end after little
-/// more: then the connection may carry another request, and else a buffer has grown that hyper keeps as long as it.
+/// Reads the rest of a refused body and discards it: a client that is still sending would find its connection closed
+/// before it reads the reason. Limits: 64 MiB, 5 s, and 1 s of silence. Returns true if the body ended after a few
+/// more bytes: then the connection may carry another request. Otherwise hyper's buffer has grown, and hyper would
+/// keep it as long as the connection.
 pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
-    // Who waits for a `100 Continue` has sent nothing, and asking for more would be telling it to.
+    // A client that waits for `100 Continue` has sent nothing, and a read would ask it to send.
     if headers.contains_key(EXPECT) {
         return false;
     }
@@ -136,24 +137,24 @@ pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
 }
 
 impl BufferedBody {
-    /// Bytes in it.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the body has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its pieces, in their order.
+    /// Returns the pieces, in their order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| &piece[..])
     }
 
-    /// As it came.
+    /// Returns the body unchanged.
     #[must_use]
     pub fn whole(self) -> Outgoing {
         let mut out = Outgoing::holding(self.held);
@@ -161,7 +162,7 @@ impl BufferedBody {
         out
     }
 
-    /// As the policy wants it: slices of what came, behind and between our own bytes.
+    /// Returns the body as the policy wants it: slices of the original, after and between the sidecar's own bytes.
     #[must_use]
     pub fn edited(self, mut edit: BodyEdit, put: &[(u64, String)]) -> Outgoing {
         let Self { pieces, held, .. } = self;

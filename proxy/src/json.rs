@@ -1,8 +1,8 @@
 //! A JSON scanner that takes its text in pieces.
 //!
-//! Pure. It checks the whole grammar of RFC 8259 (UTF-8 included), holds no part of the text but the first
-//! [`TEXT_MAX`] bytes of the string or number at hand, and tells a [`JsonVisitor`] what it passes, with offsets.
-//! So a 20 MB body is looked at where it lies, and an answer is read while it goes by.
+//! Pure. The scanner checks the whole grammar of RFC 8259 (UTF-8 included), keeps only the first [`TEXT_MAX`] bytes
+//! of the current string or number, and reports what it reads to a [`JsonVisitor`], with offsets. So a 20 MB body is
+//! read where it lies, and a response while it passes.
 
 mod block;
 mod grammar;
@@ -34,7 +34,7 @@ enum ScanState {
 }
 
 impl ScanState {
-    /// Between tokens.
+    /// Returns true between tokens.
     fn takes_blanks(self) -> bool {
         matches!(
             self,
@@ -43,11 +43,11 @@ impl ScanState {
     }
 }
 
-/// The scanner: feed it, then finish it.
+/// The scanner: to be fed, and then finished.
 #[derive(Debug)]
 pub struct Scanner {
     at: ScanState,
-    /// One bit a container, the innermost in bit 0: 1 is an object.
+    /// One bit for each container, the innermost in bit 0: 1 is an object.
     stack: u128,
     depth: usize,
     offset: u64,
@@ -66,7 +66,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// Before the first byte.
+    /// Creates a scanner before the first byte.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -88,14 +88,14 @@ impl Scanner {
         self.clone_from(&Self::new());
     }
 
-    /// Goes on where another one stands, keeping the memory.
+    /// Takes over the state of another scanner, keeping the memory.
     pub fn clone_from(&mut self, other: &Self) {
         let mut text = std::mem::take(&mut self.text);
         text.clone_from(&other.text);
         *self = Self { text, ..*other };
     }
 
-    /// The text could end here.
+    /// Returns true if the text could end here.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.at == ScanState::Done
@@ -104,7 +104,7 @@ impl Scanner {
     /// Takes the next piece of the text.
     ///
     /// # Errors
-    /// The first [`JsonError`], or the visitor's own stop. The scanner is of no use afterwards.
+    /// The first [`JsonError`], or the error of the visitor. The scanner cannot be used afterwards.
     pub fn feed<V: JsonVisitor>(&mut self, piece: &[u8], visit: &mut V) -> Result<(), V::Stop> {
         let mut i = 0;
         while i < piece.len() {
@@ -118,10 +118,10 @@ impl Scanner {
         Ok(())
     }
 
-    /// The text is over.
+    /// Ends the text.
     ///
     /// # Errors
-    /// [`JsonError::Ended`] if a value is still open.
+    /// [`JsonError::Ended`], if a value is still open.
     pub fn finish<V: JsonVisitor>(&mut self, visit: &mut V) -> Result<(), V::Stop> {
         if self.at == ScanState::Number && self.depth == 0 {
             self.end_kept_number(self.offset, visit)?;
@@ -129,7 +129,7 @@ impl Scanner {
         if self.at == ScanState::Done { Ok(()) } else { Err(JsonError::Ended(self.offset).into()) }
     }
 
-    /// One structural byte, with the blanks before it, or one byte of an escape or a literal.
+    /// Reads one structural byte, with the blanks before it, or one byte of an escape or a literal.
     fn token<V: JsonVisitor>(&mut self, piece: &[u8], mut i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         if self.at.takes_blanks() {
             while matches!(piece[i], b' ' | b'\t' | b'\n' | b'\r') {

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 mod log;
 
 fn main() -> ExitCode {
-    // A wrong start is told in one line, whoever reads it.
+    // A failed start is reported in one line.
     match run() {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) => {
@@ -48,13 +48,13 @@ fn run() -> Result<ProxyExit, StartError> {
         .build()
         .map_err(|error| StartError::caused("runtime", ProxyExit::Software, &error))?;
     let exit = runtime.block_on(async {
-        // Before the ready line: a signal that comes right behind it must find its handler.
+        // Before the ready line: a signal that comes right after it must find its handler.
         let signals = Signals::new().map_err(|error| StartError::caused("signals", ProxyExit::Software, &error))?;
         let opened = start::open(&settings, key)?;
         parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
         let started = start::begin(&settings, opened)?;
-        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
+        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, and a task by a push.
         tokio::spawn(serve(settings, started, signals))
             .await
             .map_err(|error| StartError::caused("serve", ProxyExit::Software, &error))?
@@ -63,7 +63,7 @@ fn run() -> Result<ProxyExit, StartError> {
     exit
 }
 
-/// The flags, and whether they are only to be checked; none when help or version was asked for.
+/// Reads the flags, with true if they are only to be checked; `None` if help or version was asked for.
 fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
     let mut args: Vec<_> = std::env::args_os().collect();
     let only_check = args.get(1).is_some_and(|arg| arg == "check");
@@ -93,7 +93,7 @@ fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
     }
 }
 
-/// Carries calls until a signal or the deadline, then ends in order.
+/// Serves calls until a signal or the deadline, then ends in order.
 async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<ProxyExit, StartError> {
     let ready = start::ready_line(&settings, &started);
     let Started { socket, run, connections, .. } = started;
@@ -104,7 +104,7 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
         tracing::warn!("{warning}");
     }
     if let Err(error) = print(&ready) {
-        // Nobody waits for it any more: the log has its end all the same.
+        // The launcher is gone: the log gets its end even so.
         let _ = run.journal.close("not_awaited").await;
         return Err(error);
     }
@@ -127,7 +127,7 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
         }
     }
     let closed = run.journal.close(reason).await;
-    // Whoever waits for the socket to go finds the log complete.
+    // A launcher that waits for the socket to go then finds the log complete.
     drop(socket);
     let LogTotals { records, syncs } = closed.map_err(|_| {
         StartError::new(
@@ -147,7 +147,7 @@ fn print(line: &str) -> Result<(), StartError> {
         .map_err(|error| StartError::caused("stdout", ProxyExit::Software, &error))
 }
 
-/// The reason of a stop that nobody has asked for.
+/// Reason of a stop after the end of the parent.
 const PARENT_ENDED: &str = "parent_ended";
 
 struct Signals {
@@ -155,7 +155,7 @@ struct Signals {
     interrupt: Signal,
     hangup: Signal,
     orphaned: Signal,
-    /// Caught so that a file limit is an error of a write, and not the end of the process.
+    /// Handled, so that a file limit makes a write fail, and does not end the process.
     _file_limit: Signal,
 }
 
@@ -170,7 +170,7 @@ impl Signals {
         })
     }
 
-    /// The second one that asks to stop, or the end of this time.
+    /// Waits for the second signal that asks to stop, or for the end of this time.
     async fn cut_or(&mut self, reason: &str, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         let mut asked = reason != PARENT_ENDED;
@@ -184,7 +184,7 @@ impl Signals {
         }
     }
 
-    /// The first signal, or the end of this time.
+    /// Waits for the first signal, or for the end of this time.
     async fn stop_or(&mut self, time: Option<Duration>) -> &'static str {
         let time_is_up = async {
             match time {

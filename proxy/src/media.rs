@@ -19,7 +19,7 @@ pub use family::Family;
 pub use head::dimensions;
 pub use image::{Detail, image_tokens};
 
-/// Tokens of a medium whose size in bytes is known.
+/// Estimate of the tokens of a medium whose size in bytes is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenEstimate {
     /// The provider bills at most this.
@@ -31,16 +31,16 @@ pub enum TokenEstimate {
     },
 }
 
-/// What the provider reads a document's bytes as.
+/// Form in which the provider reads the bytes of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DocumentForm {
-    /// The provider reads the bytes as text. The caller must know this from the API, not from the sender's word.
+    /// The provider reads the bytes as text. The caller must know this from the API, not from the sender.
     PlainText,
-    /// PDF, an office file, or anything that is not known: its pages may be compressed.
+    /// PDF, an office file, or an unknown form: the pages may be compressed.
     Packed,
 }
 
-/// What the provider reads an audio part's bytes as.
+/// Form in which the provider reads the bytes of an audio part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AudioForm {
     /// 16-bit mono samples at 24 kHz without a header, as OpenAI's format `pcm16`. The sender cannot change the rate.
@@ -52,7 +52,8 @@ pub enum AudioForm {
 /// Pages that a provider takes in one file. Google's page on document understanding (2026) says 3,000 for the newest
 /// Gemini models, 1,000 for Gemini 2.5; Anthropic's page on PDF support (2026-10) 600; OpenAI names only a size.
 const PAGES_MAX: u64 = 3000;
-/// An estimate: a page of dense text deflates to some 4 KiB. A page that repeats another needs some 100 bytes.
+/// Estimated bytes of a page: a page of dense text deflates to some 4 KiB. A page that repeats another one needs some
+/// 100 bytes.
 const PAGE_BYTES: u64 = 4096;
 /// The image of a page at the larger Claude limit, and its text: 1,500 to 3,000 tokens (Anthropic's page on PDF
 /// support, 2026-10), 30% more with the tokenizer of Claude 4.7 and later (its page on token counting, as quoted in a

@@ -27,7 +27,7 @@ pub const PER_CALL: u64 = 512 << 10;
 
 /// Connections beyond those that calls need: pools of SDKs keep idle ones.
 const SPARE_CONNECTIONS: usize = 64;
-/// More connections than this wait, whatever `--max-concurrency` says.
+/// Maximum number of connections, also for a larger `--max-concurrency`.
 const CONNECTIONS_MAX: usize = 2048;
 
 /// Returns the maximum number of connections at once: four for each call that may be open, and 64.
@@ -48,14 +48,15 @@ pub fn needed(max_body: u64, concurrency: usize) -> u64 {
     let connections = PER_CONNECTION.saturating_mul(connections(concurrency) as u64);
     let calls = PER_CALL.saturating_mul(concurrency as u64);
     let all = BASE.saturating_add(bodies(max_body).saturating_mul(2)).saturating_add(connections).saturating_add(calls);
-    // It stands in the audit file, where integers end.
+    // The number appears in the audit file, whose integers are limited.
     all.min(INTEGER_MAX)
 }
 
-/// Limits the process to so many bytes. A lower limit that it was started with stays. Returns what is in force.
+/// Limits the memory of the process. A lower limit that the process was started with stays. Returns the limit in
+/// force.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system.
 pub fn limit(bytes: u64) -> Result<u64, Errno> {
     let (_, hard) = getrlimit(Resource::RLIMIT_DATA)?;
     let limit = bytes.min(hard);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::refusal::{Reason, Refusal, clip};
 
-/// A list of models is not longer than this.
+/// Maximum length of a list of models, in bytes.
 pub const MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
@@ -19,11 +19,11 @@ struct ModelEntry<'a> {
     id: std::borrow::Cow<'a, str>,
 }
 
-/// The upstream's answer is not a list of models.
+/// Error for a response that is not a list of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAList;
 
-/// Admits a question for one model. An id of several segments has to be one that the operator has named.
+/// Admits a request for one model. An id of several segments must be one that the operator has named.
 ///
 /// # Errors
 /// `model_not_found`
@@ -32,14 +32,14 @@ pub fn admit(id: &str, allowed: &[String]) -> Result<(), Refusal> {
     if known { Ok(()) } else { Err(not_found(id)) }
 }
 
-/// The refusal for a model that is not in the list.
+/// Returns the refusal for a model that is not in the list.
 #[must_use]
 pub fn not_found(id: &str) -> Refusal {
     let message = format!("this run has no model '{}'; GET /v1/models lists those that it may use", clip(id, 64));
     Refusal::new(Reason::ModelNotFound, message).param("model").for_model(Some(id))
 }
 
-/// The entry of one model, as it stands in the list; `None` if the list does not have it.
+/// Returns the entry of one model, unchanged; `None` if the list does not have it.
 ///
 /// # Errors
 /// [`NotAList`]
@@ -50,7 +50,7 @@ pub fn find(list: &[u8], id: &str) -> Result<Option<Bytes>, NotAList> {
     Ok(models.iter().find(is_asked).map(|model| Bytes::copy_from_slice(model.get().as_bytes())))
 }
 
-/// The list without the models that are not allowed, everything else as it was.
+/// Returns the list without the models that are not allowed; the rest is unchanged.
 ///
 /// # Errors
 /// [`NotAList`]
@@ -65,7 +65,7 @@ pub fn filter(list: &[u8], allowed: &[String]) -> Result<Bytes, NotAList> {
     serde_json::to_vec(&list).map(Bytes::from).map_err(|_| NotAList)
 }
 
-/// The members of a list, and its models.
+/// Returns the members of a list, and its models.
 fn read(list: &[u8]) -> Result<(BTreeMap<&str, &RawValue>, Vec<&RawValue>), NotAList> {
     let list: BTreeMap<&str, &RawValue> = serde_json::from_slice(list).map_err(|_| NotAList)?;
     let data: &RawValue = list.get("data").ok_or(NotAList)?;

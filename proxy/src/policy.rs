@@ -1,7 +1,7 @@
-//! Which method and path is which route, and in which wire format it speaks.
+//! The routes: which method and path is allowed, and in which API format.
 //!
-//! Pure. Paths are compared byte for byte: what is not written here does not exist, so there is nothing
-//! to normalise and nothing to trick. LiteLLM has 148 paths under `/v1`, many of them administrative.
+//! Pure. Paths are compared byte for byte: a path that is not listed does not exist, so there is nothing to normalise
+//! and nothing to trick. LiteLLM has 148 paths under `/v1`, many of them administrative.
 
 mod path;
 mod route;
@@ -14,14 +14,14 @@ pub use route::{ApiFormat, Route};
 use crate::refusal::{Dialect, Methods, Reason, Refusal};
 use path::{ID, same_route, stored_id};
 
-/// Where a request goes.
+/// Destination of an admitted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission<'a> {
-    /// `GET /health` and its like, answered here.
+    /// `GET /health` and similar paths, answered by the sidecar.
     Health,
     /// To the upstream.
     Call(&'a Route),
-    /// One model of the list that this route gives, by its id.
+    /// One model of the list that this route returns, by its id.
     Model(&'a Route, &'a str),
     /// A stored object, at the path that follows the route's pattern, by its id.
     Stored(&'a Route, &'a str),
@@ -33,7 +33,7 @@ pub enum Admission<'a> {
 #[derive(Debug, Clone)]
 pub struct Policy {
     routes: Vec<Route>,
-    /// `/api/v1/sandboxes/{own run}/`, when there is a controller to relay to.
+    /// `/api/v1/sandboxes/{own run}/`, if there is a controller to relay to.
     relay: Option<String>,
 }
 
@@ -49,7 +49,7 @@ const DEFAULT: [(&str, &str, ApiFormat); 9] = [
     ("GET", "/v1/models", ApiFormat::Models),
 ];
 
-/// Answered by the sidecar itself. Claude Code asks for `/`, or for `/api/hello`, before its first call.
+/// Paths that the sidecar itself answers. Claude Code asks for `/`, or for `/api/hello`, before its first call.
 const LOCAL: [&str; 3] = ["/health", "/", "/api/hello"];
 
 static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
@@ -57,7 +57,7 @@ static ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-versio
 const RELAY_ROOT: &str = "/api/v1/sandboxes/";
 const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 
-/// An `--allow` value that is no route.
+/// Error for an `--allow` value that is not a route.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "want a method and an absolute path, such as 'POST /v1/rerank' or 'GET /v1/responses/{{id}}'; GET and POST only, no '..', '//', '%' or '?'; with one segment {{id}}: GET, DELETE, or POST of a path that ends with /cancel"
@@ -65,7 +65,7 @@ const RELAYED: [&str; 4] = ["events", "messages", "interventions", "task"];
 pub struct NotARoute;
 
 impl Policy {
-    /// The default routes, and those that the operator added.
+    /// Creates the policy of the default routes, and of those that the operator added.
     #[must_use]
     pub fn new(allowed: &[Route], relay_for: Option<&str>) -> Self {
         let defaults = DEFAULT.iter().map(|(method, path, format)| Route {
@@ -88,7 +88,7 @@ impl Policy {
         let by_id = path.split('/').any(|segment| segment == ID);
         let method = match method {
             "GET" => Method::GET,
-            // A POST by an id has no body that anything here reads: the one known is that which cancels.
+            // A POST by an id has no body that the sidecar reads: the only known one cancels.
             "POST" if !by_id || path.ends_with("/cancel") => Method::POST,
             "DELETE" if by_id => Method::DELETE,
             _ => return Err(NotARoute),
@@ -101,17 +101,17 @@ impl Policy {
         if DEFAULT.iter().any(|(_, known, _)| *known == path) {
             return Err(NotARoute);
         }
-        // Routes live as long as the process; there are a handful.
+        // Routes live as long as the process, and there are only a few.
         let format = if by_id { ApiFormat::Stored } else { ApiFormat::Other };
         Ok(Route { method, path: Box::leak(path.to_owned().into_boxed_str()), format })
     }
 
-    /// What the request line asks for. The query is not looked at and goes nowhere.
+    /// Admits a request line. The query is not read, and goes nowhere.
     ///
     /// # Errors
     /// `route_not_allowed`, `method_not_allowed`, `not_own_run`.
     pub fn admit<'a>(&'a self, method: &Method, uri: &'a Uri) -> Result<Admission<'a>, Refusal> {
-        // Absolute-form names a host, and nobody but us says which host is called.
+        // The absolute form names a host, and only the sidecar decides which host is called.
         if uri.scheme().is_some() || uri.authority().is_some() {
             return Err(Refusal::new(Reason::RouteNotAllowed, "send a plain path, not a whole URL"));
         }
@@ -163,14 +163,14 @@ impl Policy {
         })
     }
 
-    /// The relayed path as the controller knows it.
+    /// Returns the relayed path as the controller knows it.
     #[must_use]
     pub fn relay_path(&self, resource: &str) -> String {
         format!("{}{resource}", self.relay.as_deref().unwrap_or(RELAY_ROOT))
     }
 
-    /// Whose error shape this path's callers expect, also when it is refused. Both SDKs list models at one path, and
-    /// only Anthropic's names a version.
+    /// Returns the error format that this path's callers expect, also for a refused path. Both SDKs list models at
+    /// the same path, and only Anthropic's names a version.
     #[must_use]
     pub fn dialect(path: &str, headers: &HeaderMap) -> Dialect {
         let path = path.strip_prefix("/v1").unwrap_or(path);
@@ -181,7 +181,7 @@ impl Policy {
         }
     }
 
-    /// The routes, for `check` and the policy digest.
+    /// Returns the routes, for `check` and the policy digest.
     pub fn describe(&self) -> impl Iterator<Item = String> {
         self.routes.iter().map(|route| format!("{} {}", route.method, route.path))
     }

@@ -1,8 +1,8 @@
-//! What a call may cost at most: a price file in the shape of LiteLLM's `/model/info`.
+//! The prices of models: a file in the format of LiteLLM's `/model/info`.
 //!
-//! Pure but for reading the file. Prices are kept as femto-USD per token (10^-15), since a token may cost
-//! less than a nano-USD. A model has many: for long prompts, for cached ones, for speech, for a faster
-//! service. A reservation takes the dearest that the call can come to.
+//! Pure. Prices are kept as femto-USD per token (10^-15), since a token may cost less than a nano-USD. A model has
+//! many rates: for long prompts, for cached ones, for speech, for a faster service. A reservation takes the dearest
+//! rate that may apply.
 
 mod model_info;
 mod rate;
@@ -19,25 +19,25 @@ use rate::dearer_of;
 #[derive(Debug, Clone, Default)]
 pub struct PriceTable {
     models: HashMap<String, Arc<Price>>,
-    /// For a model that the file does not name: the dearest rates in it.
+    /// Price of a model that the file does not name: the dearest rates in the file.
     dearest: Arc<Price>,
 }
 
-/// The file is no price list.
+/// Reason why a file is not a price list.
 #[derive(Debug, thiserror::Error)]
 pub enum PriceTableError {
-    /// Not in the shape of `/model/info`.
+    /// The file does not have the format of `/model/info`.
     #[error(
         "want the JSON of LiteLLM's GET /model/info: {{\"data\":[{{\"model_name\":…,\"model_info\":{{\"input_cost_per_token\":…}}}}]}}"
     )]
     Shape(#[source] serde_json::Error),
-    /// Nothing in it has a price.
+    /// No model in the file has a price.
     #[error("no model in it has an input_cost_per_token and an output_cost_per_token")]
     Empty,
 }
 
 impl PriceTable {
-    /// Reads the file's text.
+    /// Parses the text of the file.
     ///
     /// # Errors
     /// [`PriceTableError`]
@@ -48,7 +48,7 @@ impl PriceTable {
         for entry in file.data {
             let Some(price) = entry.price() else { continue };
             dearest = Some(dearer_of(dearest, &price));
-            // Deployments of one name may differ: the dearer one is what a call may cost.
+            // Deployments of one name may differ: a call may cost what the dearer one costs.
             let known = models.remove(&entry.model_name);
             models.insert(entry.model_name, dearer_of(known, &price));
         }
@@ -57,7 +57,7 @@ impl PriceTable {
         Ok(Self { models, dearest: Arc::new(dearest) })
     }
 
-    /// The price of a model, or the dearest known.
+    /// Returns the price of a model, or the dearest one known.
     #[must_use]
     pub fn of(&self, model: &str) -> Arc<Price> {
         Arc::clone(self.models.get(model).unwrap_or(&self.dearest))

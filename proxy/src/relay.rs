@@ -1,7 +1,7 @@
-//! The way to the controller: events, messages, interventions and the task of this run, and no more.
+//! The requests to the controller: events, messages, interventions and the task of this run, and no others.
 //!
-//! The sandbox has no network, so its worker reports through its own socket. The controller knows the run
-//! by a token that only the sidecar holds.
+//! The sandbox has no network, so its worker reports through its own socket. The controller knows the run by a token
+//! that only the sidecar holds.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use crate::scrub::Scrub;
 use crate::secret::Secret;
 use crate::upstream::{Address, Outgoing, Upstream};
 
-/// An event is at most 100,000 bytes of JSON, escaped.
+/// Maximum length of a request; an event has at most 100,000 bytes of JSON, escaped.
 const REQUEST_MAX: u64 = 1024 * 1024;
 const ANSWER_MAX: usize = 4 * 1024 * 1024;
 
-/// The controller, as this run reaches it.
+/// Connection of this run to the controller.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it is.
+    /// Address of the controller.
     pub address: Address,
-    /// Connections to it.
+    /// Connections to the controller.
     pub upstream: Arc<Upstream>,
-    /// The run's token.
+    /// Token of the run.
     pub token: Secret,
 }
 
 impl Relay {
-    /// Carries one request to the controller and its whole answer back.
+    /// Carries one request to the controller, and its whole response back.
     ///
     /// # Errors
-    /// What the client gets instead.
+    /// The refusal that the client gets instead.
     pub async fn forward(
         &self,
         method: &Method,

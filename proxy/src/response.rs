@@ -1,4 +1,4 @@
-//! What the client gets: an answer of ours, or the upstream's through the tap.
+//! The response that the client gets: one of the sidecar's own, or the upstream's through the tap.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,7 +18,7 @@ use crate::tap::{ResponseCut, Tap};
 static REASON: HeaderName = HeaderName::from_static("x-sluice-reason");
 static SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// An answer that is not yet on its way.
+/// A response that is not sent yet.
 #[derive(Debug)]
 pub struct PendingResponse {
     status: StatusCode,
@@ -26,36 +26,36 @@ pub struct PendingResponse {
     content: ResponseContent,
 }
 
-/// The body of an answer on its way.
+/// Body of a response that is being sent.
 #[derive(Debug)]
 pub struct ResponseBody {
     content: ResponseContent,
-    /// Until it is given or dropped, the client's line is busy.
+    /// Keeps the client's connection busy until the response is given or dropped.
     _guard: OpenCallGuard,
 }
 
 #[derive(Debug)]
 enum ResponseContent {
-    /// Ours.
+    /// A body of the sidecar's own.
     Buffered(Bytes),
-    /// The upstream's.
+    /// The body of the upstream's response.
     Tapped(Box<Tap>),
 }
 
 impl PendingResponse {
-    /// All of it is here.
+    /// Creates a response whose body is complete.
     #[must_use]
     pub fn buffered(status: StatusCode, headers: HeaderMap, body: Bytes) -> Self {
         Self { status, headers, content: ResponseContent::Buffered(body) }
     }
 
-    /// It comes through the tap.
+    /// Creates a response whose body comes through the tap.
     #[must_use]
     pub fn tapped(status: StatusCode, headers: HeaderMap, tap: Tap) -> Self {
         Self { status, headers, content: ResponseContent::Tapped(Box::new(tap)) }
     }
 
-    /// A refusal, in the caller's dialect.
+    /// Creates a refusal, in the caller's dialect.
     #[must_use]
     pub fn refusal(refusal: &Refusal, dialect: Dialect) -> Self {
         let mut headers = json_type();
@@ -64,7 +64,7 @@ impl PendingResponse {
             headers.insert(&SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if refusal.reason == Reason::UpgradeNotAllowed {
-            // RFC 9110, 15.5.22: a 426 names the protocol that is spoken, and `Connection` names `Upgrade`.
+            // RFC 9110, 15.5.22: a 426 names the protocol to use, and `Connection` names `Upgrade`.
             headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
         }
@@ -79,14 +79,14 @@ impl PendingResponse {
         Self::buffered(refusal.reason.status(), headers, Bytes::from(refusal.body(dialect)))
     }
 
-    /// It is the answer to a call that was made: the caller may ask for it by this id.
+    /// Adds the id of the call that was made: the caller may ask for the call by it.
     #[must_use]
     pub fn of_call(mut self, call: Uuid, dialect: Dialect) -> Self {
         headers::name_call(&mut self.headers, call.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()), dialect);
         self
     }
 
-    /// Closes the connection behind it: no further request is read.
+    /// Closes the connection after the response: no further request is read.
     #[must_use]
     pub fn closing(mut self) -> Self {
         let names_upgrade = self.headers.contains_key(header::UPGRADE);
@@ -95,7 +95,8 @@ impl PendingResponse {
         self
     }
 
-    /// `GET /health`, and the paths by which agents look for a server: red as soon as no further call will be carried.
+    /// Creates the response to `GET /health`, and to the paths by which agents look for a server: an error as soon as
+    /// the run carries no further call.
     #[must_use]
     pub fn health(run: &RunContext) -> Self {
         let (code, status) = if run.journal.refuses() {
@@ -109,7 +110,7 @@ impl PendingResponse {
         Self::buffered(code, json_type(), Bytes::from(body))
     }
 
-    /// Sends it; the line is busy until its end.
+    /// Makes the HTTP response; the connection is busy until its end.
     #[must_use]
     pub fn into_response(self, guard: OpenCallGuard) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody { content: self.content, _guard: guard });

@@ -1,4 +1,5 @@
-//! What all calls of a run share: the policies, the caps, the log, the upstream, and whether it is over.
+//! The context that all calls of a run share: the policies, the caps, the audit log, the upstream, and the state of
+//! the shutdown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ use crate::relay::Relay;
 use crate::secret::Secret;
 use crate::upstream::{Address, Upstream};
 
-/// One run.
+/// Context of one run.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are their types")]
 pub struct RunContext {
@@ -33,7 +34,7 @@ pub struct RunContext {
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
-    /// How long a call waits for room in a cap.
+    /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
     pub prices: Option<PriceTable>,
     pub journal: Arc<Journal>,
@@ -42,7 +43,7 @@ pub struct RunContext {
     pub upstream: Arc<Upstream>,
     pub relay: Option<Relay>,
     pub abort: AbortMode,
-    /// Users that may connect; empty is anybody whom the socket's mode lets in.
+    /// Users that may connect; if empty, every user whom the socket's mode lets in.
     pub peer_uids: Vec<u32>,
     pub call_ids: CallIds,
     /// Objects that the provider stores for this run.
@@ -50,7 +51,7 @@ pub struct RunContext {
     pub shutdown: ShutdownState,
 }
 
-/// How far the run is from its end.
+/// State of the run's shutdown.
 #[derive(Debug, Default)]
 pub struct ShutdownState {
     draining: AtomicBool,
@@ -58,32 +59,32 @@ pub struct ShutdownState {
 }
 
 impl ShutdownState {
-    /// New calls are refused from here on.
+    /// Refuses new calls from now on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether new calls are refused.
+    /// Returns true if new calls are refused.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Reads an answer on behind a client that has left.
+    /// Reads a response on after its client has left.
     pub fn spawn_drain(&self, drain: impl Future<Output = ()> + Send + 'static) {
         let mut drains = self.drains.lock().unwrap_or_else(PoisonError::into_inner);
         while drains.try_join_next().is_some() {}
         drains.spawn(drain);
     }
 
-    /// The drains that are open, for whoever waits for them or ends them.
+    /// Returns the open drains, so that the caller can wait for them or end them.
     #[must_use]
     pub fn take_drains(&self) -> JoinSet<()> {
         std::mem::take(&mut self.drains.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How long, and how far, an answer is read on behind its client.
+/// Maximum time for which a response is read on after its client has left.
 pub const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// Bytes.
+/// Maximum number of bytes that are then read.
 pub const DRAIN_BYTES: u64 = 4 * 1024 * 1024;

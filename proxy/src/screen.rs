@@ -1,4 +1,4 @@
-//! Answers that no sandbox may see, and the want of an answer: what is said instead.
+//! Responses of the upstream that no sandbox may see, and the refusals that replace them.
 //!
 //! Pure.
 
@@ -7,7 +7,7 @@ use http::{StatusCode, response};
 
 use crate::refusal::{Reason, Refusal};
 
-/// It leaks the key, or leads elsewhere, or cannot be read.
+/// Returns a refusal if the response leaks the key, leads elsewhere, or cannot be read.
 #[must_use]
 pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     match upstream.status {

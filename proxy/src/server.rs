@@ -1,6 +1,6 @@
-//! The socket's side: connections in, each with its peer, until the run ends.
+//! The server: accepts connections, each with its peer, until the run ends.
 //!
-//! All slots taken, one more connection is accepted and waits here; the rest wait in the listen backlog.
+//! If all slots are taken, one more connection is accepted and waits here; the others wait in the listen backlog.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,27 +25,28 @@ use crate::refusal::{Reason, Refusal};
 use crate::run::RunContext;
 use crate::slots::{SWEEP, Slot, Slots};
 
-/// Heads larger than this are answered with 431.
+/// Maximum size of a head; a larger one is answered with 431.
 pub const HEAD_MAX: usize = 64 * 1024;
 /// Maximum number of bytes that one read takes from a client.
 pub const READ_MAX: usize = 64 * 1024;
-/// Pause before another idle connection is closed, when the last one did not end: its client does not read its answer.
+/// Pause before another idle connection is closed, if the last one did not end, because its client does not read its
+/// response.
 const CLOSE_NEXT: Duration = Duration::from_millis(100);
-/// After an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// How far the server is told to go.
+/// Stage of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Calls are carried.
     Open,
-    /// New calls are refused, open ones may end.
+    /// New calls are refused, and open ones may end.
     Drain,
-    /// What is open is cut.
+    /// Open calls are cut.
     Cut,
 }
 
-/// What comes in: the listener, the slots, and the connection that was accepted and has no slot yet.
+/// Input of the server: the listener, the slots, and a connection that was accepted and has no slot yet.
 struct Acceptor<'a> {
     listener: &'a UnixListener,
     run: &'a Arc<RunContext>,
@@ -53,7 +54,7 @@ struct Acceptor<'a> {
     waiting: Option<UnixStream>,
 }
 
-/// Serves until it is told to stop, and returns once no call is open.
+/// Serves until the last stage, and returns once no call is open.
 pub async fn serve(
     listener: &UnixListener,
     run: &Arc<RunContext>,
@@ -65,7 +66,7 @@ pub async fn serve(
     accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
     run.shutdown.drain();
 
-    // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
+    // New connections get the refusal of a run that is ending; connections from before may finish.
     let (mut late, mut drains) = (JoinSet::new(), JoinSet::new());
     let finish = async {
         while open.join_next().await.is_some() {}
@@ -77,7 +78,7 @@ pub async fn serve(
         () = finish => {}
         () = accept_until(&mut acceptor, &mut stage, Stage::Drain, &mut late) => {}
     }
-    // What is still open ends: every task is dropped, and each open call writes its outcome as it goes.
+    // The open calls end: every task is dropped, and each open call writes its outcome then.
     run.journal.cut();
     for tasks in [&mut open, &mut late, &mut drains, &mut run.shutdown.take_drains()] {
         tasks.shutdown().await;
@@ -125,7 +126,7 @@ async fn accept_until(
     }
 }
 
-/// One connection, for as long as it lasts.
+/// Serves one connection to its end.
 async fn connection(
     run: Arc<RunContext>,
     stream: UnixStream,
@@ -150,7 +151,7 @@ async fn connection(
         // The sender lives as long as the process.
         let _ = stage.wait_for(|stage| *stage > Stage::Open).await;
     });
-    // Who came while the run was ending stays for the refusal; who came before is told to end.
+    // A connection that came while the run was ending stays for the refusal; an earlier one is told to end.
     let mut told = since > Stage::Open;
     let ended = poll_fn(|cx| {
         if !told && stopping.as_mut().poll(cx).is_ready() {
@@ -161,38 +162,38 @@ async fn connection(
         conn.as_mut().poll(cx)
     })
     .await;
-    // hyper swallows an error that came before the first byte of a request; the line remembers why.
+    // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
     if let Some(reason) = line.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
-        // A request that never became one is refused too, and the log says so.
+        // A request that could not be parsed is refused too, and recorded.
         let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }
 }
 
-/// Why hyper answered a head by itself, with the same status and an empty body.
+/// Returns the reason for which hyper answered a head by itself, with the same status and an empty body.
 fn unparsed(error: &hyper::Error) -> Option<Reason> {
     if error.is_parse_too_large() { Some(Reason::HeadTooLarge) } else { error.is_parse().then_some(Reason::BadRequest) }
 }
 
-/// Who the kernel says is there.
+/// Returns the peer as the kernel names it.
 fn peer_of(stream: &UnixStream) -> Peer {
     match stream.peer_cred() {
         Ok(cred) => Peer { pid: cred.pid(), uid: cred.uid() },
-        // Nobody: `u32::MAX` is no user, so a list of allowed ones refuses it.
+        // `u32::MAX` is not a user, so a list of allowed ones refuses it.
         Err(_) => Peer { pid: None, uid: u32::MAX },
     }
 }
 
-/// Maximum number of connections at once: what `--max-concurrency` needs, and fewer when there are not enough
-/// descriptors for each call to reach its upstream.
+/// Returns the maximum number of connections at once: as many as `--max-concurrency` needs, or fewer if there are not
+/// enough descriptors for each call to reach its upstream.
 ///
 /// # Errors
-/// The system's, when the limit cannot be read.
+/// The error of the system, if the limit cannot be read.
 pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
+    // As high as allowed: a raised soft limit costs nothing. If the system refuses, the old limit holds.
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // A connection whose client does not read what it is sent has a second descriptor.
+    // A connection whose client does not read has a second descriptor.
     Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, memory::connections(concurrency)))
 }

@@ -1,6 +1,6 @@
-//! The command line: what the operator says, checked for what it says alone.
+//! The settings: the command line, each flag checked by itself.
 //!
-//! Every flag has an environment variable; the flag wins. Nothing secret is ever a flag or a variable.
+//! Each flag has an environment variable; the flag wins. No secret is ever a flag or a variable.
 
 mod flags;
 mod units;
@@ -30,7 +30,7 @@ use crate::prices::PriceTable;
 use crate::start_error::{ProxyExit, StartError, unreadable};
 use crate::upstream::{Address, Timeouts};
 
-/// What the flags come to.
+/// Checked settings, made from the flags.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
 pub struct ProxySettings {
@@ -56,11 +56,11 @@ pub struct ProxySettings {
     pub max_cost: Option<Usd>,
     pub prices: Option<PriceTable>,
     pub max_body: u64,
-    /// Bytes; none is unlimited.
+    /// Maximum memory in bytes; `None` is unlimited.
     pub max_memory: Option<u64>,
     pub deadline: Option<Duration>,
     pub timeouts: Timeouts,
-    /// How long a call waits for room in a cap.
+    /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
     pub drain: Duration,
     pub abort: AbortMode,
@@ -69,12 +69,12 @@ pub struct ProxySettings {
     pub log_level: tracing::Level,
     pub die_with_parent: bool,
     pub user: Option<User>,
-    /// Whether root starts the process.
+    /// True if root starts the process.
     pub is_root: bool,
 }
 
 impl ProxySettings {
-    /// Checks the flags, and reads the files that they name, but for keys.
+    /// Checks the flags, and reads the files that they name, except keys.
     ///
     /// # Errors
     /// The first [`StartError`].
@@ -115,7 +115,7 @@ impl ProxySettings {
         };
         Ok(Self {
             socket: flags.socket,
-            // Who may connect is decided by the list of users, if there is one, and otherwise by the mode.
+            // The list of users decides who may connect, if there is one; otherwise the mode does.
             socket_mode: flags.socket_mode.unwrap_or(if flags.peer_uid.is_empty() { 0o600 } else { 0o666 }),
             peer_uids: flags.peer_uid,
             upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
@@ -183,11 +183,11 @@ impl ProxySettings {
         })
     }
 
-    /// What `open` says of the limits.
+    /// Returns the limits, for the record `open`.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits {
-            // Whole seconds, rounded up: a limit is never said to be shorter than it is.
+            // Whole seconds, rounded up: the record never shows a shorter limit than the real one.
             deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
@@ -199,7 +199,7 @@ impl ProxySettings {
         }
     }
 
-    /// Everything that decides what a call may do: its digest is the policy's name.
+    /// Returns all settings that decide what a call may do: their digest names the policy.
     #[must_use]
     pub fn policy(&self) -> Value {
         let abort = if self.abort == AbortMode::Drain { "drain" } else { "cancel" };
@@ -213,7 +213,7 @@ impl ProxySettings {
         })
     }
 
-    /// What is allowed, but weaker than its reader may think.
+    /// Returns warnings about settings that are allowed, and weaker than they may seem.
     #[must_use]
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();

@@ -1,4 +1,5 @@
-//! A call's share of the run's caps: reserved, waited for where open calls have it, and written into the body as a bound.
+//! The share of the caps that a call gets: reserved, waited for if open calls have it, and written into the body as a
+//! bound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,24 +14,24 @@ use crate::prices::{Price, RateFactors};
 use crate::refusal::{Reason, Refusal};
 use crate::run::RunContext;
 
-/// How often a call that waits looks for room.
+/// Interval at which a waiting call tries again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a call may use.
+/// Share of one call.
 #[derive(Debug)]
 pub struct Share {
-    /// Its part of the caps.
+    /// Reservation of the call.
     pub reservation: Reservation,
-    /// The bound of the answer that was written for it.
+    /// Output bound that was written into the body.
     pub bound: Option<u64>,
-    /// The price that it rests on.
+    /// Price of the reservation.
     pub price: Option<(Arc<Price>, RateFactors)>,
 }
 
-/// Takes a share of the caps. Known words are looked at only where a token for each byte does not fit.
+/// Takes a share of the caps. Known words are counted only if one token for each byte does not fit.
 ///
 /// # Errors
-/// Those of [`crate::caps::Caps::reserve`]; where open calls leave no room, after a while.
+/// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while.
 pub async fn take(
     run: &RunContext,
     route: &Route,
@@ -54,8 +55,8 @@ fn may_wait(run: &RunContext, ask: &CapRequest, refusal: &Refusal) -> bool {
     refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(ask)
 }
 
-/// Waits for open calls to free what they reserved and did not use: agents make two calls at once, and some give up when
-/// one of them is refused.
+/// Waits for open calls to free the reserved amounts that they did not use: agents make two calls at once, and some
+/// give up if one of them is refused.
 async fn wait(
     run: &RunContext,
     ask: CapRequest,
@@ -79,7 +80,7 @@ async fn wait(
     Err(refusal)
 }
 
-/// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
+/// Bounds the response in the client's place, if the reservation would not be an upper bound otherwise.
 fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, parsed: &mut ParsedBody) -> Option<u64> {
     let granted = reservation.output().filter(|_| reservation.is_limited())?;
     let is_bounded = parsed.max_output.is_some() || estimate.model_is_bounded();

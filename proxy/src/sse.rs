@@ -1,25 +1,25 @@
-//! Server-sent events in any split: where data lie, where an event ends.
+//! Server-sent events in any split: the position of data, and the end of events.
 //!
-//! Pure, and without a buffer. Lines end in CR, LF or CRLF; only `data` fields matter here, since every
-//! wire format repeats the event's name in its data.
+//! Pure, and without a buffer. Lines end in CR, LF or CRLF. Only `data` fields matter here, since every API format
+//! repeats the event's name in its data.
 
 use memchr::memchr2;
 
-/// What the splitter passes.
+/// Part of the stream that the splitter reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SsePiece<'a> {
     /// Some of the event's data; a field may come in several pieces.
     Data(&'a [u8]),
-    /// A data field ended; another one would be the next line of the same data.
+    /// The end of a data field; another one would be the next line of the same data.
     DataEnd,
-    /// The event ended; the offset after it in the chunk.
+    /// The end of an event; the offset after it in the chunk.
     End(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineState {
     LineStart,
-    /// So many bytes of `data` have matched.
+    /// Number of bytes of `data` that have matched.
     Name(usize),
     /// After `data:`, where one blank is not part of the value.
     Blank,
@@ -27,7 +27,7 @@ enum LineState {
     Skip,
 }
 
-/// Splits a stream into events.
+/// Splitter of a stream into events.
 #[derive(Debug)]
 pub struct SseSplitter {
     at: LineState,
@@ -41,7 +41,7 @@ impl Default for SseSplitter {
 }
 
 impl SseSplitter {
-    /// Takes the next chunk, and tells what is in it, in order.
+    /// Takes the next chunk, and reports its parts, in order.
     pub fn feed<'a>(&mut self, chunk: &'a [u8], mut tell: impl FnMut(SsePiece<'a>)) {
         let mut i = 0;
         while i < chunk.len() {
@@ -67,7 +67,7 @@ impl SseSplitter {
                     }
                     self.at = LineState::LineStart;
                 }
-                // The name may be cut; mostly it is not.
+                // The name may be cut by the end of the chunk; mostly it is not.
                 (LineState::LineStart, b'd') if chunk[i..].starts_with(b"data: ") => {
                     (self.at, i) = (LineState::Data, i + 6)
                 }
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The data of each event, its lines joined, whatever the split.
+    /// Returns the data of each event, with its lines joined, for any split.
     fn events<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
         let (mut splitter, mut done, mut now) = (SseSplitter::default(), Vec::new(), String::new());
         for chunk in chunks {

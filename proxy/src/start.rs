@@ -1,4 +1,4 @@
-//! From settings to a run that is ready: everything that can fail, fails here, by the name of its flag.
+//! The way from settings to a run that is ready: each step that can fail, fails here, with the name of its flag.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -39,10 +39,10 @@ pub use check::check;
 use errors::{audit_error, bind_error, harden_error};
 use secrets::{secret, signer};
 
-/// What `build.rs` found.
+/// Build id that `build.rs` found.
 const BUILD: &str = env!("SLUICE_BUILD");
 
-/// Everything open that has to be, and everything else out of reach; no thread yet.
+/// Resources that are open before all other files are given up; no other thread runs yet.
 #[derive(Debug)]
 pub struct OpenedResources {
     upstream: Arc<Upstream>,
@@ -58,32 +58,32 @@ pub struct OpenedResources {
     landlock: Measure,
 }
 
-/// What is left after the start: a socket, and a run behind it.
+/// Result of the start: a socket, and the run that serves it.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct Started {
     pub socket: ListeningSocket,
     pub run: Arc<RunContext>,
     pub hardening: Hardening,
-    /// The user that the process has become.
+    /// User that the process runs as.
     pub uid: u32,
-    /// How many connections may be open at once.
+    /// Maximum number of open connections.
     pub connections: usize,
 }
 
-/// Reads the key of the upstream.
+/// Reads the upstream's key.
 ///
 /// # Errors
-/// Of `--key-file`.
+/// The error of `--key-file`.
 pub fn key(settings: &ProxySettings) -> Result<Secret, StartError> {
     secret("--key-file", settings.key_file.as_deref())
 }
 
-/// Opens, in order: the way out, the audit log, the socket; then gives up its user, its capabilities and all other files,
-/// while there is one thread: those that come inherit it.
+/// Opens, in this order, the upstream, the audit log and the socket. Then gives up the user, the capabilities and all
+/// other files, while there is one thread: later threads inherit that.
 ///
 /// # Errors
-/// The first thing that cannot be.
+/// The first step that fails.
 pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, StartError> {
     let upstream = upstream("--upstream", &settings.upstream, settings)?;
     let relay = relay(settings)?;
@@ -92,7 +92,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
         .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
 
-    // Before the audit file is made: a start that fails here leaves none behind.
+    // Before the audit file is created: a start that fails here leaves none.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
     apart(settings)?;
     let signer = signer(settings)?;
@@ -106,7 +106,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", ProxyExit::Software, &error))?;
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
-    // Asked here: the filter of system calls does not allow the question.
+    // Read here, because the filter of system calls does not allow it later.
     let uid = Uid::effective().as_raw();
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     Ok(OpenedResources {
@@ -124,10 +124,10 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     })
 }
 
-/// Begins the audit log, and its thread; then gives up the system calls that nobody makes any more.
+/// Begins the audit log, and its thread. Then gives up the system calls that are no longer needed.
 ///
 /// # Errors
-/// Of `--audit`, when the first record cannot be written.
+/// The error of `--audit`, if the first record cannot be written.
 pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Started, StartError> {
     let OpenedResources {
         upstream,
@@ -210,7 +210,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
 }
 
-/// The line that says that calls are taken.
+/// Returns the line that reports that the run takes calls.
 #[must_use]
 pub fn ready_line(settings: &ProxySettings, started: &Started) -> String {
     serde_json::json!({
@@ -267,7 +267,7 @@ fn relay(settings: &ProxySettings) -> Result<Option<Relay>, StartError> {
     Ok(Some(Relay { address: address.clone(), upstream, token: secret("--relay-token-file", Some(token))? }))
 }
 
-/// A sandbox sees the directory of its socket, and must not see its audit file.
+/// Refuses an audit file that the sandbox would see, in the directory of the socket.
 fn apart(settings: &ProxySettings) -> Result<(), StartError> {
     let real = |path: &Path| directory(path).canonicalize();
     match (real(&settings.audit), real(&settings.socket)) {
@@ -280,7 +280,7 @@ fn apart(settings: &ProxySettings) -> Result<(), StartError> {
                 socket.display()
             ),
         )),
-        // A directory that is not there is an error of its own.
+        // A missing directory is an error of its own.
         _ => Ok(()),
     }
 }
@@ -290,19 +290,19 @@ fn owner(settings: &ProxySettings) -> Owner<'_> {
     Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
 }
 
-/// Files and ports that are still used once everything is open.
+/// Returns the files and ports that are still used once everything is open.
 fn needs(settings: &ProxySettings) -> HardeningNeeds {
-    // Landlock has no right for the connection to a unix socket by its path: the socket's mode decides.
+    // Landlock has no right for a connection to a unix socket by its path: the socket's mode decides.
     let tcp = addresses(settings).filter(|address| !matches!(address.scheme, Scheme::Unix(_)));
     let connect = Some(tcp.map(|address| address.port).chain([53]).collect());
-    // At the end, the socket is removed. The audit file stays open, and its directory is out of reach.
+    // The socket is removed at the end. The audit file stays open, and its directory is out of reach.
     let remove = vec![directory(&settings.socket).to_owned()];
-    // A static build has no other way to random bytes than the device.
+    // A static build gets random bytes only from the device.
     let read = ["/etc/hosts", "/etc/resolv.conf", "/dev/urandom", "/dev/random", BOOT_ID].map(PathBuf::from).to_vec();
     HardeningNeeds { remove, read, connect }
 }
 
-/// System calls that depend on where calls go.
+/// Returns the system calls that depend on the destination of calls.
 fn calls(settings: &ProxySettings) -> Calls {
     Calls {
         unix: addresses(settings).any(|address| matches!(address.scheme, Scheme::Unix(_))),
@@ -310,7 +310,7 @@ fn calls(settings: &ProxySettings) -> Calls {
     }
 }
 
-/// Where calls go: the upstream, and the relay if there is one.
+/// Returns the destinations of calls: the upstream, and the relay if there is one.
 fn addresses(settings: &ProxySettings) -> impl Iterator<Item = &Address> {
     std::iter::once(&settings.upstream).chain(settings.relay.iter().map(|(address, _)| address))
 }
@@ -343,7 +343,7 @@ mod tests {
             let needs = needs(&settings);
             assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
             assert_eq!(calls(&settings), expected, "{upstream}");
-            // Neither the audit directory nor that of another socket.
+            // Neither the audit directory nor the directory of another socket.
             assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
             assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);
         }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-/// A start that cannot be: which flag, why, what to do, and the exit code.
+/// Error of the start.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {cause}")]
 pub struct StartError {
-    /// The flag at fault.
+    /// Flag at fault.
     pub flag: &'static str,
-    /// What is wrong, and what to do.
+    /// Cause and remedy.
     pub cause: String,
-    /// Its exit code.
+    /// Exit code of the process.
     pub exit: ProxyExit,
 }
 
@@ -18,33 +18,33 @@ pub struct StartError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProxyExit {
-    /// All calls ended, everything is written.
+    /// All calls ended, and everything is written.
     Ok = 0,
-    /// Calls had to be cut.
+    /// Some calls were cut.
     Cut = 3,
-    /// The command line.
+    /// The command line is wrong.
     Usage = 64,
-    /// A file that is not there.
+    /// A file does not exist.
     NoInput = 66,
-    /// A bug, or a system that fails in the middle.
+    /// A bug, or a failure of the system in the middle of the run.
     Software = 70,
-    /// A socket or a file that cannot be made.
+    /// A socket or a file cannot be created.
     CannotCreate = 73,
-    /// The audit log.
+    /// The audit log cannot be used.
     Audit = 74,
-    /// A question of permission.
+    /// A permission is missing.
     Permission = 77,
-    /// Flags that contradict each other or what they name.
+    /// Flags contradict each other, or the files that they name.
     Config = 78,
 }
 
 impl StartError {
-    /// An error of one flag.
+    /// Creates an error of one flag.
     pub fn new(flag: &'static str, exit: ProxyExit, cause: impl Into<String>) -> Self {
         Self { flag, cause: cause.into(), exit }
     }
 
-    /// An error with the chain of its causes.
+    /// Creates an error of one flag from an error and the chain of its causes.
     pub fn caused(flag: &'static str, exit: ProxyExit, error: &dyn std::error::Error) -> Self {
         let mut cause = error.to_string();
         let mut next = error.source();
@@ -56,7 +56,7 @@ impl StartError {
     }
 }
 
-/// A file that is named and cannot be read.
+/// Creates the error of a file that cannot be read.
 #[must_use]
 pub fn unreadable(flag: &'static str, path: &Path, error: &std::io::Error) -> StartError {
     let (exit, fix) = match error.kind() {

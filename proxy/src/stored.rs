@@ -1,4 +1,4 @@
-//! Objects that the provider stores, such as earlier responses: a run can name those that it has received, and no others.
+//! Objects that the provider stores, such as earlier responses: a run can name only those that it has received.
 
 use std::sync::PoisonError;
 
@@ -6,7 +6,7 @@ use crate::body::ParsedBody;
 use crate::refusal::{Reason, Refusal, clip};
 use crate::run::RunContext;
 
-/// Longer ids are cut in messages.
+/// Maximum length of an id in messages.
 const SHOWN_MAX: usize = 64;
 
 /// Admits a request for a stored object by its id.
@@ -23,7 +23,7 @@ pub fn admit(run: &RunContext, id: &str) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::UnknownId, message))
 }
 
-/// Admits the objects that a call goes on from, and counts what they add to its prompt.
+/// Admits the objects that a call continues from, and counts the tokens that they add to its prompt.
 ///
 /// # Errors
 /// `param_not_allowed`, for an id that the run has not received.

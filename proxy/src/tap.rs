@@ -1,4 +1,4 @@
-//! The body of an answer: pieces go on at once, and the end once its outcome is durable.
+//! The body of a response: pieces go to the client at once, and the end once its outcome is durable.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -13,26 +13,26 @@ use crate::audit::Ack;
 use crate::filter::{Filtered, join};
 use crate::upstream_failure;
 
-/// What an upstream sends behind the end of an answer is taken in steps of this size.
+/// Step in which bytes after the end of a response are taken.
 const ENOUGH: usize = 64 * 1024;
-/// Pieces up to here are given as one: copying them costs less than a chunk of its own.
+/// Size up to which pieces are joined: a copy costs less than a chunk of its own.
 const SMALL: usize = 1024;
 
-/// The answer cannot be given whole; the connection to the client breaks off here.
+/// Error by which the connection to the client breaks off: the response cannot be given whole.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
 pub struct ResponseCut;
 
-/// The body that the client gets.
+/// Body that the client gets.
 #[derive(Debug)]
 pub struct Tap {
     active: ActiveCall,
     state: State,
-    /// Bytes that the answer's length still promises.
+    /// Number of bytes that the length of the response still promises.
     left: Option<u64>,
     /// A piece that may be the last one: it waits for the next, or for the outcome.
     held_back: Option<Bytes>,
-    /// May go, one behind the other.
+    /// Pieces that may go, in their order.
     ready: VecDeque<Bytes>,
     is_stream: bool,
 }
@@ -40,15 +40,15 @@ pub struct Tap {
 #[derive(Debug)]
 enum State {
     Passing,
-    /// The outcome is being written; then these go.
+    /// The outcome is being written; then these pieces go.
     Closing {
         ack: Ack,
         held: Vec<Bytes>,
         then: AfterClosing,
     },
-    /// Behind the event that ended the stream.
+    /// After the event that ended the stream.
     Tail,
-    /// One turn for what was written to leave, and then the cut.
+    /// One turn for hyper to write, and then the cut.
     Cutting {
         flushed: bool,
     },
@@ -63,7 +63,7 @@ enum AfterClosing {
 }
 
 impl Tap {
-    /// For an answer whose head is known.
+    /// Creates the body of a response whose head is known.
     #[must_use]
     pub fn new(active: ActiveCall, content_length: Option<u64>) -> Self {
         let is_stream = active.call.head.as_ref().is_some_and(|head| head.is_stream);
@@ -71,7 +71,7 @@ impl Tap {
         Self { active, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
     }
 
-    /// The next piece, and what it may still have to wait for.
+    /// Returns the next pieces, except one that has to wait.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut passed = Filtered::default();
         passed.on.extend(self.held_back.take());
@@ -112,13 +112,13 @@ impl Tap {
         Poll::Ready(passed.on)
     }
 
-    /// The client could take what came last for the whole answer: its length is reached, or, in an answer
-    /// without one that is no stream of events, nobody knows.
+    /// Returns true if the client could take the last piece for the end of the response: its length is reached, or it
+    /// has no length and is not a stream of events.
     fn may_be_last(&self) -> bool {
         self.left.map_or(!self.is_stream, |left| left == 0)
     }
 
-    /// Waits for the outcome, then lets the end go, together with what came behind it.
+    /// Waits for the outcome, then returns the end, together with the bytes that came after it.
     fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let State::Closing { ack, held, then } = &mut self.state else {
             return Poll::Ready(Vec::new());
@@ -126,7 +126,7 @@ impl Tap {
         let durable = ready!(Pin::new(ack).poll(cx));
         let (mut held, then) = (mem::take(held), *then);
         self.state = match (durable, then) {
-            // The client must not see the end of a call of which no outcome is known.
+            // The client must not see the end of a call without a known outcome.
             (Err(_), _) => {
                 held.clear();
                 State::Cutting { flushed: false }
@@ -141,10 +141,10 @@ impl Tap {
         Poll::Ready(held)
     }
 
-    /// What the upstream sends behind the end; its own end frees the connection.
+    /// Returns bytes that the upstream sends after the end. The end of the connection frees it.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let mut passed = Filtered { terminal: true, ..Filtered::default() };
-        // The client has the whole answer; how the connection ends is between us and the upstream.
+        // The client has the whole response; the end of the connection concerns only the upstream.
         if !matches!(ready!(self.active.poll_piece(cx, &mut passed)), Some(Ok(_))) {
             self.state = State::Done;
         }
@@ -153,7 +153,7 @@ impl Tap {
 }
 
 impl Tap {
-    /// All that may go by now, as far as one turn takes it; an error instead where the answer breaks off.
+    /// Collects the pieces that may go by now, in one turn; returns the error if the response breaks off.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ResponseCut>> {
         let mut taken = 0;
         loop {
@@ -165,7 +165,7 @@ impl Tap {
                 State::Cutting { flushed } if !nothing || !*flushed => {
                     if nothing {
                         *flushed = true;
-                        // hyper drops what it has not written when a body fails: let it write first.
+                        // hyper drops unwritten bytes when a body fails: it gets a turn to write them.
                         cx.waker().wake_by_ref();
                     }
                     Poll::Pending
@@ -184,7 +184,7 @@ impl Tap {
                 Poll::Pending if nothing => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(Ok(())),
             }
-            // While passing, what was gathered goes at once; only the end may still join it.
+            // While passing, the pieces go at once; only the end may still join them.
             let enough = match self.state {
                 State::Passing => !self.ready.is_empty(),
                 State::Tail => taken >= ENOUGH,

@@ -1,8 +1,8 @@
-//! What an answer says of itself: tokens, cost, ids, errors; read while it goes by.
+//! Facts that a response tells about itself: tokens, cost, ids, errors; read while it passes.
 //!
-//! Pure. Later explicit values replace earlier ones and are never added: the Messages API counts
-//! cumulatively. A usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and
-//! counts for nothing. Which figure may be trusted where is the caller's to decide, by wire format.
+//! Pure. Later explicit values replace earlier ones and are never added: the Messages API counts cumulatively. A
+//! usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and counts for nothing. The
+//! caller decides which value can be trusted, by API format.
 
 mod opening;
 mod response_fields;
@@ -16,63 +16,63 @@ use crate::sse::{SsePiece, SseSplitter};
 use opening::Opening;
 use response_fields::ResponseFields;
 
-/// What has been seen of an answer so far.
+/// Facts of a response so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedResponse {
-    /// The provider's id of the answer.
+    /// Id that the provider gave the response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// Model that answered.
     pub model: Option<String>,
-    /// Its tokens.
+    /// Tokens of the call.
     pub usage: Option<Usage>,
-    /// `usage.cost`, where the wire format's last event may be trusted with it.
+    /// `usage.cost`, if the last event of the API format can be trusted with it.
     pub cost: Option<Usd>,
-    /// An error stood in the answer, whatever its status.
+    /// True if the response holds an error, with any status.
     pub error: bool,
-    /// The gateway failed on its own, perhaps after a provider had answered.
+    /// True if the gateway failed on its own, perhaps after a provider had answered.
     pub gateway_fault: bool,
-    /// The event that ends a stream has passed.
+    /// True once the event that ends a stream has passed.
     pub terminal: bool,
-    /// The answer was not what its content type says.
+    /// True if the response is not what its content type says.
     pub unreadable: bool,
 }
 
-/// One event that ended in the chunk at hand.
+/// One event that ended in the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The offset after it in the chunk; that of the chunk's end for the one that ends the stream.
+    /// Offset after the event in the chunk; for the event that ends the stream, the end of the chunk.
     pub end: usize,
-    /// It ends the stream for the client.
+    /// True if the event ends the stream for the client.
     pub terminal: bool,
-    /// It carries output.
+    /// True if the event carries output.
     pub output: bool,
-    /// It carries usage.
+    /// Location of usage in the event.
     pub usage: UsageLocation,
 }
 
-/// Where an event's usage stands, for a client that did not ask for it.
+/// Location of an event's usage, for a client that did not ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageLocation {
     /// There is none.
     None,
-    /// It is all that the event carries.
+    /// The event carries nothing else.
     Alone,
-    /// It stands beside output: bytes of the event's data, from and to, with one comma.
+    /// The usage is beside output: the bytes of the event's data from and to, with one comma.
     Beside(u64, u64),
 }
 
-/// Watches one answer.
+/// Observer of one response.
 #[derive(Debug)]
 pub enum ResponseObserver {
     /// One JSON document.
     Unary(Box<JsonDocument>),
     /// A stream of events.
     Stream(Box<EventStream>),
-    /// Something that has no usage: nothing is read.
+    /// A response without usage: nothing is read.
     Blind(ObservedResponse),
 }
 
-/// A JSON document, in pieces.
+/// Reader of a JSON document, in pieces.
 #[derive(Debug)]
 pub struct JsonDocument {
     scanner: Scanner,
@@ -80,7 +80,7 @@ pub struct JsonDocument {
     seen: ObservedResponse,
 }
 
-/// A stream of events, in chunks.
+/// Reader of a stream of events, in chunks.
 #[derive(Debug)]
 pub struct EventStream {
     format: ApiFormat,
@@ -92,23 +92,23 @@ pub struct EventStream {
     seen: ObservedResponse,
 }
 
-/// The data of the event at hand.
+/// Kind of the current event's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DataKind {
     /// None yet.
     Nothing,
     /// JSON.
     Json,
-    /// So many bytes of `[DONE]`.
+    /// This many bytes of `[DONE]`.
     Done(usize),
-    /// Neither: comments, pings.
+    /// Other data: comments, pings.
     Foreign,
 }
 
 const DONE: &[u8] = b"[DONE]";
 
 impl ResponseObserver {
-    /// For an answer of this shape.
+    /// Creates the observer of a response of this format.
     #[must_use]
     pub fn new(format: ApiFormat, is_stream: bool) -> Self {
         match format {
@@ -132,7 +132,7 @@ impl ResponseObserver {
         }
     }
 
-    /// Takes the next bytes of the answer; `events` gets those that ended in them.
+    /// Takes the next bytes of the response; the events that ended in them are added to `events`.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<SseEvent>) {
         match self {
             Self::Unary(document) => document.feed(bytes),
@@ -141,27 +141,27 @@ impl ResponseObserver {
         }
     }
 
-    /// The answer is complete: settles what only its end can settle.
+    /// Ends the response: settles what only its end can settle.
     pub fn finish(&mut self) {
         if let Self::Unary(document) = self {
             document.finish();
         }
     }
 
-    /// What has been seen, for the record of a call that is over.
+    /// Moves the facts out, for the record of a call that is over.
     pub fn take_seen(&mut self) -> ObservedResponse {
         let seen = match self {
             Self::Unary(document) => &mut document.seen,
             Self::Stream(stream) => &mut stream.seen,
             Self::Blind(seen) => seen,
         };
-        // What decides how the rest is read stays.
+        // The facts that decide how the rest is read stay.
         let left =
             ObservedResponse { terminal: seen.terminal, unreadable: seen.unreadable, ..ObservedResponse::default() };
         std::mem::replace(seen, left)
     }
 
-    /// What has been seen.
+    /// Returns the facts so far.
     #[must_use]
     pub fn seen(&self) -> &ObservedResponse {
         match self {
@@ -183,7 +183,7 @@ impl JsonDocument {
         let ended: Result<(), JsonError> = self.scanner.finish(&mut self.fields);
         self.seen.unreadable |= ended.is_err();
         self.fields.take_into(&mut self.seen);
-        // A cost in a unary body is nobody's promise; the header's is.
+        // A cost in a unary body cannot be trusted; the header's can.
         self.seen.cost = None;
     }
 }
@@ -192,7 +192,7 @@ impl EventStream {
     fn feed(&mut self, chunk: &[u8], events: &mut Vec<SseEvent>) {
         let Self { format, splitter, scanner, fields, opening, data, seen } = self;
         splitter.feed(chunk, |piece| match piece {
-            // What stands behind the end is not part of the answer, however the bytes are cut.
+            // Bytes after the end are not part of the response, for any split.
             _ if seen.terminal => {}
             SsePiece::Data(bytes) if *data == DataKind::Nothing && fields.lines == 0 && bytes.starts_with(b"{") => {
                 let known = opening.pass(bytes, scanner, fields);
@@ -208,7 +208,7 @@ impl EventStream {
                 if *data == DataKind::Json && scanner.feed(b"\n", fields).is_err() {
                     *data = DataKind::Foreign;
                 }
-                // A client may act on the line; the blank one behind it may come later.
+                // A client may act on the line; the blank line after it may come later.
                 if ends_stream(*data, scanner, fields) {
                     events.push(close(
                         *format,

@@ -6,7 +6,7 @@ use sluice_contract::Usd;
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
 
-/// What an intent says.
+/// Facts of a call's intent.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct CallIntent<'a> {
@@ -24,7 +24,7 @@ pub struct CallIntent<'a> {
     pub stripped: Vec<Cow<'a, str>>,
 }
 
-/// What an outcome says.
+/// Facts of a call's outcome.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct CallOutcome {
@@ -46,7 +46,7 @@ pub struct CallOutcome {
 }
 
 impl CallOutcome {
-    /// The client left, or was cut, before anything went upstream.
+    /// Returns the outcome of a call that ended before anything went upstream.
     #[must_use]
     pub fn not_sent(result: CallResult, end: End) -> Self {
         Self {

@@ -1,33 +1,33 @@
-//! Room on the disk for what must still be written.
+//! Disk space for the records that are still due.
 //!
-//! A call that went upstream has an outcome, and a file has an end. The room for both is reserved before the
-//! intent is admitted: a disk that is full refuses calls, and loses none.
+//! A call that went upstream gets an outcome, and a file gets a `close`. The disk space for both is reserved before
+//! the intent is admitted: a full disk refuses calls, and loses none.
 
 use std::io;
 
-/// More than the longest outcome: its names have 256 bytes at most, of which each may need an escape.
+/// Upper bound of the length of an outcome: its names have at most 256 bytes, of which each may need an escape.
 pub(super) const OUTCOME_MAX: u64 = 3072;
-/// More than the longest close.
+/// Upper bound of the length of a `close`.
 pub(super) const CLOSE_MAX: u64 = 1536;
-/// Reserved at once, where there is as much: some forty calls.
+/// Number of bytes reserved at once, where the disk has them: enough for some forty calls.
 const STEP: u64 = 64 * 1024;
 
-/// Reserves blocks behind the end of a file. A trait, so that tests can have a full disk.
+/// Reserves blocks after the end of a file. A trait, so that tests can have a full disk.
 pub trait DiskSpace: Send {
-    /// Makes sure that so many bytes from there on can be written.
+    /// Ensures that `len` bytes can be written from the offset `from` on.
     ///
     /// # Errors
-    /// The system's; `Unsupported` where it cannot promise anything.
+    /// The error of the system; `Unsupported` if it cannot promise anything.
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()>;
 }
 
-/// What is reserved, and what is taken.
+/// The reserved blocks of the audit file, and the part that is used.
 pub(super) struct DiskReserve {
-    /// None once nothing more will be written: it holds the file open, and locked.
+    /// `None` once nothing more will be written: the value holds the file open and locked.
     space: Option<Box<dyn DiskSpace>>,
-    /// Where the last line ends, written or on its way.
+    /// Offset after the last line, written or queued.
     end: u64,
-    /// Up to where blocks are there.
+    /// Offset up to which blocks are reserved.
     reserved: u64,
 }
 
@@ -36,15 +36,15 @@ impl DiskReserve {
         Self { space: Some(space), end, reserved: end }
     }
 
-    /// Lets the file go.
+    /// Releases the file.
     pub(super) fn release(&mut self) {
         self.space = None;
     }
 
-    /// Makes room for a line, and for what will be owed behind it.
+    /// Ensures disk space for a line, and for the records that are due after it.
     ///
     /// # Errors
-    /// The system's: the disk is full.
+    /// The error of the system: the disk is full.
     pub(super) fn make(&mut self, line: usize, owed: u64) -> io::Result<()> {
         let need = self.end + line as u64 + owed;
         if need <= self.reserved {
@@ -68,14 +68,14 @@ impl DiskReserve {
                     return Ok(());
                 }
                 Err(error) if upto == need => return Err(error),
-                // Not so much, but perhaps enough.
+                // The disk may still have enough for the smaller step.
                 Err(_) => {}
             }
         }
         Ok(())
     }
 
-    /// A line takes its room.
+    /// Counts a line as written.
     pub(super) fn take(&mut self, line: usize) {
         self.end += line as u64;
     }

@@ -1,4 +1,4 @@
-//! One call's place in the log: an intent is followed by one outcome, however the call ends.
+//! Guard of one call in the log: each intent gets exactly one outcome, however the call ends.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use sluice_contract::record::{CallResult, End};
 
 use super::{Ack, CallOutcome, Journal};
 
-/// An intent without its outcome. Closing it consumes it; dropping it closes it as never sent.
+/// An intent without its outcome. Closing the guard consumes it; dropping it writes that the call was never sent.
 #[derive(Debug)]
 pub struct CallGuard {
     journal: Arc<Journal>,
     call: u64,
-    /// Taken by the outcome.
+    /// Taken when the outcome is written.
     call_id: Option<Box<str>>,
 }
 

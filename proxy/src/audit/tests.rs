@@ -1,4 +1,4 @@
-//! What is written when, and what becomes of a log that cannot be written.
+//! The order of the records, and a log that cannot be written.
 
 use sluice_contract::PrivateKey;
 use sluice_contract::certificate::key_file;
@@ -13,13 +13,13 @@ fn refusal() -> Refusal {
     Refusal::new(crate::refusal::Reason::RouteNotAllowed, "")
 }
 
-/// What happened to a scripted file, in order.
+/// Log of what happened to a scripted file, in order.
 #[derive(Debug, Clone, Default)]
 struct Script {
     events: Arc<Mutex<Vec<String>>>,
     fail_append: Option<usize>,
     fail_sync: Option<usize>,
-    /// Bytes.
+    /// Disk space, in bytes.
     room: Option<u64>,
 }
 
@@ -213,7 +213,7 @@ fn a_disk_that_is_full_at_the_start_shows_at_the_start() {
 #[test]
 fn a_full_disk_refuses_calls_and_loses_none() {
     for mode in [SyncMode::Call, SyncMode::Off] {
-        // Room for open, two intents and what they owe.
+        // Disk space for open, two intents and the outcomes and the close that are due.
         let script = Script { room: Some(2 * OUTCOME_MAX + CLOSE_MAX + 1800), ..Script::default() };
         let journal = begin(&script, mode).expect("begins");
         let (first, ack) = journal.intent(planned()).expect("room");
@@ -225,7 +225,7 @@ fn a_full_disk_refuses_calls_and_loses_none() {
         assert_eq!(wait(journal.refused("GET", "/", &refusal())), Err(Poisoned));
 
         wait(first.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
-        // There would be room again, but a log that was full once stays so.
+        // The disk has space again, but a log that was full once stays full.
         assert!(journal.intent(planned()).is_err());
         wait(second.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
 

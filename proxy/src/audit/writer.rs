@@ -1,7 +1,7 @@
-//! The writer thread: one write a record, one sync for all that are queued, then their acknowledgements.
+//! The writer thread: one write for each record, one sync for all that are queued, then their acknowledgements.
 //!
-//! It is called at the end of the event loop's turn, so that all calls of that turn share a sync: a record lets
-//! what else is ready run once before it calls. With nothing else to do that is at once.
+//! The thread is woken at the end of the event loop's turn, so that all calls of that turn share a sync: a record
+//! lets the other ready tasks run once before it wakes the thread. If there are none, the thread is woken at once.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Where lines go. A trait, so that tests can put faults there.
+/// Destination of the lines. A trait, so that tests can inject faults.
 pub trait LogSink: Send {
     /// Appends one record, whole or not at all.
     ///
@@ -29,29 +29,29 @@ pub trait LogSink: Send {
     /// Any error poisons the log; a sync is never tried again, since Linux marks the pages clean.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Gives back what was reserved and is not needed: nothing more will be appended.
+    /// Frees the reserved blocks that are not needed: nothing more will be appended.
     ///
     /// # Errors
-    /// The system's; nothing is lost by it.
+    /// The error of the system; it loses no record.
     fn trim(&mut self) -> io::Result<()>;
 }
 
-/// The log takes no more records, and says so for ever.
+/// The log takes no more records, from now on for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the audit log cannot be written")]
 pub struct Poisoned;
 
-/// Resolves when a record is as durable as it has to be.
+/// Future that resolves when a record is as durable as it has to be.
 #[derive(Debug)]
 #[must_use = "a record counts once it is acknowledged"]
 pub enum Ack {
-    /// It is, or never will be.
+    /// The result is known already.
     Known(Result<(), Poisoned>),
-    /// The writer will tell.
+    /// The writer thread will report the result.
     Waiting(PendingAck),
 }
 
-/// A record on its way to the writer.
+/// A record that was queued for the writer thread.
 #[derive(Debug)]
 pub struct PendingAck {
     told: oneshot::Receiver<Result<(), Poisoned>>,
@@ -81,13 +81,13 @@ impl Future for Ack {
 }
 
 impl Drop for PendingAck {
-    /// Written all the same: nobody waits for the record of a call whose client has left.
+    /// The record is written even so: a client that has left waits for no acknowledgement.
     fn drop(&mut self) {
         self.queue.call();
     }
 }
 
-/// Whether a record was lost: once set, it stays.
+/// Flag that a record was lost. Once set, it stays set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Poison(Arc<AtomicBool>);
 
@@ -110,14 +110,14 @@ struct WriteJob {
     ack: oneshot::Sender<Result<(), Poisoned>>,
 }
 
-/// A group of this many records tells that more are close behind: those share its sync, which costs more than the
-/// pause. Without it 64 calls at once take 0.39 syncs a call in place of about 0.1, and a quarter more CPU.
+/// Size of a group of records from which on more are expected soon: those share its sync, which costs more than the
+/// pause. Without the pause, 64 calls at once take 0.39 syncs a call instead of about 0.1, and a quarter more CPU.
 const DENSE: usize = 4;
-/// They are waited for until none came for so long.
+/// The pause ends when no record has come for this long.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What waits for the writer. Not bounded here, because its senders are: each open call has two records at most,
-/// each connection one refusal, and each waits for its own.
+/// Queue of the writer thread. The queue needs no bound, because its senders are bounded: each open call has at most
+/// two records, each connection one refusal, and each sender waits for its own record.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Jobs>,
@@ -128,9 +128,9 @@ struct Queue {
 struct Jobs {
     jobs: Vec<WriteJob>,
     is_called: bool,
-    /// The writer waits for more: those that come need not call it.
+    /// True while the writer waits for more records: those that come need not wake it.
     is_held: bool,
-    /// Nothing follows: the journal has let go, or the writer is gone.
+    /// True once nothing follows: the journal has closed its end, or the writer is gone.
     is_closed: bool,
 }
 
@@ -157,7 +157,8 @@ impl Queue {
         self.called.notify_one();
     }
 
-    /// Waits for a call, and takes all that is there; nothing once the queue is closed. `last` is what came last time.
+    /// Waits until it is woken, and takes all that is queued; nothing once the queue is closed. `last` is the number
+    /// of records taken the last time.
     fn take(&self, last: usize, group: &mut Vec<WriteJob>) {
         let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
         let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +169,7 @@ impl Queue {
         mem::swap(&mut waiting.jobs, group);
     }
 
-    /// Waits for those that are close behind.
+    /// Waits for the records that are expected soon.
     fn hold<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
         waiting.is_held = true;
         let mut before = 0;
@@ -184,7 +185,7 @@ impl Queue {
     }
 }
 
-/// The journal's end of the queue. What is in it is written still.
+/// The journal's end of the queue. Dropping it closes the queue; the queued records are still written.
 struct QueueSender(Arc<Queue>);
 
 impl Drop for QueueSender {
@@ -193,7 +194,7 @@ impl Drop for QueueSender {
     }
 }
 
-/// The writer's. What is in it is lost, and whoever waits hears so.
+/// The writer's end of the queue. Dropping it loses the queued records, and their senders get an error.
 struct QueueReceiver(Arc<Queue>);
 
 impl Drop for QueueReceiver {
@@ -203,11 +204,11 @@ impl Drop for QueueReceiver {
     }
 }
 
-/// Where the journal puts its lines.
+/// Destination of the journal's lines.
 pub(super) enum LineOutput {
-    /// Written at once, by whoever comes.
+    /// The caller writes at once.
     Here(Box<dyn LogSink>),
-    /// Written by a thread.
+    /// A thread writes.
     Thread(WriterThread),
     Closed,
 }
@@ -231,7 +232,7 @@ impl LineOutput {
     /// Starts the thread that owns the sink from now on.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub(super) fn thread(sink: Box<dyn LogSink>, poison: &Poison) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
         let (taken, poison) = (QueueReceiver(Arc::clone(&queue)), poison.clone());
@@ -251,7 +252,7 @@ impl LineOutput {
         }
     }
 
-    /// Everything is appended, and acknowledged: syncs, and lets the file go. Returns how many syncs it took.
+    /// Syncs and releases the file, once every record is acknowledged. Returns the number of syncs.
     ///
     /// # Errors
     /// [`Poisoned`]
@@ -262,7 +263,7 @@ impl LineOutput {
                 let _ = sink.trim();
                 Ok(1)
             }
-            // The writer's queue is empty, and now closed: it ends at once.
+            // The writer's queue is empty, and now closed: the thread ends at once.
             Self::Thread(WriterThread { queue, thread }) => {
                 drop(queue);
                 thread.join().map_err(|_| Poisoned)
@@ -272,7 +273,7 @@ impl LineOutput {
     }
 }
 
-/// Returns how many syncs it took.
+/// Writes the records in groups. Returns the number of syncs.
 fn write_in_groups(mut sink: Box<dyn LogSink>, QueueReceiver(queue): &QueueReceiver, poison: &Poison) -> u64 {
     let mut group = Vec::new();
     let mut syncs = 0;
@@ -291,7 +292,7 @@ fn write_in_groups(mut sink: Box<dyn LogSink>, QueueReceiver(queue): &QueueRecei
             all.map_err(|error| poison.set(&error))
         };
         for job in group.drain(..) {
-            // Nobody waits for the record of a call whose client has left.
+            // A client that has left waits for no acknowledgement.
             let _ = job.ack.send(written);
         }
     }

@@ -1,7 +1,7 @@
-//! Content: what somebody else would fetch or run is refused, and media are found.
+//! Content of messages: URLs and tools that others would fetch or run are refused, and media are found.
 //!
-//! LiteLLM or the provider fetches an `http(s)` URL in an image, file or audio part: egress out of a
-//! sandbox without a network, and a request into the operator's own. `data:` URLs pass.
+//! LiteLLM or the provider fetches an `http(s)` URL in an image, file or audio part. That would give a sandbox
+//! without a network a way out, and send requests into the operator's own network. `data:` URLs pass.
 
 use super::media::{MediaFinder, MediaList};
 use super::shape::{NestedVisitor, ValuePosition};
@@ -13,33 +13,33 @@ use crate::refusal::{Reason, Refusal};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ContentClass {
     Other,
-    /// May hold a URL that is fetched.
+    /// May hold a URL that would be fetched.
     Url,
-    /// Names a file that is stored outside. LiteLLM takes some such ids apart, and fetches the URL in them.
+    /// Names a file that is stored outside. LiteLLM parses some such ids, and fetches the URL in them.
     Stored,
     /// Holds media inline.
     Data,
 }
 
-/// Follows the content of one body.
+/// Visitor of the content of one body.
 #[derive(Debug)]
 pub(super) struct ContentVisitor {
     format: ApiFormat,
     remote_media: bool,
-    /// What the strings at each depth are.
+    /// Class of the strings at each depth.
     classes: [ContentClass; DEPTH_MAX + 2],
-    /// The depth of a member whose value is the agent's own affair, whatever it looks like.
+    /// Depth of a member whose value only the agent reads: its strings are not checked.
     own: Option<usize>,
-    /// Items of the Responses API bring tools along, checked as those at the top are.
+    /// True inside the tools that items of the Responses API have; they are checked like those at the top.
     in_tools: bool,
     parts: MediaFinder,
-    /// Where the arguments of a tool call begin.
+    /// Offset at which the arguments of a tool call begin.
     arguments: u64,
     /// Bytes of such arguments.
     pub(super) rewritten: u64,
     /// Tokens by which the numbers in them may grow.
     pub(super) numbers: u64,
-    /// An earlier answer has blocks of thinking.
+    /// True if an earlier response has blocks of thinking.
     pub(super) has_thinking: bool,
 }
 
@@ -59,7 +59,7 @@ impl ContentVisitor {
         }
     }
 
-    /// Takes a name. `inside` follows tools that stand in the content.
+    /// Takes a name. `inside` follows the tools within the content.
     pub(super) fn key(
         &mut self,
         at: ValuePosition<'_>,
@@ -101,8 +101,8 @@ impl ContentVisitor {
         Ok(())
     }
 
-    /// The arguments of a tool call that the agent itself ran, and citations that it gives back, may
-    /// hold URLs; nobody fetches those.
+    /// Returns true for the arguments of a tool call that the agent itself ran, and for citations that it returns.
+    /// Both may hold URLs, and nothing fetches those.
     fn is_own(&self, depth: usize, key: &[u8]) -> bool {
         let tool_use_input =
             key == b"input" && depth == 5 && matches!(self.format, ApiFormat::Messages | ApiFormat::CountTokens);
@@ -199,12 +199,12 @@ impl ContentVisitor {
         Ok(())
     }
 
-    /// What is at hand is the agent's own affair.
+    /// Returns true inside a value that only the agent reads.
     pub(super) fn is_in_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// The media of the whole content.
+    /// Returns the media of the whole content.
     pub(super) fn media(&mut self) -> MediaList {
         self.parts.take()
     }
@@ -217,8 +217,8 @@ impl ContentVisitor {
     }
 }
 
-/// Anything that some parser may take for a URL of another host. Blanks and control characters anywhere in
-/// it are what URL parsers drop. Base64, file ids and file names have no colon.
+/// Returns true for any text that some parser may take for a URL of another host. URL parsers drop blanks and control
+/// characters anywhere. Base64, file ids and file names have no colon.
 fn is_remote(text: StrPrefix<'_>) -> bool {
     let url: String = text.as_str().chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
     let inline = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
@@ -227,13 +227,14 @@ fn is_remote(text: StrPrefix<'_>) -> bool {
     inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.whole))
 }
 
-/// Gemini and Cohere read an embedding's input as an image, or as sound, when it begins like this.
+/// Returns true for text that Gemini and Cohere read as an image or as sound in an embedding's input.
 fn is_data_url(text: StrPrefix<'_>) -> bool {
     text.as_str().trim_start().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"))
 }
 
-/// Vertex reads a bucket, and Gemini a stored file, by the operator's credentials when an embedding's input names one.
-/// LiteLLM looks for a bucket's scheme anywhere; a text with blanks in it is no address.
+/// Returns true for an embedding's input that names a bucket, which Vertex reads with the operator's credentials, or
+/// a stored file, which Gemini reads. LiteLLM looks for a bucket's scheme anywhere; a text with blanks is not an
+/// address.
 fn is_stored(text: StrPrefix<'_>) -> bool {
     let word = text.as_str().trim_matches(|c: char| c.is_whitespace() || c.is_control()).to_ascii_lowercase();
     let names_one = word.contains("gs://") || word.contains("s3://") || word.starts_with("files/");

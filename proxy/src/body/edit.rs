@@ -2,20 +2,20 @@
 //!
 //! Pure.
 
-/// `prefix`, then the ranges of the original text, each after a comma, then `}`.
+/// The outgoing body: `prefix`, then the ranges of the original text, each after a comma, then `}`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BodyEdit {
-    /// `{` and our own members.
+    /// `{` and the members that the sidecar sets.
     pub prefix: String,
-    /// Offsets from and to, of whole members.
+    /// Ranges of whole members, from and to.
     pub keep: Vec<(u64, u64)>,
-    /// Ranges inside of those that do not go upstream, in their order.
+    /// Ranges inside those that do not go upstream, in their order.
     pub cut: Vec<(u64, u64)>,
 }
 
 impl BodyEdit {
-    /// The ranges that go upstream, in their order, without what is cut out of them. The flag says whether a range begins
-    /// with a member of its own, and so follows a comma.
+    /// Returns the ranges that go upstream, in their order, without the cuts. The flag is true if a range begins with
+    /// a member of its own, and so follows a comma.
     pub fn ranges(&self) -> impl Iterator<Item = (bool, u64, u64)> {
         self.keep.iter().flat_map(move |&(from, to)| {
             let first = self.cut.partition_point(|cut| cut.1 <= from);
@@ -26,7 +26,7 @@ impl BodyEdit {
         })
     }
 
-    /// Takes a whole value out, for another to be put in its place.
+    /// Cuts a whole value, for another one to replace it.
     pub(super) fn cut_value(&mut self, range: (u64, u64)) {
         self.cut.retain(|cut| cut.1 <= range.0 || range.1 <= cut.0);
         let place = self.cut.partition_point(|cut| cut.1 <= range.0);
@@ -34,7 +34,7 @@ impl BodyEdit {
     }
 }
 
-/// What is put where this range ends.
+/// Returns the text that replaces the value whose range ends here.
 #[must_use]
 pub fn put_at(put: &[(u64, String)], end: u64) -> Option<&str> {
     put.iter().find(|(at, _)| *at == end).map(|(_, text)| &**text)

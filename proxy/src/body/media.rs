@@ -7,39 +7,39 @@
 use crate::json::{JsonContainer, StrPrefix};
 use crate::media::{self, Detail};
 
-/// Parts of one body that are kept apart; further ones are counted as the dearest image, and as text.
+/// Maximum number of listed parts; further ones are counted as the dearest image, and as text.
 const PARTS_MAX: usize = 4096;
 
-/// What a medium is.
+/// Kind of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MediaKind {
-    /// An image, with its width and height when its first bytes say them.
+    /// An image, with its width and height if its first bytes tell them.
     Image(Option<(u32, u32)>, Detail),
     /// A document of any number of pages.
     Document,
     /// Recorded sound.
     Audio,
-    /// Something that is stored outside, of any kind and size.
+    /// A stored object of any kind and size.
     Stored,
 }
 
 /// One medium in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MediaItem {
-    /// What it is.
+    /// Kind of the medium.
     pub kind: MediaKind,
-    /// Where its string stands in the body, quotes included.
+    /// Range of the string in the body, quotes included.
     pub range: (u64, u64),
-    /// No provider reads it as text.
+    /// True if no provider reads it as text.
     pub verified: bool,
 }
 
-/// The media of one body.
+/// Media of one body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MediaList {
-    /// In their order.
+    /// Listed media, in their order.
     pub media: Vec<MediaItem>,
-    /// Further ones, beyond what is kept apart.
+    /// Number of further media, which are not listed.
     pub more: u64,
 }
 
@@ -53,7 +53,7 @@ enum MediaPart {
     Audio,
 }
 
-/// The member at hand, as far as it matters for media.
+/// Class of the current member's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum MemberName {
     #[default]
@@ -66,18 +66,18 @@ enum MemberName {
     Medium,
 }
 
-/// One open object.
+/// State of one open object.
 #[derive(Debug, Clone, Copy, Default)]
 struct OpenObject {
     name: MemberName,
     part: MediaPart,
-    /// A `source` with this type holds base64.
+    /// True if the `type` of a `source` says base64.
     is_base64: bool,
-    /// A `source` with this type holds text.
+    /// True if the `type` of a `source` says text.
     is_text: bool,
     detail: Option<Detail>,
     found: Option<MediaCandidate>,
-    /// Arrays that are open inside it.
+    /// Number of open arrays in the object.
     arrays: u32,
 }
 
@@ -86,15 +86,16 @@ struct OpenObject {
 struct MediaCandidate {
     range: (u64, u64),
     dimensions: Option<(u32, u32)>,
-    /// It says what it is: a `data:` URL of an image, or base64 in a source that says so.
+    /// True if the string says what it is: a `data:` URL of an image, or base64 in a source that says so.
     is_data: bool,
     is_image: bool,
-    /// It has blanks, or is too short for a medium. Lenient decoders skip blanks, so in a medium's part it is one still.
+    /// True if the string has blanks, or is too short for a medium. Lenient decoders skip blanks, so in a medium's
+    /// part it still is one.
     is_odd: bool,
     detail: Option<Detail>,
 }
 
-/// Finds the media of one body.
+/// Finder of the media of one body.
 #[derive(Debug, Default)]
 pub(super) struct MediaFinder {
     objects: Vec<OpenObject>,
@@ -140,7 +141,7 @@ impl MediaFinder {
         found.detail = merged(found.detail, object.detail);
         let is_part = object.part != MediaPart::Other;
         match self.objects.last_mut() {
-            // The object that a part holds: the part knows what it is.
+            // The object within a part: the part knows the kind.
             Some(outer)
                 if !is_part && outer.arrays == 0 && outer.name == MemberName::Holder && outer.found.is_none() =>
             {
@@ -151,12 +152,12 @@ impl MediaFinder {
         }
     }
 
-    /// Takes the address of something that is stored outside.
+    /// Takes the address of a stored object.
     pub(super) fn stored(&mut self, start: u64, end: u64) {
         self.add(MediaItem { kind: MediaKind::Stored, range: (start, end), verified: false });
     }
 
-    /// Takes a `data:` URL that is a medium wherever it stands.
+    /// Takes a `data:` URL that is a medium in any place.
     pub(super) fn inline(&mut self, text: StrPrefix<'_>, start: u64, end: u64) {
         let found = MediaCandidate {
             range: (start, end),
@@ -169,7 +170,7 @@ impl MediaFinder {
         self.put(MediaPart::Other, found);
     }
 
-    /// Takes a string; `is_media` when it stands under a name that may hold a medium.
+    /// Takes a string; `is_media` is true under a name that may hold a medium.
     pub(super) fn string(&mut self, text: StrPrefix<'_>, is_media: bool, start: u64, end: u64) {
         let Some(object) = self.objects.last_mut() else {
             return;
@@ -213,7 +214,7 @@ impl MediaFinder {
         }
     }
 
-    /// A string whose part is known.
+    /// Adds a string whose part is known.
     fn put(&mut self, part: MediaPart, found: MediaCandidate) {
         if part == MediaPart::Other && found.is_odd {
             return;
@@ -251,7 +252,7 @@ fn is_image_url(head: &[u8]) -> bool {
     head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"))
 }
 
-/// Of two details the dearer one.
+/// Returns the dearer of two details.
 fn merged(a: Option<Detail>, b: Option<Detail>) -> Option<Detail> {
     match (a, b) {
         (Some(a), Some(b)) if a != b => Some(Detail::of("")),

@@ -16,13 +16,13 @@ use crate::json::{JsonContainer, JsonScalar, JsonVisitor, StrPrefix};
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
 
-/// Answers per call, `n` and `best_of`: each is billed.
+/// Maximum number of responses of one call, by `n` and `best_of`: each is billed.
 const MAX_CHOICES: u64 = 8;
 
 /// Members that name objects which the provider stores.
 const STORED: [&str; 2] = ["previous_response_id", "conversation"];
 
-/// Members of one body; the public APIs have fewer than fifty.
+/// Maximum number of members of one body; the public APIs have fewer than fifty.
 const MAX_MEMBERS: usize = 128;
 
 /// Position of a value at this depth. A macro, since a method would borrow the whole visitor.
@@ -38,7 +38,7 @@ macro_rules! position {
 }
 use position;
 
-/// The member at hand; its name is the last that was seen.
+/// The current member; its name is the last in `names`.
 #[derive(Debug, Clone, Copy)]
 struct CurrentMember {
     rule: MemberRule,
@@ -49,21 +49,21 @@ struct CurrentMember {
 pub(super) struct MemberVisitor<'p> {
     format: ApiFormat,
     policy: &'p BodyPolicy,
-    /// All names so far, and where each ends.
+    /// All names so far, one after another, and the end of each.
     names: String,
     ends: Vec<usize>,
     member: Option<CurrentMember>,
-    /// The last member was kept, so the next one extends its stretch.
+    /// True if the last member was kept, so that the next one extends its range.
     run_open: bool,
     stream_options: Option<(u64, u64)>,
     asks_usage: bool,
     in_include_usage: bool,
-    /// Texts in a `prompt` of several.
+    /// Number of texts in a `prompt` of several.
     prompts: u64,
     content: ContentVisitor,
-    /// What may stand inside the member at hand.
+    /// Visitor of the current member's value.
     inside: NestedVisitor,
-    /// The depth of the mark for a prompt cache at hand.
+    /// Depth of the current mark for a prompt cache.
     cache: Option<usize>,
     in_ttl: bool,
     /// Names of members that were dropped with a value.
@@ -109,14 +109,14 @@ impl<'p> MemberVisitor<'p> {
         }
         let rule = match params::rule(self.format, self.policy.server, name) {
             Some(MemberRule::Never) => return Err(not_allowed(name)),
-            // A clipped name is nobody's.
+            // A clipped name is not a known one.
             _ if !key.whole => MemberRule::Strip,
             Some(MemberRule::Refuse | MemberRule::NotTrue | MemberRule::Drop) | None if self.is_opened(name) => {
                 MemberRule::Keep
             }
             Some(MemberRule::Drop) | None => MemberRule::Strip,
             Some(MemberRule::Nested(_)) if STORED.contains(&name) && self.is_opened(name) => {
-                // The operator lets any id through: what it stands for is not known.
+                // The operator allows any id, so the size of its object is not known.
                 self.inside.rare().stored_tokens = Some(0);
                 MemberRule::Keep
             }
@@ -141,7 +141,7 @@ impl<'p> MemberVisitor<'p> {
         self.policy.params.iter().any(|allowed| allowed == name)
     }
 
-    /// What the member's name alone says of the price.
+    /// Notes the effect of a member's name on the price.
     fn note(&mut self, rule: MemberRule, name: &str) {
         let cost_factors = &mut self.parsed.cost_factors;
         self.cache = (name == "cache_control").then_some(1);
@@ -156,13 +156,13 @@ impl<'p> MemberVisitor<'p> {
         }
     }
 
-    /// The names so far.
+    /// Returns the names so far.
     fn seen(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(&0).chain(&self.ends);
         starts.zip(&self.ends).map(|(start, end)| &self.names[*start..*end])
     }
 
-    /// The name of the member at hand.
+    /// Returns the name of the current member.
     fn name(&self) -> &str {
         last(&self.names, &self.ends)
     }
@@ -207,7 +207,7 @@ impl JsonVisitor for MemberVisitor<'_> {
         match self.member.map(|member| member.rule) {
             Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
             Some(MemberRule::Nested(_)) => self.inside.open(at, kind, start)?,
-            // Parsers keep the last of two: whatever this one is, it is not `true`.
+            // Parsers keep the last of two: this value is not `true`, whatever it is.
             Some(MemberRule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
             Some(MemberRule::Prompts) if depth == 2 => self.prompts += 1,
             _ => {}
@@ -253,7 +253,7 @@ impl JsonVisitor for MemberVisitor<'_> {
     }
 }
 
-/// The last of some names that stand behind each other.
+/// Returns the last of several names that follow each other.
 fn last<'n>(names: &'n str, ends: &[usize]) -> &'n str {
     let end = ends.last().copied().unwrap_or_default();
     let start = ends.len().checked_sub(2).map_or(0, |before| ends[before]);

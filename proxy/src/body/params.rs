@@ -1,8 +1,8 @@
-//! What each top-level member of a request body may do: the list, and nothing but the list.
+//! The rule for each top-level member of a request body: an allow-list.
 //!
-//! LiteLLM sends members that it does not know on to the provider, so a list of bad names can never be
-//! complete: a member that is not named here is dropped. Those that would redirect, re-key, re-price,
-//! amplify or hide a call are refused by name instead, so that their sender learns why.
+//! LiteLLM sends members that it does not know on to the provider, so a list of bad names can never be complete: a
+//! member that is not listed is dropped. Members that would redirect, re-key, re-price, amplify or hide a call are
+//! refused by name, so that their sender learns why.
 
 mod allowed;
 mod denied;
@@ -13,50 +13,50 @@ use crate::policy::ApiFormat;
 pub(super) use allowed::AllowedGroup;
 use denied::{STRIP, denied, normal};
 
-/// Which server runs the models, as far as it takes members that the public API does not have.
+/// Kind of the server that runs the models, by the members that it takes beside the public API's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ServerKind {
-    /// The public API alone.
+    /// Only the public API.
     #[default]
     OpenAi,
-    /// vLLM, SGLang and their like.
+    /// vLLM, SGLang and similar servers.
     Vllm,
 }
 
-/// What happens to one member.
+/// Rule for one member.
 #[derive(Debug, Clone, Copy)]
 pub enum MemberRule {
-    /// Goes on as it is: the operator has opened it.
+    /// Passes unchanged: the operator has opened it.
     Keep,
-    /// Goes on with what this shape knows; the rest of it is taken out.
+    /// Passes with the members that this shape knows; the others are taken out.
     Nested(&'static Shape),
-    /// Goes on; remote media in it are refused.
+    /// Passes; remote media in it are refused.
     Content,
     /// Must name an allowed model.
     Model,
-    /// `true`, `false` or null.
+    /// Must be `true`, `false` or null.
     Stream,
-    /// Ours on streams that would otherwise hide their usage.
+    /// Replaced on streams that would otherwise hide their usage.
     StreamOptions,
-    /// The route's own bound on output tokens; goes on, and is reserved.
+    /// Bound of the route on output tokens: passes, and is reserved.
     MaxOutput,
-    /// How many answers; bounded, and reserved.
+    /// Number of responses: limited, and reserved.
     Choices,
-    /// One text, or several of which each is answered and billed.
+    /// One text, or several, of which each is answered and billed.
     Prompts,
-    /// Goes on unless it is `true`.
+    /// Passes unless it is `true`.
     NotTrue,
-    /// Removed, and named in the audit line.
+    /// Removed, and named in the audit log.
     Strip,
-    /// Removed and named like that, unless the operator allows it by name.
+    /// Removed and named, unless the operator allows it by name.
     Drop,
     /// Refused, unless the operator allows it by name.
     Refuse,
-    /// Refused whatever anybody says: who pays, with which key, at which host, at what price, seen by whom.
+    /// Always refused: decides who pays, with which key, at which host, at what price, or who sees the call.
     Never,
 }
 
-/// Names by which some route bounds its output. LiteLLM drops those that are not the route's own.
+/// Names by which some route bounds its output. LiteLLM drops those that do not belong to the route.
 const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
 /// Returns the rule for a member of this route's bodies; `None` for an unknown one.
@@ -79,20 +79,20 @@ impl ServerKind {
     }
 }
 
-/// Whether `--allow-param` may name it.
+/// Returns true if `--allow-param` may name this member.
 #[must_use]
 pub fn may_be_allowed(name: &str) -> bool {
     if let Some((member, inner)) = name.split_once('.') {
-        // Inside of a member that passes: whatever makes nobody act.
+        // A member inside one that passes, unless it makes the gateway act.
         return !STRIP.contains(&member) && denied(member).is_none() && !REFUSED.contains(&inner);
     }
     let structural = matches!(name, "model" | "stream" | "stream_options");
     !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(MemberRule::Never))
 }
 
-/// The members of the public API.
+/// Returns the rule for a member of the public API.
 fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
-    // On routes whose members nobody here knows, no spelling of them may pass.
+    // On a route whose members are not known here, no spelling of these may pass.
     if STRIP.contains(&name) || format == ApiFormat::Other && STRIP.contains(&normal(name).as_str()) {
         return Some(MemberRule::Strip);
     }
@@ -102,7 +102,7 @@ fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
         // LiteLLM takes `functions` for tools.
         "tools" | "functions" => Some(MemberRule::Nested(&tools::TOOLS)),
         "background" => Some(MemberRule::NotTrue),
-        // A chat is stored only where it is `true`.
+        // A chat is stored only if this is `true`.
         "store" if !matches!(format, ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens) => {
             Some(MemberRule::NotTrue)
         }
@@ -131,7 +131,7 @@ fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
         (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, _) => inside(allowed::RESPONSES),
         (ApiFormat::Messages, _) => inside(allowed::MESSAGES),
         (ApiFormat::CountTokens, _) => inside(allowed::COUNT_TOKENS),
-        // The operator opened a route whose members only the operator knows: what is not denied passes.
+        // The operator opened a route whose members only the operator knows: each member that is not denied passes.
         (ApiFormat::Other | ApiFormat::Models | ApiFormat::Stored, _) => {
             denied(name).is_none().then_some(MemberRule::Content)
         }

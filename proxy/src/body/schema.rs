@@ -13,9 +13,9 @@ use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::refusal::{Reason, Refusal, clip};
 use expansion::{Definition, PLACES_MAX};
 
-/// References in one schema, and definitions. The schemas of real programs have some dozens.
+/// Maximum number of references in one schema, and of definitions. The schemas of real programs have some dozens.
 const REFERENCES_MAX: usize = 1000;
-/// Bytes kept of all their names.
+/// Maximum number of bytes kept of all their names.
 const NAMES_MAX: usize = 128 * 1024;
 /// Dialects that validators know by themselves. In older ones `id` is a keyword as well.
 const DIALECTS: [&str; 4] = [
@@ -23,20 +23,20 @@ const DIALECTS: [&str; 4] = [
     "json-schema.org/draft/2020-12/schema",
 ];
 
-/// Who reads a schema.
+/// Reader of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaUse {
-    /// The gateway or the provider holds an answer to it.
+    /// The gateway or the provider validates a response by it.
     Answer,
-    /// The model reads it as the description of a tool: nobody fetches what it refers to.
+    /// The model reads it as the description of a tool: its references are not fetched.
     Tool,
 }
 
-/// Keywords whose value is followed, or decides what is.
+/// Keywords whose value is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keyword {
     Other,
-    /// `$ref` and its kin.
+    /// `$ref` and similar keywords.
     Reference,
     /// `$id`
     Id,
@@ -44,30 +44,30 @@ enum Keyword {
     Dialect,
 }
 
-/// Follows one schema.
+/// Visitor of one schema.
 #[derive(Debug)]
 pub(super) struct SchemaVisitor {
     reader: SchemaUse,
     keyword: Keyword,
-    /// The member at hand is named as a container of definitions is.
+    /// True if the current member has the name of a container of definitions.
     holds_definitions: bool,
     containers: Vec<SchemaLevel>,
     definitions: Vec<Definition>,
     references: Vec<String>,
-    /// The name of the definition that begins next.
+    /// Name of the definition that begins next.
     name: String,
     kept: usize,
     /// Tokens by which the numbers of the schema may grow.
     numbers: u64,
 }
 
-/// One open container.
+/// State of one open container.
 #[derive(Debug, Clone, Copy)]
 struct SchemaLevel {
     start: u64,
-    /// Its members are definitions.
+    /// True if the members of the container are definitions.
     defines: bool,
-    /// It is this definition.
+    /// Index of the definition that the container is.
     definition: Option<usize>,
     kind: JsonContainer,
 }
@@ -87,7 +87,7 @@ impl SchemaVisitor {
         }
     }
 
-    /// Takes a name. A definition may have any, those of keywords among them.
+    /// Takes a name. A definition may have any name, also that of a keyword.
     pub(super) fn key(&mut self, key: StrPrefix<'_>) {
         if self.containers.last().is_some_and(|level| level.defines) {
             self.name.clear();
@@ -126,7 +126,7 @@ impl SchemaVisitor {
         }
     }
 
-    /// Takes a value that is no container.
+    /// Takes a value that is not a container.
     pub(super) fn scalar(&mut self, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let keyword = std::mem::replace(&mut self.keyword, Keyword::Other);
         self.holds_definitions = false;
@@ -149,7 +149,7 @@ impl SchemaVisitor {
         if keyword == Keyword::Reference { self.refer(text) } else { Ok(()) }
     }
 
-    /// A list of numbers is an `enum`, or a value that a gateway may write anew.
+    /// Counts a number in a list, which may be an `enum`, or a value that a gateway may write anew.
     fn number(&mut self, value: JsonScalar<'_>) {
         let is_in_list = self.containers.last().is_some_and(|level| level.kind == JsonContainer::Array);
         let is_long =
@@ -190,10 +190,10 @@ impl SchemaVisitor {
         Err(refused(&format!("a schema may have at most {REFERENCES_MAX} references and {REFERENCES_MAX} definitions")))
     }
 
-    /// The schema is complete. Says how many bytes it grows by when every reference in it is written out.
+    /// Ends the schema. Returns the bytes that it grows by when every reference in it is written out.
     ///
     /// # Errors
-    /// When that is too many.
+    /// A refusal, if these are too many.
     pub(super) fn finish(&self) -> Result<u64, Refusal> {
         if self.references.is_empty() {
             return Ok(self.numbers);
@@ -220,7 +220,7 @@ pub(super) fn written_anew(value: JsonScalar<'_>) -> u64 {
     }
 }
 
-/// A JSON pointer into the same schema. A name, `#name`, could stand anywhere in it.
+/// Returns true for a JSON pointer into the same schema. The position of a name, `#name`, could be anywhere in it.
 fn is_pointer(text: StrPrefix<'_>) -> bool {
     text.whole() == Some(b"#") || text.whole && text.head.starts_with(b"#/")
 }

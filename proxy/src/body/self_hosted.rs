@@ -11,14 +11,14 @@ use super::params::AllowedGroup;
 use super::schema::SchemaUse;
 use super::shape::{MemberShapes, Shape};
 
-/// On chat and completions. None of them lengthens an answer beyond its bound, which is reserved.
+/// Members of chat and completions. None of them makes a response longer than its bound, which is reserved.
 pub(super) const SAMPLING: &[AllowedGroup] = &[AllowedGroup {
     reason: "sets how a self-hosted model samples: no answer gets longer than its bound, which is reserved",
     members: &[
         ("add_special_tokens", Shape::Scalar),
         ("allowed_token_ids", Shape::List(&Shape::Scalar)),
         ("bad_words", Shape::List(&Shape::Scalar)),
-        // SGLang: the answer follows this grammar.
+        // SGLang: the response follows this grammar.
         ("ebnf", Shape::Scalar),
         ("guided_choice", Shape::List(&Shape::Scalar)),
         ("guided_grammar", Shape::Scalar),
@@ -42,7 +42,7 @@ pub(super) const SAMPLING: &[AllowedGroup] = &[AllowedGroup {
     ],
 }];
 
-/// On chat alone: how the model thinks, and how the server shows it.
+/// Members of chat only: how the model thinks, and how the server shows it.
 pub(super) const CHAT: &[AllowedGroup] = &[AllowedGroup {
     reason: "sets how a self-hosted model thinks, and how its server shows it",
     members: &[

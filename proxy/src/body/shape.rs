@@ -14,24 +14,24 @@ use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};
 
-/// The members of an object, and the shape of each.
+/// Members of an object, with the shape of each.
 pub type MemberShapes = &'static [(&'static str, Shape)];
 
-/// What a value may be. A scalar may stand wherever an object or an array may: providers refuse what they
-/// do not expect, and none of them acts on it.
+/// Shape of a value. A scalar may take the place of an object or an array: providers refuse values that they do not
+/// expect, and none of them acts on such a value.
 #[derive(Debug)]
 pub enum Shape {
     /// A string, a number, a boolean or null.
     Scalar,
-    /// Any JSON: the model reads it, and nothing in between acts on it.
+    /// Any JSON: the model reads it, and no program acts on it.
     Any,
     /// The name of a tool: not one that the gateway runs.
     ToolName,
-    /// A word that decides who runs a tool: this one, for the agent.
+    /// A word that decides who runs a tool: this one stands for the agent.
     Word(&'static str),
-    /// How many tokens the model may think.
+    /// Number of tokens that the model may think.
     ThinkingBudget,
-    /// A word for how much the model is to think.
+    /// A word for how much the model thinks.
     Effort,
     /// Such a word, or an object of these members.
     EffortOr(MemberShapes),
@@ -45,58 +45,58 @@ pub enum Shape {
     Map,
     /// An array of values of one shape.
     List(&'static Shape),
-    /// An object of these members; each other one is taken out.
+    /// An object of these members; all others are taken out.
     Object(MemberShapes),
     /// The name of a tool, or an object of these members.
     Choice(MemberShapes),
-    /// A tool, with these members; its type says who runs it.
+    /// A tool with these members; its type decides who runs it.
     Tool(MemberShapes),
     /// A JSON schema.
     Schema(SchemaUse),
 }
 
-/// Members of one body that are taken out of others: honest clients send a few that nobody here knows yet.
+/// Maximum number of members that are taken out of others: honest clients send a few unknown ones.
 const TAKEN_OUT_MAX: usize = 128;
 
 /// Members that make LiteLLM validate an answer after the provider was paid for it. No operator can open them.
 pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 
-/// Follows one member, and finds what has to be taken out of it.
+/// Visitor of one member, which finds the members to be taken out of it.
 #[derive(Debug, Default)]
 pub(super) struct NestedVisitor {
     frames: Vec<OpenContainer>,
-    /// The shape of the next member's value.
+    /// Shape of the next member's value.
     next: Option<&'static Shape>,
-    /// The depth of a member that is being taken out.
+    /// Depth of a member that is being taken out.
     dropping: Option<usize>,
-    /// The depth of a value of any shape.
+    /// Depth of a value of any shape.
     any: Option<usize>,
-    /// The schema at hand, and the depth of its value.
+    /// The current schema, and the depth of its value.
     schema: Option<(usize, Box<SchemaVisitor>)>,
     /// Ranges of the body that do not go upstream, in their order.
     pub(super) cuts: Vec<(u64, u64)>,
-    /// What was taken out, as `member.name`.
+    /// Names that were taken out, as `member.name`.
     pub(super) names: Vec<Cow<'static, str>>,
     /// Bytes by which schemas grow when their references are written out.
     pub(super) expanded: u64,
-    /// Tools that a provider describes to the model in words of its own.
+    /// Number of tools that a provider describes to the model in its own words.
     pub(super) typed_tools: u64,
-    /// What few bodies have.
+    /// Facts that few bodies have.
     pub(super) rare: Option<Box<RareFields>>,
 }
 
-/// One open container.
+/// State of one open container.
 #[derive(Debug)]
 struct OpenContainer {
     holds: ContainerShape,
-    /// The offset behind its opening bracket, then behind its last member that stays.
+    /// Offset after the opening bracket, then after the last member that stays.
     kept_until: u64,
-    /// A member stays, so a later one is taken out together with the comma before it.
+    /// True if a member stays, so that a later one is taken out together with the comma before it.
     keeps_any: bool,
-    /// A member was taken out and none stays yet: its comma is the one that follows.
+    /// True if a member was taken out and none stays yet: the comma after it goes with it.
     owes_comma: bool,
     tool: Option<Box<ToolCheck>>,
-    /// What was taken out of this container itself, by its place in `cuts` and in `names`.
+    /// Members taken out of this container itself, by their index in `cuts` and in `names`.
     own: Vec<(Option<usize>, usize)>,
 }
 
@@ -106,13 +106,13 @@ enum ContainerShape {
     Each(&'static Shape),
 }
 
-/// Where a value stands: the depth, and the top-level member around it.
+/// Position of a value: the depth, and the top-level member around it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ValuePosition<'a> {
     pub(super) format: ApiFormat,
     pub(super) depth: usize,
     pub(super) member: &'a str,
-    /// What the operator lets through, as `--allow-param` names it.
+    /// Names that the operator allows, as `--allow-param` names them.
     pub(super) opened: &'a [String],
 }
 
@@ -123,7 +123,7 @@ impl NestedVisitor {
         (self.next, self.dropping, self.any, self.schema) = (Some(shape), None, None, None);
     }
 
-    /// Whether the value that [`Self::begin`] announced has ended.
+    /// Returns true once the value that [`Self::begin`] announced has ended.
     pub(super) fn is_over(&self) -> bool {
         self.frames.is_empty() && self.next.is_none()
     }
@@ -245,7 +245,7 @@ impl NestedVisitor {
         Ok(())
     }
 
-    /// Takes the end of a container. `allowed` are the types of tools that the operator has opened.
+    /// Takes the end of a container. `allowed` holds the types of tools that the operator has opened.
     pub(super) fn close(&mut self, at: ValuePosition<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some_and(|any| any != at.depth) {
             self.end(at.depth, end);
@@ -268,7 +268,7 @@ impl NestedVisitor {
         Ok(())
     }
 
-    /// Takes a value that is no container.
+    /// Takes a value that is not a container.
     pub(super) fn scalar(
         &mut self,
         at: ValuePosition<'_>,
@@ -309,14 +309,14 @@ impl NestedVisitor {
                 self.rare().thinking.is_needed = true
             }
             (Shape::ThinkingBudget, value) => self.rare().thinking.budget(value, range),
-            // LiteLLM reads `reasoning` on the Responses route alone.
+            // LiteLLM reads `reasoning` only on the Responses route.
             (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.format != ApiFormat::Chat => {
                 self.rare().thinking.word(value, range);
             }
             (Shape::StoredId | Shape::StoredIdOr(_), value) => self.stored(at.member, value)?,
             (Shape::Word(word), value) => {
                 let right = matches!(value, JsonScalar::String(text) if text.whole() == Some(word.as_bytes()));
-                // The word stands in the tool itself, or one level below.
+                // The word belongs to the tool itself, or to an object one level below.
                 if let Some(tool) = self.frames.iter_mut().rev().find_map(|frame| frame.tool.as_mut()) {
                     tool.word(right, value);
                 }
@@ -336,7 +336,7 @@ impl NestedVisitor {
         self.rare.get_or_insert_default()
     }
 
-    /// Takes the id of a stored object. Whether the run may name it is for the exchange to say.
+    /// Takes the id of a stored object. The exchange decides whether the run may name it.
     fn stored(&mut self, member: &str, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let id = match value {
             JsonScalar::Null => return Ok(()),
@@ -348,12 +348,12 @@ impl NestedVisitor {
         Ok(())
     }
 
-    /// The value at hand is the `type` of a tool.
+    /// Returns true if the current value is the `type` of a tool.
     fn is_type_of_tool(&self) -> bool {
         self.frames.last().and_then(|frame| frame.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
     }
 
-    /// The container at hand is complete.
+    /// Ends the current container.
     fn leave(&mut self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
         let Some(OpenContainer { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
         if tool.is_opened(allowed) {
@@ -367,7 +367,7 @@ impl NestedVisitor {
         tool.finish(format, allowed)
     }
 
-    /// The shape of the value at hand.
+    /// Returns the shape of the current value.
     fn shape(&self) -> &'static Shape {
         match self.frames.last().map(|frame| frame.holds) {
             Some(ContainerShape::Each(shape)) => shape,
@@ -375,7 +375,7 @@ impl NestedVisitor {
         }
     }
 
-    /// A value has ended: it stays, or the range that is taken out ends with it.
+    /// Ends a value: the value stays, or the range that is taken out ends with it.
     fn end(&mut self, depth: usize, end: u64) {
         match self.dropping {
             Some(dropped) if dropped == depth => {

@@ -686,11 +686,11 @@ fn members_side_by_side_are_taken_out_together() {
     }
 }
 
-/// What goes upstream when the sidecar grants so many tokens, and the names of what was changed.
+/// Returns the outgoing body when the sidecar grants this many tokens, and the names of the changed members.
 fn fitted(format: ApiFormat, body: &str, bound: u64, is_claude: bool) -> (String, String) {
     let policy = BodyPolicy { account_json: "0".to_owned(), ..BodyPolicy::default() };
     let mut reader = BodyReader::new(format, &policy);
-    // One byte at a time: the places are those of the whole body.
+    // One byte at a time: the offsets are those of the whole body.
     body.as_bytes().chunks(1).try_for_each(|piece| reader.feed(piece)).expect("allowed");
     let mut parsed = reader.finish().expect("allowed");
     parsed.bound_output(format, bound);
@@ -723,7 +723,7 @@ fn a_budget_for_thinking_follows_a_lowered_bound() {
         let (upstream, changed) = fitted(ApiFormat::Messages, body, bound, true);
         assert_eq!((upstream, &*changed), (sent(bound, thinking), names), "{bound}");
     }
-    // What is taken out of the member goes with it, and does not otherwise.
+    // A member that is taken out of another one goes with it, and only then.
     let body = r#"{"thinking":{"a":1,"budget_tokens":9000,"type":"enabled","b":[2]},"model":"m","max_tokens":9999,"messages":[]}"#;
     assert_eq!(
         fitted(ApiFormat::Messages, body, 3000, true).0,
@@ -735,7 +735,7 @@ fn a_budget_for_thinking_follows_a_lowered_bound() {
     );
     let adaptive = r#"{"model":"m","max_tokens":9999,"thinking":{"type":"adaptive"},"messages":[]}"#;
     assert_eq!(fitted(ApiFormat::Messages, adaptive, 1024, true).1, "");
-    // Of two budgets parsers keep the last.
+    // Parsers keep the last of two budgets.
     let twice = r#"{"model":"m","thinking":{"budget_tokens":9000,"budget_tokens":"x"},"messages":[]}"#;
     assert_eq!(fitted(ApiFormat::Messages, twice, 1024, true).1, "");
 }
@@ -859,7 +859,7 @@ fn stored_objects_are_named_for_the_exchange() {
     ] {
         assert_eq!(reason(ApiFormat::Responses, body), Some(Reason::ParamNotAllowed), "{body}");
     }
-    // Only the Responses API has them.
+    // Only the Responses API has these members.
     for body in [r#"{"model":"m","previous_response_id":"x"}"#, r#"{"model":"m","conversation":"x"}"#] {
         assert_eq!(reason(ApiFormat::Chat, body), Some(Reason::ParamNotAllowed), "{body}");
     }
@@ -890,7 +890,7 @@ fn a_dialect_opens_the_members_of_self_hosted_servers() {
     let chat = r#"{"model":"m","chat_template_kwargs":{"enable_thinking":false},"enable_thinking":false,"separate_reasoning":true}"#;
     assert_eq!(read_with(ApiFormat::Chat, &vllm, chat.as_bytes()).expect("allowed").0.stripped.len(), 0);
     assert_eq!(read(ApiFormat::Chat, chat).expect("allowed").0.stripped.len(), 3);
-    // What runs code, reads a template, a file or another model, or returns more than an answer, does not pass.
+    // Members that run code, read a template, a file or another model, or return more than a response do not pass.
     let hostile = r#"{"model":"m","chat_template":"{{x}}","chat_template_kwargs":{"chat_template":"{{x}}","tokenize":true,"x":1},"custom_logit_processor":"x","kv_transfer_params":{"remote_host":"evil"},"bootstrap_host":"evil","lora_path":"/etc","logits_processors":["os.system"],"vllm_xargs":{},"use_beam_search":true,"prompt_logprobs":20,"structured_outputs":{"backend":"x"}}"#;
     let (_, sent) = read_with(ApiFormat::Chat, &vllm, hostile.as_bytes()).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m","chat_template_kwargs":{},"structured_outputs":{}}"#);

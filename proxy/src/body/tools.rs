@@ -1,8 +1,8 @@
 //! Tools: only those that the agent itself runs.
 //!
-//! `mcp`, `web_search`, `code_interpreter` and their like make the provider or the gateway call out. A tool
-//! is known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
-//! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows by name alone.
+//! `mcp`, `web_search`, `code_interpreter` and similar tools make the provider or the gateway call out. A tool is
+//! known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
+//! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows only by name.
 
 use super::schema::SchemaUse;
 use super::shape::{MemberShapes, Shape};
@@ -10,7 +10,7 @@ use crate::json::{JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal, clip};
 
-/// Who runs a tool of one type, in the Chat, Responses and Messages APIs.
+/// Runner of a tool of one type, in the Chat, Responses and Messages APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToolRunner {
     /// The agent: the model only names it.
@@ -26,7 +26,7 @@ const TYPES: &[(&str, ToolRunner)] = &[
     ("custom", ToolRunner::Agent),
     // Responses: a group of functions, each checked by itself.
     ("namespace", ToolRunner::Agent),
-    // Responses: the agent searches its own tools when `execution` is `client`; OpenAI does otherwise.
+    // Responses: the agent searches its own tools if `execution` is `client`; otherwise OpenAI searches.
     ("tool_search", ToolRunner::AgentIf("execution")),
     // Responses: a shell on the agent's machine, or in OpenAI's container.
     ("local_shell", ToolRunner::Agent),
@@ -34,7 +34,7 @@ const TYPES: &[(&str, ToolRunner)] = &[
     ("apply_patch", ToolRunner::Agent),
     ("computer", ToolRunner::Agent),
     ("computer_use_preview", ToolRunner::Agent),
-    // Messages: Anthropic knows their schemas, the agent runs them.
+    // Messages: Anthropic knows their schemas, and the agent runs them.
     ("bash_20241022", ToolRunner::Agent),
     ("bash_20250124", ToolRunner::Agent),
     ("text_editor_20241022", ToolRunner::Agent),
@@ -99,11 +99,11 @@ const FORMAT: MemberShapes = &[
     ("grammar", Shape::Object(&[("syntax", Shape::Scalar), ("definition", Shape::Scalar)])),
 ];
 
-/// Anthropic's marks for its prompt cache.
+/// Marks for Anthropic's prompt cache.
 pub(super) const CACHE_CONTROL: MemberShapes =
     &[("type", Shape::Scalar), ("ttl", Shape::Scalar), ("scope", Shape::Scalar)];
 
-/// `tool_choice`: how a tool is chosen, and which.
+/// `tool_choice`: the way of choosing a tool, and the tool.
 pub(super) const CHOICE: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::ToolName),
@@ -127,24 +127,24 @@ const CHOSEN: MemberShapes = &[
     ("custom", Shape::Object(NAMED)),
 ];
 
-/// What has been seen of one tool.
+/// Facts of one tool so far.
 #[derive(Debug, Default)]
 pub(super) struct ToolCheck {
-    /// The member at hand.
+    /// Name of the current member.
     at: &'static str,
-    /// Its type, if there was one.
+    /// Type of the tool, if it has one.
     kind: Option<String>,
-    /// Words by which somebody else would run it.
+    /// Words by which another program would run it.
     foreign: Option<String>,
     /// Members that say that the agent runs it.
     confirmed: Vec<&'static str>,
-    /// It has a member that only tools of agents have.
+    /// True if it has a member that only tools of agents have.
     shaped: bool,
-    /// It says what its arguments are.
+    /// True if it describes its arguments.
     described: bool,
-    /// Its name, if it is one that the gateway takes for a search of the provider's.
+    /// Name of the tool, if the gateway takes that for a search by the provider.
     searches: Option<String>,
-    /// It is that very name.
+    /// True if it has exactly that name.
     is_web_search: bool,
 }
 
@@ -166,7 +166,7 @@ impl ToolCheck {
         self.is_web_search |= name.head == b"web_search";
     }
 
-    /// The value at hand is the tool's type.
+    /// Returns true if the current value is the tool's type.
     pub(super) fn is_at_type(&self) -> bool {
         self.at == "type"
     }
@@ -189,22 +189,22 @@ impl ToolCheck {
         }
     }
 
-    /// Its provider knows it by its type.
+    /// Returns true if its provider knows it by its type.
     pub(super) fn is_typed(&self) -> bool {
         self.kind.as_ref().is_some_and(|kind| !matches!(kind.as_str(), "function" | "custom"))
     }
 
-    /// Whether the operator has opened its type, whatever it holds.
+    /// Returns true if the operator has opened its type.
     pub(super) fn is_opened(&self, allowed: &[String]) -> bool {
         self.kind.as_ref().is_some_and(|kind| allowed.contains(kind))
     }
 
-    /// The tool is complete: whoever runs it is known.
+    /// Ends the tool, and refuses it unless the agent runs it.
     pub(super) fn finish(&self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
         if self.is_opened(allowed) {
             return Ok(());
         }
-        // On its way to a model of OpenAI's, LiteLLM makes a search of the provider's of such a Messages tool.
+        // For a model of OpenAI's, LiteLLM replaces such a Messages tool with a search by the provider.
         if let Some(name) = &self.searches
             && (self.is_web_search && format == ApiFormat::Messages || !self.described)
         {
@@ -239,7 +239,7 @@ pub(super) fn check_name(name: StrPrefix<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Letters and digits of a name, in lower case.
+/// Returns the letters and digits of a name, in lower case.
 fn plain(name: StrPrefix<'_>) -> String {
     name.as_str().chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }

@@ -5,19 +5,19 @@
 use sluice_contract::record::{CallResult, End, NullReason, Usage};
 use sluice_contract::{Story, Usd, could_be_billed};
 
-/// What a run used before its sidecar was started again.
+/// Amounts that a run used before its sidecar was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "named like the caps")]
 pub struct PriorUsage {
     pub calls: u64,
     pub tokens: u64,
     pub nanos: i64,
-    /// Calls that were never sent, among the others.
+    /// Number of calls that were never sent, among the others.
     pub unsent: u64,
 }
 
 impl PriorUsage {
-    /// Reads it from the audit log. A call whose cost or usage is not known is charged as it was reserved.
+    /// Reads the amounts from the audit log. A call whose cost or usage is not known is charged as it was reserved.
     #[must_use]
     pub fn of(story: &Story) -> Self {
         let mut used = Self::default();

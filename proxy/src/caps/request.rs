@@ -2,37 +2,38 @@
 //!
 //! Pure.
 
-/// An answer is never held to fewer tokens than this: it would end before it says anything.
+/// Smallest output bound that a call is given: a response with fewer tokens would end before it says anything.
 pub const OUTPUT_FLOOR: u64 = 1024;
 
-/// What a call may use at most.
+/// Maximum amounts that a call may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CapRequest {
-    /// Tokens beside those of the answer.
+    /// Tokens beside those of the response.
     pub tokens: u64,
-    /// Femto-USD beside those of the answer, when there are prices.
+    /// Femto-USD beside those of the response, if there are prices.
     pub femtos: u128,
-    /// The answer, if its length can be bounded.
+    /// The response, if its length can be bounded.
     pub output: Option<OutputRequest>,
-    /// It is an upper bound. A guess takes no more than what is left: it must not refuse a call that would have fitted.
+    /// True if the amounts are an upper bound. A guess takes no more than what is left: it must not refuse a call
+    /// that would have fitted.
     pub strict: bool,
 }
 
-/// The answer of a call.
+/// Amounts for the response of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputRequest {
-    /// Tokens of one answer, as the client or the model bounds them. Where that does not fit, fewer are granted.
+    /// Tokens of one response, as the client or the model bounds them. If they do not fit, fewer are granted.
     pub wanted: u64,
-    /// Answers.
+    /// Number of responses.
     pub choices: u64,
-    /// Femto-USD of a token.
+    /// Femto-USD for a token.
     pub femtos: u128,
-    /// Fewer tokens are never granted, unless fewer are wanted.
+    /// Smallest number of tokens that is granted, unless fewer are wanted.
     pub least: u64,
 }
 
 impl CapRequest {
-    /// Tokens and femto-USD with answers of so many tokens each.
+    /// Returns tokens and femto-USD with responses of `each` tokens.
     pub(super) fn with(&self, each: u64) -> (u128, u128) {
         let output = self.output.unwrap_or_default();
         let tokens = u128::from(each) * u128::from(output.choices);
@@ -48,7 +49,7 @@ impl CapRequest {
     }
 }
 
-/// What is left of a run's caps; `None` is unlimited.
+/// Remainder of a run's caps; `None` is unlimited.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remainder {
     pub(super) tokens: Option<u128>,
@@ -64,7 +65,7 @@ impl Remainder {
         self.tokens == Some(0) || self.femtos == Some(0)
     }
 
-    /// The longest answer that fits, up to the one wanted.
+    /// Returns the longest response that fits, up to the one wanted.
     fn longest(&self, ask: &CapRequest) -> Option<u64> {
         let output = ask.output?;
         let (tokens, femtos) = ask.with(0);
@@ -78,9 +79,9 @@ impl Remainder {
         Some(u64::try_from(longest).unwrap_or(u64::MAX).min(output.wanted))
     }
 
-    /// How long an answer may be: as wanted, or half of what fits, so that another call can be made beside this one.
+    /// Returns the output bound: as wanted, or half of what fits, so that another call can be made at the same time.
     pub(super) fn grant(&self, ask: &CapRequest) -> Option<u64> {
-        // What is only guessed of the prompt must not refuse the call.
+        // A guess about the prompt must not refuse the call.
         let beside = CapRequest { tokens: 0, femtos: 0, ..*ask };
         let longest = self.longest(ask).or_else(|| self.longest(&beside).filter(|_| !ask.strict))?;
         let wanted = ask.wanted();

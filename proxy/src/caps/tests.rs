@@ -156,7 +156,7 @@ fn the_rate_refills_with_time() {
 }
 
 proptest! {
-    /// Whatever the order, what is used and reserved stays within a cap of strict calls, and nothing is lost.
+    /// In every order, the used and reserved amounts stay within a cap of strict calls, and nothing is lost.
     #[test]
     fn strict_calls_never_pass_the_cap(steps in prop::collection::vec((1u64..50, 0u64..3), 1..60)) {
         let caps = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });

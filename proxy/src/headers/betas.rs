@@ -40,7 +40,7 @@ pub const DEFAULT_BETAS: &[&str] = &[
     "tool-examples-2025-10-29",
 ];
 
-/// The form of Anthropic's beta values: a name and a date. Only such a value is written to the log.
+/// Returns true for the form of Anthropic's beta values: a name and a date. Only such a value is written to the log.
 pub(super) fn is_beta(value: &str) -> bool {
     let name = value.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-');
     let date = value[name.len()..].bytes().filter(u8::is_ascii_digit).count();

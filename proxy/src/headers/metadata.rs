@@ -5,42 +5,42 @@
 use serde_json::{Map, Value};
 use sluice_contract::{Account, RunId};
 
-/// Names of ours that `--metadata` may not take.
+/// Names that the sidecar sets and `--metadata` may not take.
 pub(super) const RESERVED: [&str; 4] = ["run_id", "attempt", "graph_id", "sluice_call_id"];
 
-/// Who every call of this run is.
+/// Identity that every call of this run has.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The run.
     pub run_id: RunId,
-    /// Which start of it.
+    /// Number of the run's start.
     pub attempt: u32,
-    /// Who pays.
+    /// Account that pays.
     pub account: Account,
-    /// The graph that the run belongs to.
+    /// Graph that the run belongs to.
     pub graph_id: String,
-    /// What the operator wants on every spend row.
+    /// Members that the operator wants on every spend row.
     pub metadata: Map<String, Value>,
 }
 
-/// The metadata cannot be sent.
+/// Reason why the metadata cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetadataError {
-    /// One of our own names.
+    /// A name that the sidecar sets.
     #[error("'{0}' is set by the sidecar itself; choose another name")]
     Reserved(&'static str),
-    /// Headers have limits.
+    /// The metadata is over the limit of headers.
     #[error("it is {0} bytes as JSON; headers hold at most 8192")]
     TooLong(usize),
-    /// Something that Langfuse's headers cannot carry.
+    /// A value that Langfuse's headers cannot carry.
     #[error("'{0}' must be text of visible ASCII")]
     NotAHeader(&'static str),
-    /// The graph id.
+    /// The graph id is not valid.
     #[error("a graph id is 1 to 255 characters of visible ASCII")]
     GraphId,
 }
 
-/// JSON in ASCII: LiteLLM reads headers as latin-1, and would make mojibake of UTF-8.
+/// Returns JSON in ASCII: LiteLLM reads headers as latin-1, and would garble UTF-8.
 #[must_use]
 pub fn ascii_json(value: &Value) -> String {
     let mut out = String::new();

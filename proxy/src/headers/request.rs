@@ -12,12 +12,13 @@ use super::betas::{DEFAULT_BETAS, is_beta};
 use super::metadata::{Identity, MetadataError, RESERVED, metadata_around_call_id};
 use super::{CALL_ID, header_bytes, header_value};
 
-/// Makes the head of every call.
+/// Maker of the head of every call.
 #[derive(Debug)]
 pub struct Injector {
-    /// With a place for what every call sets: a copy is then filled in, and does not grow.
+    /// Headers that are the same for each call, with entries for those that each call sets: a copy is filled in, and
+    /// does not grow.
     fixed: HeaderMap,
-    /// The metadata up to the call id, and after it.
+    /// The metadata before the call id, and after it.
     metadata: (String, String),
     betas: Vec<String>,
 }
@@ -47,10 +48,10 @@ enum Fate {
 }
 
 impl Injector {
-    /// Everything that is the same for each call.
+    /// Prepares the headers that are the same for each call.
     ///
     /// # Errors
-    /// [`MetadataError`] for what no header can carry.
+    /// [`MetadataError`], for metadata that no header can carry.
     pub fn new(
         identity: &Identity,
         host: HeaderValue,
@@ -79,17 +80,17 @@ impl Injector {
         fixed.insert(header::USER_AGENT, HeaderValue::from_static(concat!("sluice-proxy/", env!("CARGO_PKG_VERSION"))));
         // A compressed answer could not be read for its usage, nor searched for the key.
         fixed.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        // Each of LiteLLM's own retries may be billed, and none of them is told: one call is one attempt. The header wins
-        // over the body, and no provider gets it.
+        // Each of LiteLLM's own retries may be billed, and none of them is reported: one call is one attempt. The
+        // header wins over the body, and no provider gets it.
         fixed.insert(&NUM_RETRIES, HeaderValue::from_static("0"));
-        // LiteLLM bills by the customer id before the end-user id; ours must stand in both.
+        // LiteLLM bills by the customer id before the end-user id; both must be the run's account.
         fixed.insert(&CUSTOMER_ID, account.clone());
         fixed.insert(&END_USER_ID, account);
-        // LiteLLM takes the trace id, when there is one, for the session as well: both say the same.
+        // LiteLLM uses the trace id, if there is one, for the session as well: both are the same.
         let chain = session.clone().unwrap_or(run);
         fixed.insert(&TRACE_ID, chain.clone());
         fixed.insert(&SESSION_ID, chain);
-        // Langfuse links traces by these and by nothing else.
+        // Langfuse links traces only by these.
         match (text("existing_trace_id")?, text("trace_id")?) {
             (Some(existing), _) => drop(fixed.insert("langfuse_existing_trace_id", existing)),
             (None, Some(trace)) => drop(fixed.insert("langfuse_trace_id", trace)),
@@ -208,7 +209,7 @@ fn name_of(name: &HeaderName) -> Cow<'static, str> {
     if name == header::AUTHORIZATION { "authorization".into() } else { name.as_str().to_owned().into() }
 }
 
-/// Headers of the connection and of every client; removing them says nothing about anybody.
+/// Returns true for headers of the connection and of every client; their removal is not named.
 fn is_transport(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

@@ -13,7 +13,7 @@ static RESPONSE_COST: HeaderName = HeaderName::from_static("x-litellm-response-c
 static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// The head of the answer, as the sandbox may see it. `content-length` is hyper's to set.
+/// Returns the head of a response, as the sandbox may see it. hyper sets `content-length`.
 #[must_use]
 pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMap {
     let mut out = HeaderMap::with_capacity(12);
@@ -32,9 +32,9 @@ pub fn screen(upstream: &HeaderMap, also: &[HeaderName], key: &[u8]) -> HeaderMa
     out
 }
 
-/// What is left of a rate limit, and when it is full again: clients pace themselves by it. The limit itself is the
-/// operator's contract with the provider, or a setting of LiteLLM's, and stays outside. So do limits that LiteLLM names
-/// after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`).
+/// Returns true for the remainder of a rate limit, and for the time of its reset: clients pace themselves by these.
+/// The limit itself is the operator's contract with the provider, or a setting of LiteLLM's, and is not passed. Nor
+/// are limits that LiteLLM names after a key, a team or a user (`x-ratelimit-api_key-remaining-requests`).
 fn is_rate_limit(name: &str) -> bool {
     let split = match (name.strip_prefix("x-ratelimit-"), name.strip_prefix("anthropic-ratelimit-")) {
         (Some(rest), _) => rest.split_once('-'),
@@ -47,7 +47,7 @@ fn is_rate_limit(name: &str) -> bool {
     })
 }
 
-/// A number, a duration such as `6m0s` or `120ms`, or a time such as `2026-01-27T12:00:30Z`.
+/// Returns true for a number, a duration such as `6m0s` or `120ms`, or a time such as `2026-01-27T12:00:30Z`.
 pub(super) fn is_amount(value: &[u8]) -> bool {
     let is_number = |text: &[u8]| text.iter().all(|b| b.is_ascii_digit() || *b == b'.');
     let is_time = |text: &[u8]| {
@@ -60,7 +60,7 @@ pub(super) fn is_amount(value: &[u8]) -> bool {
         && (is_number(plain) || is_duration(plain) || is_time(value))
 }
 
-/// Numbers, each with its unit.
+/// Returns true for numbers, each with its unit.
 fn is_duration(mut text: &[u8]) -> bool {
     while !text.is_empty() {
         let (_, rest) = text.split_at(text.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count());
@@ -71,7 +71,7 @@ fn is_duration(mut text: &[u8]) -> bool {
     true
 }
 
-/// Names the call, as the caller's SDK wants it: support and logs find it by this id.
+/// Adds the id of the call in the headers that the caller's SDK knows: support and logs find the call by it.
 pub fn name_call(answer: &mut HeaderMap, call_id: &str, dialect: Dialect) {
     let id = header_value(call_id);
     if dialect == Dialect::Anthropic {
@@ -80,7 +80,8 @@ pub fn name_call(answer: &mut HeaderMap, call_id: &str, dialect: Dialect) {
     answer.insert(&X_REQUEST_ID, id);
 }
 
-/// What `--pass-response-header` may not name: it would leak the operator's side, or steer the client.
+/// Returns true if `--pass-response-header` may name this header. The others would leak the operator's side, or steer
+/// the client.
 #[must_use]
 pub fn may_pass(name: &HeaderName) -> bool {
     let never = [
@@ -97,21 +98,22 @@ pub fn may_pass(name: &HeaderName) -> bool {
     !never.contains(&name) && !matches!(name.as_str(), "keep-alive" | "proxy-connection" | "llm_provider-set-cookie")
 }
 
-/// `x-litellm-call-id` of an answer.
+/// Returns the `x-litellm-call-id` of a response.
 #[must_use]
 pub fn call_id<'a>(upstream: &'a HeaderMap, key: &[u8]) -> Option<&'a str> {
     let id = upstream.get(&CALL_ID)?.to_str().ok().filter(|id| !id.is_empty() && id.len() <= 256)?;
-    // It is written to the audit log, and an upstream may echo anything.
+    // The id is written to the audit log, and an upstream may echo anything.
     (!is_in(key, id.as_bytes())).then_some(id)
 }
 
-/// Whether an answer has LiteLLM's `x-litellm-cache-key`. LiteLLM 1.81 to 1.109 sends it with answers of its cache alone.
+/// Returns true if a response has LiteLLM's `x-litellm-cache-key`. LiteLLM 1.81 to 1.109 sends it only with responses
+/// from its cache.
 #[must_use]
 pub fn has_cache_key(upstream: &HeaderMap) -> bool {
     upstream.get(&CACHE_KEY).is_some_and(|key| !key.is_empty())
 }
 
-/// `x-litellm-response-cost` of an answer.
+/// Returns the `x-litellm-response-cost` of a response.
 #[must_use]
 pub fn response_cost(upstream: &HeaderMap) -> Option<&str> {
     upstream.get(&RESPONSE_COST)?.to_str().ok()

@@ -34,7 +34,7 @@ fn lines(map: &HeaderMap) -> Vec<(String, String)> {
     lines
 }
 
-/// Everything that some version of LiteLLM acts on.
+/// Headers that some version of LiteLLM acts on.
 const HOSTILE: &[(&str, &str)] = &[
     ("x-litellm-api-key", "sk-other"),
     ("authorization", "Bearer sk-dummy"),
@@ -231,7 +231,7 @@ fn a_dropped_beta_is_named_by_its_value() {
         named("skills-2025-10-02,claude-code-20250219,x-20260101"),
         ["anthropic-beta:skills-2025-10-02", "anthropic-beta:x-20260101"]
     );
-    // A secret that was put there by mistake has not the form of a beta.
+    // A secret that was put there by mistake does not have the form of a beta.
     assert_eq!(named("sk-secret, SKILLS-2025-10-02, a b-2025-10-02, 2025-10-02"), ["anthropic-beta"]);
     assert_eq!(named(&format!("{}-2025-10-02", "x".repeat(60))), ["anthropic-beta"]);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Writes down everything it hears.
+/// Records all calls of the scanner.
 #[derive(Default, Debug, PartialEq)]
 struct Log(Vec<String>);
 

@@ -15,7 +15,7 @@ impl Scanner {
         self.at = ScanState::String;
     }
 
-    /// Runs to the end of the string, or to the end of the piece.
+    /// Reads to the end of the string, or to the end of the piece.
     pub(super) fn string<V: JsonVisitor>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let (len, mut ascii) = plain(&piece[i..]);
         let mut end = i + len;
@@ -30,7 +30,7 @@ impl Scanner {
             match piece.get(end) {
                 None => break None,
                 Some(b'"') => break Some(b'"'),
-                // Text is full of escapes: those that lie whole in the piece are taken on the way.
+                // Text is full of escapes: those that lie whole in the piece are decoded here.
                 Some(b'\\') => match decoded(&piece[end..]) {
                     Some((decoded, len)) => {
                         self.keep(&piece[run..end]);
@@ -47,7 +47,7 @@ impl Scanner {
             end += len;
             ascii &= more_ascii;
         };
-        // An escape is ASCII, so what stands between two of them is UTF-8 exactly if all of it is.
+        // An escape is ASCII, so the text between two of them is UTF-8 exactly if all of it is.
         if !(ascii && self.utf8.is_whole() || self.utf8.feed(&piece[i..end], stop.is_some())) {
             return Err(JsonError::String(self.offset + i as u64).into());
         }
@@ -67,7 +67,7 @@ impl Scanner {
         }
     }
 
-    /// Behind the closing quote. What mostly comes next is taken on the way.
+    /// Ends a string after the closing quote. The colon that mostly follows is read here as well.
     pub(super) fn end_string<V: JsonVisitor>(
         &mut self,
         text: StrPrefix<'_>,
@@ -137,7 +137,7 @@ impl Scanner {
             return Err(JsonError::Number(self.start).into());
         }
         if self.text.is_empty() && len < rest.len() {
-            // The common case: it lies whole in this piece.
+            // The common case: the number lies whole in this piece.
             self.end_number(&rest[..len], self.offset + (i + len) as u64, visit)?;
             return Ok(i + len);
         }

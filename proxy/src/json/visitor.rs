@@ -2,10 +2,10 @@
 //!
 //! Pure.
 
-/// What a visitor sees of one string, decoded; more is counted and not kept.
+/// Maximum number of bytes of a decoded string that a visitor gets; more are checked and not kept.
 pub const TEXT_MAX: usize = 768;
 
-/// Deeper nesting is refused. LiteLLM refuses it too, later.
+/// Maximum nesting; LiteLLM refuses deeper nesting too, later.
 pub const DEPTH_MAX: usize = 128;
 
 /// Object or array.
@@ -17,7 +17,7 @@ pub enum JsonContainer {
     Array,
 }
 
-/// A value that is no container.
+/// A value that is not a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonScalar<'a> {
     /// A string, decoded.
@@ -30,26 +30,26 @@ pub enum JsonScalar<'a> {
     Null,
 }
 
-/// The beginning of a decoded string. Bytes, since most are compared with some name, or not looked at.
+/// Beginning of a decoded string. Bytes, since most are compared with some name, or not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StrPrefix<'a> {
     /// The first [`TEXT_MAX`] bytes at most.
     pub head: &'a [u8],
-    /// Whether `head` is all of it.
+    /// True if `head` is the whole string.
     pub whole: bool,
 }
 
 impl<'a> StrPrefix<'a> {
-    /// The string, if all of it was kept.
+    /// Returns the string, if all of it was kept.
     #[must_use]
     pub fn whole(self) -> Option<&'a [u8]> {
         self.whole.then_some(self.head)
     }
 
-    /// The head as text.
+    /// Returns the head as text.
     #[must_use]
     pub fn as_str(self) -> &'a str {
-        // It was checked while it was read; only a clipped end can be half a character.
+        // The text was checked while it was read; only a clipped end can be half a character.
         match std::str::from_utf8(self.head) {
             Ok(head) => head,
             Err(e) => std::str::from_utf8(&self.head[..e.valid_up_to()]).unwrap_or(""),
@@ -57,23 +57,23 @@ impl<'a> StrPrefix<'a> {
     }
 }
 
-/// Hears what the scanner passes. A depth counts the containers around a key or a value: the top-level
-/// value has depth 0, its members 1. Offsets count from the first byte ever fed.
+/// Receiver of what the scanner reads. A depth counts the containers around a key or a value: the top-level value has
+/// depth 0, its members 1. Offsets count from the first byte ever fed.
 pub trait JsonVisitor {
-    /// Why the visitor wants no more; the scanner stops there.
+    /// Error by which the visitor stops the scanner.
     type Stop: From<JsonError>;
 
-    /// A member's name; `start` is the offset of its opening quote.
+    /// Takes a member's name; `start` is the offset of its opening quote.
     fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), Self::Stop>;
-    /// A container begins.
+    /// Takes the beginning of a container.
     fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), Self::Stop>;
-    /// A container ends; `end` is the offset after its last byte.
+    /// Takes the end of a container; `end` is the offset after its last byte.
     fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Self::Stop>;
-    /// A value that is no container, from `start` up to `end`.
+    /// Takes a value that is not a container, from `start` up to `end`.
     fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Self::Stop>;
 }
 
-/// What is wrong with the text, and where.
+/// Error in the text, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// A byte that cannot stand here.
@@ -82,10 +82,10 @@ pub enum JsonError {
     /// The text stops too early.
     #[error("the text ends at offset {0}, inside a value")]
     Ended(u64),
-    /// A string that is no Unicode: bad UTF-8, a lone surrogate, a raw control character.
+    /// A string that is not Unicode: bad UTF-8, a lone surrogate, a raw control character.
     #[error("a string is not valid at offset {0}")]
     String(u64),
-    /// A number outside the grammar, or longer than any number need be.
+    /// A number outside the grammar, or longer than a number can be.
     #[error("a number is not valid at offset {0}")]
     Number(u64),
     /// More than [`DEPTH_MAX`] containers in each other.

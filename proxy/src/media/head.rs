@@ -8,7 +8,7 @@
 //!
 //! The formats are those that Anthropic and OpenAI document: PNG, JPEG, WebP and GIF. They take no BMP.
 
-/// Base64 characters that are read.
+/// Number of base64 characters that are read.
 const TEXT_MAX: usize = 512;
 const BYTES_MAX: usize = TEXT_MAX / 4 * 3;
 
@@ -24,7 +24,7 @@ pub fn dimensions(head: &[u8]) -> Option<(u32, u32)> {
     (width > 0 && height > 0).then_some((width, height))
 }
 
-/// The base64 text of a data URL, or all of the head.
+/// Returns the base64 text of a data URL, or the whole head.
 fn base64_of(head: &[u8]) -> Option<&[u8]> {
     if !head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:")) {
         return Some(head);
@@ -220,7 +220,7 @@ fn gif(head: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Length of the colour table that the flags tell of.
+/// Returns the length of the colour table that the flags announce.
 fn colour_table(flags: u8) -> usize {
     if flags & 0x80 == 0 { 0 } else { 6 << (flags & 7) }
 }

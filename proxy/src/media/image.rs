@@ -11,7 +11,7 @@ pub enum Detail {
     High,
     /// `auto`, or none: the model's default.
     Auto,
-    /// `original`, and whatever is not known, such as LiteLLM's `ultra_high` for Gemini: the dearest.
+    /// `original`, and unknown values such as LiteLLM's `ultra_high` for Gemini: the dearest.
     Original,
 }
 
@@ -19,7 +19,7 @@ impl Detail {
     /// Every detail.
     pub const ALL: [Self; 4] = [Self::Low, Self::High, Self::Auto, Self::Original];
 
-    /// Returns the detail of this name; a name of any other spelling is the dearest.
+    /// Returns the detail of this name; an unknown name is the dearest.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {
@@ -31,7 +31,7 @@ impl Detail {
     }
 }
 
-/// How a family counts.
+/// Rule by which a family counts.
 #[derive(Debug, Clone, Copy)]
 enum ImageRate {
     Claude { patches: u64, area: u64 },

@@ -227,7 +227,7 @@ fn any_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strate
     prop::sample::select(all)
 }
 
-/// How files begin.
+/// Beginnings of image files.
 const STARTS: [&[u8]; 7] = [
     b"", b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", b"\xff\xd8\xff", b"GIF89a", b"RIFF____WEBPVP8X\x0a\0\0\0",
     b"RIFF____WEBPVP8 ", b"RIFF____WEBPVP8L",
@@ -270,7 +270,7 @@ proptest! {
             (w, h) = (round(w * fit), round(h * fit));
             let shrink = (768.0 / w.min(h)).min(1.0);
             (w, h) = (round(w * shrink), round(h * shrink));
-            // What floats add is not a pixel.
+            // Floats add less than a pixel.
             let tiles = |side: f64| ((side - 1e-6) / 512.0).ceil() as u64;
             prop_assert!(85 + 170 * tiles(w) * tiles(h) <= bound);
         }

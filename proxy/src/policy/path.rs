@@ -9,8 +9,8 @@ pub(super) const ID: &str = "{id}";
 /// Maximum length of such an id, in bytes. LiteLLM puts provider, deployment, user and team into it.
 pub const ID_MAX: usize = 768;
 
-/// The model in `/v1/models/{id}`. An id is what is written there, byte for byte: nothing is decoded, and no segment of
-/// it is empty or leads elsewhere.
+/// Returns the model in `/v1/models/{id}`. The id is taken byte for byte: nothing is decoded, and no segment of it is
+/// empty or leads elsewhere.
 #[must_use]
 pub fn model_id(path: &str) -> Option<&str> {
     let id = path.strip_prefix("/v1").unwrap_or(path).strip_prefix("/models/")?;
@@ -19,8 +19,8 @@ pub fn model_id(path: &str) -> Option<&str> {
     (is_plain && id.split('/').all(leads_on)).then_some(id)
 }
 
-/// The id in the path of a stored object, byte for byte: nothing is decoded. A path that one of the fixed routes has is
-/// found before, since those come first.
+/// Returns the id in the path of a stored object, byte for byte: nothing is decoded. The fixed routes come first, so
+/// their paths never get here.
 pub(super) fn stored_id<'p>(route: &Route, path: &'p str) -> Option<&'p str> {
     if route.format != ApiFormat::Stored {
         return None;
@@ -30,20 +30,20 @@ pub(super) fn stored_id<'p>(route: &Route, path: &'p str) -> Option<&'p str> {
     rest.strip_suffix(behind).filter(|id| is_id(id))
 }
 
-/// The path that goes upstream for a stored object.
+/// Returns the path that goes upstream for a stored object.
 #[must_use]
 pub fn stored_path(route: &Route, path: &str) -> Option<String> {
     stored_id(route, path).map(|id| route.path.replacen(ID, id, 1))
 }
 
-/// Whether it may be an id of a stored object: one segment of a path that no parser takes apart or decodes.
+/// Returns true if the text may be an id of a stored object: one segment of a path that no parser splits or decodes.
 #[must_use]
 pub fn is_id(text: &str) -> bool {
     let is_plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.=+~:".contains(&b));
     is_plain && (1..=ID_MAX).contains(&text.len()) && text.bytes().any(|b| b.is_ascii_alphanumeric())
 }
 
-/// The route's path, or the same without `/v1`: SDKs differ in what they call a base URL.
+/// Returns true for the route's path, also without `/v1`: SDKs differ in what they call a base URL.
 pub(super) fn same_route(route: &Route, path: &str) -> bool {
     route.path == path || (route.format != ApiFormat::Other && route.path.strip_prefix("/v1") == Some(path))
 }

@@ -6,7 +6,7 @@ use http::Method;
 
 use crate::refusal::Dialect;
 
-/// How requests and answers of a route are shaped.
+/// Format of the requests and responses of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiFormat {
     /// `POST /v1/chat/completions`
@@ -21,7 +21,7 @@ pub enum ApiFormat {
     Messages,
     /// `POST /v1/messages/count_tokens`
     CountTokens,
-    /// `POST /v1/responses/compact`: a model writes a long conversation anew, shorter.
+    /// `POST /v1/responses/compact`: a model writes a shorter form of a long conversation.
     Compact,
     /// `POST /v1/responses/input_tokens`
     InputTokens,
@@ -34,7 +34,7 @@ pub enum ApiFormat {
 }
 
 impl ApiFormat {
-    /// The error shape of its callers.
+    /// Returns the error format of its callers.
     #[must_use]
     pub fn dialect(self) -> Dialect {
         match self {
@@ -51,27 +51,28 @@ impl ApiFormat {
         }
     }
 
-    /// Whether the provider charges for it.
+    /// Returns true if the provider charges for it.
     #[must_use]
     pub fn is_billed(self) -> bool {
         !matches!(self, Self::CountTokens | Self::InputTokens | Self::Models | Self::Stored)
     }
 }
 
-/// One thing that may be asked of the upstream.
+/// One method and path of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The method that it takes.
+    /// Method that the route takes.
     pub method: Method,
-    /// The path that goes upstream, always with `/v1`.
+    /// Path that goes upstream, always with `/v1`.
     pub path: &'static str,
-    /// The shape of what goes through.
+    /// API format of the route.
     pub format: ApiFormat,
 }
 
 impl Route {
-    /// Whether its answers are objects that the provider stores, with ids that the agent cannot choose. A route that the
-    /// operator added may repeat an id from the request, so only the one that makes conversations counts.
+    /// Returns true if its responses are objects that the provider stores, with ids that the agent cannot choose. A
+    /// route that the operator added may repeat an id from the request, so of those only the one that makes
+    /// conversations counts.
     #[must_use]
     pub fn makes_stored(&self) -> bool {
         matches!(self.format, ApiFormat::Responses | ApiFormat::Compact)

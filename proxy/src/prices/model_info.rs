@@ -23,7 +23,7 @@ pub(super) struct PriceEntry<'a> {
     pub(super) model_name: String,
     #[serde(default)]
     litellm_params: ModelParams,
-    // Each as text: a float would already have lost the digits.
+    // Each value as text: a float would already have lost digits.
     #[serde(borrow)]
     model_info: BTreeMap<String, &'a RawValue>,
 }
@@ -34,14 +34,14 @@ struct ModelParams {
     model: Option<String>,
 }
 
-/// Prices that stand inside of others.
+/// Prices inside other members.
 type Nested = BTreeMap<String, Box<RawValue>>;
 
 impl PriceEntry<'_> {
-    /// `None` without a price of input; an embedding model has no other.
+    /// Returns the price of the model; `None` without a price of input. An embedding model has no other price.
     pub(super) fn price(&self) -> Option<Price> {
         let mut rates: Vec<Rate> = self.model_info.iter().filter_map(|(name, value)| rate(name, value)).collect();
-        // What cannot be read may hold any price.
+        // A member that cannot be read may hold any price.
         let mut beyond_tokens = self.bills_beyond_tokens();
         match (self.nested::<Vec<Nested>>("tiered_pricing"), self.nested::<Nested>("off_peak_pricing")) {
             (Ok(tiers), Ok(off_peak)) => {
@@ -58,7 +58,7 @@ impl PriceEntry<'_> {
         let number = |name: &str| self.model_info.get(name).and_then(|value| value.get().parse().ok());
         let text = |name: &str| -> Option<String> { serde_json::from_str(self.model_info.get(name)?.get()).ok() };
         let names = [self.litellm_params.model.clone(), text("key"), text("base_model")];
-        // Where the provider's name for the model is not known, the operator's may tell.
+        // If the provider's name of the model is not known, the operator's name may tell the family.
         let given = names.iter().all(Option::is_none).then_some(self.model_name.as_str());
         let family = Family::of(names.iter().flatten().map(String::as_str).chain(given));
         has_input.then_some(Price {
@@ -74,19 +74,19 @@ impl PriceEntry<'_> {
         self.model_info.get(name).map_or(Ok(None), |value| serde_json::from_str(value.get()))
     }
 
-    /// The largest factor on all prices, in parts of [`WHOLE`]. The region that a call is served from decides which one is
-    /// billed, and the operator decides the region, at the provider or in the gateway's settings.
+    /// Returns the largest factor on all prices, in parts of [`WHOLE`]. The region that serves the call decides which
+    /// factor is billed, and the operator decides the region, at the provider or in the gateway's settings.
     fn surcharge(&self) -> u128 {
         let regional = self.model_info.iter().filter(|(name, _)| name.contains("_uplift_multiplier"));
         let regional = regional.filter_map(|(_, value)| scaled(value));
         let entry = self.nested::<Nested>("provider_specific_entry").ok().flatten();
-        // `fast` is a speed that a client would have to ask for, by a member that does not pass.
+        // `fast` is a speed that a client would ask for by a member that does not pass.
         let by_country =
             entry.iter().flatten().filter(|(name, _)| *name != "fast").filter_map(|(_, value)| scaled(value));
         regional.chain(by_country).max().unwrap_or(WHOLE).max(WHOLE)
     }
 
-    /// Some price is not of a token: of a request, a second, an image, or a character.
+    /// Returns true if some price is not for a token: for a request, a second, an image, or a character.
     fn bills_beyond_tokens(&self) -> bool {
         const UNITS: [&str; 7] = [
             "input_cost_per_request", "input_cost_per_query", "input_cost_per_image", "input_cost_per_second",
@@ -99,13 +99,13 @@ impl PriceEntry<'_> {
     }
 }
 
-/// A model that searches the web although no tool says so, and bills each search.
+/// Returns true for a model that searches the web without a tool for it, and bills each search.
 fn searches(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["sonar", "-search", "deep-research"].iter().any(|word| name.contains(word))
 }
 
-/// The rates of one tier: for prompts of more tokens than its range begins with.
+/// Returns the rates of one tier, for prompts of more tokens than the lower end of its range.
 fn tier_rates(tier: &Nested) -> Vec<Rate> {
     let range = tier.get("range").and_then(|range| serde_json::from_str::<Vec<f64>>(range.get()).ok());
     let above = range.and_then(|range| range.first().copied()).unwrap_or(0.0) as u64;
@@ -113,7 +113,7 @@ fn tier_rates(tier: &Nested) -> Vec<Rate> {
     rates.map(|rate| Rate { above: rate.above.max(above), ..rate }).collect()
 }
 
-/// Names of prices of a token, and what they are for; a longer one stands before its beginning.
+/// Names of token prices, with their meaning; a longer name comes before its beginning.
 const RATES: &[(&str, RateSide, RateCondition)] = &[
     ("input_cost_per_token_cache_hit", RateSide::CacheRead, RateCondition::Nothing),
     ("input_cost_per_token", RateSide::Input, RateCondition::Nothing),
@@ -132,13 +132,13 @@ const RATES: &[(&str, RateSide, RateCondition)] = &[
     ("output_cost_per_token", RateSide::Output, RateCondition::Nothing),
 ];
 
-/// Words in a price's name that say for which tier of service it holds.
+/// Words in the name of a price that name a tier of service.
 const TIERS: [&str; 7] = ["priority", "flex", "batches", "ultrafast", "fast", "balanced", "standard"];
 
-/// The rate that a member of `model_info` is; `None` for what is no price of a token.
+/// Returns the rate in a member of `model_info`; `None` if the member is not a price for a token.
 ///
-/// What stands behind a known name says when the rate holds: `_above_200k_tokens`, `_above_1hr`, `_priority`. What is not
-/// known there makes a rate that always holds: a reservation must not be too small for a price list of tomorrow.
+/// The text after a known name tells when the rate holds: `_above_200k_tokens`, `_above_1hr`, `_priority`. An unknown
+/// text makes a rate that always holds: a reservation must not be too small for a future price list.
 pub(super) fn rate(name: &str, value: &RawValue) -> Option<Rate> {
     let femtos = femtos(value)?;
     let (known, side, needs) = RATES.iter().find(|(known, ..)| name.starts_with(known))?;
@@ -154,24 +154,24 @@ pub(super) fn rate(name: &str, value: &RawValue) -> Option<Rate> {
             rate.needs = RateCondition::LongCache;
         }
     }
-    // Of a tier that a call does not name, nothing is billed.
+    // A tier that a call does not name is not billed.
     if behind.split('_').any(|word| TIERS.contains(&word)) {
         rate.needs = RateCondition::Tier;
     }
     Some(rate)
 }
 
-/// Femto-USD, rounded up.
+/// Returns femto-USD, rounded up.
 fn femtos(price: &RawValue) -> Option<u128> {
     // An operator's `3e-7` is a text in YAML, and a price to LiteLLM.
     let text = price.get().trim_matches('"');
     Some(u128::try_from(Usd::parse(text).ok()?.scaled(18)).ok()?.div_ceil(1000))
 }
 
-/// A factor of 1 in [`scaled`].
+/// The factor 1 in [`scaled`].
 const WHOLE: u128 = 1_000_000;
 
-/// A factor in millionths.
+/// Returns a factor in millionths.
 fn scaled(factor: &RawValue) -> Option<u128> {
     u128::try_from(Usd::parse(factor.get()).ok()?.scaled(6)).ok()
 }

@@ -6,28 +6,28 @@ use sluice_contract::record::Usage;
 
 use crate::media::Family;
 
-/// Femto-USD in a nano-USD.
+/// Number of femto-USD in a nano-USD.
 pub const FEMTOS_PER_NANO: u128 = 1_000_000;
 
-/// What one model costs.
+/// Price of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Price {
     pub(super) rates: Vec<Rate>,
-    /// The most that the model writes in one answer.
+    /// Maximum number of tokens that the model writes in one response.
     pub max_output: Option<u64>,
-    /// The most that the model reads.
+    /// Maximum number of tokens that the model reads.
     pub max_input: Option<u64>,
-    /// How images are billed.
+    /// Family by which images are billed.
     pub family: Option<Family>,
-    /// Something beside tokens is billed as well, such as a search of the model's own.
+    /// True if more than tokens is billed, such as a search by the model itself.
     pub beyond_tokens: bool,
 }
 
-/// One price of a token.
+/// One price for a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rate {
     pub(super) side: RateSide,
-    /// It holds for prompts of more tokens than this.
+    /// Number of tokens in a prompt from which on the rate holds.
     pub(super) above: u64,
     pub(super) needs: RateCondition,
     pub(super) femtos: u128,
@@ -41,43 +41,43 @@ pub(super) enum RateSide {
     Output,
 }
 
-/// What a call must have for a rate to hold.
+/// Condition under which a rate holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RateCondition {
     Nothing,
     /// A tier of service that the call names.
     Tier,
-    /// A cache that keeps longer than usual.
+    /// A cache that lasts longer than usual.
     LongCache,
     /// Sound in the prompt.
     AudioInput,
-    /// Sound in the answer.
+    /// Sound in the response.
     AudioOutput,
 }
 
-/// What decides which rates hold for a call.
+/// Factors that decide which rates hold for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateFactors {
-    /// Tokens of the prompt, at most.
+    /// Maximum number of tokens of the prompt.
     pub input: u64,
-    /// A tier of service is named.
+    /// True if a tier of service is named.
     pub service_tier: bool,
-    /// The prompt is to be cached for longer than usual.
+    /// True if the prompt is to be cached for longer than usual.
     pub long_cache: bool,
-    /// There is sound in the prompt.
+    /// True if there is sound in the prompt.
     pub audio_input: bool,
-    /// There may be sound in the answer.
+    /// True if there may be sound in the response.
     pub audio_output: bool,
 }
 
 impl Price {
-    /// Femto-USD of a token of the prompt, at most.
+    /// Returns the dearest femto-USD for a token of the prompt.
     #[must_use]
     pub fn input(&self, terms: &RateFactors) -> u128 {
         self.most(terms, &[RateSide::Input, RateSide::CacheRead, RateSide::CacheWrite])
     }
 
-    /// Femto-USD of a token of the answer, at most.
+    /// Returns the dearest femto-USD for a token of the response.
     #[must_use]
     pub fn output(&self, terms: &RateFactors) -> u128 {
         self.most(terms, &[RateSide::Output])
@@ -88,7 +88,8 @@ impl Price {
         rates.map(|rate| rate.femtos).max().unwrap_or(0)
     }
 
-    /// Nano-USD for what the provider counted, rounded up: each class of tokens at the dearest rate that holds for it.
+    /// Returns nano-USD for the tokens that the provider counted, rounded up: each class of tokens at the dearest
+    /// rate that holds for it.
     #[must_use]
     pub fn of_usage(&self, usage: &Usage, terms: &RateFactors) -> i64 {
         let output = usage.output.unwrap_or(0);
@@ -119,22 +120,22 @@ impl Rate {
             RateCondition::AudioInput => terms.audio_input,
             RateCondition::AudioOutput => terms.audio_output,
         };
-        // Some providers take the dearer rate from the threshold on.
+        // Some providers bill the dearer rate from the threshold on.
         has_needs && terms.input >= self.above
     }
 }
 
-/// Femto-USD as nano-USD, rounded up.
+/// Returns femto-USD as nano-USD, rounded up.
 #[must_use]
 pub fn nanos(femtos: u128) -> i64 {
-    // Without prices, and dividing wide numbers is slow.
+    // The usual case without prices; a division of wide numbers is slow.
     if femtos == 0 {
         return 0;
     }
     i64::try_from(femtos.div_ceil(FEMTOS_PER_NANO)).unwrap_or(i64::MAX)
 }
 
-/// Prices that are as dear as both.
+/// Merges two prices into one that is as dear as both.
 pub(super) fn dearer_of(known: Option<Price>, other: &Price) -> Price {
     let Some(mut known) = known else { return other.clone() };
     known.rates.extend(&other.rates);

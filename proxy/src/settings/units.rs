@@ -1,10 +1,10 @@
-//! Sizes, times and rates as people write them.
+//! Parsers of sizes, times and rates as people write them.
 
 use std::time::Duration;
 
 use sluice_contract::record::INTEGER_MAX;
 
-/// `32MiB`, `500kB`, `1000`.
+/// Parses a size: `32MiB`, `500kB`, `1000`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -25,25 +25,25 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 /// `--max-memory`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// At most so many.
+    /// At most this many bytes.
     Bytes(u64),
-    /// The kernel's own limits alone.
+    /// Only the kernel's own limits.
     Unlimited,
 }
 
-/// `400MiB` or `none`.
+/// Parses `400MiB` or `none`.
 pub(super) fn memory(text: &str) -> Result<MemoryLimit, String> {
     if text == "none" {
         return Ok(MemoryLimit::Unlimited);
     }
     match size(text)? {
-        // What is recorded must be an integer that every reader of JSON takes exactly.
+        // A recorded number must be an integer that every JSON reader takes exactly.
         bytes if bytes > INTEGER_MAX => Err("want less than 8 PiB, or none".to_owned()),
         bytes => Ok(MemoryLimit::Bytes(bytes)),
     }
 }
 
-/// `90` (seconds), `90s`, `2m`, `500ms`.
+/// Parses a duration: `90` (seconds), `90s`, `2m`, `500ms`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let duration = match text.parse::<u32>() {
         Ok(seconds) => Duration::from_secs(seconds.into()),
@@ -54,7 +54,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     if duration > Duration::from_secs(365 * 24 * 3600) { Err("want at most a year".to_owned()) } else { Ok(duration) }
 }
 
-/// The same, and not nothing.
+/// Parses a duration over zero.
 pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(
         |duration| {
@@ -63,7 +63,7 @@ pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
     )
 }
 
-/// `5/s` or `5`.
+/// Parses a rate: `5/s` or `5`.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     let number = text.strip_suffix("/s").unwrap_or(text);
     number
@@ -73,7 +73,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "want calls a second, such as 5/s".to_owned())
 }
 
-/// `0666`, as `chmod` takes it.
+/// Parses a mode such as `0666`, as `chmod` does.
 pub(super) fn mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
@@ -81,7 +81,7 @@ pub(super) fn mode(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "want an octal mode up to 0777, such as 0660".to_owned())
 }
 
-/// Dollars.
+/// Parses an amount in dollars.
 pub(super) fn usd(text: &str) -> Result<sluice_contract::Usd, String> {
     sluice_contract::Usd::parse(text).map_err(|error| error.to_string())
 }

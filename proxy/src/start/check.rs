@@ -12,10 +12,10 @@ use crate::headers::Injector;
 use crate::settings::ProxySettings;
 use crate::start_error::{ProxyExit, StartError};
 
-/// `sluice-proxy check`: what would be done, and whether it could be, without doing it.
+/// Reports what the start would do, and whether it could, without doing it.
 ///
 /// # Errors
-/// What `start` would run into, as far as that shows from outside.
+/// The error that a start would give, as far as that shows without one.
 pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> {
     let config = |error: StartError| StartError { exit: ProxyExit::Config, ..error };
     upstream("--upstream", &settings.upstream, settings).map_err(config)?;

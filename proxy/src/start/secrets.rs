@@ -1,4 +1,4 @@
-//! The files that hold a secret: read once, and refused where anybody but their owner can read them.
+//! The files that hold a secret: read once, and refused if other users than the owner can read them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -45,7 +45,7 @@ pub(super) fn signer(settings: &ProxySettings) -> Result<Option<AuditSigner>, St
     signer.map(Some).map_err(|error| StartError::new(FLAG, ProxyExit::NoInput, format!("{}: {error}", path.display())))
 }
 
-/// Opens a file that its owner alone can read. What is no file, such as a pipe, has no mode that matters.
+/// Opens a file that only its owner can read. A pipe or similar has no mode that matters.
 fn private(flag: &'static str, path: &Path) -> Result<File, StartError> {
     let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
     let (file, meta) = opened.map_err(|source| unreadable(flag, path, &source))?;

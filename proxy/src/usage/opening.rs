@@ -1,32 +1,32 @@
-//! How the events of a stream begin: all alike, up to their output.
+//! The common beginning of a stream's events: they are alike up to their output.
 //!
-//! A scanner that has read the same bytes is in the same state. So what an event has in common with the one before is
-//! scanned once, and where the next one begins with it too, the state is put back. Of an event of a chat stream that is
-//! three quarters: a piece costs 18,000 instructions in place of 22,000.
+//! A scanner that has read the same bytes is in the same state. So the bytes that an event has in common with the one
+//! before are scanned once, and the state is restored for the next event that begins with them. In a chat stream that
+//! is three quarters of an event: a piece costs 18,000 instructions instead of 22,000.
 
 use super::response_fields::ResponseFields;
 use crate::json::{JsonError, Scanner};
 
-/// More of an event is not compared: each stream holds as much.
+/// Maximum number of compared bytes of an event: each stream holds as many.
 const MAX: usize = 384;
-/// Less is scanned sooner than it is put back.
+/// Minimum number of common bytes: fewer are scanned sooner than the state is restored.
 const MIN: usize = 48;
 
-/// What the events begin with, and the state behind it.
+/// Common beginning of the events, and the state after it.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     text: Vec<u8>,
-    /// The beginning of the last event, as long as there is no such text.
+    /// Beginning of the last event, until a common beginning is found.
     last: Vec<u8>,
     scanner: Scanner,
     fields: ResponseFields,
 }
 
 impl Opening {
-    /// Takes the first bytes of an event's data, as far as they are known; how many that were.
+    /// Takes the first bytes of an event's data, if they are the common beginning. Returns their number.
     ///
     /// # Errors
-    /// The scanner's.
+    /// The error of the scanner.
     pub(super) fn pass(
         &mut self,
         data: &[u8],
@@ -40,7 +40,7 @@ impl Opening {
         }
         self.text.clear();
         let alike = self.last.iter().zip(data).take_while(|(a, b)| a == b).count();
-        // Up to a value, most likely: inside of a string there would be more to put back.
+        // Up to a value, most likely: within a string there would be more state to restore.
         let len = data[..alike].iter().rposition(|b| *b == b':').map_or(0, |colon| colon + 1);
         self.last.clear();
         self.last.extend_from_slice(&data[..data.len().min(MAX)]);

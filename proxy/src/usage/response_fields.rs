@@ -1,7 +1,7 @@
-//! The few members of an answer that matter, in all wire formats at once.
+//! The few members of a response that matter, in all API formats at once.
 //!
-//! `id`, `model`, `usage` and `error` stand at the top, or one level down in `response` (Responses
-//! events) or `message` (`message_start`).
+//! `id`, `model`, `usage` and `error` are at the top, or one level down in `response` (Responses events) or `message`
+//! (`message_start`).
 
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
@@ -10,10 +10,10 @@ use super::{ObservedResponse, UsageLocation};
 use crate::json::{JsonContainer, JsonError, JsonScalar, JsonVisitor, StrPrefix};
 use crate::policy::ID_MAX;
 
-/// How LiteLLM's answer begins when it failed on its own, at whatever point, with a status of 400.
+/// Beginning of LiteLLM's message when LiteLLM failed on its own, at any point, with a status of 400.
 const GATEWAY_FAULT: &[u8] = b"Invalid request format";
 
-/// A provider's model name is shorter.
+/// Maximum length of a provider's model name.
 const NAME_MAX: usize = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,7 +25,7 @@ enum FieldKey {
     Type,
     Usage,
     Error,
-    /// `response` or `message`: the same members stand inside.
+    /// `response` or `message`: the same members are inside.
     Inner,
     Choices,
 }
@@ -43,32 +43,32 @@ enum UsageField {
     Cost,
 }
 
-/// Collects them from one document or one event.
+/// Collector of these members, from one document or one event.
 #[derive(Debug, Default)]
 pub(super) struct ResponseFields {
-    /// How many data lines the event has had.
+    /// Number of data lines of the event.
     pub(super) lines: u32,
-    /// It carries output for the client.
+    /// True if the event carries output for the client.
     pub(super) output: bool,
-    /// Empty as long as there is none. Most events repeat it, so its memory is used again.
+    /// Id, empty until there is one. Most events repeat it, so its memory is used again.
     id: String,
     model: String,
-    /// Its type says that nothing follows.
+    /// True if its type says that nothing follows.
     ends: bool,
     usage: Usage,
     has_usage: bool,
     cost: Option<Usd>,
     error: bool,
     gateway_fault: bool,
-    /// Something beside usage, ids and output: a client may wait for it.
+    /// True if there is something beside usage, ids and output: a client may wait for it.
     more: bool,
     top: FieldKey,
     inner: FieldKey,
     in_role: bool,
-    /// The depth of the members of the usage object at hand.
+    /// Depth of the members of the current usage object.
     usage_depth: Option<usize>,
     token: UsageField,
-    /// Where the top-level `usage` member begins and ends, and whether a member came before it.
+    /// Range of the top-level `usage` member.
     usage_at: Option<(u64, u64)>,
     usage_first: bool,
     key_start: u64,
@@ -81,7 +81,7 @@ impl ResponseFields {
         self.clone_from(&Self::default());
     }
 
-    /// Becomes a copy, keeping the memory.
+    /// Copies another collector, keeping the memory.
     pub(super) fn clone_from(&mut self, other: &Self) {
         let (mut id, mut model) = (std::mem::take(&mut self.id), std::mem::take(&mut self.model));
         id.clone_from(&other.id);
@@ -89,7 +89,7 @@ impl ResponseFields {
         *self = Self { id, model, cost: other.cost.clone(), ..*other };
     }
 
-    /// Moves what was found over what was known: later explicit values replace.
+    /// Moves the found values over the known ones: later explicit values replace earlier ones.
     pub(super) fn take_into(&mut self, seen: &mut ObservedResponse) {
         replace_name(&mut seen.response_id, &self.id);
         replace_name(&mut seen.model, &self.model);
@@ -124,7 +124,7 @@ impl ResponseFields {
         }
     }
 
-    /// The key that governs a member at this depth, seen from where the known members stand.
+    /// Returns the key that governs a member at this depth, relative to the known members.
     fn slot(&self, depth: usize) -> Option<FieldKey> {
         match depth {
             1 => Some(self.top),
@@ -175,7 +175,8 @@ impl ResponseFields {
     fn end_member(&mut self, depth: usize, end: u64) {
         if depth == 1 {
             if self.top == FieldKey::Usage && self.has_usage {
-                // With the comma before it, so that what remains is still an object; a first member takes the one behind.
+                // With the comma before it, so that the rest is still an object; a first member takes the comma after
+                // it.
                 self.usage_at = Some((self.previous_end.unwrap_or(self.key_start), end));
                 self.usage_first = self.previous_end.is_none();
             }
@@ -260,7 +261,7 @@ fn set_name(name: &mut String, text: StrPrefix<'_>, max: usize) {
     }
 }
 
-/// What an event that is there for its usage alone has beside it.
+/// Returns true for members that an event with nothing but usage has beside it.
 fn is_beside_usage(key: &[u8]) -> bool {
     matches!(
         key,
@@ -301,7 +302,7 @@ fn usage_token(key: &[u8]) -> UsageField {
     }
 }
 
-/// Inside `…_tokens_details`.
+/// Returns the field for a member of `…_tokens_details`.
 fn detail_token(key: &[u8]) -> UsageField {
     match key {
         b"cached_tokens" => UsageField::CachedInput,

@@ -7,30 +7,30 @@ use super::*;
 
 const OWNER: Owner<'_> = Owner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
 
-/// What goes wrong.
+/// Fault of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The disk takes so many bytes, and reserves none beyond.
+    /// The disk takes this many bytes, and reserves none beyond.
     Disk(usize),
-    /// The disk takes so many bytes, and promised more.
+    /// The disk takes this many bytes, and promised more.
     Liar(usize),
-    /// The process ends in the write that goes beyond so many bytes.
+    /// The process ends in the write that goes beyond this many bytes.
     Kill(usize),
-    /// This write fails, and takes nothing; all later ones would go well.
+    /// This write fails and takes nothing; all later ones would succeed.
     Write(usize),
-    /// This sync fails; all later ones would go well.
+    /// This sync fails; all later ones would succeed.
     Sync(usize),
 }
 
-/// What a file in memory holds, and what of it would survive a power cut.
+/// Content of a file in memory, and the part of it that would survive a power cut.
 #[derive(Debug, Default)]
 struct Held {
     bytes: Vec<u8>,
     durable: Vec<u8>,
     writes: usize,
     syncs: usize,
-    /// Calls behind the one that failed.
+    /// Number of system calls after the one that failed.
     after: usize,
     failed: bool,
 }
@@ -63,7 +63,7 @@ impl AuditStorage for Memory {
         held.bytes.extend_from_slice(&bytes[..taken]);
         match (taken == bytes.len(), self.fault, taken) {
             (true, ..) => Ok(taken),
-            // Whatever comes is never seen: the process is gone.
+            // The result does not matter: the process is gone.
             (false, Fault::Kill(_), _) => Self::fail(held, io::ErrorKind::BrokenPipe),
             (false, _, 0) => Self::fail(held, io::ErrorKind::StorageFull),
             (false, ..) => {
@@ -103,7 +103,7 @@ impl DiskSpace for Memory {
     }
 }
 
-/// What somebody outside was told.
+/// Acknowledgements that a caller got.
 #[derive(Debug, Default)]
 struct Told {
     intents: Vec<String>,
@@ -112,7 +112,7 @@ struct Told {
     closed: bool,
 }
 
-/// A short life: calls one behind the other, calls at once, a refusal, an end.
+/// A short life: calls one after another, calls at once, a refusal, an end.
 fn live(journal: &Arc<Journal>, told: &mut Told) {
     let intend = |id: &str, told: &mut Told| {
         let (entry, ack) = journal.intent(CallIntent { call_id: id, ..planned() }).ok()?;
@@ -156,11 +156,11 @@ fn kinds(bytes: &[u8], kind: &str) -> Vec<String> {
     of_kind.map(|line| line["call_id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// What must hold of bytes that are found after the end, however it came.
+/// Checks what must hold for bytes that are found after the end, for each kind of end.
 fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let verdict = verify(bytes, &Trust::default());
     assert_ne!(verdict.exit_code(), 1, "{name}: {verdict}");
-    // Whatever was acknowledged is there.
+    // Each acknowledged record is there.
     let (intents, outcomes) = (kinds(bytes, "intent"), kinds(bytes, "outcome"));
     assert!(told.intents.iter().all(|id| intents.contains(id)), "{name}: {told:?}, {intents:?}");
     assert!(told.outcomes.iter().all(|id| outcomes.contains(id)), "{name}: {told:?}, {outcomes:?}");
@@ -169,7 +169,7 @@ fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
         assert!(matches!(verdict, Verdict::Complete(_)), "{name}: {verdict}");
         return;
     }
-    // And it can go on.
+    // The file can continue.
     let past = match plan(bytes, b"", &OWNER) {
         Ok(past) => past,
         // The end was written, and its sync failed.
@@ -197,7 +197,7 @@ fn assert_fault(fault: Fault, mode: SyncMode) -> Told {
     let (held, told) = run(fault, mode);
     assert_honest(&held.bytes, &told, &name);
     if mode == SyncMode::Call {
-        // A power cut takes what was not synced, all of it or a part.
+        // A power cut takes some or all of the bytes that were not synced.
         let unsynced = held.bytes.len().saturating_sub(held.durable.len());
         assert_honest(&held.durable, &told, &format!("{name}, power cut"));
         if held.bytes.starts_with(&held.durable) {
@@ -227,10 +227,10 @@ fn without_a_fault_all_is_told() {
 fn a_disk_that_is_full_at_any_byte_refuses_and_loses_nothing() {
     for mode in MODES {
         let len = run(Fault::None, mode).0.bytes.len() + 2 * usize::try_from(OUTCOME_MAX).expect("small");
-        // What is refused is whole records, so not every byte is another case.
+        // Only whole records are refused, so not every byte is another case.
         for max in (0..len).step_by(5) {
             let told = assert_fault(Fault::Disk(max), mode);
-            // What was reserved is there: each call that went out has its outcome.
+            // Reserved blocks are there: each call that was sent has its outcome.
             assert_eq!(told.intents.len(), told.outcomes.len(), "{max}: {told:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Real files: made, locked, gone on with, left alone.
+//! Real files: created, locked, continued, left alone.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ fn public() -> PublicKey {
     signer().expect("made above").key().public()
 }
 
-/// One call is whole and one is open; then its process is gone.
+/// Writes one complete call and one open call, and ends as a killed process does.
 fn killed(dir: &Dir) {
     let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
     let (entry, ack) = journal.intent(CallIntent { call_id: "c1", ..planned() }).expect("room");
@@ -59,7 +59,7 @@ fn killed(dir: &Dir) {
     wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("written");
     let (entry, ack) = journal.intent(CallIntent { call_id: "c2", ..planned() }).expect("room");
     wait(ack).expect("written");
-    // Its drop would write: a process that is killed does not.
+    // A drop would write: a killed process does not.
     std::mem::forget(entry);
     // Unlocks the file, as the end of the process does.
     let mut state = journal.lock();
@@ -97,7 +97,7 @@ fn a_dropped_entry_is_closed_as_never_sent() {
     assert!(text.lines().nth(2).expect("an outcome").contains(r#""null_reason":"not_sent""#), "{text}");
     assert!(text.lines().nth(3).expect("a close").contains(r#""calls":1"#), "{text}");
     assert!(matches!(dir.verdict(), Verdict::Complete(_)), "{}", dir.verdict());
-    // What has ended in order does not go on.
+    // A file that was closed in order does not continue.
     assert!(matches!(open(&dir.file(), &OWNER), Err(OpenError::Unusable(_))));
 }
 
@@ -146,7 +146,7 @@ fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
     killed(&dir);
     let whole = std::fs::metadata(dir.file()).expect("the file").len();
     tear(&dir, b"torn");
-    // Cut, and gone before the first record.
+    // Cut, and ended before the first record.
     drop(open(&dir.file(), &OWNER).expect("goes on"));
     assert_eq!(std::fs::metadata(dir.file()).expect("the file").len(), whole);
 

@@ -11,7 +11,7 @@ use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::refusal::{Reason, Refusal, clip};
 
 impl MemberVisitor<'_> {
-    /// A member's value is a scalar, and this is all of it.
+    /// Takes a member's value that is a scalar.
     pub(super) fn scalar_member(&mut self, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
         let Some(member) = self.member.take() else {
             return Ok(());
@@ -38,7 +38,7 @@ impl MemberVisitor<'_> {
                 }
                 self.parsed.choices = self.parsed.choices.max(choices);
             }
-            // LiteLLM and the provider take null for absence.
+            // LiteLLM and the provider treat null as absent.
             (MemberRule::MaxOutput, JsonScalar::Null) => return self.strip(),
             (MemberRule::StreamOptions | MemberRule::Choices, JsonScalar::Null) => {}
             (MemberRule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
@@ -60,7 +60,7 @@ impl MemberVisitor<'_> {
         Ok(())
     }
 
-    /// A member's value is a container, and this is its end.
+    /// Takes the end of a member's value that is a container.
     pub(super) fn container_member(&mut self, end: u64) -> Result<(), Refusal> {
         let Some(member) = self.member.take() else {
             return Ok(());
@@ -85,8 +85,8 @@ impl MemberVisitor<'_> {
         Ok(())
     }
 
-    /// How long a prompt cache is to keep. Anthropic bills an hour at twice the price; Gemini takes any time, and bills for
-    /// storing that long, in no row of LiteLLM's.
+    /// Checks the lifetime of a prompt cache. Anthropic bills an hour at twice the price; Gemini takes any time, and
+    /// bills the storage, which appears in no row of LiteLLM's spend log.
     pub(super) fn ttl(&mut self, value: JsonScalar<'_>) -> Result<(), Refusal> {
         match value {
             _ if !self.in_ttl => {}
@@ -97,7 +97,7 @@ impl MemberVisitor<'_> {
         Ok(())
     }
 
-    /// The client's bound on the output; of several the largest, and a 0 among them is no bound.
+    /// Notes the client's bound on the output: the largest of several; a 0 among them means no bound.
     pub(super) fn bound(&mut self, max: u64, start: u64, end: u64) {
         let known = if self.parsed.bounds.is_empty() { Some(max) } else { self.parsed.max_output };
         self.parsed.max_output = known.filter(|known| *known > 0 && max > 0).map(|known| known.max(max));
@@ -160,7 +160,7 @@ impl MemberVisitor<'_> {
         }
     }
 
-    /// The member has a value, so its sender has to learn that it is gone.
+    /// Strips a member that has a value, so that its sender learns that it is gone.
     pub(super) fn drop_value(&mut self) -> Result<(), Refusal> {
         self.strip()?;
         self.dropped.extend(self.parsed.stripped.last().cloned());
@@ -192,7 +192,8 @@ fn whole(number: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-/// A list would be several calls and one bill; a URL another host; `:online` a web search.
+/// Returns true for one plain model name. A list would be several calls and one bill; a URL would name another host;
+/// `:online` would search the web.
 fn is_plain_model(name: &str) -> bool {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
     let lower = name.to_ascii_lowercase();

@@ -6,7 +6,7 @@ use crate::body::schema::SchemaUse;
 use crate::body::shape::{MemberShapes, Shape};
 use crate::body::tools;
 
-/// Members that may pass, and the reason why.
+/// Members that may pass, and the reason for it.
 pub(in crate::body) struct AllowedGroup {
     #[cfg_attr(not(test), allow(dead_code, reason = "it explains the entries to their reader"))]
     pub(in crate::body) reason: &'static str,

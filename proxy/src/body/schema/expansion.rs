@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-/// Places that the references of a schema may unfold to.
+/// Maximum number of places that the references of a schema may expand to.
 pub(super) const PLACES_MAX: u64 = 2000;
-/// Bytes that they may unfold to.
+/// Maximum number of bytes that they may expand to.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
@@ -25,10 +25,10 @@ pub(super) fn growth(definitions: &[Definition], references: &[String]) -> Optio
     (0..references.len()).all(|reference| expansion.write(reference)).then_some(expansion.bytes)
 }
 
-/// The work of somebody who writes every reference out, except those to what is being written out already.
+/// State of writing every reference out, except references to a definition that is being written out already.
 struct RefExpansion<'a> {
     definitions: &'a [Definition],
-    /// For each reference the definitions of its name.
+    /// Definitions with the name of each reference.
     targets: Vec<Vec<usize>>,
     open: Vec<bool>,
     places: u64,

@@ -5,7 +5,7 @@ const TCP: Calls = Calls { unix: false, resolve: false };
 const UNIX: Calls = Calls { unix: true, resolve: false };
 const NAMES: Calls = Calls { unix: false, resolve: true };
 
-/// Runs the filter as the kernel does: whether it lets this call with these arguments through.
+/// Runs the filter as the kernel does. Returns true if it allows this call with these arguments.
 fn allows(calls: Calls, number: i64, args: &[u64]) -> bool {
     let (load, jump, and, ret) = (0x20, 0x05, 0x54, 0x06);
     let mut data = [0; 64];
