@@ -99,25 +99,25 @@ impl Inner {
         Poll::Ready(Ok(parts))
     }
 
-    /// Filters the next piece of the response into `passed`. Returns the number of bytes that came, and `None` at the
+    /// Filters the next piece of the response into `filtered`. Returns the number of bytes that came, and `None` at the
     /// end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Filtered) -> Poll<Option<Result<usize, Broken>>> {
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>, filtered: &mut Filtered) -> Poll<Option<Result<usize, Broken>>> {
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
             return Poll::Ready(None);
         };
         Poll::Ready(match next {
             None => {
-                filter.finish(passed);
+                filter.finish(filtered);
                 None
             }
             Some(Err(error)) => Some(Err(error)),
             Some(Ok(piece)) => {
                 let len = piece.len();
                 self.call.resp_bytes += len as u64;
-                passed.output = false;
-                filter.pass(self.run.key.expose(), piece, passed);
-                self.call.clock.piece(passed.output);
+                filtered.output = false;
+                filter.pass(self.run.key.expose(), piece, filtered);
+                self.call.clock.piece(filtered.output);
                 Some(Ok(len))
             }
         })
@@ -134,69 +134,69 @@ impl Inner {
     /// # Errors
     /// The failure of the upstream, or `None` for a response over `max` bytes.
     pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<Broken>> {
-        let (mut passed, mut len) = (Filtered::default(), 0);
-        while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
+        let (mut filtered, mut len) = (Filtered::default(), 0);
+        while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut filtered)).await {
             len += piece.map_err(Some)?;
             if len > max {
                 return Err(None);
             }
         }
-        passed.on.append(&mut passed.held);
-        Ok(passed.on)
+        filtered.ready.append(&mut filtered.held);
+        Ok(filtered.ready)
     }
 
     /// Moves the observed facts of the response out, for the outcome.
-    fn take_seen(&mut self) -> ObservedResponse {
-        let mut seen = self.filter.as_mut().map(ResponseFilter::take_seen).unwrap_or_default();
+    fn take_observed(&mut self) -> ObservedResponse {
+        let mut observed = self.filter.as_mut().map(ResponseFilter::take_observed).unwrap_or_default();
         // These are decoded for the audit log: text that was not the key in the raw bytes may be the key now.
         let key = self.run.key.expose();
-        for name in [&mut seen.response_id, &mut seen.model] {
+        for name in [&mut observed.response_id, &mut observed.model] {
             name.take_if(|name| is_in(key, name.as_bytes()));
         }
-        self.know(&seen);
-        seen.response_id.take_if(|id| id.len() > LOGGED_ID_MAX);
-        seen
+        self.know(&observed);
+        observed.response_id.take_if(|id| id.len() > LOGGED_ID_MAX);
+        observed
     }
 
     /// Notes the id of an object that the provider stores, so that this run may name it from now on. An error may
     /// repeat text that the agent wrote, so an error makes no id known.
-    fn know(&mut self, seen: &ObservedResponse) {
+    fn know(&mut self, observed: &ObservedResponse) {
         let is_success = self.call.head.as_ref().is_some_and(|head| (200..300).contains(&head.status));
         if let Some(id) =
-            seen.response_id.as_deref().filter(|_| self.makes_stored && is_success && !self.call.has_ended())
+            observed.response_id.as_deref().filter(|_| self.makes_stored && is_success && !self.call.has_ended())
         {
-            let tokens = seen.usage.as_ref().map_or_else(|| self.call.reserved_tokens(), Usage::all);
+            let tokens = observed.usage.as_ref().map_or_else(|| self.call.reserved_tokens(), Usage::all);
             self.run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).add(id, tokens);
         }
     }
 
     /// Ends a call whose response is complete.
     pub fn complete(&mut self) -> Ack {
-        let seen = self.take_seen();
-        let failed = seen.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
+        let observed = self.take_observed();
+        let failed = observed.error || self.call.head.as_ref().is_some_and(|head| head.status >= 400);
         let result = match failed {
-            _ if seen.gateway_fault => CallResult::Unknown,
+            _ if observed.gateway_fault => CallResult::Unknown,
             true => CallResult::UpstreamError,
             false => CallResult::Ok,
         };
-        self.call.end(seen, result, End::Complete, None)
+        self.call.end(observed, result, End::Complete, None)
     }
 
     /// Ends a call whose upstream broke off or was silent for too long.
     pub fn upstream_failed(&mut self, error: Broken) -> Ack {
-        let seen = self.take_seen();
+        let observed = self.take_observed();
         let result = match error {
             Broken::Timeout => CallResult::Timeout,
             Broken::Closed => CallResult::Unknown,
             Broken::Cut | Broken::Unreachable => CallResult::UpstreamError,
         };
-        self.call.end(seen, result, End::CutByUpstream, None)
+        self.call.end(observed, result, End::CutByUpstream, None)
     }
 
     /// Ends a call whose response the client must not see. The record says that the response was complete.
     pub fn rejected(&mut self) -> Ack {
-        let seen = self.take_seen();
-        self.call.end(seen, CallResult::UpstreamError, End::Complete, None)
+        let observed = self.take_observed();
+        self.call.end(observed, CallResult::UpstreamError, End::Complete, None)
     }
 
     /// Ends a call that LiteLLM refused for one of its budgets, before it asked a provider.
@@ -206,13 +206,13 @@ impl Inner {
     }
 
     fn cut(&mut self) {
-        let seen = self.take_seen();
-        drop(self.call.end(seen, CallResult::Deadline, End::CutByLimit, None));
+        let observed = self.take_observed();
+        drop(self.call.end(observed, CallResult::Deadline, End::CutByLimit, None));
     }
 
     fn aborted(&mut self, drained: bool) {
-        let seen = self.take_seen();
-        drop(self.call.end(seen, CallResult::ClientAbort, End::CutByClient, Some(drained)));
+        let observed = self.take_observed();
+        drop(self.call.end(observed, CallResult::ClientAbort, End::CutByClient, Some(drained)));
     }
 
     /// Reads the response on to its end, within limits. The outcome says whether the end was reached.
@@ -230,11 +230,11 @@ impl Inner {
         }
         let mut left = DRAIN_BYTES;
         loop {
-            let mut passed = Filtered::default();
-            match poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
+            let mut filtered = Filtered::default();
+            match poll_fn(|cx| self.poll_piece(cx, &mut filtered)).await {
                 None => return true,
                 // The client's part of the response is known; the rest is only the end of the connection.
-                Some(Ok(_)) if passed.terminal => return true,
+                Some(Ok(_)) if filtered.terminal => return true,
                 Some(Ok(len)) if len as u64 <= left => left -= len as u64,
                 Some(Ok(_) | Err(_)) => return false,
             }

@@ -132,11 +132,11 @@ impl Journal {
     /// # Errors
     /// The error of the first write.
     pub fn begin(
-        terms: JournalConfig,
+        config: JournalConfig,
         log: OpenLog,
         open: impl FnOnce(Stamp<'_>) -> Open<'static>,
     ) -> io::Result<Arc<Self>> {
-        let JournalConfig { run_id, attempt, mode, signer } = terms;
+        let JournalConfig { run_id, attempt, mode, signer } = config;
         let OpenLog { mut sink, space, past } = log;
         let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
         let totals = past.as_ref().map_or_else(Totals::default, totals);
@@ -165,7 +165,7 @@ impl Journal {
                 Some(plan) => journal.resume(&mut state, &mut *sink, plan, &opened)?,
             }
             state.out = match mode {
-                SyncMode::Off => LineOutput::Here(sink),
+                SyncMode::Off => LineOutput::Inline(sink),
                 SyncMode::Call => LineOutput::thread(sink, &journal.poison)?,
             };
         }
@@ -180,7 +180,11 @@ impl Journal {
         }
         let open_calls = plan.story.open_ids().count();
         if plan.torn > 0 || open_calls > 0 {
-            tracing::warn!(torn = plan.torn, open_calls, "the audit log did not end in order; going on behind it");
+            tracing::warn!(
+                torn = plan.torn,
+                open_calls,
+                "the audit log did not end in order; it continues after its last whole record"
+            );
             let recovered = lines::recovered(self.stamp(state), plan);
             state.put(sink, &recovered)?;
             sink.sync()?;
@@ -228,7 +232,7 @@ impl Journal {
         let call_id = planned.call_id;
         let line = lines::intent(self.stamp(&state), call, planned);
         let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
-        state.disk_reserve.make(line.len(), owed).map_err(|error| self.fill(&error))?;
+        state.disk_reserve.make(line.len(), owed).map_err(|error| self.mark_full(&error))?;
         state.totals.calls = call;
         state.open += 1;
         let ack = self.append(&mut state, line);
@@ -248,7 +252,7 @@ impl Journal {
         let line = lines::refused(self.stamp(&state), method, path, refusal);
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
         if let Err(error) = state.disk_reserve.make(line.len(), owed) {
-            return Ack::Known(Err(self.fill(&error)));
+            return Ack::Known(Err(self.mark_full(&error)));
         }
         self.append(&mut state, line)
     }
@@ -297,9 +301,9 @@ impl Journal {
 
     /// Refuses further records, since the disk is full. Nothing is lost: the disk space of the records that are still
     /// due is reserved.
-    fn fill(&self, error: &io::Error) -> Poisoned {
+    fn mark_full(&self, error: &io::Error) -> Poisoned {
         if !self.full.swap(true, Ordering::AcqRel) {
-            tracing::error!(%error, "there is no room for the audit log: every further call is refused; free the disk and start a new attempt");
+            tracing::error!(%error, "the disk has no space for the audit log: every further call is refused; free the disk and start a new attempt");
         }
         Poisoned
     }

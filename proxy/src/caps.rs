@@ -106,7 +106,7 @@ impl Caps {
     ///
     /// # Errors
     /// `too_many_calls`, `rate_limited` or `budget_exceeded`, with the name of the cap.
-    pub fn reserve(self: &Arc<Self>, ask: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
+    pub fn reserve(self: &Arc<Self>, request: CapRequest, now: Instant) -> Result<Reservation, Refusal> {
         let limits = &self.limits;
         let mut state = self.lock();
         if state.open >= limits.concurrency {
@@ -118,13 +118,13 @@ impl Caps {
             return Err(over(&format!("the run's {} calls are used", state.calls)));
         }
         let left = self.left(&state);
-        let output = match ask.output {
-            _ if left.is_empty() => return Err(self.over(&state, &ask)),
-            Some(_) => Some(left.grant(&ask).ok_or_else(|| self.over(&state, &ask))?),
-            None if ask.strict && !left.holds(ask.with(0)) => return Err(self.over(&state, &ask)),
+        let output = match request.output {
+            _ if left.is_empty() => return Err(self.over(&state, &request)),
+            Some(_) => Some(left.grant(&request).ok_or_else(|| self.over(&state, &request))?),
+            None if request.strict && !left.holds(request.with(0)) => return Err(self.over(&state, &request)),
             None => None,
         };
-        let (tokens, femtos) = ask.with(output.unwrap_or(0));
+        let (tokens, femtos) = request.with(output.unwrap_or(0));
         let tokens = u64::try_from(tokens.min(left.tokens.unwrap_or(u128::MAX))).unwrap_or(u64::MAX);
         let nanos = nanos(femtos.min(left.femtos.unwrap_or(u128::MAX)));
         state.empty_at = empty_at;
@@ -134,32 +134,32 @@ impl Caps {
         state.nanos = state.nanos.saturating_add(nanos);
         state.held_tokens = state.held_tokens.saturating_add(tokens);
         state.held_nanos = state.held_nanos.saturating_add(nanos);
-        let price = ask.output.map_or(0, |output| output.femtos);
+        let price = request.output.map_or(0, |output| output.femtos);
         Ok(Reservation {
             caps: Arc::clone(self),
             tokens,
             nanos,
             output,
-            is_lowered: output.is_some_and(|output| output < ask.wanted()),
-            is_limited: self.rests_on(&ask),
-            is_strict: ask.strict && (self.limits.nanos.is_none() || ask.is_priced()),
+            is_lowered: output.is_some_and(|output| output < request.wanted()),
+            is_limited: self.applies_to(&request),
+            is_strict: request.strict && (self.limits.nanos.is_none() || request.is_priced()),
             settled: false,
             output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
-            prompt: (ask.tokens, crate::prices::nanos(ask.femtos)),
+            prompt: (request.tokens, crate::prices::nanos(request.femtos)),
         })
     }
 
     /// Returns true if a call fits as its client wants it.
     #[must_use]
-    pub fn fits(&self, ask: &CapRequest) -> bool {
+    pub fn fits(&self, request: &CapRequest) -> bool {
         let left = self.left(&self.lock());
-        left.holds(ask.with(ask.wanted())) && !left.is_empty()
+        left.holds(request.with(request.wanted())) && !left.is_empty()
     }
 
     /// Returns true if a call that does not fit now might fit when the open calls have ended, in case they cost
     /// nothing.
     #[must_use]
-    pub fn may_fit_later(&self, ask: &CapRequest) -> bool {
+    pub fn may_fit_later(&self, request: &CapRequest) -> bool {
         let state = self.lock();
         if state.open == 0 || self.limits.calls.is_some_and(|max| state.calls >= max) {
             return false;
@@ -170,14 +170,17 @@ impl Caps {
             ..State::default()
         };
         let left = self.left(&alone);
-        let fits =
-            if ask.output.is_some() { left.grant(ask).is_some() } else { !ask.strict || left.holds(ask.with(0)) };
+        let fits = if request.output.is_some() {
+            left.grant(request).is_some()
+        } else {
+            !request.strict || left.holds(request.with(0))
+        };
         fits && !left.is_empty()
     }
 
     /// Returns true if a cap depends on the reservation of a call: without prices, the cap in dollars does not.
-    fn rests_on(&self, ask: &CapRequest) -> bool {
-        self.limits.tokens.is_some() || self.limits.nanos.is_some() && ask.is_priced()
+    fn applies_to(&self, request: &CapRequest) -> bool {
+        self.limits.tokens.is_some() || self.limits.nanos.is_some() && request.is_priced()
     }
 
     fn left(&self, state: &State) -> Remainder {
@@ -189,10 +192,10 @@ impl Caps {
     }
 
     /// Returns the refusal that names the cap, its size, what is left of it, and what the call needs.
-    fn over(&self, state: &State, ask: &CapRequest) -> Refusal {
+    fn over(&self, state: &State, request: &CapRequest) -> Refusal {
         let left = self.left(state);
-        let floor = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
-        let least = ask.with(ask.wanted().min(floor));
+        let floor = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let least = request.with(request.wanted().min(floor));
         if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
             let left = cap.saturating_sub(state.tokens);
             return over(&format!("of the run's {cap} tokens {left} are left, and this call needs up to {}", least.0));

@@ -35,7 +35,7 @@ pub struct ConnState {
     /// True between two requests, as far as the bytes were read.
     between: AtomicBool,
     /// True while a response is not yet given; hyper serves one call at a time.
-    busy: AtomicBool,
+    has_open_call: AtomicBool,
     /// True if the last head that was read became a call. If it did not, hyper writes an error of its own.
     called: AtomicBool,
     /// True if the connection is to end before the next request.
@@ -55,7 +55,7 @@ impl ConnState {
         Self {
             activity: Arc::clone(slot.activity()),
             between: AtomicBool::new(true),
-            busy: AtomicBool::new(false),
+            has_open_call: AtomicBool::new(false),
             called: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             fault: AtomicU8::new(0),
@@ -64,9 +64,9 @@ impl ConnState {
 
     /// Marks a call as open until the guard is dropped.
     #[must_use]
-    pub fn busy(self: &Arc<Self>) -> OpenCallGuard {
+    pub fn open_call(self: &Arc<Self>) -> OpenCallGuard {
         self.activity.busy();
-        self.busy.store(true, Ordering::Release);
+        self.has_open_call.store(true, Ordering::Release);
         self.called.store(true, Ordering::Release);
         OpenCallGuard(Arc::clone(self))
     }
@@ -92,20 +92,20 @@ impl ConnState {
         self.between.store(between, Ordering::Release);
         if !between {
             self.activity.busy();
-        } else if !self.is_busy() {
+        } else if !self.has_open_call() {
             // This is a blank line, or a request that becomes a call before any other task can look.
             self.activity.idle();
         }
     }
 
-    fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire)
+    fn has_open_call(&self) -> bool {
+        self.has_open_call.load(Ordering::Acquire)
     }
 }
 
 impl Drop for OpenCallGuard {
     fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
+        self.0.has_open_call.store(false, Ordering::Release);
         if self.0.between.load(Ordering::Acquire) {
             self.0.activity.idle();
         }
@@ -118,7 +118,7 @@ pub struct WatchedStream {
     /// Before the stream, whose descriptor it names: fields are dropped in this order.
     _slot: Slot,
     stream: ClientSocket,
-    line: Arc<ConnState>,
+    state: Arc<ConnState>,
     framing: Framing,
     ended: bool,
     /// True if hyper has bytes that the client did not take yet: hyper would drop them at the end of the input.
@@ -129,8 +129,8 @@ pub struct WatchedStream {
 impl WatchedStream {
     /// Wraps a connection that was just accepted.
     #[must_use]
-    pub fn new(stream: ClientSocket, line: Arc<ConnState>, slot: Slot) -> Self {
-        Self { _slot: slot, stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
+    pub fn new(stream: ClientSocket, state: Arc<ConnState>, slot: Slot) -> Self {
+        Self { _slot: slot, stream, state, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
     /// Handles the end of the client's input. It ends the connection, unless the client waits for the response to a
@@ -150,7 +150,7 @@ impl WatchedStream {
 
     /// Returns true while the client still gets bytes of a response.
     fn is_answering(&self) -> bool {
-        self.line.is_busy() || self.unflushed
+        self.state.has_open_call() || self.unflushed
     }
 
     /// Ends the connection with a response of the sidecar's own; hyper has none for this.
@@ -160,7 +160,7 @@ impl WatchedStream {
             Reason::HeadTooLarge => 3,
             _ => 1,
         };
-        self.line.fault.store(fault, Ordering::Release);
+        self.state.fault.store(fault, Ordering::Release);
         if !self.is_answering() {
             let body = Refusal::new(reason, message).body(Dialect::OpenAi);
             let head = format!(
@@ -178,9 +178,9 @@ impl WatchedStream {
     /// Replaces hyper's response to a head that it cannot read, which has no body, with one of the sidecar's own.
     fn replaces(&mut self, written: &[u8]) -> bool {
         let empty =
-            !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
+            !self.state.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
         let (reason, message) = match written.get(9..12) {
-            Some(b"400") if empty => (Reason::BadRequest, "the request's head is no valid HTTP/1.1"),
+            Some(b"400") if empty => (Reason::BadRequest, "the request's head is not valid HTTP/1.1"),
             Some(b"414" | b"431") if empty => {
                 (Reason::HeadTooLarge, "the request's head is over 64 KiB, or has more than 100 headers")
             }
@@ -199,39 +199,39 @@ impl WatchedStream {
         timer
             .as_mut()
             .poll(cx)
-            .map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head did not come to its end in 10 s")))
+            .map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head was not complete after 10 s")))
     }
 }
 
 impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let wire = &mut *self;
-        if wire.ended {
-            return wire.poll_left(cx);
+        let this = &mut *self;
+        if this.ended {
+            return this.poll_left(cx);
         }
-        if wire.line.closing.load(Ordering::Acquire) && !wire.is_answering() {
+        if this.state.closing.load(Ordering::Acquire) && !this.is_answering() {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        if Pin::new(&mut wire.stream).poll_read(cx, buf)?.is_pending() {
-            return wire.poll_slow_head(cx);
+        if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+            return this.poll_slow_head(cx);
         }
         let read = &buf.filled()[before..];
         if read.is_empty() {
-            wire.ended = true;
-            wire.timer = None;
-            return wire.poll_left(cx);
+            this.ended = true;
+            this.timer = None;
+            return this.poll_left(cx);
         }
-        if !wire.line.is_busy() {
-            wire.line.called.store(false, Ordering::Release);
+        if !this.state.has_open_call() {
+            this.state.called.store(false, Ordering::Release);
         }
-        if wire.framing.feed(read).is_err() {
-            return Poll::Ready(Err(wire.fail(Reason::BadRequest, "the request's length can be read in two ways")));
+        if this.framing.feed(read).is_err() {
+            return Poll::Ready(Err(this.fail(Reason::BadRequest, "the request's length can be read in two ways")));
         }
-        if !wire.framing.in_head() {
-            wire.timer = None;
+        if !this.framing.in_head() {
+            this.timer = None;
         }
-        wire.line.has_read(wire.framing.is_between());
+        this.state.has_read(this.framing.is_between());
         Poll::Ready(Ok(()))
     }
 }
@@ -287,13 +287,13 @@ mod tests {
     async fn sent(bytes: &[u8]) -> (UnixStream, WatchedStream, Arc<ConnState>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");
-        let line = Arc::new(ConnState::new(&slot));
+        let state = Arc::new(ConnState::new(&slot));
         let server = server.into_std().and_then(ClientSocket::new).expect("a descriptor");
-        let mut wire = WatchedStream::new(server, Arc::clone(&line), slot);
+        let mut stream = WatchedStream::new(server, Arc::clone(&state), slot);
         client.write_all(bytes).await.expect("the other end is open");
-        let read = wire.read(&mut [0; 256]).await.expect("it reads what came");
+        let read = stream.read(&mut [0; 256]).await.expect("it reads what came");
         assert_eq!(read, bytes.len());
-        (client, wire, line)
+        (client, stream, state)
     }
 
     async fn told(client: &mut UnixStream) -> String {
@@ -303,48 +303,48 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_does_not_come_to_its_end_is_answered_with_408() {
-        let (mut client, mut wire, line) = sent(b"GET /health HT").await;
+    async fn an_incomplete_head_is_answered_with_408() {
+        let (mut client, mut stream, state) = sent(b"GET /health HT").await;
         let began = tokio::time::Instant::now();
 
-        let ended = wire.read(&mut [0; 256]).await;
+        let ended = stream.read(&mut [0; 256]).await;
 
         assert_eq!((ended.is_err(), began.elapsed() >= SLOW_HEAD), (true, true));
-        assert_eq!(line.fault(), Some(Reason::RequestTimeout));
+        assert_eq!(state.fault(), Some(Reason::RequestTimeout));
         let answer = told(&mut client).await;
         assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("x-sluice-reason: request_timeout"), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_whole_head_may_be_followed_by_any_silence() {
-        let (_client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+    async fn a_complete_head_may_be_followed_by_silence() {
+        let (_client, mut stream, state) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
 
-        let waited = tokio::time::timeout(SLOW_HEAD * 10, wire.read(&mut [0; 256])).await;
+        let waited = tokio::time::timeout(SLOW_HEAD * 10, stream.read(&mut [0; 256])).await;
 
-        assert!(waited.is_err() && line.fault().is_none(), "the next request may come whenever it likes");
+        assert!(waited.is_err() && state.fault().is_none(), "the next request may come whenever it likes");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_half_closed_client_is_waited_for_and_a_closed_one_is_not() {
-        let (mut client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
-        let busy = line.busy();
+    async fn only_a_half_closed_client_still_gets_its_response() {
+        let (mut client, mut stream, state) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+        let busy = state.open_call();
         client.shutdown().await.expect("half of it closes");
-        let waited = tokio::time::timeout(LOOK_AGAIN * 5, wire.read(&mut [0; 256])).await;
+        let waited = tokio::time::timeout(LOOK_AGAIN * 5, stream.read(&mut [0; 256])).await;
         assert!(waited.is_err(), "its call is still open");
 
         drop(client);
-        assert_eq!(wire.read(&mut [0; 256]).await.expect("an end of input"), 0);
+        assert_eq!(stream.read(&mut [0; 256]).await.expect("an end of input"), 0);
         drop(busy);
     }
 
     #[tokio::test]
-    async fn the_librarys_own_error_gets_our_words() {
-        let (mut client, mut wire, line) = sent(b"nonsense\r\n\r\n").await;
+    async fn an_error_of_hyper_gets_a_body() {
+        let (mut client, mut stream, state) = sent(b"nonsense\r\n\r\n").await;
         let empty = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
 
-        assert_eq!(wire.write(empty).await.expect("taken"), empty.len());
+        assert_eq!(stream.write(empty).await.expect("taken"), empty.len());
 
         assert!(told(&mut client).await.contains("x-sluice-reason: bad_request"));
-        assert_eq!(line.fault(), Some(Reason::BadRequest));
+        assert_eq!(state.fault(), Some(Reason::BadRequest));
     }
 }

@@ -34,7 +34,7 @@ pub struct Estimate {
     /// Price of the model, if there are prices.
     pub price: Option<Arc<Price>>,
     /// Factors that decide which of the model's rates apply.
-    pub terms: RateFactors,
+    pub factors: RateFactors,
     format: ApiFormat,
     /// Number of bytes that are read as text.
     text: u64,
@@ -80,7 +80,7 @@ impl Estimate {
         let beyond_tokens = price.as_ref().is_some_and(|price| price.beyond_tokens);
         Self {
             price,
-            terms: RateFactors {
+            factors: RateFactors {
                 input: 0,
                 service_tier: cost_factors.service_tier,
                 long_cache: cost_factors.long_cache,
@@ -120,7 +120,7 @@ impl Estimate {
 
     /// Estimates with one token for each byte of the text.
     pub fn by_bytes(&mut self) -> CapRequest {
-        self.ask(self.text)
+        self.request(self.text)
     }
 
     /// Estimates with the text itself, in pieces: known words are one token each. That takes longer, and gives a
@@ -147,19 +147,19 @@ impl Estimate {
             }
             at = end;
         }
-        self.ask(bound.finish())
+        self.request(bound.finish())
     }
 
-    fn ask(&mut self, text_tokens: u64) -> CapRequest {
+    fn request(&mut self, text_tokens: u64) -> CapRequest {
         if !self.format.is_billed() {
             return CapRequest { strict: true, ..CapRequest::default() };
         }
         let tries = if self.format == ApiFormat::Embeddings { EMBEDDING_TRIES } else { 1 };
         let input = text_tokens.saturating_add(self.beside);
-        self.terms.input = input;
+        self.factors.input = input;
         let input = input.saturating_mul(tries);
         let rate =
-            |rate: fn(&Price, &RateFactors) -> u128| self.price.as_ref().map_or(0, |price| rate(price, &self.terms));
+            |rate: fn(&Price, &RateFactors) -> u128| self.price.as_ref().map_or(0, |price| rate(price, &self.factors));
         let output_rate = rate(Price::output);
         let guessed = if matches!(self.format, ApiFormat::Compact | ApiFormat::Other) { ASSUMED_OUTPUT } else { 0 };
         let fixed = self.prediction.saturating_mul(self.choices).saturating_add(guessed);
@@ -234,31 +234,34 @@ mod tests {
         ParsedBody { model: Some("m".to_owned()), max_output, choices, ..ParsedBody::default() }
     }
 
-    fn ask(parsed: &ParsedBody, format: ApiFormat) -> CapRequest {
+    fn request(parsed: &ParsedBody, format: ApiFormat) -> CapRequest {
         Estimate::of(parsed, 900, Some(&PriceTable::parse(PRICES).expect("prices")), format).by_bytes()
     }
 
     #[test]
-    fn a_byte_is_a_token_and_an_answer_as_long_as_its_bound() {
+    fn a_byte_is_a_token_by_default() {
         let output = |wanted, choices| Some(OutputRequest { wanted, choices, femtos: 10 * MILLI, least: 0 });
         let input = CapRequest { tokens: 916, femtos: 916 * MILLI, output: None, strict: true };
-        assert_eq!(ask(&parsed(Some(20), 2), ApiFormat::Chat), CapRequest { output: output(20, 2), ..input });
+        assert_eq!(request(&parsed(Some(20), 2), ApiFormat::Chat), CapRequest { output: output(20, 2), ..input });
         assert_eq!(
-            ask(&parsed(None, 1), ApiFormat::Chat),
+            request(&parsed(None, 1), ApiFormat::Chat),
             CapRequest { output: output(500, 1), ..input },
             "the model's own bound"
         );
         for format in [ApiFormat::Chat, ApiFormat::Completions, ApiFormat::Responses, ApiFormat::Messages] {
-            assert_eq!(ask(&parsed(Some(1), 1), format), CapRequest { output: output(16, 1), ..input });
+            assert_eq!(request(&parsed(Some(1), 1), format), CapRequest { output: output(16, 1), ..input });
         }
-        assert_eq!(ask(&parsed(None, 1), ApiFormat::CountTokens), CapRequest { strict: true, ..CapRequest::default() });
+        assert_eq!(
+            request(&parsed(None, 1), ApiFormat::CountTokens),
+            CapRequest { strict: true, ..CapRequest::default() }
+        );
         let tries = CapRequest { tokens: 3 * 916, femtos: 3 * 916 * MILLI, output: None, strict: true };
-        assert_eq!(ask(&parsed(None, 1), ApiFormat::Embeddings), tries);
-        assert!(!ask(&parsed(None, 1), ApiFormat::Other).strict);
+        assert_eq!(request(&parsed(None, 1), ApiFormat::Embeddings), tries);
+        assert!(!request(&parsed(None, 1), ApiFormat::Other).strict);
     }
 
     #[test]
-    fn what_is_not_in_the_body_is_added() {
+    fn tokens_outside_the_body_are_added() {
         let with = |cost_factors| ParsedBody { cost_factors, ..parsed(Some(1), 1) };
         let cost_factors = crate::body::CostFactors {
             instructions: true,
@@ -267,26 +270,27 @@ mod tests {
             prediction_bytes: 30,
             ..Default::default()
         };
-        let more = ask(&with(cost_factors), ApiFormat::Chat);
+        let more = request(&with(cost_factors), ApiFormat::Chat);
         let input = 916 + 1024 + 2 * 1536 + 7;
         assert_eq!((more.tokens, more.femtos), (input + 30, u128::from(input) * MILLI + 300 * MILLI));
     }
 
     #[test]
-    fn an_image_is_counted_by_its_size_and_a_document_has_no_bound() {
+    fn an_image_has_a_bound_and_a_document_none() {
         let with = |kind, verified| {
             let media = vec![MediaItem { kind, range: (100, 700), verified }];
             ParsedBody { media: MediaList { media, more: 0 }, ..parsed(Some(1), 1) }
         };
-        let image = |verified| ask(&with(MediaKind::Image(Some((512, 512)), Detail::High), verified), ApiFormat::Chat);
+        let image =
+            |verified| request(&with(MediaKind::Image(Some((512, 512)), Detail::High), verified), ApiFormat::Chat);
         assert_eq!((image(true).tokens, image(true).strict), (316 + 255, true));
         assert_eq!((image(false).tokens, image(false).strict), (916 + 255, true), "it may be read as text");
-        assert!(!ask(&with(MediaKind::Document, true), ApiFormat::Chat).strict);
-        assert!(!ask(&with(MediaKind::Stored, false), ApiFormat::Chat).strict);
+        assert!(!request(&with(MediaKind::Document, true), ApiFormat::Chat).strict);
+        assert!(!request(&with(MediaKind::Stored, false), ApiFormat::Chat).strict);
     }
 
     #[test]
-    fn words_are_counted_wherever_the_pieces_end_and_images_are_left_out() {
+    fn a_split_does_not_change_the_word_count() {
         let body = br#"{"messages":[{"content":"hello there, this is a text"},{"image":"AAAAAAAAAAAA"}]}"#;
         let at = body.windows(14).position(|it| it.starts_with(b"\"AAAA")).expect("the image") as u64;
         let image =

@@ -299,10 +299,10 @@ async fn refuse(run: &RunContext, head: &Parts, body: &mut Incoming, denied: Den
     let dialect = Policy::dialect(head.uri.path(), &head.headers);
     let mut pending = PendingResponse::refusal(&refusal, dialect);
     if let Some(call) = call {
-        pending = pending.of_call(call, dialect);
+        pending = pending.with_call_id(call, dialect);
     }
     let is_read = body.is_end_stream() || !run.shutdown.is_draining() && intake::linger(body, &head.headers).await;
-    if is_read { pending } else { pending.closing() }
+    if is_read { pending } else { pending.close_connection() }
 }
 
 #[cfg(test)]

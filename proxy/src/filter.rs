@@ -37,7 +37,7 @@ enum CutLineEnd {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Filtered {
     /// Bytes that may go to the client.
-    pub on: Vec<Bytes>,
+    pub ready: Vec<Bytes>,
     /// Bytes from the event that ends the stream on: they wait for the outcome.
     pub held: Vec<Bytes>,
     /// True once the stream has ended for the client.
@@ -61,72 +61,72 @@ impl ResponseFilter {
     }
 
     /// Filters a piece.
-    pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Filtered) {
+    pub fn pass(&mut self, key: &[u8], piece: Bytes, filtered: &mut Filtered) {
         let piece = self.scrub.pass(key, piece);
-        if passed.terminal {
-            return push(&mut passed.held, piece);
+        if filtered.terminal {
+            return push(&mut filtered.held, piece);
         }
         self.events.clear();
         self.observer.feed(&piece, &mut self.events);
-        passed.output |= self.events.iter().any(|event| event.output);
-        if self.hide_usage { self.pass_hiding(&piece, passed) } else { self.pass_whole(piece, passed) }
+        filtered.output |= self.events.iter().any(|event| event.output);
+        if self.hide_usage { self.pass_hiding(&piece, filtered) } else { self.pass_unchanged(piece, filtered) }
     }
 
     /// Ends the response: returns the bytes that were held until more came.
-    pub fn finish(&mut self, passed: &mut Filtered) {
+    pub fn finish(&mut self, filtered: &mut Filtered) {
         self.observer.finish();
-        let into = if passed.terminal { &mut passed.held } else { &mut passed.on };
+        let into = if filtered.terminal { &mut filtered.held } else { &mut filtered.ready };
         push(into, self.partial.split().freeze());
         push(into, self.scrub.finish());
     }
 
     /// Moves out the observed facts of the response, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> ObservedResponse {
-        self.observer.take_seen()
+    pub fn take_observed(&mut self) -> ObservedResponse {
+        self.observer.take_observed()
     }
 
     /// Returns the observed facts of the response.
     #[must_use]
-    pub fn seen(&self) -> &ObservedResponse {
-        self.observer.seen()
+    pub fn observed(&self) -> &ObservedResponse {
+        self.observer.observed()
     }
 
-    fn pass_whole(&mut self, mut piece: Bytes, passed: &mut Filtered) {
+    fn pass_unchanged(&mut self, mut piece: Bytes, filtered: &mut Filtered) {
         if let Some(ends) = self.events.iter().position(|event| event.terminal) {
             let from = ends.checked_sub(1).map_or(0, |before| self.events[before].end);
-            push(&mut passed.held, piece.split_off(from));
-            passed.terminal = true;
+            push(&mut filtered.held, piece.split_off(from));
+            filtered.terminal = true;
         }
-        push(&mut passed.on, piece);
+        push(&mut filtered.ready, piece);
     }
 
-    fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Filtered) {
+    fn pass_hiding(&mut self, piece: &Bytes, filtered: &mut Filtered) {
         if piece.is_empty() {
             return;
         }
         // The LF of a line end that was cut goes with its event.
         let lf = usize::from(self.cut_line != CutLineEnd::None && piece[0] == b'\n');
         if std::mem::take(&mut self.cut_line) == CutLineEnd::OfKept {
-            push(&mut passed.on, piece.slice(..lf));
+            push(&mut filtered.ready, piece.slice(..lf));
         }
         let (mut run, mut at) = (lf, lf);
         for event in &self.events {
             if event.terminal || event.usage != UsageLocation::None {
-                push(&mut passed.on, piece.slice(run..at));
+                push(&mut filtered.ready, piece.slice(run..at));
                 run = event.end;
             }
             if event.terminal {
-                push(&mut passed.held, self.partial.split().freeze());
-                push(&mut passed.held, piece.slice(at..));
-                passed.terminal = true;
+                push(&mut filtered.held, self.partial.split().freeze());
+                push(&mut filtered.held, piece.slice(at..));
+                filtered.terminal = true;
                 return;
             }
             match event.usage {
-                UsageLocation::None => push(&mut passed.on, self.partial.split().freeze()),
+                UsageLocation::None => push(&mut filtered.ready, self.partial.split().freeze()),
                 UsageLocation::Alone => self.partial.clear(),
                 UsageLocation::Beside(from, to) => {
                     self.partial.extend_from_slice(&piece[at..event.end]);
-                    push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
+                    push(&mut filtered.ready, cut(&self.partial.split().freeze(), from, to));
                 }
             }
             at = event.end;
@@ -135,11 +135,11 @@ impl ResponseFilter {
                     if event.usage == UsageLocation::Alone { CutLineEnd::OfHidden } else { CutLineEnd::OfKept };
             }
         }
-        push(&mut passed.on, piece.slice(run..at));
+        push(&mut filtered.ready, piece.slice(run..at));
         self.partial.extend_from_slice(&piece[at..]);
         if self.partial.len() > EVENT_MAX {
             self.hide_usage = false;
-            push(&mut passed.on, self.partial.split().freeze());
+            push(&mut filtered.ready, self.partial.split().freeze());
         }
     }
 }
@@ -185,7 +185,7 @@ mod tests {
     const KEY: &[u8] = b"sk-secret";
 
     /// Returns what passes at once and what waits, the same for every size of piece.
-    fn passed(format: ApiFormat, hide: bool, answer: &str) -> (String, String) {
+    fn filtered(format: ApiFormat, hide: bool, answer: &str) -> (String, String) {
         let text = |pieces: &[Bytes]| {
             pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>()
         };
@@ -196,7 +196,7 @@ mod tests {
                 filter.pass(KEY, Bytes::copy_from_slice(piece), &mut out);
             }
             filter.finish(&mut out);
-            (text(&out.on), text(&out.held))
+            (text(&out.ready), text(&out.held))
         };
         let whole = run(answer.len());
         for size in 1..answer.len() {
@@ -213,25 +213,28 @@ mod tests {
     const DONE: &str = "data: [DONE]\n\n";
 
     #[test]
-    fn usage_that_the_client_did_not_ask_for_is_gone_whole() {
-        assert_eq!(passed(ApiFormat::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+    fn unrequested_usage_is_removed_completely() {
         assert_eq!(
-            passed(ApiFormat::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{CHAT}{USAGE}{DONE}")),
+            (CHAT.to_owned(), DONE.to_owned())
+        );
+        assert_eq!(
+            filtered(ApiFormat::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
             (format!("{CHAT}{USAGE}"), DONE.to_owned())
         );
         assert_eq!(
-            passed(ApiFormat::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
             (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned())
         );
     }
 
     #[test]
-    fn a_hidden_event_takes_its_whole_line_end_with_it() {
+    fn a_hidden_event_is_removed_with_its_line_end() {
         let crlf = USAGE.replace('\n', "\r\n");
-        assert_eq!(passed(ApiFormat::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        assert_eq!(filtered(ApiFormat::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
         let kept = CHAT.replace('\n', "\r\n");
         assert_eq!(
-            passed(ApiFormat::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
             (format!("{kept}{kept}"), DONE.to_owned())
         );
     }
@@ -241,20 +244,24 @@ mod tests {
         let both =
             "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
         let left = "data: {\"choices\":[{\"text\":\"x\"}]}\r\n\r\n";
-        assert_eq!(passed(ApiFormat::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
+        assert_eq!(
+            filtered(ApiFormat::Completions, true, &format!("{both}{DONE}")),
+            (left.to_owned(), DONE.to_owned())
+        );
     }
 
     #[test]
     fn the_end_of_every_stream_is_held() {
         let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-        assert_eq!(passed(ApiFormat::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
+        assert_eq!(filtered(ApiFormat::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
         let completed = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
-        let (_, held) = passed(ApiFormat::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
+        let (_, held) =
+            filtered(ApiFormat::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
         assert_eq!(held, format!("{completed}{DONE}"));
     }
 
     #[test]
-    fn the_line_that_ends_a_stream_is_held_before_its_blank_line_comes() {
+    fn the_last_line_is_held_before_its_blank_line() {
         for (format, line) in [
             (ApiFormat::Chat, "data: [DONE]\n"),
             (ApiFormat::Messages, "data: {\"type\":\"message_stop\"}\n"),
@@ -267,7 +274,7 @@ mod tests {
                     Bytes::from_static(line.as_bytes()),
                     &mut out,
                 );
-                assert_eq!((out.terminal, out.on.len()), (true, 0), "{line}");
+                assert_eq!((out.terminal, out.ready.len()), (true, 0), "{line}");
             }
         }
     }
@@ -275,7 +282,7 @@ mod tests {
     #[test]
     fn comments_and_a_missing_end_pass() {
         assert_eq!(
-            passed(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":1}"),
+            filtered(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":1}"),
             (": ping\n\ndata: {\"a\":1}".to_owned(), String::new())
         );
     }
@@ -285,6 +292,6 @@ mod tests {
         let mut filter = ResponseFilter::new(ResponseObserver::new(ApiFormat::Chat, true), true);
         let mut out = Filtered::default();
         filter.pass(KEY, Bytes::from(format!("data: {{\"x\":\"{}", "y".repeat(EVENT_MAX))), &mut out);
-        assert_eq!(out.on.len(), 1);
+        assert_eq!(out.ready.len(), 1);
     }
 }

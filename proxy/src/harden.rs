@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 pub use privileges::User;
-pub use seccomp::Calls;
+pub use seccomp::SyscallNeeds;
 
 /// State of a measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -191,7 +191,7 @@ fn existing(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
 ///
 /// # Errors
 /// [`HardenError::Seccomp`]
-pub fn system_calls(calls: Calls) -> Result<Measure, HardenError> {
+pub fn system_calls(calls: SyscallNeeds) -> Result<Measure, HardenError> {
     seccomp::apply(calls)
 }
 

@@ -25,16 +25,16 @@ impl IdleTimeout {
     /// Starts over with another limit.
     pub fn begin(&mut self, limit: Duration) {
         self.limit = limit;
-        self.heard();
+        self.reset();
     }
 
     /// Notes an activity.
-    pub fn heard(&mut self) {
+    pub fn reset(&mut self) {
         self.since = None;
     }
 
     /// Becomes ready once the silence has lasted too long.
-    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let ends = *self.since.get_or_insert_with(Instant::now) + self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
         // A timer that fires too early is moved then.

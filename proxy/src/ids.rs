@@ -50,7 +50,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_id_is_given_twice_and_each_is_a_random_one() {
+    fn each_id_is_random_and_unique() {
         let ids = CallIds::default();
         let given: HashSet<_> = (0..IDS * 3 + 1).map(|_| ids.next()).collect();
         assert_eq!(given.len(), IDS * 3 + 1);

@@ -22,7 +22,7 @@ use crate::upstream::Outgoing;
 /// one piece for each byte.
 const SMALL: usize = 4096;
 
-/// Maximum number of bytes of a refused body that are still read; nobody sends more by mistake.
+/// Maximum number of bytes of a refused body that are still read; a body sent by mistake is smaller.
 const LINGER_BYTES: u64 = 64 * 1024 * 1024;
 /// Maximum number of bytes left of a refused body after which the connection is used again.
 const LINGER_REUSE: u64 = 32 * 1024;
@@ -80,17 +80,17 @@ pub async fn collect(
         return Err(too_large());
     }
     let mut text = BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.budget.hold() };
-    let mut silence = IdleTimeout::new(bounds.idle);
+    let mut idle = IdleTimeout::new(bounds.idle);
     loop {
         let next = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => silence.poll_over(cx).map(Err),
+            Poll::Pending => idle.poll_expired(cx).map(Err),
         });
         let Ok(next) = next.await else {
             return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
         };
         let Some(frame) = next else { break };
-        silence.heard();
+        idle.reset();
         let frame = frame
             .map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
         // Request trailers are dropped.

@@ -54,7 +54,7 @@ pub struct Scanner {
     start: u64,
     is_key: bool,
     text: Vec<u8>,
-    whole: bool,
+    complete: bool,
     high: Option<u16>,
     utf8: Utf8,
 }
@@ -77,7 +77,7 @@ impl Scanner {
             start: 0,
             is_key: false,
             text: Vec::new(),
-            whole: true,
+            complete: true,
             high: None,
             utf8: Utf8::default(),
         }

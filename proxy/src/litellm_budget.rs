@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_budget_and_nothing_of_the_key() {
+    fn a_refusal_names_the_budget_without_the_key() {
         let told = refusal(&read_422(&own(MESSAGE)).expect("one of LiteLLM's"));
         assert_eq!(told.reason, Reason::BudgetExceeded);
         assert!(told.message.contains("the key that the sidecar has"), "{}", told.message);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_is_no_budget_of_litellm() {
+    fn an_error_of_a_provider_is_not_a_budget() {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         assert_eq!(read(status, &of_provider(), own(MESSAGE).as_bytes()), None, "past the checks");
         for body in [

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_may_hold_a_read_and_an_answer_of_the_same_size() {
+    fn a_connection_holds_one_read_and_one_response() {
         assert!(PER_CONNECTION >= 3 * READ_MAX.max(HEAD_MAX) as u64);
     }
 }

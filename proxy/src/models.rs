@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_model_is_given_as_it_stands_in_the_list() {
+    fn one_model_is_returned_unchanged() {
         let list = br#"{"object":"list","data":[{"no":"id"},{"id":"a","x":1.50},{"id":"b/c"}]}"#;
         assert_eq!(find(list, "a"), Ok(Some(Bytes::from_static(br#"{"id":"a","x":1.50}"#))));
         assert_eq!(find(list, "b/c"), Ok(Some(Bytes::from_static(br#"{"id":"b/c"}"#))));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_with_slashes_must_be_one_that_was_named() {
+    fn an_id_with_slashes_must_be_allowed() {
         let allowed = ["a".to_owned(), "b/c".to_owned()];
         for (id, of_any, of_allowed) in
             [("a", true, true), ("b/c", false, true), ("b", true, false), ("b/d", false, false)]

@@ -81,14 +81,14 @@ impl PendingResponse {
 
     /// Adds the id of the call that was made: the caller may ask for the call by it.
     #[must_use]
-    pub fn of_call(mut self, call: Uuid, dialect: Dialect) -> Self {
+    pub fn with_call_id(mut self, call: Uuid, dialect: Dialect) -> Self {
         headers::name_call(&mut self.headers, call.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()), dialect);
         self
     }
 
     /// Closes the connection after the response: no further request is read.
     #[must_use]
-    pub fn closing(mut self) -> Self {
+    pub fn close_connection(mut self) -> Self {
         let names_upgrade = self.headers.contains_key(header::UPGRADE);
         let close = HeaderValue::from_static(if names_upgrade { "upgrade, close" } else { "close" });
         self.headers.insert(header::CONNECTION, close);

@@ -20,7 +20,7 @@ impl Scrub {
     pub fn pass(&mut self, key: &[u8], piece: Bytes) -> Bytes {
         let mut piece = self.rejoin(piece);
         if is_in(key, &piece) {
-            piece = blot(key, &piece);
+            piece = overwrite(key, &piece);
         }
         let cut = piece.len() - beginning_at_end(key, &piece);
         self.held = piece.split_off(cut);
@@ -59,7 +59,7 @@ pub fn is_in(key: &[u8], text: &[u8]) -> bool {
     memchr_iter(key[before], &text[before..]).any(|at| text[at..].starts_with(key))
 }
 
-fn blot(key: &[u8], piece: &[u8]) -> Bytes {
+fn overwrite(key: &[u8], piece: &[u8]) -> Bytes {
     let mut clean = BytesMut::from(piece);
     let mut from = 0;
     while let Some(at) = memmem::find(&clean[from..], key) {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_short_texts_and_in_long_ones() {
+    fn a_key_is_found_in_any_text() {
         for behind in [0, 1, 100, 200] {
             for before in [0, 1, 100, 200] {
                 let text = |key: &str| [&"s".repeat(before), key, &"s".repeat(behind)].concat();

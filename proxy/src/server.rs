@@ -139,13 +139,13 @@ async fn connection(
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let line = Arc::new(ConnState::new(&slot));
-    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
+    let state = Arc::new(ConnState::new(&slot));
+    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, state.open_call()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(READ_MAX)
-            .serve_connection(TokioIo::new(WatchedStream::new(stream, Arc::clone(&line), slot)), service)
+            .serve_connection(TokioIo::new(WatchedStream::new(stream, Arc::clone(&state), slot)), service)
     );
     let mut stopping = pin!(async {
         // The sender lives as long as the process.
@@ -156,14 +156,14 @@ async fn connection(
     let ended = poll_fn(|cx| {
         if !told && stopping.as_mut().poll(cx).is_ready() {
             told = true;
-            line.close();
+            state.close();
             conn.as_mut().graceful_shutdown();
         }
         conn.as_mut().poll(cx)
     })
     .await;
     // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
-    if let Some(reason) = line.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
+    if let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
         // A request that could not be parsed is refused too, and recorded.
         let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }

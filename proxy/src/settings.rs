@@ -287,7 +287,7 @@ fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
 fn response_header(text: &str) -> Result<HeaderName, StartError> {
     let flag = "--pass-response-header";
     let name: HeaderName =
-        text.parse().map_err(|_| StartError::new(flag, ProxyExit::Usage, format!("'{text}' is no header name")))?;
+        text.parse().map_err(|_| StartError::new(flag, ProxyExit::Usage, format!("'{text}' is not a header name")))?;
     if headers::may_pass(&name) {
         return Ok(name);
     }

@@ -41,35 +41,35 @@ pub async fn take(
 ) -> Result<Share, Refusal> {
     let mut estimate = Estimate::of(parsed, text.len(), run.prices.as_ref(), route.format);
     let by_bytes = estimate.by_bytes();
-    let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(parsed, text.pieces()) };
-    let reservation = match run.caps.reserve(ask, clock.began()) {
-        Err(refusal) if may_wait(run, &ask, &refusal) => Box::pin(wait(run, ask, refusal, clock)).await,
+    let request = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(parsed, text.pieces()) };
+    let reservation = match run.caps.reserve(request, clock.began()) {
+        Err(refusal) if may_wait(run, &request, &refusal) => Box::pin(wait(run, request, refusal, clock)).await,
         reserved => reserved,
     };
     let reservation = reservation.map_err(|refusal| refusal.for_model(parsed.model.as_deref()))?;
     let bound = bound(&estimate, &reservation, route, parsed);
-    Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.terms)) })
+    Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.factors)) })
 }
 
-fn may_wait(run: &RunContext, ask: &CapRequest, refusal: &Refusal) -> bool {
-    refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(ask)
+fn may_wait(run: &RunContext, request: &CapRequest, refusal: &Refusal) -> bool {
+    refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(request)
 }
 
 /// Waits for open calls to free the reserved amounts that they did not use: agents make two calls at once, and some
 /// give up if one of them is refused.
 async fn wait(
     run: &RunContext,
-    ask: CapRequest,
+    request: CapRequest,
     mut refusal: Refusal,
     clock: &mut Clock,
 ) -> Result<Reservation, Refusal> {
     let since = Instant::now();
-    while since.elapsed() < run.cap_wait && may_wait(run, &ask, &refusal) {
+    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) {
         tokio::time::sleep(LOOK_AGAIN).await;
         if run.shutdown.is_draining() {
             return Err(Refusal::draining());
         }
-        match run.caps.reserve(ask, Instant::now()) {
+        match run.caps.reserve(request, Instant::now()) {
             Err(again) => refusal = again,
             reserved => {
                 clock.waited(since);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_by_a_connection_that_becomes_idle() {
+    async fn an_idle_connection_wakes_the_waiting_one() {
         let slots = Slots::new(1);
         let connection = connect(&slots);
         connection.slot.activity.busy();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_in_three_ways_and_data_may_have_several() {
+    fn lines_end_in_three_ways() {
         let text = b"event: x\ndata: one\n\ndata:two\r\ndata: three\r\n\r\n: comment\rdata:  four\r\rdatax: no\ndat\ndata\n\ndata:\n\n";
         let want = ["one\n", "two\nthree\n", " four\n", "", "\n"];
         assert_eq!(events([text.as_slice()]), want);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_event_is_the_byte_after_its_blank_line() {
+    fn an_event_ends_after_its_blank_line() {
         let mut ends = Vec::new();
         SseSplitter::default().feed(b"data: a\n\ndata: b\r\n\r\ndata: c", |piece| {
             if let SsePiece::End(end) = piece {

@@ -15,7 +15,7 @@ use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
-use crate::harden::{self, Calls, Hardening, HardeningNeeds, Measure};
+use crate::harden::{self, Hardening, HardeningNeeds, Measure, SyscallNeeds};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -144,9 +144,9 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     } = opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.story)).unwrap_or_default();
-    let terms =
+    let config =
         JournalConfig { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
-    let journal = Journal::begin(terms, audit, |stamp| Open {
+    let journal = Journal::begin(config, audit, |stamp| Open {
         attempt: stamp.attempt,
         billing_account_id: identity.account.to_string().into(),
         boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
@@ -169,10 +169,10 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         StartError::new(
             "--audit",
             ProxyExit::Audit,
-            format!("cannot write {}: {error}; free some room", settings.audit.display()),
+            format!("cannot write {}: {error}; free some disk space", settings.audit.display()),
         )
     })?;
-    let seccomp = harden::system_calls(calls(settings)).map_err(|error| harden_error(&error))?;
+    let seccomp = harden::system_calls(syscall_needs(settings)).map_err(|error| harden_error(&error))?;
 
     let run = RunContext {
         run_id: identity.run_id.clone(),
@@ -303,8 +303,8 @@ fn needs(settings: &ProxySettings) -> HardeningNeeds {
 }
 
 /// Returns the system calls that depend on the destination of calls.
-fn calls(settings: &ProxySettings) -> Calls {
-    Calls {
+fn syscall_needs(settings: &ProxySettings) -> SyscallNeeds {
+    SyscallNeeds {
         unix: addresses(settings).any(|address| matches!(address.scheme, Scheme::Unix(_))),
         resolve: addresses(settings).any(Address::is_name),
     }
@@ -330,19 +330,19 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_in_reach_follows_from_the_addresses() {
+    fn the_addresses_decide_what_stays_reachable() {
         let unix = "unix:/up/litellm.sock";
         for (upstream, relay, ports, expected) in [
-            ("http://127.0.0.1:4000", None, &[4000, 53][..], Calls { unix: false, resolve: false }),
-            ("https://llm.example", None, &[443, 53], Calls { unix: false, resolve: true }),
-            (unix, None, &[53], Calls { unix: true, resolve: false }),
-            ("http://[::1]:1", Some("unix:/relay/s.sock"), &[1, 53], Calls { unix: true, resolve: false }),
-            (unix, Some("http://controller:8080"), &[8080, 53], Calls { unix: true, resolve: true }),
+            ("http://127.0.0.1:4000", None, &[4000, 53][..], SyscallNeeds { unix: false, resolve: false }),
+            ("https://llm.example", None, &[443, 53], SyscallNeeds { unix: false, resolve: true }),
+            (unix, None, &[53], SyscallNeeds { unix: true, resolve: false }),
+            ("http://[::1]:1", Some("unix:/relay/s.sock"), &[1, 53], SyscallNeeds { unix: true, resolve: false }),
+            (unix, Some("http://controller:8080"), &[8080, 53], SyscallNeeds { unix: true, resolve: true }),
         ] {
             let settings = settings(upstream, relay);
             let needs = needs(&settings);
             assert_eq!(needs.connect.as_deref(), Some(ports), "{upstream}");
-            assert_eq!(calls(&settings), expected, "{upstream}");
+            assert_eq!(syscall_needs(&settings), expected, "{upstream}");
             // Neither the audit directory nor the directory of another socket.
             assert_eq!(needs.remove, [Path::new("/run/r1")], "{upstream}");
             assert!(needs.read.iter().all(|path| path.starts_with("/etc") || !path.is_dir()), "{:?}", needs.read);

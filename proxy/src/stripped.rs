@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_told_what_had_an_effect() {
+    fn the_caller_gets_names_with_an_effect() {
         let told = |names: &[&str]| effective(names.iter().map(|name| Cow::Owned((*name).to_owned())).collect());
         assert_eq!(told(&[]), None);
         assert_eq!(told(&["user", "metadata", "tags", "safety_identifier", "stream_options", "input.metadata"]), None);

@@ -73,32 +73,32 @@ impl Tap {
 
     /// Returns the next pieces, except one that has to wait.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Filtered::default();
-        passed.on.extend(self.held_back.take());
+        let mut filtered = Filtered::default();
+        filtered.ready.extend(self.held_back.take());
         while matches!(self.state, State::Passing) {
-            match self.active.poll_piece(cx, &mut passed) {
+            match self.active.poll_piece(cx, &mut filtered) {
                 Poll::Pending => {
                     if self.may_be_last() {
-                        self.held_back = passed.on.pop();
+                        self.held_back = filtered.ready.pop();
                     }
-                    return if passed.on.is_empty() { Poll::Pending } else { Poll::Ready(passed.on) };
+                    return if filtered.ready.is_empty() { Poll::Pending } else { Poll::Ready(filtered.ready) };
                 }
                 Poll::Ready(Some(Ok(len))) => {
                     self.left = self.left.map(|left| left.saturating_sub(len as u64));
-                    if passed.terminal {
+                    if filtered.terminal {
                         let ack = self.active.complete();
                         self.state =
-                            State::Closing { ack, held: mem::take(&mut passed.held), then: AfterClosing::Tail };
-                    } else if !self.may_be_last() && !passed.on.is_empty() {
+                            State::Closing { ack, held: mem::take(&mut filtered.held), then: AfterClosing::Tail };
+                    } else if !self.may_be_last() && !filtered.ready.is_empty() {
                         break;
-                    } else if passed.on.len() > 1 {
-                        self.held_back = passed.on.pop();
+                    } else if filtered.ready.len() > 1 {
+                        self.held_back = filtered.ready.pop();
                         break;
                     }
                 }
                 Poll::Ready(None) => {
                     let ack = self.active.complete();
-                    let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
+                    let held = if self.may_be_last() { mem::take(&mut filtered.ready) } else { Vec::new() };
                     self.state = State::Closing { ack, held, then: AfterClosing::Done };
                 }
                 Poll::Ready(Some(Err(error))) => {
@@ -109,7 +109,7 @@ impl Tap {
                 }
             }
         }
-        Poll::Ready(passed.on)
+        Poll::Ready(filtered.ready)
     }
 
     /// Returns true if the client could take the last piece for the end of the response: its length is reached, or it
@@ -143,12 +143,12 @@ impl Tap {
 
     /// Returns bytes that the upstream sends after the end. The end of the connection frees it.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Filtered { terminal: true, ..Filtered::default() };
+        let mut filtered = Filtered { terminal: true, ..Filtered::default() };
         // The client has the whole response; the end of the connection concerns only the upstream.
-        if !matches!(ready!(self.active.poll_piece(cx, &mut passed)), Some(Ok(_))) {
+        if !matches!(ready!(self.active.poll_piece(cx, &mut filtered)), Some(Ok(_))) {
             self.state = State::Done;
         }
-        Poll::Ready(passed.held)
+        Poll::Ready(filtered.held)
     }
 }
 

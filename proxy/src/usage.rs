@@ -4,7 +4,7 @@
 //! usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and counts for nothing. The
 //! caller decides which value can be trusted, by API format.
 
-mod opening;
+mod common_prefix;
 mod response_fields;
 
 use sluice_contract::Usd;
@@ -13,7 +13,7 @@ use sluice_contract::record::Usage;
 use crate::json::{JsonError, Scanner};
 use crate::policy::ApiFormat;
 use crate::sse::{SsePiece, SseSplitter};
-use opening::Opening;
+use common_prefix::CommonPrefix;
 use response_fields::ResponseFields;
 
 /// Facts of a response so far.
@@ -77,7 +77,7 @@ pub enum ResponseObserver {
 pub struct JsonDocument {
     scanner: Scanner,
     fields: ResponseFields,
-    seen: ObservedResponse,
+    observed: ObservedResponse,
 }
 
 /// Reader of a stream of events, in chunks.
@@ -87,9 +87,9 @@ pub struct EventStream {
     splitter: SseSplitter,
     scanner: Scanner,
     fields: ResponseFields,
-    opening: Opening,
+    prefix: CommonPrefix,
     data: DataKind,
-    seen: ObservedResponse,
+    observed: ObservedResponse,
 }
 
 /// Kind of the current event's data.
@@ -120,14 +120,14 @@ impl ResponseObserver {
                 splitter: SseSplitter::default(),
                 scanner: Scanner::new(),
                 fields: ResponseFields::default(),
-                opening: Opening::default(),
+                prefix: CommonPrefix::default(),
                 data: DataKind::Nothing,
-                seen: ObservedResponse::default(),
+                observed: ObservedResponse::default(),
             })),
             _ => Self::Unary(Box::new(JsonDocument {
                 scanner: Scanner::new(),
                 fields: ResponseFields::default(),
-                seen: ObservedResponse::default(),
+                observed: ObservedResponse::default(),
             })),
         }
     }
@@ -149,53 +149,56 @@ impl ResponseObserver {
     }
 
     /// Moves the facts out, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> ObservedResponse {
-        let seen = match self {
-            Self::Unary(document) => &mut document.seen,
-            Self::Stream(stream) => &mut stream.seen,
-            Self::Blind(seen) => seen,
+    pub fn take_observed(&mut self) -> ObservedResponse {
+        let observed = match self {
+            Self::Unary(document) => &mut document.observed,
+            Self::Stream(stream) => &mut stream.observed,
+            Self::Blind(observed) => observed,
         };
         // The facts that decide how the rest is read stay.
-        let left =
-            ObservedResponse { terminal: seen.terminal, unreadable: seen.unreadable, ..ObservedResponse::default() };
-        std::mem::replace(seen, left)
+        let left = ObservedResponse {
+            terminal: observed.terminal,
+            unreadable: observed.unreadable,
+            ..ObservedResponse::default()
+        };
+        std::mem::replace(observed, left)
     }
 
     /// Returns the facts so far.
     #[must_use]
-    pub fn seen(&self) -> &ObservedResponse {
+    pub fn observed(&self) -> &ObservedResponse {
         match self {
-            Self::Unary(document) => &document.seen,
-            Self::Stream(stream) => &stream.seen,
-            Self::Blind(seen) => seen,
+            Self::Unary(document) => &document.observed,
+            Self::Stream(stream) => &stream.observed,
+            Self::Blind(observed) => observed,
         }
     }
 }
 
 impl JsonDocument {
     fn feed(&mut self, bytes: &[u8]) {
-        if !self.seen.unreadable && self.scanner.feed(bytes, &mut self.fields).is_err() {
-            self.seen.unreadable = true;
+        if !self.observed.unreadable && self.scanner.feed(bytes, &mut self.fields).is_err() {
+            self.observed.unreadable = true;
         }
     }
 
     fn finish(&mut self) {
         let ended: Result<(), JsonError> = self.scanner.finish(&mut self.fields);
-        self.seen.unreadable |= ended.is_err();
-        self.fields.take_into(&mut self.seen);
+        self.observed.unreadable |= ended.is_err();
+        self.fields.take_into(&mut self.observed);
         // A cost in a unary body cannot be trusted; the header's can.
-        self.seen.cost = None;
+        self.observed.cost = None;
     }
 }
 
 impl EventStream {
     fn feed(&mut self, chunk: &[u8], events: &mut Vec<SseEvent>) {
-        let Self { format, splitter, scanner, fields, opening, data, seen } = self;
+        let Self { format, splitter, scanner, fields, prefix, data, observed } = self;
         splitter.feed(chunk, |piece| match piece {
             // Bytes after the end are not part of the response, for any split.
-            _ if seen.terminal => {}
+            _ if observed.terminal => {}
             SsePiece::Data(bytes) if *data == DataKind::Nothing && fields.lines == 0 && bytes.starts_with(b"{") => {
-                let known = opening.pass(bytes, scanner, fields);
+                let known = prefix.pass(bytes, scanner, fields);
                 *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], fields).is_ok()) {
                     DataKind::Json
                 } else {
@@ -216,12 +219,12 @@ impl EventStream {
                         std::mem::replace(data, DataKind::Nothing),
                         scanner,
                         fields,
-                        seen,
+                        observed,
                     ));
                 }
             }
             SsePiece::End(end) => {
-                events.push(close(*format, end, std::mem::replace(data, DataKind::Nothing), scanner, fields, seen))
+                events.push(close(*format, end, std::mem::replace(data, DataKind::Nothing), scanner, fields, observed))
             }
         });
     }
@@ -257,28 +260,28 @@ fn close(
     data: DataKind,
     scanner: &mut Scanner,
     fields: &mut ResponseFields,
-    seen: &mut ObservedResponse,
+    observed: &mut ObservedResponse,
 ) -> SseEvent {
     let mut event = SseEvent { end, terminal: false, output: false, usage: UsageLocation::None };
     match data {
         DataKind::Done(n) => event.terminal = n == DONE.len(),
         DataKind::Json => {
-            let whole: Result<(), JsonError> = scanner.finish(fields);
-            if whole.is_ok() {
+            let complete: Result<(), JsonError> = scanner.finish(fields);
+            if complete.is_ok() {
                 event.terminal = fields.ends_stream();
                 event.output = fields.output;
                 event.usage = fields.usage_in();
-                let cost_before = seen.cost.take();
-                fields.take_into(seen);
+                let cost_before = observed.cost.take();
+                fields.take_into(observed);
                 // LiteLLM prices output only in `message_delta`: no cost of a Messages stream can be trusted.
-                seen.cost = if format == ApiFormat::Messages { None } else { seen.cost.take().or(cost_before) };
+                observed.cost = if format == ApiFormat::Messages { None } else { observed.cost.take().or(cost_before) };
             } else {
-                seen.unreadable = true;
+                observed.unreadable = true;
             }
         }
         DataKind::Nothing | DataKind::Foreign => {}
     }
-    seen.terminal |= event.terminal;
+    observed.terminal |= event.terminal;
     scanner.reset();
     fields.reset();
     event

@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = run(wire, is_stream, hide, [answer]);
     let pieces = run(wire, is_stream, hide, cut(answer, split));
     assert_eq!(text(&pieces.all), text(&whole.all), "the split changed the answer");
-    assert_eq!(pieces.seen, whole.seen, "the split changed what was seen");
+    assert_eq!(pieces.observed, whole.observed, "the split changed what was seen");
     assert_eq!(pieces.terminal, whole.terminal, "the split moved the end");
     assert!(!contains(&whole.all, KEY) && !contains(&pieces.all, KEY), "the key came through");
 
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(whole.terminal, "the end was missed");
         assert!(whole.on <= end, "something behind the end did not wait");
     }
-    numbers(&whole.seen);
+    numbers(&whole.observed);
 });
 
 struct Out {
@@ -52,30 +52,30 @@ struct Out {
     /// How much of it did not wait.
     on: usize,
     terminal: bool,
-    seen: Seen,
+    observed: Seen,
 }
 
 fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
     let mut filter = ResponseFilter::new(Observer::new(wire, is_stream), hide && is_stream);
     let (mut out, mut held, mut terminal) = (Vec::new(), Vec::new(), false);
-    let mut take = |passed: Passed, terminal: &mut bool| {
-        assert!(!*terminal || passed.on.is_empty(), "something behind the end went on");
-        passed.on.iter().for_each(|piece| out.extend_from_slice(piece));
-        passed.held.iter().for_each(|piece| held.extend_from_slice(piece));
-        *terminal |= passed.terminal;
+    let mut take = |filtered: Passed, terminal: &mut bool| {
+        assert!(!*terminal || filtered.ready.is_empty(), "something behind the end went on");
+        filtered.ready.iter().for_each(|piece| out.extend_from_slice(piece));
+        filtered.held.iter().for_each(|piece| held.extend_from_slice(piece));
+        *terminal |= filtered.terminal;
     };
     for piece in pieces {
-        let mut passed = Passed { terminal, ..Passed::default() };
-        filter.pass(KEY, Bytes::copy_from_slice(piece), &mut passed);
-        take(passed, &mut terminal);
+        let mut filtered = Passed { terminal, ..Passed::default() };
+        filter.pass(KEY, Bytes::copy_from_slice(piece), &mut filtered);
+        take(filtered, &mut terminal);
     }
-    let mut passed = Passed { terminal, ..Passed::default() };
-    filter.finish(&mut passed);
-    take(passed, &mut terminal);
-    let seen = filter.seen().clone();
+    let mut filtered = Passed { terminal, ..Passed::default() };
+    filter.finish(&mut filtered);
+    take(filtered, &mut terminal);
+    let observed = filter.observed().clone();
     let on = out.len();
     out.extend_from_slice(&held);
-    Out { all: out, on, terminal, seen }
+    Out { all: out, on, terminal, observed }
 }
 
 fn wire_of(choice: u8) -> Wire {
@@ -106,8 +106,8 @@ fn blot(answer: &[u8]) -> Vec<u8> {
     clean
 }
 
-fn numbers(seen: &Seen) {
-    if let Some(usage) = &seen.usage {
+fn numbers(observed: &Seen) {
+    if let Some(usage) = &observed.usage {
         for tokens in [usage.input, usage.output, usage.total, usage.cached_input, usage.cache_write, usage.reasoning] {
             assert!(tokens.is_none_or(|tokens| tokens < 1 << 53));
         }

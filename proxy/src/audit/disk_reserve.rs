@@ -62,7 +62,7 @@ impl DiskReserve {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => {
                     tracing::warn!(
-                        "the file system reserves no room: a full disk may cost the audit log its last records"
+                        "the file system reserves no blocks: on a full disk the audit log may lose its last records"
                     );
                     self.reserved = u64::MAX;
                     return Ok(());

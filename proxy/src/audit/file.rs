@@ -60,13 +60,13 @@ pub enum OpenError {
     #[error("cannot create it")]
     Create(#[source] io::Error),
     /// The file exists, and cannot be read or repaired.
-    #[error("cannot go on with it")]
+    #[error("cannot continue it")]
     GoOn(#[source] io::Error),
     /// Another sidecar writes the file.
     #[error("another process holds its lock")]
     Locked,
     /// The content is not the beginning of this attempt.
-    #[error("it exists, and cannot go on")]
+    #[error("it exists, and cannot be continued")]
     Unusable(#[source] Unusable),
     /// The path is a device, a pipe or a directory.
     #[error("it is not a regular file")]

@@ -21,13 +21,13 @@ impl CallGuard {
     }
 
     /// Writes the outcome.
-    pub fn close(mut self, ended: CallOutcome) -> Ack {
-        self.write(ended)
+    pub fn close(mut self, outcome: CallOutcome) -> Ack {
+        self.write(outcome)
     }
 
-    fn write(&mut self, ended: CallOutcome) -> Ack {
+    fn write(&mut self, outcome: CallOutcome) -> Ack {
         match self.call_id.take() {
-            Some(call_id) => self.journal.outcome(self.call, &call_id, ended),
+            Some(call_id) => self.journal.outcome(self.call, &call_id, outcome),
             None => Ack::Known(Ok(())),
         }
     }

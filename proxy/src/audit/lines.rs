@@ -97,35 +97,35 @@ pub(super) fn refused(stamp: Stamp<'_>, method: &str, path: &str, refusal: &Refu
 }
 
 /// Record of the end of a call.
-pub(super) fn outcome(stamp: Stamp<'_>, call: u64, call_id: &str, ended: CallOutcome) -> Vec<u8> {
-    let budget = ended.budget.as_deref();
+pub(super) fn outcome(stamp: Stamp<'_>, call: u64, call_id: &str, outcome: CallOutcome) -> Vec<u8> {
+    let budget = outcome.budget.as_deref();
     let usd = |amount: Option<i64>| amount.map(|nanos| Name(Usd::from_nanos(nanos).to_string().into()));
     line(&Outcome {
         attempt: stamp.attempt,
         budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
         budget_of: budget.map(|budget| Name(budget.owner.into())),
         budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
-        cache_hit: ended.cache_hit,
+        cache_hit: outcome.cache_hit,
         call,
         call_id: call_id.into(),
-        cost_source: ended.cost_source,
-        cost_usd: ended.cost.map(|cost| cost.to_string().into()),
-        drained: ended.drained,
-        end: ended.end,
+        cost_source: outcome.cost_source,
+        cost_usd: outcome.cost.map(|cost| cost.to_string().into()),
+        drained: outcome.drained,
+        end: outcome.end,
         kind: Outcome::KIND.into(),
-        litellm_call_id: printable(ended.litellm_call_id),
-        model_served: printable(ended.model_served),
-        null_reason: ended.null_reason,
+        litellm_call_id: printable(outcome.litellm_call_id),
+        model_served: printable(outcome.model_served),
+        null_reason: outcome.null_reason,
         prev: stamp.prev.into(),
-        resp_bytes: ended.resp_bytes,
-        response_id: printable(ended.response_id),
-        result: ended.result,
+        resp_bytes: outcome.resp_bytes,
+        response_id: printable(outcome.response_id),
+        result: outcome.result,
         run_id: stamp.run_id.into(),
         seq: stamp.seq,
-        status: ended.status,
-        timing_us: ended.timing,
+        status: outcome.status,
+        timing_us: outcome.timing,
         ts: stamp.ts.into(),
-        usage: ended.usage,
+        usage: outcome.usage,
         v: SCHEMA,
     })
 }

@@ -92,8 +92,8 @@ fn start(log: OpenLog, mode: SyncMode) -> io::Result<Arc<Journal>> {
 }
 
 fn start_with(log: OpenLog, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
-    let terms = JournalConfig { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
-    Journal::begin(terms, log, |stamp| open_record(stamp, mode))
+    let config = JournalConfig { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
+    Journal::begin(config, log, |stamp| open_record(stamp, mode))
 }
 
 fn events(script: &Script) -> Vec<String> {
@@ -205,7 +205,7 @@ fn a_failed_sync_is_never_tried_again() {
 }
 
 #[test]
-fn a_disk_that_is_full_at_the_start_shows_at_the_start() {
+fn a_full_disk_fails_the_start() {
     let script = Script { fail_append: Some(1), ..Script::default() };
     assert!(begin(&script, SyncMode::Call).is_err());
 }
@@ -286,13 +286,13 @@ fn no_record_is_longer_than_its_room() {
     let log = OpenLog { sink: Box::new(Lengths(lengths.clone())), space: Box::new(Script::default()), past: None };
     let file = key_file(&[42; 32], &"r".repeat(63), u32::MAX, &PrivateKey::from_seed(&[1; 32]));
     let signer = Some(AuditSigner::parse(file.as_bytes()).expect("a key file"));
-    let terms = JournalConfig {
+    let config = JournalConfig {
         run_id: "r".repeat(63).parse().expect("a run id"),
         attempt: u32::MAX,
         mode: SyncMode::Off,
         signer,
     };
-    let journal = Journal::begin(terms, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
+    let journal = Journal::begin(config, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
     let id = uuid::Uuid::max().to_string();
     let (entry, ack) = journal.intent(CallIntent { call_id: &id, ..planned() }).expect("not poisoned");
     wait(ack).expect("written");

@@ -54,7 +54,7 @@ pub enum Ack {
 /// A record that was queued for the writer thread.
 #[derive(Debug)]
 pub struct PendingAck {
-    told: oneshot::Receiver<Result<(), Poisoned>>,
+    result: oneshot::Receiver<Result<(), Poisoned>>,
     queue: Arc<Queue>,
     has_yielded: bool,
 }
@@ -70,9 +70,9 @@ impl Future for Ack {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                waiting.queue.call();
+                waiting.queue.wake();
                 // A writer that is gone has written nothing.
-                ready!(Pin::new(&mut waiting.told).poll(cx)).unwrap_or(Err(Poisoned))
+                ready!(Pin::new(&mut waiting.result).poll(cx)).unwrap_or(Err(Poisoned))
             }
         };
         *self = Self::Known(known);
@@ -83,7 +83,7 @@ impl Future for Ack {
 impl Drop for PendingAck {
     /// The record is written even so: a client that has left waits for no acknowledgement.
     fn drop(&mut self) {
-        self.queue.call();
+        self.queue.wake();
     }
 }
 
@@ -121,62 +121,62 @@ const PAUSE: Duration = Duration::from_micros(50);
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Jobs>,
-    called: Condvar,
+    woken: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Jobs {
     jobs: Vec<WriteJob>,
-    is_called: bool,
+    is_woken: bool,
     /// True while the writer waits for more records: those that come need not wake it.
-    is_held: bool,
+    is_gathering: bool,
     /// True once nothing follows: the journal has closed its end, or the writer is gone.
     is_closed: bool,
 }
 
 impl Queue {
     fn push(&self, line: Vec<u8>) -> Option<oneshot::Receiver<Result<(), Poisoned>>> {
-        let (ack, told) = oneshot::channel();
+        let (ack, result) = oneshot::channel();
         let mut waiting = self.lock();
         if waiting.is_closed {
             return None;
         }
         waiting.jobs.push(WriteJob { line, ack });
-        Some(told)
+        Some(result)
     }
 
-    fn call(&self) {
+    fn wake(&self) {
         let mut waiting = self.lock();
-        if !waiting.jobs.is_empty() && !waiting.is_held && !mem::replace(&mut waiting.is_called, true) {
-            self.called.notify_one();
+        if !waiting.jobs.is_empty() && !waiting.is_gathering && !mem::replace(&mut waiting.is_woken, true) {
+            self.woken.notify_one();
         }
     }
 
     fn close(&self) {
         self.lock().is_closed = true;
-        self.called.notify_one();
+        self.woken.notify_one();
     }
 
     /// Waits until it is woken, and takes all that is queued; nothing once the queue is closed. `last` is the number
     /// of records taken the last time.
     fn take(&self, last: usize, group: &mut Vec<WriteJob>) {
-        let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
-        let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let idle = |waiting: &mut Jobs| !waiting.is_woken && !waiting.is_closed;
+        let mut waiting = self.woken.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         if last >= DENSE {
-            waiting = self.hold(waiting);
+            waiting = self.gather_more(waiting);
         }
-        waiting.is_called = false;
+        waiting.is_woken = false;
         mem::swap(&mut waiting.jobs, group);
     }
 
     /// Waits for the records that are expected soon.
-    fn hold<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
-        waiting.is_held = true;
+    fn gather_more<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
+        waiting.is_gathering = true;
         let mut before = 0;
         while waiting.jobs.len() > mem::replace(&mut before, waiting.jobs.len()) && !waiting.is_closed {
-            waiting = self.called.wait_timeout(waiting, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.woken.wait_timeout(waiting, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
         }
-        waiting.is_held = false;
+        waiting.is_gathering = false;
         waiting
     }
 
@@ -207,7 +207,7 @@ impl Drop for QueueReceiver {
 /// Destination of the journal's lines.
 pub(super) enum LineOutput {
     /// The caller writes at once.
-    Here(Box<dyn LogSink>),
+    Inline(Box<dyn LogSink>),
     /// A thread writes.
     Thread(WriterThread),
     Closed,
@@ -221,7 +221,7 @@ pub(super) struct WriterThread {
 impl fmt::Debug for LineOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Here(_) => "Here",
+            Self::Inline(_) => "Inline",
             Self::Thread(_) => "Thread",
             Self::Closed => "Closed",
         })
@@ -243,9 +243,9 @@ impl LineOutput {
 
     pub(super) fn append(&mut self, line: Vec<u8>, poison: &Poison) -> Ack {
         match self {
-            Self::Here(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
+            Self::Inline(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
             Self::Thread(WriterThread { queue: QueueSender(queue), .. }) => match queue.push(line) {
-                Some(told) => Ack::Waiting(PendingAck { told, queue: Arc::clone(queue), has_yielded: false }),
+                Some(result) => Ack::Waiting(PendingAck { result, queue: Arc::clone(queue), has_yielded: false }),
                 None => Ack::Known(Err(Poisoned)),
             },
             Self::Closed => Ack::Known(Err(Poisoned)),
@@ -258,7 +258,7 @@ impl LineOutput {
     /// [`Poisoned`]
     pub(super) fn end(self, poison: &Poison) -> Result<u64, Poisoned> {
         match self {
-            Self::Here(mut sink) => {
+            Self::Inline(mut sink) => {
                 sink.sync().map_err(|error| poison.set(&error))?;
                 let _ = sink.trim();
                 Ok(1)

@@ -59,16 +59,16 @@ impl ContentVisitor {
         }
     }
 
-    /// Takes a name. `inside` follows the tools within the content.
+    /// Takes a name. `nested` follows the tools within the content.
     pub(super) fn key(
         &mut self,
         at: ValuePosition<'_>,
         key: StrPrefix<'_>,
         start: u64,
-        inside: &mut NestedVisitor,
+        nested: &mut NestedVisitor,
     ) -> Result<(), Refusal> {
         if self.in_tools {
-            return inside.key(at, key, start);
+            return nested.key(at, key, start);
         }
         self.classes[at.depth] = match key.head {
             b"url" | b"image_url" | b"file_url" | b"video_url" | b"audio_url" | b"document_url" | b"uri"
@@ -89,7 +89,7 @@ impl ContentVisitor {
             self.own = Some(at.depth);
             self.arguments = start;
         } else if at.depth > 1 && key.head == b"tools" {
-            inside.begin(&tools::TOOLS);
+            nested.begin(&tools::TOOLS);
             self.in_tools = true;
         } else if at.depth > 1 && matches!(key.head, b"tool" | b"server_url" | b"connector_id") {
             let message = format!(
@@ -114,10 +114,10 @@ impl ContentVisitor {
         at: ValuePosition<'_>,
         kind: JsonContainer,
         start: u64,
-        inside: &mut NestedVisitor,
+        nested: &mut NestedVisitor,
     ) -> Result<(), Refusal> {
         if self.in_tools {
-            return inside.open(at, kind, start);
+            return nested.open(at, kind, start);
         }
         self.classes[at.depth + 1] = match kind {
             JsonContainer::Array => self.classes[at.depth],
@@ -134,16 +134,16 @@ impl ContentVisitor {
         at: ValuePosition<'_>,
         kind: JsonContainer,
         end: u64,
-        inside: &mut NestedVisitor,
+        nested: &mut NestedVisitor,
         allowed: &[String],
     ) -> Result<(), Refusal> {
         if self.in_tools {
-            inside.close(at, end, allowed)?;
-            self.in_tools = !inside.is_over();
+            nested.close(at, end, allowed)?;
+            self.in_tools = !nested.is_over();
         } else if self.own.is_none() {
             self.parts.close(kind);
         } else {
-            self.leave(at.depth, end);
+            self.end_own(at.depth, end);
         }
         Ok(())
     }
@@ -154,15 +154,15 @@ impl ContentVisitor {
         value: JsonScalar<'_>,
         start: u64,
         end: u64,
-        inside: &mut NestedVisitor,
+        nested: &mut NestedVisitor,
     ) -> Result<(), Refusal> {
         if self.in_tools {
-            inside.scalar(at, value, start, end)?;
-            self.in_tools = !inside.is_over();
+            nested.scalar(at, value, start, end)?;
+            self.in_tools = !nested.is_over();
             return Ok(());
         }
         let own = self.own.is_some();
-        self.leave(at.depth, end);
+        self.end_own(at.depth, end);
         let JsonScalar::String(text) = value else {
             self.numbers += if own { schema::written_anew(value) } else { 0 };
             return Ok(());
@@ -209,7 +209,7 @@ impl ContentVisitor {
         self.parts.take()
     }
 
-    fn leave(&mut self, depth: usize, end: u64) {
+    fn end_own(&mut self, depth: usize, end: u64) {
         if self.own == Some(depth) {
             self.own = None;
             self.rewritten += end - self.arguments;
@@ -224,7 +224,7 @@ fn is_remote(text: StrPrefix<'_>) -> bool {
     let inline = url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:"));
     let slashes = url.bytes().take_while(|b| matches!(b, b'/' | b'\\')).count();
     // LiteLLM's adapter for Gemini looks for a scheme anywhere.
-    inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.whole))
+    inline && url.contains("://") || !inline && (url.contains(':') || slashes > 1 || (url.is_empty() && !text.complete))
 }
 
 /// Returns true for text that Gemini and Cohere read as an image or as sound in an embedding's input.
@@ -253,24 +253,24 @@ mod tests {
             "ftp://x", "http:/x", "http:x", "http:\t//x", "ht\ttp:\n//x", "\\\\x", "/\\x",
             "data:image/png,https://x/a.png", &blanks,
         ] {
-            assert!(is_remote(StrPrefix { head: url.as_bytes(), whole: true }), "{url:?}");
+            assert!(is_remote(StrPrefix { head: url.as_bytes(), complete: true }), "{url:?}");
         }
-        assert!(is_remote(StrPrefix { head: b"   ", whole: false }));
+        assert!(is_remote(StrPrefix { head: b"   ", complete: false }));
         for inline in [
             "data:image/png;base64,AAAA", "DATA:,a:b", "file-abc123", "iVBORw0KGgo=", "", "a/b+c==", "/9j/4AAQ",
             "files/abc",
         ] {
-            assert!(!is_remote(StrPrefix { head: inline.as_bytes(), whole: true }), "{inline:?}");
+            assert!(!is_remote(StrPrefix { head: inline.as_bytes(), complete: true }), "{inline:?}");
         }
     }
 
     #[test]
-    fn a_bucket_is_seen_behind_blanks_and_a_sentence_about_one_is_text() {
+    fn a_bucket_is_found_and_a_sentence_is_text() {
         for bucket in ["gs://b/o", " gs://b/o", "\n\tGS://b", "s3://b", "xgs://b/o", "gs://b/o ", "files/abc"] {
-            assert!(is_stored(StrPrefix { head: bucket.as_bytes(), whole: true }), "{bucket:?}");
+            assert!(is_stored(StrPrefix { head: bucket.as_bytes(), complete: true }), "{bucket:?}");
         }
         for text in ["files/ are", "see gs://b/o", "copy gs://a to s3://b", "plain", ""] {
-            assert!(!is_stored(StrPrefix { head: text.as_bytes(), whole: true }), "{text:?}");
+            assert!(!is_stored(StrPrefix { head: text.as_bytes(), complete: true }), "{text:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Media that come with the content: which strings are images, documents or audio, and which only look so.
+//! Media in the content: images, documents and audio, and strings that only look like them.
 //!
-//! A string is verified as a medium when it stands where one of the public APIs has it, in a part whose type
-//! says so. Everything else under a medium's name is counted twice, as text and as a medium: a provider may
-//! read it as either, and the larger one is billed.
+//! A string is verified as a medium if it is in a place that one of the public APIs has for media, in a part whose
+//! type says so. Every other string under a medium's name is counted twice, as text and as a medium: a provider may
+//! read it as either, and the larger count is billed.
 
 use crate::json::{JsonContainer, StrPrefix};
 use crate::media::{self, Detail};

@@ -62,7 +62,7 @@ pub(super) struct MemberVisitor<'p> {
     prompts: u64,
     content: ContentVisitor,
     /// Visitor of the current member's value.
-    inside: NestedVisitor,
+    nested: NestedVisitor,
     /// Depth of the current mark for a prompt cache.
     cache: Option<usize>,
     in_ttl: bool,
@@ -85,7 +85,7 @@ impl<'p> MemberVisitor<'p> {
             in_include_usage: false,
             prompts: 0,
             content: ContentVisitor::new(format, policy.remote_media),
-            inside: NestedVisitor::default(),
+            nested: NestedVisitor::default(),
             cache: None,
             in_ttl: false,
             dropped: Vec::new(),
@@ -95,8 +95,8 @@ impl<'p> MemberVisitor<'p> {
 
     fn begin(&mut self, key: StrPrefix<'_>, start: u64) -> Result<(), Refusal> {
         let name = key.as_str();
-        if key.whole && self.seen().any(|seen| seen == name) {
-            let twice = Refusal::new(Reason::DuplicateMember, "a member stands twice in the body; send it once");
+        if key.complete && self.names_so_far().any(|seen| seen == name) {
+            let twice = Refusal::new(Reason::DuplicateMember, "a member is twice in the body; send it once");
             return Err(twice.param(name));
         }
         if self.ends.len() == MAX_MEMBERS {
@@ -110,14 +110,14 @@ impl<'p> MemberVisitor<'p> {
         let rule = match params::rule(self.format, self.policy.server, name) {
             Some(MemberRule::Never) => return Err(not_allowed(name)),
             // A clipped name is not a known one.
-            _ if !key.whole => MemberRule::Strip,
+            _ if !key.complete => MemberRule::Strip,
             Some(MemberRule::Refuse | MemberRule::NotTrue | MemberRule::Drop) | None if self.is_opened(name) => {
                 MemberRule::Keep
             }
             Some(MemberRule::Drop) | None => MemberRule::Strip,
             Some(MemberRule::Nested(_)) if STORED.contains(&name) && self.is_opened(name) => {
                 // The operator allows any id, so the size of its object is not known.
-                self.inside.rare().stored_tokens = Some(0);
+                self.nested.rare().stored_tokens = Some(0);
                 MemberRule::Keep
             }
             Some(rule) => rule,
@@ -127,10 +127,10 @@ impl<'p> MemberVisitor<'p> {
         match rule {
             MemberRule::Content => {
                 let at = ValuePosition { format: self.format, depth: 1, member: name, opened: &self.policy.params };
-                self.content.key(at, key, start, &mut self.inside)
+                self.content.key(at, key, start, &mut self.nested)
             }
             MemberRule::Nested(shape) => {
-                self.inside.begin(shape);
+                self.nested.begin(shape);
                 Ok(())
             }
             _ => Ok(()),
@@ -157,7 +157,7 @@ impl<'p> MemberVisitor<'p> {
     }
 
     /// Returns the names so far.
-    fn seen(&self) -> impl Iterator<Item = &str> {
+    fn names_so_far(&self) -> impl Iterator<Item = &str> {
         let starts = std::iter::once(&0).chain(&self.ends);
         starts.zip(&self.ends).map(|(start, end)| &self.names[*start..*end])
     }
@@ -184,10 +184,10 @@ impl JsonVisitor for MemberVisitor<'_> {
         }
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
-            Some(MemberRule::Content) => self.content.key(at, key, start, &mut self.inside)?,
-            Some(MemberRule::Nested(_)) => self.inside.key(at, key, start)?,
+            Some(MemberRule::Content) => self.content.key(at, key, start, &mut self.nested)?,
+            Some(MemberRule::Nested(_)) => self.nested.key(at, key, start)?,
             Some(MemberRule::StreamOptions) => {
-                self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage")
+                self.in_include_usage = depth == 2 && key.complete() == Some(b"include_usage")
             }
             _ => {}
         }
@@ -205,8 +205,8 @@ impl JsonVisitor for MemberVisitor<'_> {
         }
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
-            Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
-            Some(MemberRule::Nested(_)) => self.inside.open(at, kind, start)?,
+            Some(MemberRule::Content) => self.content.open(at, kind, start, &mut self.nested)?,
+            Some(MemberRule::Nested(_)) => self.nested.open(at, kind, start)?,
             // Parsers keep the last of two: this value is not `true`, whatever it is.
             Some(MemberRule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
             Some(MemberRule::Prompts) if depth == 2 => self.prompts += 1,
@@ -218,8 +218,8 @@ impl JsonVisitor for MemberVisitor<'_> {
     fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), Refusal> {
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
-            Some(MemberRule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
-            Some(MemberRule::Nested(_)) => self.inside.close(at, end, &self.policy.tools)?,
+            Some(MemberRule::Content) => self.content.close(at, kind, end, &mut self.nested, &self.policy.tools)?,
+            Some(MemberRule::Nested(_)) => self.nested.close(at, end, &self.policy.tools)?,
             _ => {}
         }
         if depth == 1 { self.container_member(end) } else { Ok(()) }
@@ -236,8 +236,8 @@ impl JsonVisitor for MemberVisitor<'_> {
         self.ttl(value)?;
         let at = position!(self, depth);
         match self.member.map(|member| member.rule) {
-            Some(MemberRule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
-            Some(MemberRule::Nested(_)) => self.inside.scalar(at, value, start, end),
+            Some(MemberRule::Content) => self.content.scalar(at, value, start, end, &mut self.nested),
+            Some(MemberRule::Nested(_)) => self.nested.scalar(at, value, start, end),
             Some(MemberRule::Prompts) => {
                 self.prompts += u64::from(depth == 2 && matches!(value, JsonScalar::String(_)));
                 Ok(())

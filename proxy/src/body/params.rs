@@ -111,7 +111,7 @@ fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
     if common.is_some() {
         return common;
     }
-    let inside = |groups| allowed::shape(groups, name).map(MemberRule::Nested);
+    let nested = |groups| allowed::shape(groups, name).map(MemberRule::Nested);
     match (format, name) {
         (ApiFormat::Chat, "max_tokens" | "max_completion_tokens")
         | (ApiFormat::Completions | ApiFormat::Messages | ApiFormat::CountTokens, "max_tokens")
@@ -125,12 +125,12 @@ fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
         (ApiFormat::Completions, "prompt") => Some(MemberRule::Prompts),
         (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, "prompt") => Some(MemberRule::Refuse),
         (ApiFormat::Chat | ApiFormat::Completions, "stream_options") => Some(MemberRule::StreamOptions),
-        (ApiFormat::Chat, _) => inside(allowed::CHAT),
-        (ApiFormat::Completions, _) => inside(allowed::COMPLETIONS),
-        (ApiFormat::Embeddings, _) => inside(allowed::EMBEDDINGS),
-        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, _) => inside(allowed::RESPONSES),
-        (ApiFormat::Messages, _) => inside(allowed::MESSAGES),
-        (ApiFormat::CountTokens, _) => inside(allowed::COUNT_TOKENS),
+        (ApiFormat::Chat, _) => nested(allowed::CHAT),
+        (ApiFormat::Completions, _) => nested(allowed::COMPLETIONS),
+        (ApiFormat::Embeddings, _) => nested(allowed::EMBEDDINGS),
+        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, _) => nested(allowed::RESPONSES),
+        (ApiFormat::Messages, _) => nested(allowed::MESSAGES),
+        (ApiFormat::CountTokens, _) => nested(allowed::COUNT_TOKENS),
         // The operator opened a route whose members only the operator knows: each member that is not denied passes.
         (ApiFormat::Other | ApiFormat::Models | ApiFormat::Stored, _) => {
             denied(name).is_none().then_some(MemberRule::Content)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_ours_on_every_route() {
+    fn identity_members_are_stripped_on_every_route() {
         for format in [
             ApiFormat::Chat,
             ApiFormat::Completions,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_has_no_rule() {
+    fn an_unknown_member_has_no_rule() {
         assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "totally_unknown").is_none());
         assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "system").is_none());
         assert!(matches!(rule(ApiFormat::Other, ServerKind::Vllm, "totally_unknown"), Some(MemberRule::Content)));

@@ -1,11 +1,11 @@
-//! JSON schemas that somebody else reads: what an answer is held to points nowhere outside, and no schema
-//! unfolds to many times its size.
+//! JSON schemas that the gateway or the provider reads: the schema of a response has no reference to the outside, and
+//! no schema expands to many times its size.
 //!
-//! Where an operator has turned it on, LiteLLM validates answers with `jsonschema`, which fetches every
-//! reference that is not in the schema itself, from any host and from files. For Gemini, Bedrock and some
-//! forms of Anthropic's API it writes each definition out at every place that refers to it (`unpack_defs`),
-//! without a bound; the provider bills the result. Definitions are found by the last part of a reference,
-//! whatever stands before it, and that is how they are counted here.
+//! If an operator has turned it on, LiteLLM validates responses with `jsonschema`, which fetches every reference that
+//! is not in the schema itself, from any host and from files. For Gemini, Bedrock and some forms of Anthropic's API
+//! it writes each definition out at every place that refers to it (`unpack_defs`), without a bound; the provider
+//! bills the result. LiteLLM finds definitions by the last part of a reference, with any text before it, and that is
+//! how they are counted here.
 
 mod expansion;
 
@@ -47,7 +47,7 @@ enum Keyword {
 /// Visitor of one schema.
 #[derive(Debug)]
 pub(super) struct SchemaVisitor {
-    reader: SchemaUse,
+    schema_use: SchemaUse,
     keyword: Keyword,
     /// True if the current member has the name of a container of definitions.
     holds_definitions: bool,
@@ -73,9 +73,9 @@ struct SchemaLevel {
 }
 
 impl SchemaVisitor {
-    pub(super) fn new(reader: SchemaUse) -> Self {
+    pub(super) fn new(schema_use: SchemaUse) -> Self {
         Self {
-            reader,
+            schema_use,
             keyword: Keyword::Other,
             holds_definitions: false,
             containers: Vec::new(),
@@ -140,7 +140,7 @@ impl SchemaVisitor {
             Keyword::Id => !text.head.starts_with(b"#"),
             Keyword::Dialect => !is_known_dialect(text),
         };
-        if is_outside && self.reader == SchemaUse::Answer {
+        if is_outside && self.schema_use == SchemaUse::Answer {
             return Err(refused(&format!(
                 "a schema may not point outside of itself, as it does with '{}'; put the definition into the schema and refer to it as '#/$defs/NAME'",
                 clip(text.as_str(), 64)
@@ -167,7 +167,7 @@ impl SchemaVisitor {
     }
 
     fn refer(&mut self, text: StrPrefix<'_>) -> Result<(), Refusal> {
-        if !text.whole {
+        if !text.complete {
             return Err(refused("a schema refers to a name of more than 768 bytes; give the definition a shorter one"));
         }
         let name = text.as_str().rsplit('/').next().unwrap_or_default();
@@ -222,11 +222,11 @@ pub(super) fn written_anew(value: JsonScalar<'_>) -> u64 {
 
 /// Returns true for a JSON pointer into the same schema. The position of a name, `#name`, could be anywhere in it.
 fn is_pointer(text: StrPrefix<'_>) -> bool {
-    text.whole() == Some(b"#") || text.whole && text.head.starts_with(b"#/")
+    text.complete() == Some(b"#") || text.complete && text.head.starts_with(b"#/")
 }
 
 fn is_known_dialect(text: StrPrefix<'_>) -> bool {
-    let name = if text.whole { text.as_str() } else { "" };
+    let name = if text.complete { text.as_str() } else { "" };
     let name = name.strip_prefix("http://").or_else(|| name.strip_prefix("https://")).unwrap_or_default();
     DIALECTS.contains(&name.strip_suffix('#').unwrap_or(name))
 }

@@ -1,8 +1,8 @@
-//! What may stand inside a member that goes upstream: an allow-list, all the way down.
+//! Shapes of the values inside a member that goes upstream: an allow-list at every depth.
 //!
-//! LiteLLM acts on members at any depth: `response_format.enforce_validation` makes it validate the answer
-//! after the provider was paid, and fetch every URL in the schema. So the inside of a member is known, or it
-//! is taken out and named in the audit line; the few names that make the gateway act are refused.
+//! LiteLLM acts on members at any depth: `response_format.enforce_validation` makes it validate the response after
+//! the provider was paid, and fetch every URL in the schema. So the inside of a member is known, or it is taken out
+//! and named in the audit log; the few names that make the gateway act are refused.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ pub enum Shape {
     Any,
     /// The name of a tool: not one that the gateway runs.
     ToolName,
-    /// A word that decides who runs a tool: this one stands for the agent.
+    /// A word that decides who runs a tool: this one means the agent.
     Word(&'static str),
     /// Number of tokens that the model may think.
     ThinkingBudget,
@@ -64,7 +64,7 @@ pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 /// Visitor of one member, which finds the members to be taken out of it.
 #[derive(Debug, Default)]
 pub(super) struct NestedVisitor {
-    frames: Vec<OpenContainer>,
+    containers: Vec<OpenContainer>,
     /// Shape of the next member's value.
     next: Option<&'static Shape>,
     /// Depth of a member that is being taken out.
@@ -119,13 +119,13 @@ pub(super) struct ValuePosition<'a> {
 impl NestedVisitor {
     /// Starts on the value of a member.
     pub(super) fn begin(&mut self, shape: &'static Shape) {
-        self.frames.clear();
+        self.containers.clear();
         (self.next, self.dropping, self.any, self.schema) = (Some(shape), None, None, None);
     }
 
     /// Returns true once the value that [`Self::begin`] announced has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.frames.is_empty() && self.next.is_none()
+        self.containers.is_empty() && self.next.is_none()
     }
 
     /// Takes a name.
@@ -137,22 +137,22 @@ impl NestedVisitor {
             schema.key(key);
             return Ok(());
         }
-        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
-        if frame.owes_comma
+        let Some(container) = self.containers.last_mut() else { return Ok(()) };
+        if container.owes_comma
             && let Some(cut) = self.cuts.last_mut()
         {
             cut.1 = start;
         }
-        let known = match frame.holds {
+        let known = match container.holds {
             ContainerShape::Each(shape) => Some(("", shape)),
             ContainerShape::Members(members) => {
-                let found = members.iter().find(|(name, _)| key.whole() == Some(name.as_bytes()));
+                let found = members.iter().find(|(name, _)| key.complete() == Some(name.as_bytes()));
                 found.map(|(name, shape)| (*name, shape))
             }
         };
         if let Some((name, shape)) = known {
             self.next = Some(shape);
-            if let Some(tool) = &mut frame.tool {
+            if let Some(tool) = &mut container.tool {
                 tool.begin(name);
             }
             return Ok(());
@@ -161,23 +161,23 @@ impl NestedVisitor {
         if REFUSED.iter().any(|refused| refused.as_bytes() == key.head) {
             return Err(not_allowed(&name));
         }
-        if key.whole && at.opened.contains(&name) {
+        if key.complete && at.opened.contains(&name) {
             self.next = Some(&Shape::Any);
             return Ok(());
         }
         // Members that follow each other are taken out as one range.
-        let follows = self.cuts.last().is_some_and(|cut| cut.0 == frame.kept_until);
-        let is_new = !frame.owes_comma && !follows;
+        let follows = self.cuts.last().is_some_and(|cut| cut.0 == container.kept_until);
+        let is_new = !container.owes_comma && !follows;
         if is_new {
-            self.cuts.push((frame.kept_until, frame.kept_until));
-            frame.owes_comma = !frame.keeps_any;
+            self.cuts.push((container.kept_until, container.kept_until));
+            container.owes_comma = !container.keeps_any;
         }
         if self.names.len() == TAKEN_OUT_MAX {
             let many = format!("more than {TAKEN_OUT_MAX} members inside of others are not known here; leave them out");
             return Err(Refusal::new(Reason::InvalidParam, many).param(&name));
         }
         self.names.push(name.into());
-        frame.own.push((is_new.then(|| self.cuts.len() - 1), self.names.len() - 1));
+        container.own.push((is_new.then(|| self.cuts.len() - 1), self.names.len() - 1));
         self.dropping = Some(at.depth);
         Ok(())
     }
@@ -197,8 +197,8 @@ impl NestedVisitor {
                 self.any = Some(at.depth);
                 return Ok(());
             }
-            (Shape::Schema(reader), _) => {
-                let mut schema = Box::new(SchemaVisitor::new(*reader));
+            (Shape::Schema(schema_use), _) => {
+                let mut schema = Box::new(SchemaVisitor::new(*schema_use));
                 schema.open(kind, start).map_err(|refusal| refusal.param(at.member))?;
                 self.schema = Some((at.depth, schema));
                 return Ok(());
@@ -234,7 +234,7 @@ impl NestedVisitor {
                 return Err(invalid(at.member, "want text, a number, true, false or null"));
             }
         };
-        self.frames.push(OpenContainer {
+        self.containers.push(OpenContainer {
             holds,
             kept_until: start + 1,
             keeps_any: false,
@@ -261,7 +261,7 @@ impl NestedVisitor {
                     self.expanded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
                     self.schema = None;
                 }
-                None => self.leave(at.format, allowed)?,
+                None => self.end_container(at.format, allowed)?,
             }
         }
         self.end(at.depth, end);
@@ -295,12 +295,12 @@ impl NestedVisitor {
             }
             (Shape::ToolName | Shape::Choice(_), JsonScalar::String(name)) => {
                 tools::check_name(name)?;
-                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+                if let Some(tool) = self.containers.last_mut().and_then(|container| container.tool.as_mut()) {
                     tool.name(name);
                 }
             }
             (Shape::OneOf(words), JsonScalar::String(text))
-                if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) =>
+                if !words.iter().any(|word| text.complete() == Some(word.as_bytes())) =>
             {
                 let message = format!("'{}' may only name: {}", at.member, words.join(", "));
                 return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
@@ -315,14 +315,14 @@ impl NestedVisitor {
             }
             (Shape::StoredId | Shape::StoredIdOr(_), value) => self.stored(at.member, value)?,
             (Shape::Word(word), value) => {
-                let right = matches!(value, JsonScalar::String(text) if text.whole() == Some(word.as_bytes()));
+                let right = matches!(value, JsonScalar::String(text) if text.complete() == Some(word.as_bytes()));
                 // The word belongs to the tool itself, or to an object one level below.
-                if let Some(tool) = self.frames.iter_mut().rev().find_map(|frame| frame.tool.as_mut()) {
+                if let Some(tool) = self.containers.iter_mut().rev().find_map(|container| container.tool.as_mut()) {
                     tool.word(right, value);
                 }
             }
             (_, JsonScalar::String(kind)) if is_type => {
-                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+                if let Some(tool) = self.containers.last_mut().and_then(|container| container.tool.as_mut()) {
                     tool.kind(kind)?;
                 }
             }
@@ -340,7 +340,7 @@ impl NestedVisitor {
     fn stored(&mut self, member: &str, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let id = match value {
             JsonScalar::Null => return Ok(()),
-            JsonScalar::String(id) => id.whole.then(|| id.as_str().to_owned()),
+            JsonScalar::String(id) => id.complete.then(|| id.as_str().to_owned()),
             _ => None,
         };
         let id = id.ok_or_else(|| no_stored_id(member))?;
@@ -350,12 +350,12 @@ impl NestedVisitor {
 
     /// Returns true if the current value is the `type` of a tool.
     fn is_type_of_tool(&self) -> bool {
-        self.frames.last().and_then(|frame| frame.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
+        self.containers.last().and_then(|container| container.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
     }
 
     /// Ends the current container.
-    fn leave(&mut self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
-        let Some(OpenContainer { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
+    fn end_container(&mut self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
+        let Some(OpenContainer { tool: Some(tool), own, .. }) = self.containers.pop() else { return Ok(()) };
         if tool.is_opened(allowed) {
             // Only the operator knows the members of such a tool: they all stay.
             for (cut, name) in own.into_iter().rev() {
@@ -369,7 +369,7 @@ impl NestedVisitor {
 
     /// Returns the shape of the current value.
     fn shape(&self) -> &'static Shape {
-        match self.frames.last().map(|frame| frame.holds) {
+        match self.containers.last().map(|container| container.holds) {
             Some(ContainerShape::Each(shape)) => shape,
             Some(ContainerShape::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
         }
@@ -388,8 +388,8 @@ impl NestedVisitor {
             None if self.any.is_some() => {}
             None => {
                 self.next = None;
-                if let Some(frame) = self.frames.last_mut() {
-                    (frame.kept_until, frame.keeps_any, frame.owes_comma) = (end, true, false);
+                if let Some(container) = self.containers.last_mut() {
+                    (container.kept_until, container.keeps_any, container.owes_comma) = (end, true, false);
                 }
             }
         }

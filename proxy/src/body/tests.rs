@@ -32,7 +32,7 @@ fn reason(format: ApiFormat, body: &str) -> Option<Reason> {
 }
 
 #[test]
-fn a_plain_chat_goes_on_byte_for_byte_behind_our_account() {
+fn a_plain_chat_passes_unchanged_after_the_account() {
     let (parsed, sent) =
         read(ApiFormat::Chat, r#"{ "model" : "m", "messages":[{"role":"user","content":"hi"}] , "temperature":0.10 }"#)
             .expect("allowed");
@@ -45,7 +45,7 @@ fn a_plain_chat_goes_on_byte_for_byte_behind_our_account() {
 }
 
 #[test]
-fn identity_members_and_unknown_ones_are_taken_out_and_named() {
+fn identity_members_and_unknown_members_are_stripped() {
     let body = r#"{"user":"VICTIM","model":"m","metadata":{"a":{"b":[1]}},"totally_unknown":1,"messages":[],"tags":["t"],"safety_identifier":"s"}"#;
     let (parsed, sent) = read(ApiFormat::Chat, body).expect("allowed");
     assert_eq!(sent, r#"{"user":"acct-1","model":"m","messages":[]}"#);
@@ -53,7 +53,7 @@ fn identity_members_and_unknown_ones_are_taken_out_and_named() {
 }
 
 #[test]
-fn a_refusal_names_the_model_that_was_read_before_it() {
+fn a_refusal_names_the_model_read_before() {
     for (body, model, tool) in [
         (r#"{"model":"m","tools":[{"type":"mcp"}]}"#, Some("m"), Some("mcp")),
         (r#"{"tools":[{"type":"mcp"}],"model":"m"}"#, None, Some("mcp")),
@@ -181,7 +181,7 @@ fn a_model_is_one_plain_name() {
 }
 
 #[test]
-fn usage_is_asked_for_and_then_hidden_unless_the_client_asked() {
+fn usage_is_hidden_unless_the_client_asked() {
     let stream =
         |format, rest: &str| read(format, &format!(r#"{{"model":"m","stream":true{rest}}}"#)).expect("allowed");
     for format in [ApiFormat::Chat, ApiFormat::Completions] {
@@ -422,15 +422,15 @@ fn bounds_are_read_for_the_reservation() {
 fn any_split_reads_the_same() {
     let body = br#"{"user":"V","model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}],"x":1,"stream":true}"#;
     let policy = policy();
-    let whole = read_with(ApiFormat::Chat, &policy, body).expect("allowed").0;
+    let complete = read_with(ApiFormat::Chat, &policy, body).expect("allowed").0;
     for size in 1..body.len() {
         let mut reader = BodyReader::new(ApiFormat::Chat, &policy);
         for piece in body.chunks(size) {
             reader.feed(piece).expect("allowed");
         }
-        assert_eq!(reader.finish().expect("allowed"), whole);
+        assert_eq!(reader.finish().expect("allowed"), complete);
     }
-    let image = whole.media.media.first().expect("an image");
+    let image = complete.media.media.first().expect("an image");
     assert_eq!((image.verified, image.range.1 - image.range.0), (true, 28));
 }
 
@@ -456,7 +456,7 @@ fn an_operator_may_open_a_member_but_never_identity() {
 }
 
 #[test]
-fn what_is_not_known_inside_a_member_is_taken_out_and_named() {
+fn unknown_nested_members_are_taken_out_and_named() {
     for (value, left, gone) in [
         (r#"{"type":"enabled"}"#, r#"{"type":"enabled"}"#, vec![]),
         (r#"{"type":"enabled", "new":{"a":[1,{"b":2}]} }"#, r#"{"type":"enabled" }"#, vec!["thinking.new"]),
@@ -607,7 +607,7 @@ fn media_are_verified_by_the_part_that_holds_them() {
 }
 
 #[test]
-fn a_prompt_cache_keeps_for_as_long_as_its_price_says() {
+fn the_lifetime_of_a_prompt_cache_sets_its_price() {
     let long = |body: &str| {
         read(ApiFormat::Messages, body).map(|(parsed, _)| parsed.cost_factors.long_cache).map_err(|it| it.reason)
     };
@@ -635,7 +635,7 @@ fn a_prompt_cache_keeps_for_as_long_as_its_price_says() {
 }
 
 #[test]
-fn a_tool_that_the_gateway_takes_for_a_search_is_refused() {
+fn a_tool_named_like_a_search_is_refused() {
     let tools = |format, tool: &str| reason(format, &format!(r#"{{"model":"m","tools":[{tool}]}}"#));
     let described = r#"{"name":"web_search","input_schema":{"type":"object"}}"#;
     assert_eq!(tools(ApiFormat::Messages, described), Some(Reason::ToolNotAllowed));
@@ -867,7 +867,7 @@ fn stored_objects_are_named_for_the_exchange() {
 }
 
 #[test]
-fn an_id_that_the_operator_opened_has_no_known_size() {
+fn an_id_opened_by_the_operator_has_no_bound() {
     let policy = BodyPolicy { params: vec!["previous_response_id".to_owned()], ..policy() };
     let body = br#"{"model":"m","previous_response_id":"resp_x"}"#;
     let (parsed, _) = read_with(ApiFormat::Responses, &policy, body).expect("allowed");

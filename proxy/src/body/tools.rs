@@ -173,7 +173,7 @@ impl ToolCheck {
 
     /// Takes the type.
     pub(super) fn kind(&mut self, kind: StrPrefix<'_>) -> Result<(), Refusal> {
-        if !kind.whole || self.kind.is_some() {
+        if !kind.complete || self.kind.is_some() {
             return Err(refused("a tool has one type, of at most 768 bytes"));
         }
         self.kind = Some(kind.as_str().to_owned());

@@ -66,9 +66,9 @@ impl Remainder {
     }
 
     /// Returns the longest response that fits, up to the one wanted.
-    fn longest(&self, ask: &CapRequest) -> Option<u64> {
-        let output = ask.output?;
-        let (tokens, femtos) = ask.with(0);
+    fn longest(&self, request: &CapRequest) -> Option<u64> {
+        let output = request.output?;
+        let (tokens, femtos) = request.with(0);
         let by = |left: Option<u128>, used: u128, each: u128| match (left, each) {
             (None, _) => Some(u128::MAX),
             (Some(left), 0) => (used <= left).then_some(u128::MAX),
@@ -80,15 +80,15 @@ impl Remainder {
     }
 
     /// Returns the output bound: as wanted, or half of what fits, so that another call can be made at the same time.
-    pub(super) fn grant(&self, ask: &CapRequest) -> Option<u64> {
+    pub(super) fn grant(&self, request: &CapRequest) -> Option<u64> {
         // A guess about the prompt must not refuse the call.
-        let beside = CapRequest { tokens: 0, femtos: 0, ..*ask };
-        let longest = self.longest(ask).or_else(|| self.longest(&beside).filter(|_| !ask.strict))?;
-        let wanted = ask.wanted();
+        let beside = CapRequest { tokens: 0, femtos: 0, ..*request };
+        let longest = self.longest(request).or_else(|| self.longest(&beside).filter(|_| !request.strict))?;
+        let wanted = request.wanted();
         if longest >= wanted {
             return Some(wanted);
         }
-        let least = ask.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let least = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
         let granted = (longest / 2).max(least).min(wanted);
         (granted <= longest).then_some(granted)
     }

@@ -10,12 +10,12 @@ fn reason(result: &Result<Reservation, Refusal>) -> Option<Reason> {
 }
 
 #[test]
-fn thinking_that_cannot_be_switched_off_has_room_or_no_call() {
+fn required_thinking_fits_or_the_call_is_refused() {
     let output = |wanted| Some(OutputRequest { wanted, choices: 1, least: 2048, ..OutputRequest::default() });
     let granted = |left: u64, wanted| {
         let caps = Caps::new(CapLimits { tokens: Some(left), concurrency: 9, ..CapLimits::default() });
-        let ask = CapRequest { output: output(wanted), strict: true, ..CapRequest::default() };
-        caps.reserve(ask, Instant::now()).ok().and_then(|reservation| reservation.output())
+        let request = CapRequest { output: output(wanted), strict: true, ..CapRequest::default() };
+        caps.reserve(request, Instant::now()).ok().and_then(|reservation| reservation.output())
     };
     assert_eq!(granted(10_000, 32_000), Some(5000));
     assert_eq!((granted(4095, 32_000), granted(2048, 32_000)), (Some(2048), Some(2048)));
@@ -23,9 +23,9 @@ fn thinking_that_cannot_be_switched_off_has_room_or_no_call() {
 }
 
 #[test]
-fn of_a_burst_exactly_as_many_pass_as_the_cap_says() {
+fn a_burst_passes_exactly_up_to_the_cap() {
     let now = Instant::now();
-    let ask = CapRequest { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
+    let request = CapRequest { tokens: 10, femtos: 100 * FEMTOS_PER_NANO, strict: true, output: None };
     for limits in [
         CapLimits { calls: Some(7), ..CapLimits::default() },
         CapLimits { tokens: Some(79), ..CapLimits::default() },
@@ -34,7 +34,7 @@ fn of_a_burst_exactly_as_many_pass_as_the_cap_says() {
         CapLimits { concurrency: 7, ..CapLimits::default() },
     ] {
         let caps = caps(limits);
-        let burst: Vec<_> = (0..70).map(|_| caps.reserve(ask, now)).collect();
+        let burst: Vec<_> = (0..70).map(|_| caps.reserve(request, now)).collect();
         assert_eq!(burst.iter().filter(|one| one.is_ok()).count(), 7, "{limits:?}");
     }
 }
@@ -55,8 +55,8 @@ fn a_guess_takes_no_more_than_what_is_left() {
 fn an_answer_that_does_not_fit_is_made_shorter() {
     let cap = |tokens| caps(CapLimits { tokens: Some(tokens), ..CapLimits::default() });
     let output = |wanted| Some(OutputRequest { wanted, choices: 2, ..OutputRequest::default() });
-    let ask = |wanted| CapRequest { tokens: 100, femtos: 0, output: output(wanted), strict: true };
-    let granted = |caps: &Arc<Caps>, wanted| caps.reserve(ask(wanted), Instant::now());
+    let request = |wanted| CapRequest { tokens: 100, femtos: 0, output: output(wanted), strict: true };
+    let granted = |caps: &Arc<Caps>, wanted| caps.reserve(request(wanted), Instant::now());
     let whole = granted(&cap(8100), 4000).expect("it fits");
     assert_eq!((whole.output(), whole.is_lowered(), whole.tokens()), (Some(4000), false, 8100));
     let halved = granted(&cap(16_100), 64_000).expect("half of what fits");
@@ -66,25 +66,29 @@ fn an_answer_that_does_not_fit_is_made_shorter() {
     assert_eq!(open.iter().map(|it| it.output().unwrap_or(0)).collect::<Vec<_>>(), [5000, 2475, 1212, 1024]);
     assert_eq!(reason(&granted(&cap(2000), 64_000)), Some(Reason::BudgetExceeded), "below the floor");
     assert!(granted(&cap(2000), 950).is_ok(), "so short an answer was wanted");
-    let guess = CapRequest { strict: false, tokens: 1_000_000, ..ask(64_000) };
+    let guess = CapRequest { strict: false, tokens: 1_000_000, ..request(64_000) };
     let guessed = cap(50_000).reserve(guess, Instant::now()).expect("a guess refuses nothing");
     assert_eq!((guessed.output(), guessed.tokens()), (Some(12_500), 50_000));
 }
 
 #[test]
-fn a_call_that_open_calls_leave_no_room_for_may_fit_later() {
+fn a_call_may_fit_after_open_calls() {
     let caps = caps(CapLimits { tokens: Some(3000), calls: Some(3), ..CapLimits::default() });
     let output = Some(OutputRequest { wanted: 64_000, choices: 1, ..OutputRequest::default() });
-    let ask = |tokens| CapRequest { tokens, femtos: 0, output, strict: true };
-    assert!(!caps.may_fit_later(&ask(0)), "no call is open");
-    let open = caps.reserve(ask(900), Instant::now()).expect("it fits");
-    assert_eq!(reason(&caps.reserve(ask(900), Instant::now())), Some(Reason::BudgetExceeded));
-    assert_eq!((caps.may_fit_later(&ask(900)), caps.may_fit_later(&ask(1977))), (true, false), "1,024 for the answer");
+    let request = |tokens| CapRequest { tokens, femtos: 0, output, strict: true };
+    assert!(!caps.may_fit_later(&request(0)), "no call is open");
+    let open = caps.reserve(request(900), Instant::now()).expect("it fits");
+    assert_eq!(reason(&caps.reserve(request(900), Instant::now())), Some(Reason::BudgetExceeded));
+    assert_eq!(
+        (caps.may_fit_later(&request(900)), caps.may_fit_later(&request(1977))),
+        (true, false),
+        "1,024 for the answer"
+    );
     open.settle(ActualUsage { tokens: Some(1500), nanos: None });
-    let open = caps.reserve(ask(100), Instant::now()).expect("1,500 are left");
-    assert_eq!((caps.may_fit_later(&ask(476)), caps.may_fit_later(&ask(477))), (true, false));
+    let open = caps.reserve(request(100), Instant::now()).expect("1,500 are left");
+    assert_eq!((caps.may_fit_later(&request(476)), caps.may_fit_later(&request(477))), (true, false));
     let _third = caps.reserve(CapRequest::default(), Instant::now()).expect("it takes nothing");
-    assert!(!caps.may_fit_later(&ask(100)), "three calls are all");
+    assert!(!caps.may_fit_later(&request(100)), "three calls are all");
     drop(open);
 }
 
@@ -93,9 +97,12 @@ fn dollars_are_granted_without_rounding_in_the_clients_favour() {
     let caps = caps(CapLimits { nanos: Some(10), ..CapLimits::default() });
     // 1.5 nano-dollars a token.
     let output = Some(OutputRequest { wanted: 5000, choices: 1, femtos: 1_500_000, least: 0 });
-    let ask = CapRequest { tokens: 0, femtos: 1, output, strict: true };
-    assert_eq!(caps.reserve(ask, Instant::now()).map_err(|refusal| refusal.reason).err(), Some(Reason::BudgetExceeded));
-    let short = CapRequest { output: output.map(|output| OutputRequest { wanted: 6, ..output }), ..ask };
+    let request = CapRequest { tokens: 0, femtos: 1, output, strict: true };
+    assert_eq!(
+        caps.reserve(request, Instant::now()).map_err(|refusal| refusal.reason).err(),
+        Some(Reason::BudgetExceeded)
+    );
+    let short = CapRequest { output: output.map(|output| OutputRequest { wanted: 6, ..output }), ..request };
     let reserved = caps.reserve(short, Instant::now()).expect("nine and a bit");
     assert_eq!((reserved.nanos(), reserved.output()), (10, Some(6)));
 }
@@ -103,11 +110,11 @@ fn dollars_are_granted_without_rounding_in_the_clients_favour() {
 #[test]
 fn a_refusal_names_the_cap_and_what_is_left() {
     let tokens = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
-    let ask = CapRequest { tokens: 150, femtos: 2_000 * FEMTOS_PER_NANO, strict: true, output: None };
-    let said = tokens.reserve(ask, Instant::now()).expect_err("too many").message;
+    let request = CapRequest { tokens: 150, femtos: 2_000 * FEMTOS_PER_NANO, strict: true, output: None };
+    let said = tokens.reserve(request, Instant::now()).expect_err("too many").message;
     assert!(said.starts_with("of the run's 100 tokens 100 are left, and this call needs up to 150"), "{said}");
     let dollars = caps(CapLimits { nanos: Some(1000), ..CapLimits::default() });
-    let said = dollars.reserve(ask, Instant::now()).expect_err("too much").message;
+    let said = dollars.reserve(request, Instant::now()).expect_err("too much").message;
     assert!(
         said.starts_with("of the run's $0.000001 $0.000001 are left, and this call needs up to $0.000002"),
         "{said}"
@@ -127,14 +134,14 @@ fn without_prices_known_cost_stops_the_next_call() {
 
 #[test]
 fn a_call_without_usage_is_charged_its_reservation() {
-    let ask = CapRequest { tokens: 60, strict: true, ..CapRequest::default() };
+    let request = CapRequest { tokens: 60, strict: true, ..CapRequest::default() };
     let charged = caps(CapLimits { tokens: Some(100), ..CapLimits::default() });
-    charged.reserve(ask, Instant::now()).expect("fits").settle(ActualUsage::default());
-    assert_eq!(reason(&charged.reserve(ask, Instant::now())), Some(Reason::BudgetExceeded));
+    charged.reserve(request, Instant::now()).expect("fits").settle(ActualUsage::default());
+    assert_eq!(reason(&charged.reserve(request, Instant::now())), Some(Reason::BudgetExceeded));
     assert_eq!(charged.open(), 0);
     let caps = caps(CapLimits { calls: Some(1), tokens: Some(100), ..CapLimits::default() });
-    drop(caps.reserve(ask, Instant::now()).expect("fits"));
-    assert!(caps.reserve(ask, Instant::now()).is_ok(), "what was never sent is given back");
+    drop(caps.reserve(request, Instant::now()).expect("fits"));
+    assert!(caps.reserve(request, Instant::now()).is_ok(), "what was never sent is given back");
 }
 
 #[test]

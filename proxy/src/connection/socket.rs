@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_finds_no_room_goes_on_when_there_is_some() {
+    async fn a_blocked_write_continues_when_there_is_space() {
         let (mut client, mut stream) = pair();
         let sent: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let reader = tokio::task::spawn_blocking(move || {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_left_is_told_from_one_that_sends_no_more() {
+    async fn a_gone_peer_differs_from_a_half_closed_one() {
         let (client, mut stream) = pair();
         client.shutdown(std::net::Shutdown::Write).expect("half of it closes");
         assert_eq!(stream.read(&mut [0; 8]).await.expect("an end of input"), 0);

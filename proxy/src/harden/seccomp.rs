@@ -15,7 +15,7 @@ use super::{HardenError, Measure};
 
 /// System calls that depend on the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Calls {
+pub struct SyscallNeeds {
     /// True if calls go to a unix socket.
     pub unix: bool,
     /// True if names are resolved: the resolver binds UDP sockets.
@@ -102,7 +102,7 @@ fn allowed() -> Vec<i64> {
     calls
 }
 
-pub(super) fn apply(calls: Calls) -> Result<Measure, HardenError> {
+pub(super) fn apply(calls: SyscallNeeds) -> Result<Measure, HardenError> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => TargetArch::x86_64,
         "aarch64" => TargetArch::aarch64,
@@ -120,7 +120,7 @@ pub(super) fn apply(calls: Calls) -> Result<Measure, HardenError> {
 }
 
 /// Returns the filter for the process with this id.
-fn program(calls: Calls, pid: u32, arch: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
+fn program(calls: SyscallNeeds, pid: u32, arch: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed().into_iter().map(|call| (call, Vec::new())).collect();
     let unix = calls.unix.then_some(libc::AF_UNIX);
     let families = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);

@@ -17,7 +17,7 @@ use super::*;
 /// Variable that gives the child its role, and the directory with what it tries to reach.
 const ROLE: &str = "SLUICE_TEST_CONFINED";
 /// A user that owns nothing on any host.
-const STRANGER: User = User { uid: 2_000_000_123, gid: 2_000_000_123 };
+const UNPRIVILEGED: User = User { uid: 2_000_000_123, gid: 2_000_000_123 };
 
 fn word<T>(result: io::Result<T>) -> String {
     match result {
@@ -44,13 +44,13 @@ fn confined() {
     let listener = UnixListener::bind(dir.join("sock/own")).expect("it binds before it is confined");
 
     process().expect("the kernel has it");
-    let capabilities = privileges((user == "stranger").then_some(STRANGER)).expect("we are root");
+    let capabilities = privileges((user == "stranger").then_some(UNPRIVILEGED)).expect("we are root");
     let needs =
         HardeningNeeds { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
     // The filter does not allow the question.
     let uid = nix::unistd::Uid::effective();
     let landlock = files(&needs).expect("the kernel has it, or not");
-    let calls = Calls { unix: unix == "unix", resolve: false };
+    let calls = SyscallNeeds { unix: unix == "unix", resolve: false };
     assert_eq!(system_calls(calls).expect("the kernel has it"), Measure::Applied);
     if unix == "abort" {
         std::process::abort();

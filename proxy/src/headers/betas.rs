@@ -2,13 +2,13 @@
 //!
 //! Pure.
 
-/// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out: they change the form of
-/// a request or of its answer. From `@anthropic-ai/sdk` 1.12.0 and Claude Code 2.1.330. Codex sends none.
+/// `anthropic-beta` values that the Anthropic SDK and Claude Code send, and that open no way out: they change the
+/// form of a request or of its response. From `@anthropic-ai/sdk` 1.12.0 and Claude Code 2.1.330. Codex sends none.
 ///
-/// Not among them is what makes the provider run something (`code-execution`, `web-search`, `mcp-client`, `skills`,
-/// `advisor-tool`), read what it stores (`files-api`, `agent-memory`, `compact`, `thinking-resumption`), use another model
-/// or price (`server-side-fallback`, `fast-mode`), or take tools where the body policy does not look for them
-/// (`inline-tools`, `mid-conversation-tool-changes`).
+/// Values are left out if they make the provider run something (`code-execution`, `web-search`, `mcp-client`,
+/// `skills`, `advisor-tool`), read what it stores (`files-api`, `agent-memory`, `compact`, `thinking-resumption`),
+/// use another model or price (`server-side-fallback`, `fast-mode`), or take tools where the body policy does not
+/// look for them (`inline-tools`, `mid-conversation-tool-changes`).
 pub const DEFAULT_BETAS: &[&str] = &[
     "advanced-tool-use-2025-11-20",
     "claude-code-20250219",

@@ -93,7 +93,7 @@ const HOSTILE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn nothing_that_a_client_says_changes_the_head() {
+fn no_client_header_changes_the_head() {
     let injector = injector("{}").expect("valid");
     assert_eq!(
         lines(&injector.outbound(&client(HOSTILE), "cid", true, &mut Vec::new())),
@@ -131,7 +131,7 @@ fn the_head_is_what_litellm_needs() {
 }
 
 #[test]
-fn the_little_that_passes_is_listed() {
+fn only_listed_headers_pass() {
     let head = injector("{}").expect("valid").outbound(
         &client(&[
             ("accept", "text/event-stream"),
@@ -152,7 +152,7 @@ fn the_little_that_passes_is_listed() {
 }
 
 #[test]
-fn what_is_taken_out_is_named_once() {
+fn each_dropped_header_is_named_once() {
     let mut names = Vec::new();
     let _ = injector("{}").expect("valid").outbound(&client(HOSTILE), "cid", true, &mut names);
     for name in ["authorization", "x-litellm-customer-id", "langfuse_trace_id", "cookie", "x-keep", "traceparent"] {
@@ -209,7 +209,7 @@ fn metadata_may_not_take_our_names_or_overflow() {
 }
 
 #[test]
-fn no_default_beta_makes_the_provider_run_or_read_something() {
+fn no_default_beta_makes_the_provider_act() {
     for part in [
         "code-execution", "files-api", "mcp", "web-fetch", "web-search", "skills", "compact", "memory", "agents",
         "fallback", "fast-mode", "advisor", "inline-tools", "tool-changes", "batches", "cache-keepalive",

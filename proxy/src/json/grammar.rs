@@ -3,19 +3,19 @@
 /// Returns the number of bytes that a number could have here: the byte after it is none of its characters.
 pub(super) fn number_run(text: &[u8]) -> usize {
     // Most numbers are whole.
-    let whole = digits(text);
-    let more = text[whole..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
-    more.map_or(text.len(), |more| whole + more)
+    let complete = digits(text);
+    let more = text[complete..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    more.map_or(text.len(), |more| complete + more)
 }
 
 /// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
 pub(super) fn is_number(text: &[u8]) -> bool {
     let mut rest = text.strip_prefix(b"-").unwrap_or(text);
-    let whole = digits(rest);
-    if whole == 0 || (whole > 1 && rest[0] == b'0') {
+    let complete = digits(rest);
+    if complete == 0 || (complete > 1 && rest[0] == b'0') {
         return false;
     }
-    rest = &rest[whole..];
+    rest = &rest[complete..];
     if let Some(fraction) = rest.strip_prefix(b".") {
         let n = digits(fraction);
         if n == 0 {

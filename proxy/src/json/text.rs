@@ -11,7 +11,7 @@ impl Scanner {
         self.is_key = is_key;
         self.start = here;
         self.text.clear();
-        self.whole = true;
+        self.complete = true;
         self.at = ScanState::String;
     }
 
@@ -19,10 +19,10 @@ impl Scanner {
     pub(super) fn string<V: JsonVisitor>(&mut self, piece: &[u8], i: usize, visit: &mut V) -> Result<usize, V::Stop> {
         let (len, mut ascii) = plain(&piece[i..]);
         let mut end = i + len;
-        if piece.get(end) == Some(&b'"') && ascii && self.text.is_empty() && self.whole {
+        if piece.get(end) == Some(&b'"') && ascii && self.text.is_empty() && self.complete {
             // The common case: the whole string lies in this piece, without an escape.
             let head = &piece[i..end.min(i + TEXT_MAX)];
-            let text = StrPrefix { head, whole: head.len() == len };
+            let text = StrPrefix { head, complete: head.len() == len };
             return self.end_string(text, piece, end + 1, visit);
         }
         let mut run = i;
@@ -48,7 +48,7 @@ impl Scanner {
             ascii &= more_ascii;
         };
         // An escape is ASCII, so the text between two of them is UTF-8 exactly if all of it is.
-        if !(ascii && self.utf8.is_whole() || self.utf8.feed(&piece[i..end], stop.is_some())) {
+        if !(ascii && self.utf8.is_complete() || self.utf8.feed(&piece[i..end], stop.is_some())) {
             return Err(JsonError::String(self.offset + i as u64).into());
         }
         self.keep(&piece[run..end]);
@@ -56,7 +56,7 @@ impl Scanner {
             None => Ok(end),
             Some(b'"') => {
                 let text = std::mem::take(&mut self.text);
-                let ended = self.end_string(StrPrefix { head: &text, whole: self.whole }, piece, end + 1, visit);
+                let ended = self.end_string(StrPrefix { head: &text, complete: self.complete }, piece, end + 1, visit);
                 self.text = text;
                 ended
             }
@@ -88,7 +88,7 @@ impl Scanner {
 
     pub(super) fn keep(&mut self, run: &[u8]) {
         let room = TEXT_MAX - self.text.len();
-        self.whole &= run.len() <= room;
+        self.complete &= run.len() <= room;
         if room == 0 || run.is_empty() {
             return;
         }

@@ -37,7 +37,7 @@ impl Utf8 {
     }
 
     /// Returns true if no character is cut at the moment.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.len == 0
     }
 }

@@ -36,14 +36,14 @@ pub struct StrPrefix<'a> {
     /// The first [`TEXT_MAX`] bytes at most.
     pub head: &'a [u8],
     /// True if `head` is the whole string.
-    pub whole: bool,
+    pub complete: bool,
 }
 
 impl<'a> StrPrefix<'a> {
     /// Returns the string, if all of it was kept.
     #[must_use]
-    pub fn whole(self) -> Option<&'a [u8]> {
-        self.whole.then_some(self.head)
+    pub fn complete(self) -> Option<&'a [u8]> {
+        self.complete.then_some(self.head)
     }
 
     /// Returns the head as text.
@@ -76,7 +76,7 @@ pub trait JsonVisitor {
 /// Error in the text, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// A byte that cannot stand here.
+    /// A byte that is not valid here.
     #[error("unexpected byte at offset {0}")]
     Unexpected(u64),
     /// The text stops too early.

@@ -1,10 +1,10 @@
-//! Width and height out of the first bytes of an image.
+//! Width and height from the first bytes of an image.
 //!
-//! A hostile sender writes these bytes, so the answer must be what every decoder reads from them. The decoder takes the
-//! size from the same fields: a small size there means a small image, or an error. Where decoders are known to differ,
-//! where a later part of the file may override the size, or where the format is animated, the answer is `None`, and the
-//! caller reserves the family's maximum. Exact equality matters, not only "at least": tile counts can fall as one side
-//! of an image grows, so a larger size is no upper bound.
+//! A hostile sender writes these bytes, so the result must be what every decoder reads from them. The decoder takes
+//! the size from the same fields: a small size there means a small image, or an error. Where decoders are known to
+//! differ, where a later part of the file may override the size, or where the format is animated, the result is
+//! `None`, and the caller reserves the family's maximum. Exact equality matters, not only "at least": tile counts can
+//! fall as one side of an image grows, so a larger size is not an upper bound.
 //!
 //! The formats are those that Anthropic and OpenAI document: PNG, JPEG, WebP and GIF. They take no BMP.
 

@@ -46,7 +46,7 @@ fn everything_else_does_not_exist() {
 }
 
 #[test]
-fn a_model_is_known_by_what_stands_behind_the_list() {
+fn a_model_path_follows_the_list_path() {
     let policy = Policy::new(&[], None);
     for (path, id) in [
         ("/v1/models/gpt-5.5", "gpt-5.5"),

@@ -73,55 +73,55 @@ pub struct RateFactors {
 impl Price {
     /// Returns the dearest femto-USD for a token of the prompt.
     #[must_use]
-    pub fn input(&self, terms: &RateFactors) -> u128 {
-        self.most(terms, &[RateSide::Input, RateSide::CacheRead, RateSide::CacheWrite])
+    pub fn input(&self, factors: &RateFactors) -> u128 {
+        self.most(factors, &[RateSide::Input, RateSide::CacheRead, RateSide::CacheWrite])
     }
 
     /// Returns the dearest femto-USD for a token of the response.
     #[must_use]
-    pub fn output(&self, terms: &RateFactors) -> u128 {
-        self.most(terms, &[RateSide::Output])
+    pub fn output(&self, factors: &RateFactors) -> u128 {
+        self.most(factors, &[RateSide::Output])
     }
 
-    fn most(&self, terms: &RateFactors, sides: &[RateSide]) -> u128 {
-        let rates = self.rates.iter().filter(|rate| sides.contains(&rate.side) && rate.holds(terms));
+    fn most(&self, factors: &RateFactors, sides: &[RateSide]) -> u128 {
+        let rates = self.rates.iter().filter(|rate| sides.contains(&rate.side) && rate.holds(factors));
         rates.map(|rate| rate.femtos).max().unwrap_or(0)
     }
 
     /// Returns nano-USD for the tokens that the provider counted, rounded up: each class of tokens at the dearest
     /// rate that holds for it.
     #[must_use]
-    pub fn of_usage(&self, usage: &Usage, terms: &RateFactors) -> i64 {
+    pub fn of_usage(&self, usage: &Usage, factors: &RateFactors) -> i64 {
         let output = usage.output.unwrap_or(0);
         let all = usage.all().saturating_sub(output);
-        let terms = RateFactors { input: all, ..*terms };
+        let factors = RateFactors { input: all, ..*factors };
         let read = usage.cached_input.unwrap_or(0).min(all);
         let written = usage.cache_write.unwrap_or(0).min(all - read);
         let fresh = all - read - written;
-        let plain = self.most(&terms, &[RateSide::Input]);
-        let or_plain = |side| match self.most(&terms, &[side]) {
+        let plain = self.most(&factors, &[RateSide::Input]);
+        let or_plain = |side| match self.most(&factors, &[side]) {
             0 => plain,
             rate => rate,
         };
         let femtos = u128::from(fresh) * plain
             + u128::from(read) * or_plain(RateSide::CacheRead)
             + u128::from(written) * or_plain(RateSide::CacheWrite)
-            + u128::from(output) * self.output(&terms);
+            + u128::from(output) * self.output(&factors);
         nanos(femtos)
     }
 }
 
 impl Rate {
-    fn holds(&self, terms: &RateFactors) -> bool {
+    fn holds(&self, factors: &RateFactors) -> bool {
         let has_needs = match self.needs {
             RateCondition::Nothing => true,
-            RateCondition::Tier => terms.service_tier,
-            RateCondition::LongCache => terms.long_cache,
-            RateCondition::AudioInput => terms.audio_input,
-            RateCondition::AudioOutput => terms.audio_output,
+            RateCondition::Tier => factors.service_tier,
+            RateCondition::LongCache => factors.long_cache,
+            RateCondition::AudioInput => factors.audio_input,
+            RateCondition::AudioOutput => factors.audio_output,
         };
         // Some providers bill the dearer rate from the threshold on.
-        has_needs && terms.input >= self.above
+        has_needs && factors.input >= self.above
     }
 }
 

@@ -24,32 +24,32 @@ fn price(model: &str) -> Arc<Price> {
     PriceTable::parse(FILE).expect("prices").of(model)
 }
 
-fn terms(input: u64) -> RateFactors {
+fn factors(input: u64) -> RateFactors {
     RateFactors { input, ..RateFactors::default() }
 }
 
 const PER_MILLION: u128 = 1_000_000_000;
 
 #[test]
-fn deployments_of_one_name_cost_what_the_dearer_one_does() {
-    assert_eq!((price("mini").input(&terms(1)), price("mini").output(&terms(1))), (150_000_000, 700_000_000));
+fn a_model_costs_as_much_as_its_dearest_deployment() {
+    assert_eq!((price("mini").input(&factors(1)), price("mini").output(&factors(1))), (150_000_000, 700_000_000));
     assert_eq!(price("mini").max_output, Some(16384));
-    assert_eq!((price("embed").input(&terms(1)), price("embed").output(&terms(1))), (20_000_000, 0));
+    assert_eq!((price("embed").input(&factors(1)), price("embed").output(&factors(1))), (20_000_000, 0));
     assert_eq!((nanos(1), nanos(1_000_000), nanos(1_000_001)), (1, 1, 2));
 }
 
 #[test]
-fn the_dearest_rate_that_a_call_can_come_to_is_taken() {
+fn the_dearest_possible_rate_is_taken() {
     let claude = price("claude");
-    assert_eq!(claude.input(&terms(199_999)), 3750 * PER_MILLION / 1000, "a cache is written unasked");
-    assert_eq!(claude.input(&terms(200_000)), 6 * PER_MILLION);
-    assert_eq!(claude.output(&terms(200_000)), 22_500 * PER_MILLION / 1000);
-    assert_eq!(claude.input(&RateFactors { long_cache: true, ..terms(10) }), 6 * PER_MILLION);
+    assert_eq!(claude.input(&factors(199_999)), 3750 * PER_MILLION / 1000, "a cache is written unasked");
+    assert_eq!(claude.input(&factors(200_000)), 6 * PER_MILLION);
+    assert_eq!(claude.output(&factors(200_000)), 22_500 * PER_MILLION / 1000);
+    assert_eq!(claude.input(&RateFactors { long_cache: true, ..factors(10) }), 6 * PER_MILLION);
     let omni = price("omni");
-    assert_eq!((omni.input(&terms(1)), omni.output(&terms(1))), (PER_MILLION, 3 * PER_MILLION));
-    assert_eq!(omni.input(&RateFactors { service_tier: true, ..terms(10) }), 2 * PER_MILLION);
-    assert_eq!(omni.output(&RateFactors { audio_output: true, ..terms(10) }), 80 * PER_MILLION);
-    assert_eq!(omni.input(&RateFactors { audio_input: true, ..terms(1) }), 40 * PER_MILLION);
+    assert_eq!((omni.input(&factors(1)), omni.output(&factors(1))), (PER_MILLION, 3 * PER_MILLION));
+    assert_eq!(omni.input(&RateFactors { service_tier: true, ..factors(10) }), 2 * PER_MILLION);
+    assert_eq!(omni.output(&RateFactors { audio_output: true, ..factors(10) }), 80 * PER_MILLION);
+    assert_eq!(omni.input(&RateFactors { audio_input: true, ..factors(1) }), 40 * PER_MILLION);
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn prices_inside_of_others_hold_too() {
     let tiers = r#"[{"range":[0,256000.0],"input_cost_per_token":2e-06},
         {"range":[256000.0,1e6],"input_cost_per_token":5e-06,"output_cost_per_token":7e-06}]"#;
     let tiered = with(&format!(r#","tiered_pricing":{tiers}"#));
-    let at = |input| (tiered.input(&terms(input)), tiered.output(&terms(input)));
+    let at = |input| (tiered.input(&factors(input)), tiered.output(&factors(input)));
     assert_eq!(at(10), (2 * PER_MILLION, PER_MILLION));
     assert_eq!(at(256_000), (5 * PER_MILLION, 7 * PER_MILLION));
     let off_peak = with(r#","off_peak_pricing":{"output_cost_per_token":3e-06,"hours_utc":"00:00-01:00"}"#);
-    assert_eq!(off_peak.output(&terms(1)), 3 * PER_MILLION);
+    assert_eq!(off_peak.output(&factors(1)), 3 * PER_MILLION);
     assert!(with(r#","tiered_pricing":{"a":1}"#).beyond_tokens, "it cannot be read");
     assert!(!with(r#","tiered_pricing":null,"off_peak_pricing":null,"provider_specific_entry":null"#).beyond_tokens);
 }
@@ -103,9 +103,9 @@ fn the_dearest_region_is_reserved() {
         r#","regional_endpoint_uplift_multiplier":1.10"#,
         r#","provider_specific_entry":{"us":1.1,"fast":6}"#,
     ] {
-        assert_eq!(with(info).input(&terms(1)), 11 * PER_MILLION / 10, "{info}");
+        assert_eq!(with(info).input(&factors(1)), 11 * PER_MILLION / 10, "{info}");
     }
-    assert_eq!(with(r#","provider_specific_entry":{"fast":6}"#).input(&terms(1)), PER_MILLION);
+    assert_eq!(with(r#","provider_specific_entry":{"fast":6}"#).input(&factors(1)), PER_MILLION);
 }
 
 #[test]
@@ -125,12 +125,12 @@ fn a_price_of_another_unit_leaves_no_bound() {
 
 #[test]
 fn a_price_is_never_rounded_down() {
-    assert_eq!(with(r#","input_cost_per_image_token":"5e-6""#).input(&terms(1)), 5 * PER_MILLION, "as a text");
-    assert_eq!(with(r#","output_cost_per_reasoning_token":1.0000000001e-06"#).output(&terms(1)), PER_MILLION + 1);
+    assert_eq!(with(r#","input_cost_per_image_token":"5e-6""#).input(&factors(1)), 5 * PER_MILLION, "as a text");
+    assert_eq!(with(r#","output_cost_per_reasoning_token":1.0000000001e-06"#).output(&factors(1)), PER_MILLION + 1);
 }
 
 #[test]
-fn what_was_used_is_priced_class_by_class() {
+fn usage_is_priced_class_by_class() {
     let usage = Usage {
         input: Some(1000),
         output: Some(100),
@@ -139,22 +139,22 @@ fn what_was_used_is_priced_class_by_class() {
         ..Usage::default()
     };
     // 1000 x 3, 10,000 x 0.3, 400 x 3.75 and 100 x 15 micro-dollars.
-    assert_eq!(price("claude").of_usage(&usage, &terms(0)), 3_000_000 + 3_000_000 + 1_500_000 + 1_500_000);
+    assert_eq!(price("claude").of_usage(&usage, &factors(0)), 3_000_000 + 3_000_000 + 1_500_000 + 1_500_000);
     let within =
         Usage { input: Some(1000), output: Some(0), cached_input: Some(600), total: Some(1000), ..Usage::default() };
-    assert_eq!(price("mini").of_usage(&within, &terms(0)), 150_000, "no price of its own: as any input");
+    assert_eq!(price("mini").of_usage(&within, &factors(0)), 150_000, "no price of its own: as any input");
 }
 
 #[test]
 fn an_unknown_model_costs_as_much_as_the_dearest() {
     for model in ["unpriced", "other"] {
-        assert_eq!(price(model).input(&terms(0)), 3750 * PER_MILLION / 1000);
+        assert_eq!(price(model).input(&factors(0)), 3750 * PER_MILLION / 1000);
         assert_eq!((price(model).max_output, price(model).family), (Some(16384), Some(Family::Unknown)));
     }
 }
 
 #[test]
-fn what_is_no_price_list_is_said_to_be_none() {
+fn a_file_without_prices_is_refused() {
     assert!(matches!(PriceTable::parse("[]"), Err(PriceTableError::Shape(_))));
     assert!(matches!(PriceTable::parse(r#"{"data":[]}"#), Err(PriceTableError::Empty)));
     assert!(matches!(

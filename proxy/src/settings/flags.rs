@@ -164,17 +164,17 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "SIZE", value_parser = units::memory, env = "SLUICE_MAX_MEMORY", help_heading = "Caps")]
     pub max_memory: Option<units::MemoryLimit>,
     /// Time after which the run ends, in seconds or as 10m
-    #[arg(long, value_name = "SECS", value_parser = units::some_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
+    #[arg(long, value_name = "SECS", value_parser = units::nonzero_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
     pub deadline: Option<Duration>,
 
     /// Maximum silence until a connection is made
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "5s", env = "SLUICE_CONNECT_TIMEOUT", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "5s", env = "SLUICE_CONNECT_TIMEOUT", help_heading = "Times")]
     pub connect_timeout: Duration,
     /// Maximum silence until the head of the response; long prefill is legitimate
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "600s", env = "SLUICE_FIRST_BYTE_TIMEOUT", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "600s", env = "SLUICE_FIRST_BYTE_TIMEOUT", help_heading = "Times")]
     pub first_byte_timeout: Duration,
     /// Maximum silence in the middle of a response or a request
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
     pub idle_timeout: Duration,
     /// Time that a call waits for others to end, if a cap has no room for its reservation beside theirs
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]

@@ -55,7 +55,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a duration over zero.
-pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(
         |duration| {
             if duration.is_zero() { Err("want more than 0".to_owned()) } else { Ok(duration) }
@@ -97,7 +97,7 @@ mod tests {
         assert!(memory("0").is_err() && memory("unlimited").is_err() && memory("8192TiB").is_err());
         assert!([size("0"), size("x"), size("5x"), size("99999999999GiB"), size("-1")].iter().all(Result::is_err));
         assert_eq!((duration("5"), duration("2m")), (Ok(Duration::from_secs(5)), Ok(Duration::from_secs(120))));
-        assert!(duration("x").is_err() && duration("500y").is_err() && some_duration("0s").is_err());
+        assert!(duration("x").is_err() && duration("500y").is_err() && nonzero_duration("0s").is_err());
         assert_eq!((rate("5/s"), rate("5")), (Ok(5), Ok(5)));
         assert!(rate("0").is_err() && rate("5/m").is_err());
         assert_eq!((mode("0666"), mode("660")), (Ok(0o666), Ok(0o660)));

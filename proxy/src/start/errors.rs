@@ -11,7 +11,7 @@ use crate::start_error::{ProxyExit, StartError};
 
 pub(super) fn audit_error(path: &Path, error: &OpenError) -> StartError {
     let fix = match error {
-        OpenError::Unusable(Unusable::Damaged(_)) => "; it is left as it is for who looks into it; start a new attempt",
+        OpenError::Unusable(Unusable::Damaged(_)) => "; it is left unchanged for an investigation; start a new attempt",
         OpenError::Unusable(_) => "; give each attempt a file of its own",
         OpenError::GoOn(_) => "; it must be readable and writable, with room beside it",
         OpenError::Locked => "; another sidecar is writing it",

@@ -47,7 +47,7 @@ pub struct Flight {
     body: Option<Incoming>,
     /// What comes behind the piece that was given last.
     broken: Option<Broken>,
-    silence: IdleTimeout,
+    idle: IdleTimeout,
     /// Whether the connection was made for this call.
     pub connected: Option<Duration>,
 }
@@ -88,8 +88,8 @@ impl Flight {
         connected: Option<Duration>,
     ) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
-        let silence = IdleTimeout::new(upstream.timeouts().first_byte);
-        Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, silence, connected }
+        let idle = IdleTimeout::new(upstream.timeouts().first_byte);
+        Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, idle, connected }
     }
 
     /// One turn of the connection; gives the request back if it can never go out here.
@@ -118,12 +118,12 @@ impl Flight {
             return Poll::Ready(Err(Broken::Closed));
         };
         match head.as_mut().poll(&mut unwoken()) {
-            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
+            Poll::Pending => self.idle.poll_expired(cx).map(|()| Err(Broken::Timeout)),
             Poll::Ready(sent) => {
                 self.head = None;
                 let (parts, body) = sent.map_err(|_| Broken::Closed)?.into_parts();
                 self.body = Some(body);
-                self.silence.begin(self.upstream.timeouts().idle);
+                self.idle.begin(self.upstream.timeouts().idle);
                 Poll::Ready(Ok(parts))
             }
         }
@@ -137,10 +137,10 @@ impl Flight {
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
         let first = match self.poll_frame(cx) {
             Poll::Ready(Some(Ok(first))) => first,
-            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+            Poll::Pending => return self.idle.poll_expired(cx).map(|()| Some(Err(Broken::Timeout))),
             ended => return ended,
         };
-        self.silence.heard();
+        self.idle.reset();
         if first.len() >= LARGE {
             return Poll::Ready(Some(Ok(first)));
         }

@@ -90,14 +90,14 @@ impl ResponseFields {
     }
 
     /// Moves the found values over the known ones: later explicit values replace earlier ones.
-    pub(super) fn take_into(&mut self, seen: &mut ObservedResponse) {
-        replace_name(&mut seen.response_id, &self.id);
-        replace_name(&mut seen.model, &self.model);
-        replace(&mut seen.cost, self.cost.take());
-        seen.error |= self.error;
-        seen.gateway_fault |= self.gateway_fault;
+    pub(super) fn take_into(&mut self, observed: &mut ObservedResponse) {
+        replace_name(&mut observed.response_id, &self.id);
+        replace_name(&mut observed.model, &self.model);
+        replace(&mut observed.cost, self.cost.take());
+        observed.error |= self.error;
+        observed.gateway_fault |= self.gateway_fault;
         if self.real_usage() {
-            let known = seen.usage.get_or_insert_default();
+            let known = observed.usage.get_or_insert_default();
             replace(&mut known.input, self.usage.input);
             replace(&mut known.output, self.usage.output);
             replace(&mut known.total, self.usage.total);
@@ -135,8 +135,8 @@ impl ResponseFields {
 
     fn string(&mut self, depth: usize, text: StrPrefix<'_>) {
         match self.slot(depth) {
-            Some(FieldKey::Id) if text.whole => set_name(&mut self.id, text, ID_MAX),
-            Some(FieldKey::Model) if text.whole => set_name(&mut self.model, text, NAME_MAX),
+            Some(FieldKey::Id) if text.complete => set_name(&mut self.id, text, ID_MAX),
+            Some(FieldKey::Model) if text.complete => set_name(&mut self.model, text, NAME_MAX),
             Some(FieldKey::Type) if depth == 1 => {
                 self.error |= matches!(text.head, b"error" | b"response.failed");
                 self.output |= text.head.ends_with(b"delta") && text.head != b"message_delta";

@@ -1,4 +1,4 @@
-//! Every fault at every place: a file in memory whose system calls go wrong one by one.
+//! Every fault at every place: a file in memory with system calls that fail one by one.
 
 use sluice_contract::recovery::{Owner, plan};
 use sluice_contract::{Trust, Verdict, verify};
@@ -224,7 +224,7 @@ fn without_a_fault_all_is_told() {
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_byte_refuses_and_loses_nothing() {
+fn a_full_disk_loses_no_record() {
     for mode in MODES {
         let len = run(Fault::None, mode).0.bytes.len() + 2 * usize::try_from(OUTCOME_MAX).expect("small");
         // Only whole records are refused, so not every byte is another case.
@@ -246,7 +246,7 @@ fn a_short_write_at_any_byte_leaves_whole_records() {
 }
 
 #[test]
-fn a_kill_at_any_byte_loses_nothing_that_was_told() {
+fn a_kill_loses_no_acknowledged_record() {
     for mode in MODES {
         for max in 0..run(Fault::None, mode).0.bytes.len() {
             assert_fault(Fault::Kill(max), mode);

@@ -114,7 +114,7 @@ fn nothing_stays_reserved_behind_the_end() {
 }
 
 #[test]
-fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
+fn a_torn_line_is_copied_and_cut_off() {
     let dir = Dir::new("torn");
     killed(&dir);
     let whole = std::fs::read(dir.file()).expect("the file");
@@ -141,7 +141,7 @@ fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
 }
 
 #[test]
-fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
+fn an_interrupted_restart_is_completed() {
     let dir = Dir::new("twice");
     killed(&dir);
     let whole = std::fs::metadata(dir.file()).expect("the file").len();

@@ -35,16 +35,16 @@ impl MemberVisitor<'_> {
         self.parsed.edit.prefix = prefix;
         self.parsed.media = self.content.media();
         self.parsed.cost_factors.rewritten_bytes = self.content.rewritten;
-        self.parsed.edit.cut = self.inside.cuts;
-        if let Some(rare) = &mut self.inside.rare {
+        self.parsed.edit.cut = self.nested.cuts;
+        if let Some(rare) = &mut self.nested.rare {
             rare.thinking.is_needed |= self.content.has_thinking;
         }
-        self.parsed.rare = self.inside.rare;
-        self.dropped.extend(self.inside.names.iter().cloned());
+        self.parsed.rare = self.nested.rare;
+        self.dropped.extend(self.nested.names.iter().cloned());
         self.parsed.dropped = stripped::effective(self.dropped);
-        self.parsed.stripped.append(&mut self.inside.names);
-        self.parsed.cost_factors.typed_tools = self.inside.typed_tools;
-        self.parsed.cost_factors.expanded_bytes = self.inside.expanded.saturating_add(self.content.numbers);
+        self.parsed.stripped.append(&mut self.nested.names);
+        self.parsed.cost_factors.typed_tools = self.nested.typed_tools;
+        self.parsed.cost_factors.expanded_bytes = self.nested.expanded.saturating_add(self.content.numbers);
         Ok(self.parsed)
     }
 }

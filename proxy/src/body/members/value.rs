@@ -28,11 +28,11 @@ impl MemberVisitor<'_> {
             | (MemberRule::NotTrue, JsonScalar::Bool(false) | JsonScalar::Null) => {}
             (MemberRule::Stream | MemberRule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
             (MemberRule::MaxOutput, JsonScalar::Number(number)) => {
-                let max = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
+                let max = whole_number(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
                 self.bound(max, member.start, end);
             }
             (MemberRule::Choices, JsonScalar::Number(number)) => {
-                let choices = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
+                let choices = whole_number(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
                 if choices > MAX_CHOICES {
                     return Err(not_allowed(self.name()).with_message(format!("at most {MAX_CHOICES} answers a call")));
                 }
@@ -45,12 +45,12 @@ impl MemberVisitor<'_> {
             (MemberRule::Nested(_), JsonScalar::Null) if STORED.contains(&self.name()) => return self.strip(),
             (MemberRule::Nested(_), value) => {
                 let at = position!(self, 1);
-                self.inside.scalar(at, value, start, end)?;
+                self.nested.scalar(at, value, start, end)?;
             }
             (MemberRule::MaxOutput | MemberRule::Choices, _) => return Err(invalid(self.name(), "want a number")),
             (MemberRule::Content, value) => {
                 let at = position!(self, 1);
-                self.content.scalar(at, value, member.start, end, &mut self.inside)?;
+                self.content.scalar(at, value, member.start, end, &mut self.nested)?;
             }
             (MemberRule::Strip, JsonScalar::Null) => return self.strip(),
             (MemberRule::Strip, _) => return self.drop_value(),
@@ -68,13 +68,13 @@ impl MemberVisitor<'_> {
         if matches!(member.rule, MemberRule::Strip) {
             return self.drop_value();
         }
-        if let Some((start, _)) = self.inside.rare.as_ref().and_then(|rare| rare.thinking.object)
+        if let Some((start, _)) = self.nested.rare.as_ref().and_then(|rare| rare.thinking.object)
             && self.name() == "thinking"
         {
-            self.inside.rare().thinking.object = Some((start, end));
+            self.nested.rare().thinking.object = Some((start, end));
         }
         let is_stored = matches!(member.rule, MemberRule::Nested(_)) && STORED.contains(&self.name());
-        let rare = self.inside.rare.iter();
+        let rare = self.nested.rare.iter();
         if is_stored && !rare.flat_map(|rare| &rare.stored).any(|stored| stored.member == self.name()) {
             return Err(no_stored_id(self.name()));
         }
@@ -109,7 +109,7 @@ impl MemberVisitor<'_> {
     pub(super) fn open_member(&mut self, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         let Some(member) = &self.member else { return Ok(()) };
         if matches!(member.rule, MemberRule::Nested(_)) && last(&self.names, &self.ends) == "thinking" {
-            self.inside.rare().thinking.object = Some((start, start));
+            self.nested.rare().thinking.object = Some((start, start));
         }
         match (member.rule, kind) {
             (MemberRule::Refuse, _) => Err(not_allowed(self.name())),
@@ -119,11 +119,11 @@ impl MemberVisitor<'_> {
             (MemberRule::StreamOptions, JsonContainer::Array) => Err(invalid(self.name(), "want an object")),
             (MemberRule::Nested(_), kind) => {
                 let at = position!(self, 1);
-                self.inside.open(at, kind, start)
+                self.nested.open(at, kind, start)
             }
             (MemberRule::Content, kind) => {
                 let at = position!(self, 1);
-                self.content.open(at, kind, start, &mut self.inside)
+                self.content.open(at, kind, start, &mut self.nested)
             }
             (
                 MemberRule::StreamOptions
@@ -143,7 +143,7 @@ impl MemberVisitor<'_> {
             let refusal = Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model");
             Err(refusal.for_model(Some(asked)))
         };
-        if !name.whole {
+        if !name.complete {
             return refused("the model's name is too long");
         }
         let name = asked;
@@ -188,7 +188,7 @@ impl MemberVisitor<'_> {
     }
 }
 
-fn whole(number: &[u8]) -> Option<u64> {
+fn whole_number(number: &[u8]) -> Option<u64> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 

@@ -1,4 +1,4 @@
-//! The size of a schema whose references are all written out.
+//! The size of a schema with all of its references written out.
 //!
 //! Pure.
 

@@ -22,12 +22,12 @@ impl JsonVisitor for Whole {
     }
 }
 
-fn read(reader: SchemaUse, schema: &str) -> Result<u64, Refusal> {
-    let (mut scanner, mut whole) = (Scanner::new(), Whole(SchemaVisitor::new(reader)));
-    scanner.feed(schema.as_bytes(), &mut whole)?;
-    let ended: Result<(), Refusal> = scanner.finish(&mut whole);
+fn read(schema_use: SchemaUse, schema: &str) -> Result<u64, Refusal> {
+    let (mut scanner, mut complete) = (Scanner::new(), Whole(SchemaVisitor::new(schema_use)));
+    scanner.feed(schema.as_bytes(), &mut complete)?;
+    let ended: Result<(), Refusal> = scanner.finish(&mut complete);
     ended.map_err(|_| Refusal::from(JsonError::Ended(0)))?;
-    whole.0.finish()
+    complete.0.finish()
 }
 
 /// `levels` definitions, each of which refers to the next one `width` times.
@@ -58,7 +58,7 @@ fn a_pointer_into_the_schema_passes() {
 }
 
 #[test]
-fn what_points_outside_is_refused_where_it_would_be_followed() {
+fn references_to_the_outside_are_refused() {
     for bad in [
         r#"{"$ref":"http://evil/x"}"#,
         r#"{"$ref":"file:///etc/passwd#/a"}"#,
@@ -91,23 +91,23 @@ fn references_that_multiply_are_refused() {
         [&|level| format!("#/$defs/d{level}"), &|level| format!("#/nowhere/d{level}"), &|level| {
             format!("#/%24defs/d{level}")
         }];
-    for reader in [SchemaUse::Answer, SchemaUse::Tool] {
+    for schema_use in [SchemaUse::Answer, SchemaUse::Tool] {
         for pointer in spelled {
-            assert!(read(reader, &ladder(9, 4, pointer)).is_err());
-            assert!(read(reader, &ladder(3, 4, pointer)).is_ok());
-            assert!(read(reader, &ladder(50, 1, pointer)).is_ok(), "a chain does not multiply");
-            assert!(read(reader, &ladder(1001, 1, pointer)).is_err(), "so many no program has");
+            assert!(read(schema_use, &ladder(9, 4, pointer)).is_err());
+            assert!(read(schema_use, &ladder(3, 4, pointer)).is_ok());
+            assert!(read(schema_use, &ladder(50, 1, pointer)).is_ok(), "a chain does not multiply");
+            assert!(read(schema_use, &ladder(1001, 1, pointer)).is_err(), "so many no program has");
         }
         let all: Vec<_> = (0..9).map(|i| format!(r##"{{"$ref":"#/$defs/d{i}"}}"##)).collect();
         let each: Vec<_> = (0..9).map(|i| format!(r#""d{i}":{{"anyOf":[{}]}}"#, all.join(","))).collect();
         let circles = format!(r#"{{"$defs":{{{}}}}}"#, each.join(","));
-        assert!(read(reader, &circles).is_err(), "ways through nine definitions that all refer to each other");
+        assert!(read(schema_use, &circles).is_err(), "ways through nine definitions that all refer to each other");
         let large = format!(
             r##"{{"$defs":{{"d":{{"description":"{}"}}}},"anyOf":[{}]}}"##,
             "x".repeat(100_000),
             vec![r##"{"$ref":"#/$defs/d"}"##; 50].join(",")
         );
-        assert!(read(reader, &large).is_err(), "few references to something large");
+        assert!(read(schema_use, &large).is_err(), "few references to something large");
     }
 }
 
@@ -125,13 +125,13 @@ fn a_definition_counts_whatever_its_name() {
 }
 
 #[test]
-fn what_a_schema_grows_by_is_told() {
+fn the_growth_of_a_schema_is_returned() {
     let grows = |schema: &str| read(SchemaUse::Tool, schema).expect("allowed");
     assert_eq!(grows(r#"{"type":"object"}"#), 0);
     assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":1}}}"##), 7);
     assert_eq!(grows(r##"{"a":{"$ref":"#/$defs/A"},"b":{"$ref":"x/A"},"definitions":{"A":{"a":1}}}"##), 14);
     assert_eq!(grows(r#"{"enum":[1,true,null,"a"],"minimum":5,"maximum":1e15}"#), 3 * 4 + 24, "numbers in lists");
     assert_eq!(grows(r##"{"$ref":"#/$defs/A","$defs":{"A":{"a":[1]}}}"##), 4 + 9 + 4);
-    // The one in B is written out where it stands, and where B is written out.
+    // The reference in B is written out in its own place, and where B is written out.
     assert_eq!(grows(r##"{"$ref":"#/B","$defs":{"A":{"a":1},"B":{"$ref":"A"}}}"##), 7 + 12 + 7);
 }

@@ -14,7 +14,7 @@ const MIN: usize = 48;
 
 /// Common beginning of the events, and the state after it.
 #[derive(Debug, Default)]
-pub(super) struct Opening {
+pub(super) struct CommonPrefix {
     text: Vec<u8>,
     /// Beginning of the last event, until a common beginning is found.
     last: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Opening {
     fields: ResponseFields,
 }
 
-impl Opening {
+impl CommonPrefix {
     /// Takes the first bytes of an event's data, if they are the common beginning. Returns their number.
     ///
     /// # Errors
