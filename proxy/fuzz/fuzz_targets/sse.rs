@@ -10,25 +10,25 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluice_proxy::filter::{ResponseFilter, Passed};
-use sluice_proxy::policy::Wire;
-use sluice_proxy::usage::{Observer, Seen};
-use sluice_proxy_fuzz::{Members, choices_and_input, cut, object, value};
+use sluice_proxy::filter::{Filtered, ResponseFilter};
+use sluice_proxy::policy::ApiFormat;
+use sluice_proxy::usage::{ObservedResponse, ResponseObserver};
+use sluice_proxy_fuzz::{Members, choices_and_input, cut, format_of, object, value};
 
 const KEY: &[u8] = b"sk-secret";
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([wire, kind, split], answer)) = choices_and_input(data) else { return };
-    let wire = wire_of(wire);
+    let Some(([format, kind, split], answer)) = choices_and_input(data) else { return };
+    let format = format_of(format);
     let (is_stream, hide) = (kind != b'u', kind == b'h');
-    let whole = run(wire, is_stream, hide, [answer]);
-    let pieces = run(wire, is_stream, hide, cut(answer, split));
+    let whole = run(format, is_stream, hide, [answer]);
+    let pieces = run(format, is_stream, hide, cut(answer, split));
     assert_eq!(text(&pieces.all), text(&whole.all), "the split changed the answer");
     assert_eq!(pieces.observed, whole.observed, "the split changed what was seen");
     assert_eq!(pieces.terminal, whole.terminal, "the split moved the end");
     assert!(!contains(&whole.all, KEY) && !contains(&pieces.all, KEY), "the key came through");
 
-    let clean = blot(answer);
+    let clean = scrubbed(answer);
     if !hide {
         assert_eq!(text(&whole.all), text(&clean), "the answer was changed");
     } else {
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
         );
     }
     // What ends a stream, and all behind it, waits.
-    if let Some(end) = first_end(wire, &clean).filter(|_| is_stream) {
+    if let Some(end) = first_end(format, &clean).filter(|_| is_stream) {
         assert!(whole.terminal, "the end was missed");
         assert!(whole.on <= end, "something behind the end did not wait");
     }
@@ -52,42 +52,30 @@ struct Out {
     /// How much of it did not wait.
     on: usize,
     terminal: bool,
-    observed: Seen,
+    observed: ObservedResponse,
 }
 
-fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
-    let mut filter = ResponseFilter::new(Observer::new(wire, is_stream), hide && is_stream);
+fn run<'a>(format: ApiFormat, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
+    let mut filter = ResponseFilter::new(ResponseObserver::new(format, is_stream), hide && is_stream);
     let (mut out, mut held, mut terminal) = (Vec::new(), Vec::new(), false);
-    let mut take = |filtered: Passed, terminal: &mut bool| {
+    let mut take = |filtered: Filtered, terminal: &mut bool| {
         assert!(!*terminal || filtered.ready.is_empty(), "something behind the end went on");
         filtered.ready.iter().for_each(|piece| out.extend_from_slice(piece));
         filtered.held.iter().for_each(|piece| held.extend_from_slice(piece));
         *terminal |= filtered.terminal;
     };
     for piece in pieces {
-        let mut filtered = Passed { terminal, ..Passed::default() };
+        let mut filtered = Filtered { terminal, ..Filtered::default() };
         filter.pass(KEY, Bytes::copy_from_slice(piece), &mut filtered);
         take(filtered, &mut terminal);
     }
-    let mut filtered = Passed { terminal, ..Passed::default() };
+    let mut filtered = Filtered { terminal, ..Filtered::default() };
     filter.finish(&mut filtered);
     take(filtered, &mut terminal);
     let observed = filter.observed().clone();
     let on = out.len();
     out.extend_from_slice(&held);
     Out { all: out, on, terminal, observed }
-}
-
-fn wire_of(choice: u8) -> Wire {
-    match choice {
-        b'p' => Wire::Completions,
-        b'e' => Wire::Embeddings,
-        b'r' => Wire::Responses,
-        b'm' => Wire::Messages,
-        b't' => Wire::CountTokens,
-        b'o' => Wire::Other,
-        _ => Wire::Chat,
-    }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -98,7 +86,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn blot(answer: &[u8]) -> Vec<u8> {
+fn scrubbed(answer: &[u8]) -> Vec<u8> {
     let mut clean = answer.to_vec();
     while let Some(at) = clean.windows(KEY.len()).position(|window| window == KEY) {
         clean[at..at + KEY.len()].fill(b'*');
@@ -106,7 +94,7 @@ fn blot(answer: &[u8]) -> Vec<u8> {
     clean
 }
 
-fn numbers(observed: &Seen) {
+fn numbers(observed: &ObservedResponse) {
     if let Some(usage) = &observed.usage {
         for tokens in [usage.input, usage.output, usage.total, usage.cached_input, usage.cache_write, usage.reasoning] {
             assert!(tokens.is_none_or(|tokens| tokens < 1 << 53));
@@ -228,8 +216,8 @@ fn without_usage(event: &SseEvent<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Where the event begins that ends the stream for the client: behind it nothing may go on unheld.
-fn first_end(wire: Wire, answer: &[u8]) -> Option<usize> {
-    if matches!(wire, Wire::Models | Wire::CountTokens) {
+fn first_end(format: ApiFormat, answer: &[u8]) -> Option<usize> {
+    if matches!(format, ApiFormat::Models | ApiFormat::CountTokens | ApiFormat::InputTokens) {
         return None;
     }
     events(answer).iter().find(|event| event.ends_stream()).map(|event| event.end - event.bytes.len())

@@ -95,7 +95,7 @@ pub fn is_json(text: &str) -> bool {
 }
 
 /// The route of a choice.
-pub fn wire_of(choice: u8) -> ApiFormat {
+pub fn format_of(choice: u8) -> ApiFormat {
     match choice {
         b'p' => ApiFormat::Completions,
         b'e' => ApiFormat::Embeddings,
