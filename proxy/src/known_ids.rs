@@ -1,7 +1,7 @@
 //! Ids of the objects that a provider stores for this run: responses and conversations.
 //!
-//! Pure. All runs under one provider key share its store, so an id is good only in the run that received it in an
-//! answer. Ids are kept as digests, whole and in the bytes that the agent saw: a prefix or another spelling is
+//! Pure. All runs under one provider key share its store, so an id is good only in the run that received it in a
+//! response. Ids are kept as digests, whole and in the bytes that the agent saw: a prefix or another spelling is
 //! another id.
 
 use std::collections::{HashMap, VecDeque};

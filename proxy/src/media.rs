@@ -1,11 +1,11 @@
-//! Upper bounds of what providers bill, in input tokens, for inline images, audio and documents.
+//! Upper bounds of the input tokens that providers bill for inline images, audio and documents.
 //!
 //! Pure: no clock, no I/O, and no state. The sender chooses every byte of a medium, so a bound holds for any bytes.
 //! The operator chooses the model names, and the sender only picks one of them.
 //!
-//! [`dimensions`] reads an image's width and height, [`Family::of`] tells how a model bills images, and
-//! [`image_tokens`] combines both. [`document_tokens`] and [`audio_tokens`] say where bytes give no bound at all.
-//! A bound covers the medium alone: the JSON around it is text, and the caller counts it as text.
+//! [`dimensions`] reads an image's width and height, [`Family::of`] finds how a model bills images, and
+//! [`image_tokens`] combines both. [`document_tokens`] and [`audio_tokens`] tell where bytes give no bound at all. A
+//! bound covers only the medium: the JSON around it is text, and the caller counts it as text.
 //!
 //! Every figure has its source and the date of the copy that was read. The stored copies were read in November 2026.
 

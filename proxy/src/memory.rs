@@ -1,18 +1,18 @@
-//! How much memory one sidecar may take: the arithmetic, and the kernel's limit that holds it.
+//! Maximum memory of one sidecar: the sum, and the kernel's limit that enforces it.
 //!
 //! | what | at most | with the default limits |
 //! |---|---|---|
 //! | the process itself: heap, stacks of its threads, TLS, prices | [`BASE`] | 64 MiB |
 //! | bodies of requests: `body_budget::BodyBudget` counts 4 x `--max-body` bytes; a read that fills half of its buffer keeps all of it, so twice that | 8 x `--max-body` | 256 MiB |
-//! | each connection: a buffer that grows to hold one head or one read, the answer that its client does not take, state | [`PER_CONNECTION`] | 320 x 192 KiB = 60 MiB |
-//! | each call: hyper's buffer of the upstream's answer (408 KiB), an event whose usage is hidden (64 KiB), state | [`PER_CALL`] | 64 x 512 KiB = 32 MiB |
+//! | each connection: a buffer that grows to hold one head or one read, the response that its client does not take, state | [`PER_CONNECTION`] | 320 x 192 KiB = 60 MiB |
+//! | each call: hyper's buffer of the upstream's response (408 KiB), an event whose usage is hidden (64 KiB), state | [`PER_CALL`] | 64 x 512 KiB = 32 MiB |
 //!
-//! The sum is the default of `--max-memory`: 412 MiB. Honest work takes a tenth of that.
+//! The sum is the default of `--max-memory`: 412 MiB. Usual work takes a tenth of that.
 //!
-//! The limit is `RLIMIT_DATA`, which counts the pages that a process may write to, whether it has touched them or not.
-//! A cgroup would count what is resident, but needs a delegated hierarchy, which a controller started from a shell or a
+//! The limit is `RLIMIT_DATA`, which counts the pages that a process may write to, also those that it has not touched.
+//! A cgroup would count resident pages, but needs a delegated hierarchy, which a controller started from a shell or a
 //! container does not have; `RLIMIT_AS` counts the program and its libraries too. A process that reaches the limit gets
-//! no memory and aborts. The run then ends as one whose sidecar was lost, and each call it had made is in its audit file.
+//! no memory and aborts. The run then ends like a run that lost its sidecar, and each call that it had made is in its audit file.
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

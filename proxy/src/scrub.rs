@@ -1,8 +1,8 @@
-//! The key never reaches the sandbox, not even inside an answer.
+//! The scrubber: the key never reaches the sandbox, not even inside a response.
 //!
-//! Pure. An upstream that echoes its own request, or an error page that quotes a header, would show it.
-//! Each occurrence is overwritten by as many `*`, so that lengths stay true; at most the beginning of a
-//! key at the very end of a piece waits for the next piece.
+//! Pure. An upstream that echoes its own request, or an error page that quotes a header, would show the key. Each
+//! occurrence is overwritten by as many `*`, so that lengths stay right. At most the beginning of a key at the very
+//! end of a piece waits for the next piece.
 
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr_iter, memmem};

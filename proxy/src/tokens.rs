@@ -229,12 +229,12 @@ impl Default for TokenBound {
     }
 }
 
-/// The tokens of a run of spaces, between anything.
+/// Returns the tokens of a run of spaces, between any text.
 ///
-/// A run is one piece, or one without its last space, which goes with what follows; other white space may be in the
-/// piece too. Merges happen in the order of the tokenizer's list. Only those are used here that come before any merge
-/// of a space with other white space. They leave the run with the same tokens whatever stands beside it, and all
-/// later merges only make fewer. The Claude tokenizer has the fewest such merges: up to eight spaces.
+/// A run is one piece, or one without its last space, which goes with the text after it; other white space may be in
+/// the piece too. Merges happen in the order of the tokenizer's list. Only merges that come before any merge of a
+/// space with other white space are used here. They leave the run with the same tokens beside any text, and all later
+/// merges only make fewer. The Claude tokenizer has the fewest such merges: up to eight spaces.
 fn spaces(run: u64) -> u64 {
     let rest = run % 8;
     run / 8 + u64::from(run != 0) + u64::from(rest >= 2) + u64::from(rest >= 6)

@@ -1,6 +1,7 @@
-//! The body policy against serde_json: what it lets through is what LiteLLM would read, with ours forced.
+//! The body policy against serde_json: the body that passes is the one that LiteLLM would read, with the forced
+//! members.
 //!
-//! Input: wire, policy and split, one byte each, a newline, the body.
+//! Input: API format, policy and split, one byte each, a newline, the body.
 
 #![no_main]
 
@@ -14,7 +15,7 @@ use sluice_proxy_fuzz::{ACCOUNT, choices_and_input, cut, format_of, object, poli
 /// Names by which some route bounds its output.
 const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
-/// Acted upon by LiteLLM, whatever else this build knows.
+/// Members on which LiteLLM acts, known to this build or not.
 const DANGEROUS: &[&str] = &[
     "metadata", "litellm_metadata", "safety_identifier", "tags", "no_log", "callbacks", "success_callback", "api_base",
     "base_url", "api_key", "api_version", "organization", "custom_llm_provider", "model_list", "user_config",
@@ -50,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What has to be true of a body that goes on.
+/// Checks what must hold for a body that passes.
 fn allowed(
     format: ApiFormat,
     policy: &BodyPolicy,
@@ -79,7 +80,7 @@ fn allowed(
     }
     assert!(out.iter().any(|(name, _)| name == "user"), "no account: {text}");
     for (i, (name, _)) in members.iter().enumerate() {
-        // A name over 512 bytes is nobody's: each of them goes.
+        // A name over 512 bytes is not a known one: each of them is dropped.
         assert!(
             name.len() > 512 || members[..i].iter().all(|(other, _)| other != name),
             "{name} was there twice and passed"
@@ -141,7 +142,7 @@ fn allowed(
     );
 }
 
-/// A member as it was sent, or with something taken out of its inside.
+/// Returns true for a member as it was sent, or with something taken out of it.
 fn is_part(sent: &str, given: &str, parsed: &ParsedBody) -> bool {
     sent == given
         || !parsed.edit.cut.is_empty()
@@ -160,7 +161,7 @@ fn is_subset(sent: &Value, given: &Value) -> bool {
     }
 }
 
-/// Only the route's own bound goes up, and the one that the sidecar sets is the only one.
+/// Checks that only the route's own bound goes up, and that a bound of the sidecar's is the only one.
 fn bounds(format: ApiFormat, body: &[u8], out: &[(String, &serde_json::value::RawValue)], parsed: &ParsedBody) {
     if format == ApiFormat::Other {
         return;
@@ -175,7 +176,7 @@ fn bounds(format: ApiFormat, body: &[u8], out: &[(String, &serde_json::value::Ra
     for (name, raw) in out.iter().filter(|(name, _)| is_bound(name)) {
         assert!(own.contains(&name.as_str()), "{name} does not belong to this route");
         let n: u64 = raw.get().parse().expect("a whole number");
-        // Of several the largest is reserved, and a 0 is no bound at all.
+        // The largest of several is reserved, and a 0 means no bound.
         assert!(
             parsed.max_output.is_none_or(|max| n <= max && n > 0),
             "{name} is {n}, reserved {:?}",
@@ -198,7 +199,7 @@ fn bounds(format: ApiFormat, body: &[u8], out: &[(String, &serde_json::value::Ra
     assert_eq!(others(&after), others(out), "another member changed");
 }
 
-/// No URL where somebody would fetch one. What an agent's own tool was called with is its own affair.
+/// Checks that there is no URL that would be fetched. The arguments of an agent's own tool are not checked.
 fn no_remote(content: &Value, text: &str) {
     let is_remote = |url: &str| {
         let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(8).collect();

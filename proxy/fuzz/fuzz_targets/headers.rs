@@ -1,4 +1,5 @@
-//! The header policy: whatever a client or an upstream says, only the listed names cross, and ours are ours.
+//! The header policy: for any client and upstream only the listed names pass, and the sidecar's own are never
+//! replaced.
 //!
 //! Input: a choice, a newline, header lines.
 

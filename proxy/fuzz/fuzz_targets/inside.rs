@@ -1,6 +1,6 @@
-//! What stands inside of the members that go upstream, against models of it in serde_json: schemas, tools, and media.
+//! The inside of members that go upstream, against models of it in serde_json: schemas, tools, and media.
 //!
-//! Input: wire, policy and split, one byte each, a newline, the body.
+//! Input: API format, policy and split, one byte each, a newline, the body.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use sluice_proxy_fuzz::{choices_and_input, cut, format_of, policy_of, read, sent
 fuzz_target!(|data: &[u8]| {
     let Some(([format, policy, split], body)) = choices_and_input(data) else { return };
     let (format, policy) = (format_of(format), policy_of(policy));
-    // The members of such a route are the operator's affair.
+    // Only the operator knows the members of such a route.
     if format == ApiFormat::Other {
         return;
     }
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
     tokens(format, &up, &parsed, body, split, &text);
 });
 
-/// What holds an answer to a schema: no member that makes the gateway validate it, and no reference to anywhere else.
+/// Checks the schema of a response: no member makes the gateway validate, and no reference leads outside.
 fn answer(holder: &Value, grown: &mut u64, text: &str) {
     let Value::Object(members) = holder else { return };
     for (name, inner) in members {
@@ -84,8 +84,8 @@ fn local(schema: &Value, text: &str) {
     }
 }
 
-/// By how many bytes a schema grows when each reference is written out, as LiteLLM's `unpack_defs` does it: by the last
-/// part of the reference, out of the definitions around it, and not again inside of itself.
+/// Returns the bytes by which a schema grows when each reference is written out, as LiteLLM's `unpack_defs` does it:
+/// by the last part of the reference, from the definitions around it, and not again inside itself.
 fn growth(schema: &Value) -> u64 {
     let mut left = 4 << 20;
     let after = unpacked(schema, &Map::new(), &[], &mut left);
@@ -93,7 +93,7 @@ fn growth(schema: &Value) -> u64 {
     after.saturating_sub(schema.to_string().len()) as u64
 }
 
-/// The length of a schema once it is unpacked.
+/// Returns the length of a schema after unpacking.
 fn unpacked<'a>(node: &'a Value, around: &Map<String, Value>, chain: &[&'a str], left: &mut i64) -> usize {
     if *left <= 0 {
         return 0;
@@ -129,7 +129,7 @@ fn unpacked<'a>(node: &'a Value, around: &Map<String, Value>, chain: &[&'a str],
     }
 }
 
-/// A list of tools: each is run by the agent, and none has a name that the gateway runs.
+/// Checks a list of tools: each is run by the agent, and none has a name that the gateway runs.
 fn tools(format: ApiFormat, list: Option<&Value>, policy: &BodyPolicy, grown: &mut u64, text: &str) {
     for tool in list.and_then(Value::as_array).into_iter().flatten() {
         assert!(tool.is_object(), "a tool is {tool}");
@@ -174,7 +174,7 @@ fn tools(format: ApiFormat, list: Option<&Value>, policy: &BodyPolicy, grown: &m
     }
 }
 
-/// No tool's name, wherever one may stand, that LiteLLM runs itself.
+/// Checks that no tool has a name that LiteLLM runs itself.
 fn no_gateway_name(tool: &Value, text: &str) {
     for path in ["/name", "/function/name", "/custom/name"] {
         if let Some(Value::String(name)) = tool.pointer(path) {
@@ -184,7 +184,7 @@ fn no_gateway_name(tool: &Value, text: &str) {
     }
 }
 
-/// Tools that come with the content of a conversation. The arguments of a tool call may look like anything.
+/// Checks the tools within the content of a conversation. The arguments of a tool call may look like anything.
 fn inner_tools(format: ApiFormat, content: &Value, depth: usize, policy: &BodyPolicy, grown: &mut u64, text: &str) {
     match content {
         Value::Array(items) => items.iter().for_each(|item| inner_tools(format, item, depth + 1, policy, grown, text)),
@@ -209,7 +209,8 @@ fn is_own(format: ApiFormat, name: &str, depth: usize) -> bool {
     is_input || matches!(name, "annotations" | "citations")
 }
 
-/// A strict reservation has a token for each byte of the text, and for each image what LiteLLM counts at least.
+/// Checks that a strict reservation has a token for each byte of the text, and for each image at least what LiteLLM
+/// counts.
 fn tokens(format: ApiFormat, up: &Value, parsed: &ParsedBody, body: &[u8], split: u8, text: &str) {
     let mut estimate = Estimate::of(parsed, body.len() as u64, None, format);
     let by_bytes = estimate.by_bytes();
@@ -244,7 +245,7 @@ fn content_tokens(content: &Value) -> u64 {
 
 const IMAGES: [&str; 4] = ["image", "image_url", "input_image", "computer_screenshot"];
 
-/// The longest string in a part that may be its image.
+/// Returns the longest string in a part that may be its image.
 fn longest(part: &Value) -> Option<u64> {
     const NAMES: [&str; 7] = ["image_url", "source", "file", "input_audio", "url", "data", "file_data"];
     match part {

@@ -1,4 +1,4 @@
-//! The path policy: what is admitted is, byte for byte, a path that is written down.
+//! The path policy: an admitted path is, byte for byte, a listed one.
 //!
 //! Input: a policy, a newline, a method, a blank, a request target.
 
@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     let is_wide = choice == b'w';
     let policy = if is_wide { &WIDE } else { &PLAIN };
     let (Ok(parsed_method), Ok(uri)) = (Method::from_bytes(method), Uri::try_from(target)) else { return };
-    // What the client wrote, up to its query: nothing may have been made of it.
+    // The client's text up to its query must be unchanged.
     let written = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
 
     match policy.admit(&parsed_method, &uri) {

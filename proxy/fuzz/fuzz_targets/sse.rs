@@ -1,7 +1,7 @@
-//! The answer's way: whatever it is and however it is cut, the client gets the same, and never the key.
+//! The filter of responses: for any response and any split the client gets the same, and never the key.
 //!
-//! Input: wire, stream and hiding, and split, one byte each, a newline, the answer. A judge that splits events and reads JSON
-//! by other means says what may be missing.
+//! Input: API format, stream and hiding, and split, one byte each, a newline, the response. A judge that splits
+//! events and reads JSON by other means decides what may be missing.
 
 #![no_main]
 
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             text(&clean)
         );
     }
-    // What ends a stream, and all behind it, waits.
+    // The event that ends a stream waits, with all bytes after it.
     if let Some(end) = first_end(format, &clean).filter(|_| is_stream) {
         assert!(whole.terminal, "the end was missed");
         assert!(whole.on <= end, "something behind the end did not wait");
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
 
 struct Out {
     all: Vec<u8>,
-    /// How much of it did not wait.
+    /// Number of bytes that did not wait.
     on: usize,
     terminal: bool,
     observed: ObservedResponse,
@@ -103,7 +103,7 @@ fn numbers(observed: &ObservedResponse) {
     }
 }
 
-/// One event by its lines: where it stands, and its data, if it has just one line of it.
+/// One event by its lines: its position, and its data, if it has exactly one line of it.
 struct SseEvent<'a> {
     bytes: &'a [u8],
     end: usize,
@@ -159,7 +159,7 @@ impl SseEvent<'_> {
     }
 }
 
-/// Whether the output is the input without whole usage events, or without the usage of some.
+/// Returns true if the output is the input without whole usage events, or without the usage of some.
 fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     let mut reached = BTreeSet::from([0usize]);
     for event in events(input) {
@@ -181,13 +181,13 @@ fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     reached.contains(&output.len())
 }
 
-/// The event without its usage: with one of the commas around it gone, and all other members as they were.
+/// Returns the event without its usage: without one of the commas around it, and with all other members unchanged.
 fn without_usage(event: &SseEvent<'_>) -> Vec<Vec<u8>> {
     let [data] = event.data[..] else { return Vec::new() };
     let Some(Members(members)) = object(data) else { return Vec::new() };
     let offset = data.as_ptr() as usize - event.bytes.as_ptr() as usize;
     let end_of = |i: usize| members[i].1.get().as_ptr() as usize - data.as_ptr() as usize + members[i].1.get().len();
-    // Between two members there is nothing but blanks and a comma, so the next quote begins a name.
+    // Between two members there are only blanks and a comma, so the next quote begins a name.
     let name_at = |i: usize| {
         let from = i.checked_sub(1).map_or(0, end_of);
         from + data[from..].iter().position(|b| *b == b'"').expect("a member has a name")
@@ -215,7 +215,7 @@ fn without_usage(event: &SseEvent<'_>) -> Vec<Vec<u8>> {
     all
 }
 
-/// Where the event begins that ends the stream for the client: behind it nothing may go on unheld.
+/// Returns the start of the event that ends the stream for the client: nothing after it may pass before the outcome.
 fn first_end(format: ApiFormat, answer: &[u8]) -> Option<usize> {
     if matches!(format, ApiFormat::Models | ApiFormat::CountTokens | ApiFormat::InputTokens) {
         return None;

@@ -1,4 +1,4 @@
-//! What the targets share: input that a person can read, a split, and a second JSON parser as the judge.
+//! Shared parts of the targets: input that a person can read, a split, and a second JSON parser as the judge.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use sluice_proxy::body::{BodyPolicy, BodyReader, ParsedBody};
 use sluice_proxy::policy::ApiFormat;
 use sluice_proxy::refusal::Refusal;
 
-/// The account of every policy.
+/// Account of every policy.
 pub const ACCOUNT: &str = "acct-1";
 
-/// The first bytes are choices, as text; behind the first newline stands the input proper.
+/// Splits the data: the first bytes are choices, as text; the input proper follows the first newline.
 pub fn choices_and_input<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
     let (choices, rest) = data.split_first_chunk::<N>()?;
-    // The judge's own magic names: a fuzzer that watches comparisons finds them, and no sandbox does.
+    // Magic names of the judge: a fuzzer that watches comparisons finds them, and no sandbox does.
     if rest.windows(12).any(|window| window == b"$serde_json:") {
         return None;
     }
     Some((*choices, rest.strip_prefix(b"\n")?))
 }
 
-/// Cuts the input: `0` into single bytes, `1` not at all, everything else somewhere.
+/// Cuts the input: `0` into single bytes, `1` not at all, any other choice at some places.
 pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
     match choice {
         b'0' => input.chunks(1).collect(),
@@ -45,7 +45,7 @@ pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
     }
 }
 
-/// The members of one object, in order, duplicates and all.
+/// Members of one object, in order, with duplicates.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(String, &'a RawValue)>);
 
@@ -69,7 +69,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// One object, checked to the last byte: serde_json looks at the inside of a string only when somebody wants it.
+/// Parses one object, to the last byte: serde_json does not check the inside of a string that is not read.
 pub fn object(text: &[u8]) -> Option<Members<'_>> {
     let text = std::str::from_utf8(text).ok()?;
     value(text)?;
@@ -80,7 +80,7 @@ pub fn object(text: &[u8]) -> Option<Members<'_>> {
     Some(members)
 }
 
-/// Any JSON.
+/// Parses any JSON.
 pub fn value(text: &str) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.disable_recursion_limit();
@@ -89,12 +89,12 @@ pub fn value(text: &str) -> Option<Value> {
     Some(value)
 }
 
-/// Whether it is JSON at all.
+/// Returns true if the text is one JSON value.
 pub fn is_json(text: &str) -> bool {
     value(text).is_some() && serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().count() == 1
 }
 
-/// The route of a choice.
+/// Returns the API format of a choice.
 pub fn format_of(choice: u8) -> ApiFormat {
     match choice {
         b'p' => ApiFormat::Completions,
@@ -109,7 +109,7 @@ pub fn format_of(choice: u8) -> ApiFormat {
     }
 }
 
-/// The policy of a choice.
+/// Returns the policy of a choice.
 pub fn policy_of(choice: u8) -> BodyPolicy {
     let default = BodyPolicy { account_json: format!("\"{ACCOUNT}\""), ..BodyPolicy::default() };
     match choice {
@@ -139,7 +139,7 @@ pub fn read<'a>(
     reader.finish()
 }
 
-/// What goes upstream of a body that was read.
+/// Returns the outgoing body.
 pub fn sent(parsed: &ParsedBody, body: &[u8]) -> String {
     let mut sent = parsed.edit.prefix.clone().into_bytes();
     for (is_member, from, to) in parsed.edit.ranges() {

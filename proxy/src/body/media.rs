@@ -113,7 +113,7 @@ impl MediaFinder {
             _ => MemberName::Other,
         };
         if object.name == MemberName::Type {
-            // Parsers keep the last of two types, and what is not a string is not one.
+            // Parsers keep the last of two types, and a type that is not a string does not count.
             (object.part, object.is_base64, object.is_text) = (MediaPart::Other, false, false);
         }
     }

@@ -208,11 +208,11 @@ impl SchemaVisitor {
     }
 }
 
-/// Tokens by which a value that is neither text nor a container may grow when it is written anew.
+/// Returns the tokens by which a value that is neither text nor a container may grow when it is written anew.
 ///
-/// LiteLLM, like OpenAI, shows a model the numbers of an `enum` as `"1" | "2"`, and other lists with a blank behind each
+/// LiteLLM, like OpenAI, shows a model the numbers of an `enum` as `"1" | "2"`, and other lists with a blank after each
 /// comma: two bytes of JSON are up to four tokens. A number of few characters with an exponent may be written with
-/// all of its digits, of which there are at most seventeen before Python takes to exponents itself.
+/// all of its digits, of which there are at most seventeen before Python itself writes exponents.
 pub(super) fn written_anew(value: JsonScalar<'_>) -> u64 {
     match value {
         JsonScalar::Number(digits) if digits.iter().any(|digit| matches!(digit, b'e' | b'E')) => 24,

@@ -1,11 +1,12 @@
 //! Members that servers of open models take beside those of the public API, for `--dialect vllm`.
 //!
-//! From the protocol definitions of vLLM and SGLang (`ChatCompletionRequest`, `CompletionRequest`), November 2026. Not
-//! here, because they run more than one answer, name a host, a file or another model, run code or templates of the
-//! client's, or return far more than an answer: `use_beam_search`, `best_of`, `prompt_logprobs`, `logits_processors`,
-//! `custom_logit_processor`, `custom_params`, `chat_template`, `kv_transfer_params`, `bootstrap_host`, `vllm_xargs`,
-//! `mm_processor_kwargs`, `media_io_kwargs`, `lora_path`, `session_params`, `priority`, `return_hidden_states`,
-//! `return_token_ids`, `documents`. LiteLLM acts on none of those that pass: it hands them to the server.
+//! From the protocol definitions of vLLM and SGLang (`ChatCompletionRequest`, `CompletionRequest`), November 2026.
+//! These are left out, because they run more than one response, name a host, a file or another model, run code or
+//! templates of the client's, or return far more than a response: `use_beam_search`, `best_of`, `prompt_logprobs`,
+//! `logits_processors`, `custom_logit_processor`, `custom_params`, `chat_template`, `kv_transfer_params`,
+//! `bootstrap_host`, `vllm_xargs`, `mm_processor_kwargs`, `media_io_kwargs`, `lora_path`, `session_params`,
+//! `priority`, `return_hidden_states`, `return_token_ids`, `documents`. LiteLLM acts on none of those that pass: it
+//! hands them to the server.
 
 use super::params::AllowedGroup;
 use super::schema::SchemaUse;

@@ -58,7 +58,7 @@ pub enum Shape {
 /// Maximum number of members that are taken out of others: honest clients send a few unknown ones.
 const TAKEN_OUT_MAX: usize = 128;
 
-/// Members that make LiteLLM validate an answer after the provider was paid for it. No operator can open them.
+/// Members that make LiteLLM validate a response after the provider was paid for it. No operator can open them.
 pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 
 /// Visitor of one member, which finds the members to be taken out of it.

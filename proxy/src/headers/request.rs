@@ -78,7 +78,7 @@ impl Injector {
         fixed.insert(header::HOST, host);
         fixed.insert(header::AUTHORIZATION, bearer);
         fixed.insert(header::USER_AGENT, HeaderValue::from_static(concat!("sluice-proxy/", env!("CARGO_PKG_VERSION"))));
-        // A compressed answer could not be read for its usage, nor searched for the key.
+        // A compressed response could not be read for its usage, nor searched for the key.
         fixed.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         // Each of LiteLLM's own retries may be billed, and none of them is reported: one call is one attempt. The
         // header wins over the body, and no provider gets it.

@@ -176,7 +176,7 @@ pub struct ProxyFlags {
     /// Maximum silence in the middle of a response or a request
     #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
     pub idle_timeout: Duration,
-    /// Time that a call waits for others to end, if a cap has no room for its reservation beside theirs
+    /// Time that a call waits for others to end, if their reservations leave too little of a cap
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
     pub cap_wait: Duration,
     /// Time that open calls may continue after SIGTERM or the deadline
