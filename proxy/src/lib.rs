@@ -9,7 +9,7 @@
 //! else.
 //!
 //! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`,
-//! `refusal`, `screen`, `scrub`, `sse`, `stripped` and `usage` are pure: they know no clock, no socket and no file.
+//! `refusal`, `screen`, `scrub`, `sse`, `stripped`, `text` and `usage` are pure: they know no clock, no socket and no file.
 
 pub mod abort;
 pub mod active_call;
@@ -54,6 +54,7 @@ pub mod start_error;
 pub mod stored;
 pub mod stripped;
 pub mod tap;
+pub mod text;
 pub mod tokens;
 pub mod upstream;
 pub mod upstream_failure;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
 /// Maximum length of a list of models, in bytes.
 pub const MAX: usize = 4 * 1024 * 1024;

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 
+use crate::text::clip;
+
 /// Error format that a caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -271,15 +273,6 @@ fn bounded(name: &str) -> Option<Box<str>> {
     (!bounded.is_empty()).then(|| bounded.into())
 }
 
-/// Cuts text at a character boundary.
-#[must_use]
-pub fn clip(text: &str, max: usize) -> &str {
-    match text.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= max).last() {
-        Some(end) => &text[..end],
-        None => "",
-    }
-}
-
 fn openai_type(status: StatusCode) -> &'static str {
     match status.as_u16() {
         402 => "insufficient_quota",
@@ -348,10 +341,5 @@ mod tests {
         }
         let refusal = Refusal::new(Reason::ModelNotAllowed, "").for_model(Some("a")).for_model(Some("b"));
         assert_eq!(refusal.for_model(None).model.as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn clipping_keeps_whole_characters() {
-        assert_eq!((clip("aé", 2), clip("aé", 3), clip("é", 1), clip("abc", 9)), ("a", "aé", "", "abc"));
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::PoisonError;
 
 use crate::body::ParsedBody;
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
 use crate::run::RunContext;
+use crate::text::clip;
 
 /// Maximum length of an id in messages.
 const SHOWN_MAX: usize = 64;

@@ -10,7 +10,8 @@ use sluice_contract::recovery::Plan;
 use sluice_contract::{AuditSigner, Totals, Usd};
 
 use super::{CallIntent, CallOutcome};
-use crate::refusal::{Refusal, clip};
+use crate::refusal::Refusal;
+use crate::text::clip;
 
 /// Record of a file that did not end in order, with the calls whose outcome is missing.
 pub(super) fn recovered(stamp: Stamp<'_>, plan: &Plan) -> Vec<u8> {

@@ -3,7 +3,8 @@
 //! Pure.
 
 use crate::json::JsonError;
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
 pub(super) fn not_allowed(name: &str) -> Refusal {
     let message = format!("'{}' may not be set from the sandbox; leave it out", clip(name, 64));

@@ -10,7 +10,8 @@
 mod expansion;
 
 use crate::json::{JsonContainer, JsonScalar, StrPrefix};
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 use expansion::{Definition, PLACES_MAX};
 
 /// Maximum number of references in one schema, and of definitions. The schemas of real programs have some dozens.

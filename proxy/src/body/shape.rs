@@ -12,7 +12,8 @@ use super::schema::{SchemaUse, SchemaVisitor};
 use super::tools::{self, ToolCheck};
 use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
 /// Members of an object, with the shape of each.
 pub type MemberShapes = &'static [(&'static str, Shape)];

@@ -8,7 +8,8 @@ use super::schema::SchemaUse;
 use super::shape::{MemberShapes, Shape};
 use crate::json::{JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
 /// Runner of a tool of one type, in the Chat, Responses and Messages APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

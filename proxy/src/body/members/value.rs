@@ -8,7 +8,8 @@ use crate::body::errors::{invalid, no_stored_id, not_allowed};
 use crate::body::params::MemberRule;
 use crate::body::shape::ValuePosition;
 use crate::json::{JsonContainer, JsonScalar, StrPrefix};
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
 impl MemberVisitor<'_> {
     /// Takes a member's value that is a scalar.
