@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sluice_runs::blueprint::reserved_variable;
+use sluice_runs::verdict::Contract;
 use toml::{Table, Value};
-
-use crate::blueprint::reserved_variable;
-use crate::verdict::Contract;
 
 const CATALOGUE: &str = include_str!("agents/catalogue.toml");
 

@@ -9,12 +9,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 use serde_json::{Value, json};
+use sluice_contract::text::{error_chain, truncate};
+use sluice_runs::terminal::SanitizedWriter;
+use sluice_runs::verdict::ErrorCode;
 
-use crate::plain::short;
-use crate::scene::chain;
 use crate::settings::{Layers, SettingError, Settings};
-use crate::terminal::Screened;
-use crate::verdict::ErrorCode;
 
 mod agents;
 mod audit;
@@ -130,7 +129,7 @@ struct Failed {
 
 impl Failed {
     fn new(code: u8, error: &dyn std::error::Error) -> Self {
-        Self { code, message: chain(error) }
+        Self { code, message: error_chain(error) }
     }
 
     fn as_json(&self) -> Value {
@@ -193,7 +192,7 @@ fn fail(failed: &Failed) -> ExitCode {
 
 /// A message to whoever ran us. What others have said may be in it.
 fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "sluice: {}", short(message));
+    let _ = writeln!(io::stderr(), "sluice: {}", truncate(message));
 }
 
 /// Wrong usage, or a wish for help. A code of 2 could be an agent's own, so `run` has another.
@@ -225,7 +224,7 @@ fn failure(word: &str, code: u8, message: &str) -> Value {
 
 /// Prints data, in which words of others may stand.
 fn put(bytes: &[u8]) -> io::Result<()> {
-    Screened::new(io::stdout().lock()).put(bytes)
+    SanitizedWriter::new(io::stdout().lock()).put(bytes)
 }
 
 /// Prints data; a reader that has gone away is no failure.

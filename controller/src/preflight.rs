@@ -2,15 +2,12 @@
 
 use serde::Serialize;
 
-use crate::engine::Facts;
-
 mod budgets;
 mod checks;
 mod litellm;
 mod probe;
 
 pub use checks::preflight;
-pub use probe::GRAPH;
 
 /// One question and its answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -55,30 +52,6 @@ pub enum Status {
     Skipped,
 }
 
-/// Why an engine cannot hold a sandbox as we promise it, if so.
-#[must_use]
-pub fn unfit(facts: &Facts) -> Option<String> {
-    let option = |name: &str| facts.security_options.iter().any(|option| option.contains(name));
-    let missing: Vec<_> = [
-        (option("name=seccomp"), "seccomp"),
-        (facts.memory_limit, "memory limits"),
-        (facts.swap_limit || facts.cgroup_version == "2", "swap limits"),
-        (facts.cpu_quota, "processor quotas"),
-        (facts.pids_limit, "process limits"),
-        (!facts.init_binary.is_empty(), "an init process (docker-init)"),
-    ]
-    .into_iter()
-    .filter_map(|(there, name)| (!there).then_some(name))
-    .collect();
-    if option("name=userns") || option("name=rootless") {
-        return Some(
-            "it maps users; the workspace belongs to user 1001 of the host, so run it without userns-remap".into(),
-        );
-    }
-    (!missing.is_empty())
-        .then(|| format!("it has no {}; enable them in the kernel (cgroups), then restart it", missing.join(", no ")))
-}
-
 impl Status {
     /// The word in front of a line.
     #[must_use]
@@ -92,36 +65,14 @@ impl Status {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn pass(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Pass, detail, budget: None }
+}
 
-    fn fit() -> Facts {
-        Facts {
-            version: "20.10.24".into(),
-            cgroup_version: "2".into(),
-            memory_limit: true,
-            swap_limit: true,
-            cpu_quota: true,
-            pids_limit: true,
-            init_binary: "docker-init".into(),
-            security_options: vec!["name=seccomp,profile=default".into(), "name=cgroupns".into()],
-        }
-    }
+fn warn(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Warn, detail, budget: None }
+}
 
-    #[test]
-    fn an_engine_without_a_limit_is_unfit_and_says_which() {
-        assert_eq!(unfit(&fit()), None);
-        let rows: [(Facts, &str); 6] = [
-            (Facts { security_options: vec![], ..fit() }, "seccomp"),
-            (Facts { memory_limit: false, ..fit() }, "memory limits"),
-            (Facts { cpu_quota: false, ..fit() }, "processor quotas"),
-            (Facts { pids_limit: false, ..fit() }, "process limits"),
-            (Facts { init_binary: String::new(), ..fit() }, "an init process"),
-            (Facts { security_options: vec!["name=seccomp".into(), "name=userns".into()], ..fit() }, "userns-remap"),
-        ];
-        for (facts, word) in rows {
-            assert!(unfit(&facts).is_some_and(|reason| reason.contains(word)), "{word}");
-        }
-    }
+fn fail(name: &'static str, detail: String) -> Check {
+    Check { name, status: Status::Fail, detail, budget: None }
 }

@@ -8,25 +8,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
-
-use crate::ledger::{Bill, Filter, LedgerError, Settled, Settlement};
-use crate::progress::Progress;
-use crate::store::{Store, now_us};
+use sluice_runs::progress::Progress;
+use sluice_state::ledger::{BookedReceipt, Filter, LedgerError, Settled, Settlement};
+use sluice_state::store::{Store, now_us};
 
 pub mod background;
-pub mod client;
 pub mod finding;
 pub mod join;
-pub mod row;
-pub mod window;
 
-pub use client::{Patience, SpendLog, SpendLogError};
 pub use finding::{Class, Finding};
 
 use finding::{Remedy, Side};
 use join::{Facts, Known, Reach, join};
-use row::Row;
-use window::{Window, merged};
+use sluice_litellm::spend_log::row::SpendRow;
+use sluice_litellm::spend_log::window::{TimeWindow, merged};
+use sluice_litellm::spend_log::{SpendLog, SpendLogError};
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +125,7 @@ const ROUNDS: u32 = 3;
 /// What is looked at.
 struct Scope {
     /// Each account, and when to look for its rows.
-    windows: BTreeMap<String, Vec<Window>>,
+    windows: BTreeMap<String, Vec<TimeWindow>>,
     filters: Vec<Filter>,
     reach: Reach,
 }
@@ -172,13 +168,13 @@ impl Reconcile<'_> {
 
     async fn scope(&self, question: &Question) -> Result<Scope, ReconcileError> {
         let now = now_us();
-        let mut windows: BTreeMap<String, Vec<Window>> = BTreeMap::new();
+        let mut windows: BTreeMap<String, Vec<TimeWindow>> = BTreeMap::new();
         let (mut open, mut heard_us) = (None, i64::MAX);
         let (filters, reach) = match question {
             Question::Run { run_id, attempt } => {
                 let span = self.store.span_of_run(run_id.clone(), *attempt).await?;
                 let (account, from, to) = span.ok_or_else(|| ReconcileError::NoRun(run_id.clone()))?;
-                windows.insert(account, vec![Window::over(from, to)]);
+                windows.insert(account, vec![TimeWindow::over(from, to)]);
                 let filter = Filter { run_id: Some(run_id.clone()), attempt: *attempt, ..Filter::default() };
                 (vec![filter], Reach::Run(run_id.clone(), *attempt))
             }
@@ -187,7 +183,7 @@ impl Reconcile<'_> {
                     Some(account) => vec![account.clone()],
                     None => self.store.payer_names().await?,
                 };
-                windows.extend(accounts.into_iter().map(|account| (account, vec![Window::over(*from_us, now)])));
+                windows.extend(accounts.into_iter().map(|account| (account, vec![TimeWindow::over(*from_us, now)])));
                 let of = || Filter { account: account.clone(), ..Filter::default() };
                 open = Some(Filter { to_us: Some(from_us - 1), open: true, ..of() });
                 let since = Filter { from_us: Some(*from_us), to_us: Some(now), ..of() };
@@ -215,7 +211,7 @@ impl Reconcile<'_> {
         let mut names = Vec::new();
         for (bill, heard) in self.store.hold(open).await?.bills {
             if heard <= heard_us {
-                scope.windows.entry(bill.account.clone()).or_default().push(Window::around(origin_us(&bill)));
+                scope.windows.entry(bill.account.clone()).or_default().push(TimeWindow::around(origin_us(&bill)));
                 names.push(bill.source_reference);
             }
         }
@@ -223,7 +219,7 @@ impl Reconcile<'_> {
         Ok(())
     }
 
-    async fn rows(&mut self, scope: &Scope) -> Result<(Vec<Row>, usize), ReconcileError> {
+    async fn rows(&mut self, scope: &Scope) -> Result<(Vec<SpendRow>, usize), ReconcileError> {
         let (mut rows, mut foreign) = (Vec::new(), 0);
         for (account, windows) in &scope.windows {
             self.progress.say(&format!("reading the spend log of {account}"));
@@ -235,7 +231,7 @@ impl Reconcile<'_> {
     }
 
     /// All that decides, as it stands now.
-    async fn facts(&self, scope: &Scope, rows: &[Row]) -> Result<Facts, ReconcileError> {
+    async fn facts(&self, scope: &Scope, rows: &[SpendRow]) -> Result<Facts, ReconcileError> {
         let (mut known, mut under_way) = (HashMap::new(), HashSet::new());
         for filter in &scope.filters {
             let held = self.store.hold(filter.clone()).await?;
@@ -243,7 +239,7 @@ impl Reconcile<'_> {
             known.extend(held.bills.into_iter().map(|(bill, heard)| (bill.source_reference.clone(), (bill, heard))));
         }
         let in_question: HashSet<_> = known.values().map(|(bill, _)| bill.call_id.clone()).collect();
-        let names = rows.iter().filter_map(Row::call_id);
+        let names = rows.iter().filter_map(SpendRow::call_id);
         let names = names.filter(|id| !in_question.contains(*id)).map(str::to_owned).collect();
         let elsewhere = self.store.payers(names).await?;
         let mut known: Vec<_> = known.into_values().map(|(bill, heard_us)| known_of(bill, heard_us)).collect();
@@ -291,12 +287,12 @@ impl Sum {
     }
 }
 
-fn known_of(bill: Bill, heard_us: i64) -> Known {
+fn known_of(bill: BookedReceipt, heard_us: i64) -> Known {
     let origin_day = bill.origin.get(..10).unwrap_or_default().to_owned();
     Known { bill, origin_day, heard_us }
 }
 
-fn origin_us(bill: &Bill) -> i64 {
+fn origin_us(bill: &BookedReceipt) -> i64 {
     let time = humantime::parse_rfc3339(&bill.origin).ok();
     let since = time.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

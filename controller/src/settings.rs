@@ -1,21 +1,19 @@
 //! What was asked for, and where: a flag, else the environment, else the file, else the default.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs, io};
 
-use sluice_contract::Account;
+use sluice_contract::{Account, units};
+use sluice_litellm::secret::ApiKey;
+use sluice_runs::blueprint::Limits;
+use sluice_runs::host::HostSettings;
+use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
+use sluice_runs::virtual_key::KeyMode;
 
 use crate::agents::{self, Agent};
-use crate::blueprint::Limits;
-use crate::secret::Key;
-use crate::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
-use crate::units;
-use crate::virtual_key::KeyMode;
 
 /// One thing that can be set.
 #[derive(Debug, Clone, Copy)]
@@ -166,9 +164,9 @@ pub struct Layers {
 #[allow(missing_docs, reason = "named like the items")]
 pub struct Settings {
     pub upstream: Option<String>,
-    pub key: Option<Key>,
+    pub key: Option<ApiKey>,
     pub key_mode: KeyMode,
-    pub spend_key: Option<Key>,
+    pub spend_key: Option<ApiKey>,
     /// Whether open costs are looked up without having been asked for.
     pub reconciles: bool,
     pub state_dir: PathBuf,
@@ -198,9 +196,21 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Returns the part that all runs share.
+    #[must_use]
+    pub fn host(&self) -> HostSettings {
+        HostSettings {
+            state_dir: self.state_dir.clone(),
+            docker_host: self.docker_host.clone(),
+            proxy: self.proxy.clone(),
+            sidecar_users: self.sidecar_users.clone(),
+            litellm: self.upstream.clone().zip(self.key.clone()),
+        }
+    }
+
     /// The key for the spend log.
     #[must_use]
-    pub fn spend_key(&self) -> Option<&Key> {
+    pub fn spend_key(&self) -> Option<&ApiKey> {
         self.spend_key.as_ref().or(self.key.as_ref())
     }
 }
@@ -273,7 +283,7 @@ impl Layers {
         let (value, source) = self.get(name)?;
         let shown = match name {
             "key" => "(redacted)".to_owned(),
-            "upstream" => redact_user(value),
+            "upstream" => sluice_upstream::redact(value),
             // A key that was put where its file's name belongs.
             "key_file" | "spend_key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
             _ => value.to_owned(),
@@ -366,7 +376,7 @@ impl Layers {
                 cpu_millis: self.required("cpus", units::cpus)?,
                 pids: self.required("pids", |value| match value.parse::<u64>() {
                     Ok(pids @ 16..=1_000_000) => Ok(pids),
-                    _ => Err(format!("'{value}' is no number of processes; give at least 16")),
+                    _ => Err(format!("'{value}' is not a number of processes; give at least 16")),
                 })?,
             },
             output_max: self.required("output_max", |value| {
@@ -395,9 +405,9 @@ impl Layers {
         named.map(|(value, _)| PathBuf::from(value)).chain(inside).collect()
     }
 
-    fn key(&self) -> Result<Option<Key>, SettingError> {
+    fn key(&self) -> Result<Option<ApiKey>, SettingError> {
         if let Some((value, from)) = self.get("key") {
-            return match Key::new(value.to_owned()) {
+            return match ApiKey::new(value.to_owned()) {
                 Some(key) => Ok(Some(key)),
                 None => Err(SettingError::Value { name: "key", reason: "it is empty".into(), from: from.clone() }),
             };
@@ -405,14 +415,14 @@ impl Layers {
         self.key_in("key_file")
     }
 
-    fn key_in(&self, name: &'static str) -> Result<Option<Key>, SettingError> {
+    fn key_in(&self, name: &'static str) -> Result<Option<ApiKey>, SettingError> {
         self.parse(name, |value| {
             if !value.contains('/') {
                 return Err("it is no path; give the path of a file (./FILE), never the key itself".to_owned());
             }
             private(Path::new(value)).map_err(|reason| format!("{value}: {reason}"))?;
             let text = fs::read_to_string(value).map_err(|error| format!("cannot read {value}: {error}"))?;
-            Key::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))
+            ApiKey::new(text).ok_or_else(|| format!("{value} is empty; write the key into it"))
         })
     }
 
@@ -442,7 +452,7 @@ pub fn missing(name: &'static str) -> SettingError {
 }
 
 fn positive(time: Duration, text: &str) -> Result<Duration, String> {
-    if time.is_zero() { Err(format!("'{text}' is no time at all")) } else { Ok(time) }
+    if time.is_zero() { Err(format!("'{text}' is too short; give more than 0")) } else { Ok(time) }
 }
 
 /// That nobody but its owner can read a file with a secret in it.
@@ -492,14 +502,6 @@ fn joined(name: &str, values: &[toml::Value]) -> Result<String, String> {
         _ => Err(format!("{name} is a list of texts, and none is empty or contains '{separator}'")),
     });
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join(&separator.to_string()))
-}
-
-/// An address without the user and password that some write into it.
-fn redact_user(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?))) {
-        Some((scheme, (_, host))) => format!("{scheme}://(redacted)@{host}"),
-        None => url.to_owned(),
-    }
 }
 
 impl fmt::Debug for Layers {

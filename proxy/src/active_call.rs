@@ -19,7 +19,7 @@ use crate::filter::{Filtered, ResponseFilter};
 use crate::headers;
 use crate::run::{DRAIN_BYTES, DRAIN_TIME, RunContext};
 use crate::scrub::is_in;
-use crate::upstream::{Broken, Flight};
+use crate::upstream::{Flight, UpstreamError};
 use crate::usage::{ObservedResponse, ResponseObserver};
 
 /// Maximum length of a response id in the audit log; a longer one is not written.
@@ -76,14 +76,14 @@ impl ActiveCall {
     ///
     /// # Errors
     /// The failure of the upstream. The caller writes the outcome.
-    pub async fn head(&mut self) -> Result<http::response::Parts, Broken> {
+    pub async fn head(&mut self) -> Result<http::response::Parts, UpstreamError> {
         let inner: &mut Inner = self;
         poll_fn(|cx| inner.poll_head(cx)).await
     }
 }
 
 impl Inner {
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, UpstreamError>> {
         let parts = ready!(self.flight.poll_head(cx))?;
         self.call.clock.head();
         let is_stream = content_type(&parts).is_some_and(|kind| kind.starts_with("text/event-stream"));
@@ -101,7 +101,11 @@ impl Inner {
 
     /// Filters the next piece of the response into `filtered`. Returns the number of bytes that came, and `None` at the
     /// end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, filtered: &mut Filtered) -> Poll<Option<Result<usize, Broken>>> {
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        filtered: &mut Filtered,
+    ) -> Poll<Option<Result<usize, UpstreamError>>> {
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
             return Poll::Ready(None);
@@ -133,7 +137,7 @@ impl Inner {
     ///
     /// # Errors
     /// The failure of the upstream, or `None` for a response over `max` bytes.
-    pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<Broken>> {
+    pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<UpstreamError>> {
         let (mut filtered, mut len) = (Filtered::default(), 0);
         while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut filtered)).await {
             len += piece.map_err(Some)?;
@@ -183,12 +187,12 @@ impl Inner {
     }
 
     /// Ends a call whose upstream broke off or was silent for too long.
-    pub fn upstream_failed(&mut self, error: Broken) -> Ack {
+    pub fn upstream_failed(&mut self, error: UpstreamError) -> Ack {
         let observed = self.take_observed();
         let result = match error {
-            Broken::Timeout => CallResult::Timeout,
-            Broken::Closed => CallResult::Unknown,
-            Broken::Cut | Broken::Unreachable => CallResult::UpstreamError,
+            UpstreamError::Timeout => CallResult::Timeout,
+            UpstreamError::Closed => CallResult::Unknown,
+            UpstreamError::Cut | UpstreamError::Unreachable => CallResult::UpstreamError,
         };
         self.call.end(observed, result, End::CutByUpstream, None)
     }

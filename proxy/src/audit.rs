@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use sluice_contract::chain::line;
+use sluice_contract::reason::AUDIT_FULL;
 use sluice_contract::record::{CallResult, Open, Stamp};
-use sluice_contract::recovery::Plan;
+use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
 pub use call::{CallIntent, CallOutcome};
@@ -36,9 +37,6 @@ use writer::{LineOutput, Poison};
 /// Maximum number of written refusals. A sandbox that sends only refused requests must not fill the disk: further
 /// refusals are counted in `close`, and not written.
 const REFUSED_LINES: u64 = 10_000;
-
-/// Reason in the `close` of a log that ran out of disk space, so that calls were refused.
-const FULL: &str = "audit_full";
 
 /// Point from which a record counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +63,7 @@ impl SyncMode {
 pub struct OpenLog {
     pub sink: Box<dyn LogSink>,
     pub space: Box<dyn DiskSpace>,
-    pub past: Option<Plan>,
+    pub past: Option<RecoveryPlan>,
 }
 
 impl fmt::Debug for OpenLog {
@@ -173,12 +171,18 @@ impl Journal {
     }
 
     /// Writes what was found in an existing file, and that the run continues.
-    fn resume(&self, state: &mut State, sink: &mut dyn LogSink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
+    fn resume(
+        &self,
+        state: &mut State,
+        sink: &mut dyn LogSink,
+        plan: &RecoveryPlan,
+        opened: &Open<'_>,
+    ) -> io::Result<()> {
         let is_new = plan.chain.seq == 0;
         if is_new {
             state.put(sink, &line(opened))?;
         }
-        let open_calls = plan.story.open_ids().count();
+        let open_calls = plan.log.open_ids().count();
         if plan.torn > 0 || open_calls > 0 {
             tracing::warn!(
                 torn = plan.torn,
@@ -284,7 +288,7 @@ impl Journal {
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
-        let reason = if self.refuses() { FULL } else { reason };
+        let reason = if self.refuses() { AUDIT_FULL } else { reason };
         let line = lines::close(self.stamp(state), &state.totals, state.open, reason, self.signer.as_ref());
         self.append(state, line)
     }
@@ -331,9 +335,9 @@ impl State {
 }
 
 /// Returns the totals of an existing file. A call that was open when its sidecar ended stays unknown.
-fn totals(plan: &Plan) -> Totals {
-    let mut totals = *plan.story.totals();
-    totals.unknown += plan.story.open_calls().count() as u64;
+fn totals(plan: &RecoveryPlan) -> Totals {
+    let mut totals = *plan.log.totals();
+    totals.unknown += plan.log.open_calls().count() as u64;
     totals
 }
 

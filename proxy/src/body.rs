@@ -14,6 +14,7 @@ mod schema;
 mod self_hosted;
 pub mod shape;
 pub mod thinking;
+mod tool_check;
 mod tools;
 
 pub use edit::{BodyEdit, put_at};

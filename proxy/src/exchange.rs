@@ -24,7 +24,7 @@ use crate::call::{CallTracker, Clock};
 use crate::caps::Reservation;
 use crate::connection::OpenCallGuard;
 use crate::intake::{self, BufferedBody};
-use crate::policy::{self, Admission, ApiFormat, Policy, Route};
+use crate::policy::{self, AdmittedRequest, ApiFormat, Policy, Route};
 use crate::refusal::{Reason, Refusal};
 use crate::response::{PendingResponse, ResponseBody};
 use crate::run::RunContext;
@@ -64,17 +64,17 @@ async fn respond(
     admit_peer(run, peer)?;
     let route =
         match run.policy.admit(&head.method, &head.uri).map_err(|refusal| prefer_upgrade(refusal, &head.headers))? {
-            Admission::Health => return Ok(PendingResponse::health(run)),
-            Admission::Relay(resource) => return Box::pin(relay(run, resource, head, body)).await,
-            Admission::Model(route, id) => {
+            AdmittedRequest::Health => return Ok(PendingResponse::health(run)),
+            AdmittedRequest::Relay(resource) => return Box::pin(relay(run, resource, head, body)).await,
+            AdmittedRequest::Model(route, id) => {
                 models::admit(id, &run.body.models)?;
                 route
             }
-            Admission::Stored(route, id) => {
+            AdmittedRequest::Stored(route, id) => {
                 stored::admit(run, id)?;
                 route
             }
-            Admission::Call(route) => route,
+            AdmittedRequest::Call(route) => route,
         };
     call(run, peer, route, head, body).await
 }

@@ -18,34 +18,10 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
-use serde::Serialize;
+use sluice_contract::ready::Measure;
 
 pub use privileges::User;
 pub use seccomp::SyscallNeeds;
-
-/// State of a measure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Measure {
-    /// The measure is in force.
-    Applied,
-    /// A part is in force: the kernel has only a part, or an unprivileged process may not change the rest.
-    Partial,
-    /// The kernel does not have it.
-    NotSupported,
-}
-
-/// State of all measures, as the ready line reports it.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[allow(missing_docs, reason = "named like the measures")]
-pub struct Hardening {
-    pub capabilities: Measure,
-    pub no_core: Measure,
-    pub no_new_privileges: Measure,
-    pub non_dumpable: Measure,
-    pub landlock: Measure,
-    pub seccomp: Measure,
-}
 
 /// A measure failed although the kernel has it: the process must not continue without it.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::Path;
 
-use sluice_proxy::start_error::{ProxyExit, StartError};
+use sluice_proxy::start_error::{SidecarExit, StartError};
 use tracing::Level;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
@@ -15,8 +15,11 @@ const LINES: usize = 1024;
 pub(crate) fn open(path: Option<&Path>) -> Result<Option<File>, StartError> {
     let Some(path) = path else { return Ok(None) };
     OpenOptions::new().create(true).append(true).open(path).map(Some).map_err(|error| {
-        let exit =
-            if error.kind() == ErrorKind::PermissionDenied { ProxyExit::Permission } else { ProxyExit::CannotCreate };
+        let exit = if error.kind() == ErrorKind::PermissionDenied {
+            SidecarExit::Permission
+        } else {
+            SidecarExit::CannotCreate
+        };
         let cause = format!("cannot open {}: {error}; its directory must exist and be writable", path.display());
         StartError::new("--log", exit, cause)
     })

@@ -11,7 +11,7 @@ use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
 use sluice_proxy::settings::{ProxyFlags, ProxySettings};
 use sluice_proxy::start::{self, Started};
-use sluice_proxy::start_error::{ProxyExit, StartError};
+use sluice_proxy::start_error::{SidecarExit, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -28,28 +28,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<ProxyExit, StartError> {
-    harden::process().map_err(|error| StartError::caused("hardening", ProxyExit::Software, &error))?;
+fn run() -> Result<SidecarExit, StartError> {
+    harden::process().map_err(|error| StartError::caused("hardening", SidecarExit::Software, &error))?;
     let Some((flags, only_check)) = flags()? else {
-        return Ok(ProxyExit::Ok);
+        return Ok(SidecarExit::Ok);
     };
     let settings = ProxySettings::from_flags(flags)
-        .map_err(|error| if only_check { StartError { exit: ProxyExit::Config, ..error } } else { error })?;
+        .map_err(|error| if only_check { StartError { exit: SidecarExit::Config, ..error } } else { error })?;
     if only_check {
         let checked = start::check(&settings)?;
-        return print(&checked.to_string()).map(|()| ProxyExit::Ok);
+        return print(&checked.to_string()).map(|()| SidecarExit::Ok);
     }
-    let orphaned = |error| StartError::caused("--die-with-parent", ProxyExit::Config, &error);
+    let orphaned = |error| StartError::caused("--die-with-parent", SidecarExit::Config, &error);
     let parent = settings.die_with_parent.then(ParentWatch::begin).transpose().map_err(orphaned)?;
     let log = log::open(settings.log.as_deref())?;
     let key = start::key(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| StartError::caused("runtime", ProxyExit::Software, &error))?;
+        .map_err(|error| StartError::caused("runtime", SidecarExit::Software, &error))?;
     let exit = runtime.block_on(async {
         // Before the ready line: a signal that comes right after it must find its handler.
-        let signals = Signals::new().map_err(|error| StartError::caused("signals", ProxyExit::Software, &error))?;
+        let signals = Signals::new().map_err(|error| StartError::caused("signals", SidecarExit::Software, &error))?;
         let opened = start::open(&settings, key)?;
         parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
@@ -57,7 +57,7 @@ fn run() -> Result<ProxyExit, StartError> {
         // On a task of its own: tokio wakes the future of `block_on` by a write to itself, and a task by a push.
         tokio::spawn(serve(settings, started, signals))
             .await
-            .map_err(|error| StartError::caused("serve", ProxyExit::Software, &error))?
+            .map_err(|error| StartError::caused("serve", SidecarExit::Software, &error))?
     });
     drop(runtime);
     exit
@@ -86,7 +86,7 @@ fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
             let said = said.join(" ");
             Err(StartError::new(
                 "usage",
-                ProxyExit::Usage,
+                SidecarExit::Usage,
                 format!("{}; see sluice-proxy --help", said.trim_start_matches("error: ")),
             ))
         }
@@ -94,10 +94,10 @@ fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
 }
 
 /// Serves calls until a signal or the deadline, then ends in order.
-async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<ProxyExit, StartError> {
+async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<SidecarExit, StartError> {
     let ready = start::ready_line(&settings, &started);
     let Started { socket, run, connections, .. } = started;
-    let software = |error: &dyn std::error::Error| StartError::caused("serve", ProxyExit::Software, error);
+    let software = |error: &dyn std::error::Error| StartError::caused("serve", SidecarExit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
         .map_err(|e| software(&e))?;
     for warning in settings.warnings() {
@@ -132,19 +132,19 @@ async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) 
     let LogTotals { records, syncs } = closed.map_err(|_| {
         StartError::new(
             "--audit",
-            ProxyExit::Audit,
+            SidecarExit::Audit,
             "the audit log is incomplete, since it could not be written; free its disk",
         )
     })?;
     tracing::info!(reason, cut = run.journal.calls_cut(), records, syncs, "ended");
-    Ok(if run.journal.calls_cut() > 0 { ProxyExit::Cut } else { ProxyExit::Ok })
+    Ok(if run.journal.calls_cut() > 0 { SidecarExit::Cut } else { SidecarExit::Ok })
 }
 
 fn print(line: &str) -> Result<(), StartError> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
-        .map_err(|error| StartError::caused("stdout", ProxyExit::Software, &error))
+        .map_err(|error| StartError::caused("stdout", SidecarExit::Software, &error))
 }
 
 /// Reason of a stop after the end of the parent.

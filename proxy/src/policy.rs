@@ -16,7 +16,7 @@ use path::{ID, same_route, stored_id};
 
 /// Destination of an admitted request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission<'a> {
+pub enum AdmittedRequest<'a> {
     /// `GET /health` and similar paths, answered by the sidecar.
     Health,
     /// To the upstream.
@@ -110,7 +110,7 @@ impl Policy {
     ///
     /// # Errors
     /// `route_not_allowed`, `method_not_allowed`, `not_own_run`.
-    pub fn admit<'a>(&'a self, method: &Method, uri: &'a Uri) -> Result<Admission<'a>, Refusal> {
+    pub fn admit<'a>(&'a self, method: &Method, uri: &'a Uri) -> Result<AdmittedRequest<'a>, Refusal> {
         // The absolute form names a host, and only the sidecar decides which host is called.
         if uri.scheme().is_some() || uri.authority().is_some() {
             return Err(Refusal::new(Reason::RouteNotAllowed, "send a plain path, not a whole URL"));
@@ -118,7 +118,7 @@ impl Policy {
         let path = uri.path();
         if LOCAL.contains(&path) {
             let reads = method == Method::GET || method == Method::HEAD;
-            return if reads { Ok(Admission::Health) } else { Err(wrong_method(&["GET", "HEAD"])) };
+            return if reads { Ok(AdmittedRequest::Health) } else { Err(wrong_method(&["GET", "HEAD"])) };
         }
         let mut allowed = Methods::default();
         for route in &self.routes {
@@ -127,7 +127,7 @@ impl Policy {
                 continue;
             }
             if route.method == method {
-                return Ok(id.map_or(Admission::Call(route), |id| Admission::Stored(route, id)));
+                return Ok(id.map_or(AdmittedRequest::Call(route), |id| AdmittedRequest::Stored(route, id)));
             }
             allowed = allowed.with(route.method.as_str());
         }
@@ -136,7 +136,11 @@ impl Policy {
         }
         let of_list = self.routes.iter().find(|route| route.format == ApiFormat::Models);
         if let (Some(route), Some(id)) = (of_list, model_id(path)) {
-            return if route.method == method { Ok(Admission::Model(route, id)) } else { Err(wrong_method(&["GET"])) };
+            return if route.method == method {
+                Ok(AdmittedRequest::Model(route, id))
+            } else {
+                Err(wrong_method(&["GET"]))
+            };
         }
         self.admit_relay(method, path).unwrap_or_else(|| {
             Err(Refusal::new(
@@ -146,7 +150,7 @@ impl Policy {
         })
     }
 
-    fn admit_relay(&self, method: &Method, path: &str) -> Option<Result<Admission<'_>, Refusal>> {
+    fn admit_relay(&self, method: &Method, path: &str) -> Option<Result<AdmittedRequest<'_>, Refusal>> {
         let own = self.relay.as_deref()?;
         let Some(rest) = path.strip_prefix(own) else {
             return path
@@ -157,7 +161,7 @@ impl Policy {
         let allowed =
             if resource == "task" { method == Method::GET } else { method == Method::GET || method == Method::POST };
         Some(if allowed {
-            Ok(Admission::Relay(resource))
+            Ok(AdmittedRequest::Relay(resource))
         } else {
             Err(wrong_method(if resource == "task" { &["GET"] } else { &["GET", "POST"] }))
         })

@@ -6,8 +6,7 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
-
-use crate::text::clip;
+use sluice_contract::reason::{AUDIT_UNAVAILABLE, BUDGET_EXCEEDED, DRAINING};
 
 /// Error format that a caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub enum Dialect {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $word:literal $status:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident = $word:tt $status:ident),* $(,)?) => {
         /// Reason of a refusal. The words are stable: scripts, dashboards and agents match on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[$doc])* $name),* }
@@ -84,15 +83,15 @@ reasons! {
     /// A URL that the provider or the gateway would fetch.
     RemoteMediaNotAllowed = "remote_media_not_allowed" BAD_REQUEST,
     /// The run's calls, tokens or dollars are spent or reserved.
-    BudgetExceeded = "budget_exceeded" PAYMENT_REQUIRED,
+    BudgetExceeded = BUDGET_EXCEEDED PAYMENT_REQUIRED,
     /// The calls come faster than `--rate`.
     RateLimited = "rate_limited" TOO_MANY_REQUESTS,
     /// There are more calls at once than `--max-concurrency`, or more body bytes at once than the budget.
     TooManyCalls = "too_many_calls" TOO_MANY_REQUESTS,
     /// The sidecar is stopping.
-    Draining = "draining" SERVICE_UNAVAILABLE,
+    Draining = DRAINING SERVICE_UNAVAILABLE,
     /// The audit log cannot be written, so nothing may be sent.
-    AuditUnavailable = "audit_unavailable" SERVICE_UNAVAILABLE,
+    AuditUnavailable = AUDIT_UNAVAILABLE SERVICE_UNAVAILABLE,
     /// There is no connection to the upstream.
     UpstreamUnreachable = "upstream_unreachable" BAD_GATEWAY,
     /// The upstream broke off before its response.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
+use sluice_upstream::Address;
 
 use crate::filter;
 use crate::headers;
@@ -17,7 +18,7 @@ use crate::intake::{self, BodyLimits};
 use crate::refusal::{Reason, Refusal};
 use crate::scrub::Scrub;
 use crate::secret::Secret;
-use crate::upstream::{Address, Outgoing, Upstream};
+use crate::upstream::{Outgoing, Upstream};
 
 /// Maximum length of a request; an event has at most 100,000 bytes of JSON, escaped.
 const REQUEST_MAX: u64 = 1024 * 1024;

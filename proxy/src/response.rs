@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use sluice_contract::Health;
 use uuid::Uuid;
 
 use crate::connection::OpenCallGuard;
@@ -106,7 +107,7 @@ impl PendingResponse {
         } else {
             (StatusCode::OK, "ok")
         };
-        let body = serde_json::json!({ "status": status, "runId": run.run_id.as_str() }).to_string();
+        let body = Health { run_id: run.run_id.as_str().into(), status: status.into() }.to_body();
         Self::buffered(code, json_type(), Bytes::from(body))
     }
 

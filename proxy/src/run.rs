@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use sluice_contract::RunId;
+use sluice_upstream::Address;
 use tokio::task::JoinSet;
 
 use crate::abort::AbortMode;
@@ -21,7 +22,7 @@ use crate::policy::Policy;
 use crate::prices::PriceTable;
 use crate::relay::Relay;
 use crate::secret::Secret;
-use crate::upstream::{Address, Upstream};
+use crate::upstream::Upstream;
 
 /// Context of one run.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use std::time::Duration;
 use http::HeaderName;
 use serde_json::{Map, Value};
 use sluice_contract::Usd;
-use sluice_contract::record::{Bytes, Limits};
+use sluice_contract::record::{ByteCount, RunLimits};
+use sluice_upstream::Address;
 
 pub use flags::ProxyFlags;
-use flags::{AbortFlag, DialectFlag, SyncFlag};
 pub use units::MemoryLimit;
 
 use crate::abort::AbortMode;
@@ -27,8 +27,8 @@ use crate::headers::{self, Identity};
 use crate::memory;
 use crate::policy::{Policy, Route};
 use crate::prices::PriceTable;
-use crate::start_error::{ProxyExit, StartError, unreadable};
-use crate::upstream::{Address, Timeouts};
+use crate::start_error::{SidecarExit, StartError, unreadable};
+use crate::upstream::Timeouts;
 
 /// Checked settings, made from the flags.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl ProxySettings {
     /// # Errors
     /// The first [`StartError`].
     pub fn from_flags(flags: ProxyFlags) -> Result<Self, StartError> {
-        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, ProxyExit::Usage, error);
+        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, SidecarExit::Usage, error);
         let identity = Identity {
             run_id: flags.run_id.parse().map_err(|e| usage("--run-id", &e))?,
             attempt: flags.attempt,
@@ -90,29 +90,12 @@ impl ProxySettings {
         if flags.max_concurrency == 0 {
             return Err(StartError::new(
                 "--max-concurrency",
-                ProxyExit::Usage,
+                SidecarExit::Usage,
                 "0 would refuse every call; want 1 or more",
             ));
         }
         let prices = flags.prices.as_deref().map(prices).transpose()?;
-        let relay = match (flags.relay, flags.relay_token_file) {
-            (Some(url), Some(token)) => Some((url.parse().map_err(|e| usage("--relay", &e))?, token)),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(StartError::new(
-                    "--relay",
-                    ProxyExit::Usage,
-                    "needs --relay-token-file: the controller knows the run by it",
-                ));
-            }
-            (None, Some(_)) => {
-                return Err(StartError::new(
-                    "--relay-token-file",
-                    ProxyExit::Usage,
-                    "is for --relay, which is not given",
-                ));
-            }
-        };
+        let relay = relay(flags.relay.as_deref(), flags.relay_token_file)?;
         Ok(Self {
             socket: flags.socket,
             // The list of users decides who may connect, if there is one; otherwise the mode does.
@@ -121,26 +104,16 @@ impl ProxySettings {
             upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
             ca: flags.ca,
             audit: flags.audit,
-            audit_sync: match flags.audit_sync {
-                SyncFlag::Call => SyncMode::Call,
-                SyncFlag::Off => SyncMode::Off,
-            },
+            audit_sync: flags.audit_sync.into(),
             audit_key_file: flags.audit_key_file,
             identity,
             key_file: flags.key_file.filter(|path| path.as_os_str() != "-"),
             models: flags.model.into_iter().map(model).collect::<Result<_, _>>()?,
-            routes: flags
-                .allow
-                .iter()
-                .map(|text| Policy::parse_route(text).map_err(|e| usage("--allow", &e)))
-                .collect::<Result<_, _>>()?,
+            routes: flags.allow.iter().map(|text| route(text)).collect::<Result<_, _>>()?,
             params: flags.allow_param.into_iter().map(param).collect::<Result<_, _>>()?,
             betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
             tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
-            server: match flags.dialect {
-                DialectFlag::Openai => ServerKind::OpenAi,
-                DialectFlag::Vllm => ServerKind::Vllm,
-            },
+            server: flags.dialect.into(),
             remote_media: flags.allow_remote_media,
             pass_response_headers: flags
                 .pass_response_header
@@ -157,11 +130,7 @@ impl ProxySettings {
             max_cost: flags.max_cost_usd,
             prices,
             max_body: flags.max_body,
-            max_memory: match flags.max_memory {
-                None => Some(memory::needed(flags.max_body, flags.max_concurrency)),
-                Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
-                Some(MemoryLimit::Unlimited) => None,
-            },
+            max_memory: max_memory(flags.max_memory, flags.max_body, flags.max_concurrency),
             deadline: flags.deadline,
             timeouts: Timeouts {
                 connect: flags.connect_timeout,
@@ -170,10 +139,7 @@ impl ProxySettings {
             },
             cap_wait: flags.cap_wait,
             drain: flags.drain,
-            abort: match flags.abort {
-                AbortFlag::Drain => AbortMode::Drain,
-                AbortFlag::Cancel => AbortMode::Cancel,
-            },
+            abort: flags.abort.into(),
             relay,
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
             log_level: flags.log_level,
@@ -185,15 +151,15 @@ impl ProxySettings {
 
     /// Returns the limits, for the record `open`.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> RunLimits {
+        RunLimits {
             // Whole seconds, rounded up: the record never shows a shorter limit than the real one.
             deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
             max_concurrency: self.caps.concurrency as u64,
             max_cost_usd: self.max_cost.as_ref().map(Usd::to_string),
-            max_memory: self.max_memory.map(Bytes),
+            max_memory: self.max_memory.map(ByteCount),
             max_tokens: self.caps.tokens,
             rate_per_s: self.caps.rate,
         }
@@ -235,6 +201,36 @@ impl ProxySettings {
     }
 }
 
+fn relay(url: Option<&str>, token: Option<PathBuf>) -> Result<Option<(Address, PathBuf)>, StartError> {
+    match (url, token) {
+        (Some(url), Some(token)) => {
+            let address = url.parse().map_err(|e| StartError::caused("--relay", SidecarExit::Usage, &e))?;
+            Ok(Some((address, token)))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(StartError::new(
+            "--relay",
+            SidecarExit::Usage,
+            "needs --relay-token-file: the controller knows the run by it",
+        )),
+        (None, Some(_)) => {
+            Err(StartError::new("--relay-token-file", SidecarExit::Usage, "is for --relay, which is not given"))
+        }
+    }
+}
+
+fn max_memory(limit: Option<MemoryLimit>, max_body: u64, max_concurrency: usize) -> Option<u64> {
+    match limit {
+        None => Some(memory::needed(max_body, max_concurrency)),
+        Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
+        Some(MemoryLimit::Unlimited) => None,
+    }
+}
+
+fn route(text: &str) -> Result<Route, StartError> {
+    Policy::parse_route(text).map_err(|error| StartError::caused("--allow", SidecarExit::Usage, &error))
+}
+
 fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value>, StartError> {
     let (flag, text) = match (text, file) {
         (None, None) => return Ok(Map::new()),
@@ -243,14 +239,14 @@ fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(StartError::new(flag, ProxyExit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
-        Err(error) => Err(StartError::new(flag, ProxyExit::Config, format!("want one JSON object: {error}"))),
+        Ok(_) => Err(StartError::new(flag, SidecarExit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
+        Err(error) => Err(StartError::new(flag, SidecarExit::Config, format!("want one JSON object: {error}"))),
     }
 }
 
 fn prices(path: &Path) -> Result<PriceTable, StartError> {
     PriceTable::parse(&read("--prices", path)?)
-        .map_err(|error| StartError::caused("--prices", ProxyExit::Config, &error))
+        .map_err(|error| StartError::caused("--prices", SidecarExit::Config, &error))
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
@@ -259,7 +255,7 @@ fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
 
 fn model(name: String) -> Result<String, StartError> {
     if name.is_empty() || name.contains(',') || name.chars().any(char::is_control) {
-        return Err(StartError::new("--model", ProxyExit::Usage, "want one model's name; repeat the flag for more"));
+        return Err(StartError::new("--model", SidecarExit::Usage, "want one model's name; repeat the flag for more"));
     }
     Ok(name)
 }
@@ -270,7 +266,7 @@ fn param(name: String) -> Result<String, StartError> {
     }
     Err(StartError::new(
         "--allow-param",
-        ProxyExit::Config,
+        SidecarExit::Config,
         format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it"),
     ))
 }
@@ -280,20 +276,21 @@ fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
     if is_plain {
         Ok(text)
     } else {
-        Err(StartError::new(flag, ProxyExit::Usage, "want one value of visible ASCII; repeat the flag for more"))
+        Err(StartError::new(flag, SidecarExit::Usage, "want one value of visible ASCII; repeat the flag for more"))
     }
 }
 
 fn response_header(text: &str) -> Result<HeaderName, StartError> {
     let flag = "--pass-response-header";
-    let name: HeaderName =
-        text.parse().map_err(|_| StartError::new(flag, ProxyExit::Usage, format!("'{text}' is not a header name")))?;
+    let name: HeaderName = text
+        .parse()
+        .map_err(|_| StartError::new(flag, SidecarExit::Usage, format!("'{text}' is not a header name")))?;
     if headers::may_pass(&name) {
         return Ok(name);
     }
     Err(StartError::new(
         flag,
-        ProxyExit::Config,
+        SidecarExit::Config,
         format!(
             "'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out"
         ),

@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::AtFlags;
 use nix::sys::stat::fstatat;
 use nix::unistd::{AccessFlags, UnlinkatFlags, access, unlinkat};
-
-/// Maximum length of a path for the kernel, without its final zero.
-const PATH_MAX: usize = 107;
+use sluice_contract::ready::SOCKET_PATH_MAX;
 
 /// A listening socket; its file is removed when this value is dropped.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ pub struct ListeningSocket {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The path is longer than the kernel takes.
-    #[error("the path has {0} bytes, and a unix socket's may have {PATH_MAX}; choose a shorter one")]
+    #[error("the path has {0} bytes, and a unix socket's may have {SOCKET_PATH_MAX}; choose a shorter one")]
     TooLong(usize),
     /// The path has no directory.
     #[error("its directory does not exist or is not a directory; create it first")]
@@ -61,7 +59,7 @@ impl BindError {
 /// [`BindError`]
 pub fn check(path: &Path) -> Result<(), BindError> {
     let len = path.as_os_str().len();
-    if len > PATH_MAX {
+    if len > SOCKET_PATH_MAX {
         return Err(BindError::TooLong(len));
     }
     if !directory(path).is_dir() {

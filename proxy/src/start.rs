@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::Uid;
-use rustls::pki_types::pem;
-use sha2::{Digest, Sha256};
-use sluice_contract::AuditSigner;
-use sluice_contract::record::{Open, SCHEMA};
-use sluice_contract::recovery::Owner;
+use sluice_contract::ready::{Hardening, Measure, ReadyEvent, ReadyLine};
+use sluice_contract::record::{Open, SCHEMA, Stamp};
+use sluice_contract::recovery::AuditOwner;
+use sluice_contract::{AuditSigner, Hash};
+use sluice_upstream::{Address, Connector, Scheme, SetupError, TlsError};
 
 use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
-use crate::harden::{self, Hardening, HardeningNeeds, Measure, SyscallNeeds};
+use crate::harden::{self, HardeningNeeds, SyscallNeeds};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -27,8 +27,8 @@ use crate::secret::Secret;
 use crate::server::connections_max;
 use crate::settings::ProxySettings;
 use crate::socket::ListeningSocket;
-use crate::start_error::{ProxyExit, StartError, unreadable};
-use crate::upstream::{Address, Connector, Scheme, SetupError, Upstream};
+use crate::start_error::{SidecarExit, StartError, unreadable};
+use crate::upstream::Upstream;
 
 mod check;
 mod errors;
@@ -88,9 +88,9 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     let upstream = upstream("--upstream", &settings.upstream, settings)?;
     let relay = relay(settings)?;
     let host = HeaderValue::from_str(&settings.upstream.authority)
-        .map_err(|e| StartError::caused("--upstream", ProxyExit::Usage, &e))?;
+        .map_err(|e| StartError::caused("--upstream", SidecarExit::Usage, &e))?;
     let injector = Injector::new(&settings.identity, host, key.bearer(), settings.betas.clone())
-        .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
+        .map_err(|error| StartError::caused("--metadata", SidecarExit::Config, &error))?;
 
     // Before the audit file is created: a start that fails here leaves none.
     crate::socket::check(&settings.socket).map_err(|error| bind_error(&settings.socket, &error))?;
@@ -101,10 +101,10 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
         .map_err(|error| bind_error(&settings.socket, &error))?;
 
     if let Some(bytes) = settings.max_memory {
-        memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", ProxyExit::Software, &error))?;
+        memory::limit(bytes).map_err(|error| StartError::caused("--max-memory", SidecarExit::Software, &error))?;
     }
     let connections = connections_max(settings.caps.concurrency)
-        .map_err(|error| StartError::caused("descriptors", ProxyExit::Software, &error))?;
+        .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Read here, because the filter of system calls does not allow it later.
     let uid = Uid::effective().as_raw();
@@ -143,32 +143,13 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         landlock,
     } = opened;
     let identity = &settings.identity;
-    let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.story)).unwrap_or_default();
+    let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
     let config =
         JournalConfig { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
-    let journal = Journal::begin(config, audit, |stamp| Open {
-        attempt: stamp.attempt,
-        billing_account_id: identity.account.to_string().into(),
-        boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
-        build: BUILD.into(),
-        graph_id: identity.graph_id.clone().into(),
-        kind: Open::KIND.into(),
-        limits: settings.limits(),
-        pid: std::process::id(),
-        policy: policy_digest(settings).into(),
-        prev: stamp.prev.into(),
-        proxy_version: env!("CARGO_PKG_VERSION").into(),
-        run_id: stamp.run_id.to_owned().into(),
-        seq: stamp.seq,
-        sync: settings.audit_sync.as_str().into(),
-        ts: stamp.ts.into(),
-        upstream: settings.upstream.to_string().into(),
-        v: SCHEMA,
-    })
-    .map_err(|error| {
+    let journal = Journal::begin(config, audit, |stamp| open_record(settings, stamp)).map_err(|error| {
         StartError::new(
             "--audit",
-            ProxyExit::Audit,
+            SidecarExit::Audit,
             format!("cannot write {}: {error}; free some disk space", settings.audit.display()),
         )
     })?;
@@ -210,30 +191,52 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
 }
 
+/// Returns the first record of the audit log.
+fn open_record(settings: &ProxySettings, stamp: Stamp<'_>) -> Open<'static> {
+    let identity = &settings.identity;
+    Open {
+        attempt: stamp.attempt,
+        billing_account_id: identity.account.to_string().into(),
+        boot_id: std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned().into(),
+        build: BUILD.into(),
+        graph_id: identity.graph_id.clone().into(),
+        kind: Open::KIND.into(),
+        limits: settings.limits(),
+        pid: std::process::id(),
+        policy: policy_digest(settings).into(),
+        prev: stamp.prev.into(),
+        proxy_version: env!("CARGO_PKG_VERSION").into(),
+        run_id: stamp.run_id.to_owned().into(),
+        seq: stamp.seq,
+        sync: settings.audit_sync.as_str().into(),
+        ts: stamp.ts.into(),
+        upstream: settings.upstream.to_string().into(),
+        v: SCHEMA,
+    }
+}
+
 /// Returns the line that reports that the run takes calls.
 #[must_use]
 pub fn ready_line(settings: &ProxySettings, started: &Started) -> String {
-    serde_json::json!({
-        "event": "ready",
-        "socket": settings.socket,
-        "pid": std::process::id(),
-        "uid": started.uid,
-        "run_id": settings.identity.run_id.as_str(),
-        "version": env!("CARGO_PKG_VERSION"),
-        "build": BUILD,
-        "policy": policy_digest(settings),
-        "hardening": started.hardening,
-        "max_memory": settings.max_memory,
-    })
-    .to_string()
+    let ready = ReadyLine {
+        build: BUILD.into(),
+        event: ReadyEvent::Ready,
+        hardening: Some(started.hardening),
+        max_memory: settings.max_memory,
+        pid: std::process::id(),
+        policy: policy_digest(settings).into(),
+        run_id: settings.identity.run_id.as_str().into(),
+        socket: settings.socket.to_string_lossy(),
+        uid: started.uid,
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    ready.to_line()
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 fn policy_digest(settings: &ProxySettings) -> String {
-    let digest = Sha256::digest(settings.policy().to_string());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", Hash::of(settings.policy().to_string().as_bytes()))
 }
 
 fn body_policy(settings: &ProxySettings) -> BodyPolicy {
@@ -250,11 +253,11 @@ fn body_policy(settings: &ProxySettings) -> BodyPolicy {
 fn upstream(flag: &'static str, address: &Address, settings: &ProxySettings) -> Result<Arc<Upstream>, StartError> {
     let connector =
         Connector::new(address.clone(), settings.ca.as_deref()).map_err(|error| match (&error, &settings.ca) {
-            (SetupError::Certificates(pem::Error::Io(source)), Some(path)) => unreadable("--ca", path, source),
-            (SetupError::Certificates(_) | SetupError::NoRoots, Some(_)) => {
-                StartError::caused("--ca", ProxyExit::Config, &error)
+            (SetupError::Tls(TlsError::File(source)), Some(path)) => unreadable("--ca", path, source),
+            (SetupError::Tls(TlsError::Certificates(_) | TlsError::NoRoots), Some(_)) => {
+                StartError::caused("--ca", SidecarExit::Config, &error)
             }
-            _ => StartError::caused(flag, ProxyExit::Config, &error),
+            _ => StartError::caused(flag, SidecarExit::Config, &error),
         })?;
     Ok(Upstream::new(connector, settings.timeouts))
 }
@@ -273,7 +276,7 @@ fn apart(settings: &ProxySettings) -> Result<(), StartError> {
     match (real(&settings.audit), real(&settings.socket)) {
         (Ok(audit), Ok(socket)) if audit.starts_with(&socket) => Err(StartError::new(
             "--audit",
-            ProxyExit::Config,
+            SidecarExit::Config,
             format!(
                 "{} is in the directory of the socket, {}, which the sandbox sees; choose another directory",
                 settings.audit.display(),
@@ -285,9 +288,13 @@ fn apart(settings: &ProxySettings) -> Result<(), StartError> {
     }
 }
 
-fn owner(settings: &ProxySettings) -> Owner<'_> {
+fn owner(settings: &ProxySettings) -> AuditOwner<'_> {
     let identity = &settings.identity;
-    Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
+    AuditOwner {
+        run_id: identity.run_id.as_str(),
+        attempt: identity.attempt,
+        billing_account_id: identity.account.as_str(),
+    }
 }
 
 /// Returns the files and ports that are still used once everything is open.

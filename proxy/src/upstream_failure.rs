@@ -4,20 +4,20 @@ use bytes::Bytes;
 
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
-use crate::upstream::Broken;
+use crate::upstream::UpstreamError;
 
 /// Returns the refusal for a call that got no response.
 #[must_use]
-pub fn refusal(error: Broken) -> Refusal {
+pub fn refusal(error: UpstreamError) -> Refusal {
     match error {
-        Broken::Unreachable => {
+        UpstreamError::Unreachable => {
             Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
         }
-        Broken::Closed | Broken::Cut => Refusal::new(
+        UpstreamError::Closed | UpstreamError::Cut => Refusal::new(
             Reason::UpstreamClosed,
             "the upstream closed the connection before it answered; the call may have been made",
         ),
-        Broken::Timeout => {
+        UpstreamError::Timeout => {
             Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
         }
     }
@@ -26,10 +26,12 @@ pub fn refusal(error: Broken) -> Refusal {
 /// Returns the error event for a stream that broke off, in the formats that have one. A chat stream has none, and never
 /// gets a false end.
 #[must_use]
-pub fn event(format: ApiFormat, error: Broken) -> Option<Bytes> {
+pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
     let message = match error {
-        Broken::Timeout => "the upstream went silent in the middle of its answer",
-        Broken::Closed | Broken::Cut | Broken::Unreachable => "the upstream broke off in the middle of its answer",
+        UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
+        UpstreamError::Closed | UpstreamError::Cut | UpstreamError::Unreachable => {
+            "the upstream broke off in the middle of its answer"
+        }
     };
     match format {
         ApiFormat::Messages => Some(Bytes::from(format!(

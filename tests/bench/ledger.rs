@@ -11,7 +11,7 @@ use nix::poll::poll;
 use serde::Serialize;
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Close, CostSource, End, Intent, Limits, Open, Outcome as Ended, Peer, SCHEMA, Timing, Usage,
+    CallResult, Close, CostSource, End, Intent, Open, Outcome as Ended, Peer, RunLimits, SCHEMA, Timing, Usage,
 };
 use sluice_contract::{PrivateKey, Usd};
 
@@ -141,7 +141,7 @@ fn write_run(audit: &Path, run: u64, calls: u64) -> Outcome<()> {
         build: "0123456789abcdef".into(),
         graph_id: "sandbox:agent".into(),
         kind: Open::KIND.into(),
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         pid: 1,
         policy: "sha256:0123456789abcdef".into(),
         prev: chain.prev.to_string().into(),

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use sluice_contract::hash::hex;
+use sluice_contract::hex;
 use sluice_contract::{PrivateKey, PublicKey};
 use tokio::io::AsyncWriteExt;
 
@@ -64,7 +64,7 @@ impl Stage {
 /// Makes the key that signs a file, and leaves it where the sidecar finds it.
 pub(crate) fn audit_key(path: &Path, random: &mut Random) -> Result<PublicKey, Fault> {
     let seed: [u8; 32] = std::array::from_fn(|_| random.next().to_le_bytes()[0]);
-    secret_file(path, hex(&seed).as_bytes())?;
+    secret_file(path, hex::encode(&seed).as_bytes())?;
     Ok(PrivateKey::from_seed(&seed).public())
 }
 

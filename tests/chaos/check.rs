@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{Hash, PublicKey, Trust, Verdict, verify};
+use sluice_contract::{Hash, PublicKey, TrustAnchors, Verdict, verify};
 
 use crate::fault::Fault;
 use crate::record::Ids;
@@ -28,7 +28,7 @@ pub(crate) struct Account {
 impl Account {
     /// Reads a file, which may end in a torn line.
     pub(crate) fn of(bytes: &[u8], key: &PublicKey) -> Result<Self, Fault> {
-        let verdict = verify(bytes, &Trust { keys: &[*key], seen: &[] });
+        let verdict = verify(bytes, &TrustAnchors { keys: &[*key], seen: &[] });
         let report = match &verdict {
             Verdict::Tampered(fault) => return Err(Fault::new(format!("the file is tampered with: {fault}"))),
             Verdict::Complete(report) | Verdict::Incomplete(report) => report.clone(),

@@ -69,7 +69,7 @@ impl Programs {
         Ok(Self {
             sidecar: program("sluice-proxy", "SLUICE_PROXY_BIN")?,
             controller: program("sluice", "SLUICE_BIN")?,
-            page: Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/verify_audit.py"),
+            page: Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py"),
             own: std::env::current_exe()?,
         })
     }

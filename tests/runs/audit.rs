@@ -71,7 +71,7 @@ async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<Said> {
     said.iter().zip(&names).map(of).collect()
 }
 
-/// Asks the page of Python about one file after the other, as its own command line would.
+/// Asks verify_audit.py about one file after the other, as its own command line would.
 const PAGE: &str = r"
 import contextlib, io, sys
 sys.path.insert(0, sys.argv[1])
@@ -84,11 +84,11 @@ for file in sys.argv[3:]:
     print(code, said.getvalue().strip())
 ";
 
-/// What the page of Python says of each file.
+/// Returns what verify_audit.py says of each file.
 fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract");
     let mut python = Command::new("python3");
-    python.args(["-c", PAGE]).arg(docs).arg(args.join(" ")).args(files);
+    python.args(["-c", PAGE]).arg(directory).arg(args.join(" ")).args(files);
     let output = python.output().expect("there is a python3");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

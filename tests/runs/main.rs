@@ -1,5 +1,6 @@
 //! `sluice run` and the commands around it, on a real Docker Engine: one file a promise.
 
+mod addresses;
 mod agents;
 mod audit;
 mod bridge;

@@ -285,7 +285,7 @@ async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
     let sluice = Sluice::to(&upstream);
 
     for (words, begins) in [
-        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is no time"),
+        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is not a time"),
         // A command line that nobody can read.
         (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
         (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_contract::{Trust, Verdict, verify};
+use sluice_contract::{TrustAnchors, Verdict, verify};
 
 mod strict;
 
@@ -93,7 +93,7 @@ impl AuditFile {
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let lines = strict::lines(bytes)?;
         // By other means than the rules above: hashes, sums, the head of close.
-        match verify(bytes, &Trust::default()) {
+        match verify(bytes, &TrustAnchors::default()) {
             Verdict::Tampered(fault) => Err(fault.to_string()),
             Verdict::Complete(_) | Verdict::Incomplete(_) => Ok(Self { lines }),
         }

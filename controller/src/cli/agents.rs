@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use sluice_runs::engine::{Engine, EngineError};
 
 use super::{Common, Failed, USAGE, print, print_json};
 use crate::agents::DEFAULT;
-use crate::engine::{Engine, EngineError};
 
 /// Lists the agents that `sluice run --agent` knows, and which of their images are missing on this engine.
 #[derive(Debug, Args)]

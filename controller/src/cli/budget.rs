@@ -4,18 +4,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use sluice_contract::Account;
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_contract::{Account, units};
+use sluice_state::budget::{Balance, BudgetError, BudgetHold, BudgetLog, LogError};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::usd;
+use sluice_state::store::Store;
 
 use super::receipts::open;
 use super::{Common, FAILED, Failed, USAGE, print, print_json, say};
-use crate::budget::{Balance, BudgetError, BudgetLog, Held, LogError};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::usd;
-use crate::plain::plain;
-use crate::scene::chain;
-use crate::store::Store;
-use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,7 +87,7 @@ struct Shown {
     account: String,
     #[serde(flatten)]
     balance: Balance,
-    holds: Vec<Held>,
+    holds: Vec<BudgetHold>,
 }
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
@@ -119,11 +117,11 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         (Command::Confirm { .. }, _) | (_, Ok(None)) => false,
         // The database has all budgets, or tells of all that it has.
         (Command::Show { .. }, Ok(Some(error)) | Err(error)) => {
-            say(&chain(&error));
+            say(&error_chain(&error));
             false
         }
         (_, Err(error @ LogError::Lost(_))) => {
-            say(&chain(&error));
+            say(&error_chain(&error));
             true
         }
         (_, Ok(Some(error)) | Err(error)) => return Err(failed(error.into())),
@@ -187,7 +185,7 @@ fn table(budgets: &[Shown]) -> String {
         );
         for hold in holds {
             text +=
-                &format!("  {} holds ${} of ${}: {}\n", hold.run, hold.held_usd, hold.hold_usd, plain(&hold.reason));
+                &format!("  {} holds ${} of ${}: {}\n", hold.run, hold.held_usd, hold.hold_usd, sanitize(&hold.reason));
         }
     }
     text

@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_state::budget::{BudgetLog, LogError};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{AuditArchive, Rebuilt, Restored};
+use sluice_state::store::Store;
 
 use super::receipts::open;
 use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
-use crate::budget::{BudgetLog, LogError};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::{Rebuilt, Restored, Shelf};
-use crate::plain::plain;
-use crate::scene::chain;
-use crate::store::Store;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";
@@ -93,7 +92,7 @@ async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<Rebuilt, Fai
     let keys = Keys::open(state).map_err(|error| failed(&error))?;
     let public = keys.public().map_err(|error| failed(&error))?;
     let layout = Layout::at(state);
-    let shelf = Shelf { layout: &layout, store, keys: &public };
+    let shelf = AuditArchive { layout: &layout, store, keys: &public };
     let budgets = BudgetLog { layout: &layout, keys: &keys, store };
     let mut rebuilt = match mode {
         Mode::Check => shelf.check().await.map_err(|error| failed(&error))?,
@@ -118,7 +117,7 @@ async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<Rebuilt, Fai
     match followed {
         Ok(None) => {}
         Ok(Some(error)) | Err(error @ (LogError::Ahead { .. } | LogError::Lost(_) | LogError::Forged(..))) => {
-            rebuilt.tell_budget_log(chain(&error));
+            rebuilt.tell_budget_log(error_chain(&error));
         }
         Err(error) => return Err(failed(&error)),
     }
@@ -138,7 +137,7 @@ fn text(rebuilt: &Rebuilt) -> String {
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
-        text += &format!("{name}: {}: {}\n", difference.found.as_str(), plain(&difference.detail));
+        text += &format!("{name}: {}: {}\n", difference.found.as_str(), sanitize(&difference.detail));
     }
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use sluice_contract::text::truncate;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::plain::short;
 use crate::preflight::{Status, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key; says what to do about what is wrong.
@@ -36,7 +36,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
         print_json(&json!({ "ok": ok, "checks": checks }));
     } else {
         for check in &checks {
-            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, short(&check.detail)));
+            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, truncate(&check.detail)));
         }
     }
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

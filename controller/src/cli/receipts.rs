@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
-use sluice_contract::Account;
+use sluice_contract::text::sanitize;
+use sluice_contract::{Account, RunKey};
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{self, BookedReceipt, Filter, Group, ListedReceipt, Total, Unsettled, UsageTable};
+use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
-use crate::layout::{Layout, RunKey};
-use crate::ledger::{self, Bill, Filter, Group, Listed, Total, Unsettled, Usages};
-use crate::plain::plain;
-use crate::store::Store;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,7 +86,7 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let by = flags.by.unwrap_or(Group::Account);
     let store = open(&settings.state_dir)?;
-    let Usages { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let UsageTable { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
     if flags.json {
         #[derive(Serialize)]
         struct One {
@@ -119,7 +119,7 @@ pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", &total)]) {
         print(&format!(
             "{:<32} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
-            plain(name),
+            sanitize(name),
             total.calls,
             total.open,
             dash(total.reserved_usd()),
@@ -150,7 +150,7 @@ impl Flags {
 pub(super) fn run_or_start(text: &str) -> (String, Option<u32>) {
     match text.parse::<RunKey>() {
         Ok(key) => (key.run_id.to_string(), Some(key.attempt)),
-        Err(()) => (text.to_owned(), None),
+        Err(_) => (text.to_owned(), None),
     }
 }
 
@@ -208,7 +208,7 @@ impl List {
         Self { format, text, is_empty: true }
     }
 
-    fn take(&mut self, bill: &Bill) -> io::Result<()> {
+    fn take(&mut self, bill: &BookedReceipt) -> io::Result<()> {
         const ENOUGH: usize = 1 << 16;
         match self.format {
             Format::Table => self.text += &row(bill),
@@ -222,8 +222,8 @@ impl List {
         if self.text.len() > ENOUGH { self.flush() } else { Ok(()) }
     }
 
-    fn end(&mut self, listed: &Listed) -> io::Result<()> {
-        let Listed { total, unsettled } = listed;
+    fn end(&mut self, listed: &ListedReceipt) -> io::Result<()> {
+        let ListedReceipt { total, unsettled } = listed;
         match self.format {
             Format::Table => self.text += &(sum_line(total) + &not_settled(unsettled)),
             Format::Json => {
@@ -248,14 +248,14 @@ fn member(value: &impl Serialize, depth: usize) -> String {
     text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
 }
 
-fn row(bill: &Bill) -> String {
+fn row(bill: &BookedReceipt) -> String {
     let usage = bill.usage.unwrap_or_default();
     format!(
         "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
         bill.origin.get(..19).unwrap_or_default(),
         format!("{}.{}", bill.run_id, bill.attempt),
-        plain(&bill.account),
-        plain(bill.model.as_deref().unwrap_or("-")),
+        sanitize(&bill.account),
+        sanitize(bill.model.as_deref().unwrap_or("-")),
         bill.status.as_str(),
         dash(usage.input),
         dash(usage.output),
@@ -276,7 +276,7 @@ fn sum_line(total: &Total) -> String {
 }
 
 fn not_settled(runs: &[Unsettled]) -> String {
-    runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, plain(&run.reason))).collect()
+    runs.iter().map(|run| format!("not settled  {}: {}\n", run.run, sanitize(&run.reason))).collect()
 }
 
 const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
@@ -285,7 +285,7 @@ const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,gra
 
 /// RFC 4180. Texts are quoted, all of them: some come from a sandbox or from upstream. One that a spreadsheet would
 /// take for a formula, quoted or not, has an apostrophe before it.
-fn csv_row(bill: &Bill) -> String {
+fn csv_row(bill: &BookedReceipt) -> String {
     let quoted = |text: &str| {
         let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
         format!("\"{mark}{}\"", text.replace('"', "\"\""))
@@ -345,8 +345,8 @@ mod tests {
         ];
         for (text, cell) in rows {
             for bill in [
-                Bill { model: Some(text.to_owned()), ..Bill::default() },
-                Bill { model_served: Some(text.to_owned()), ..Bill::default() },
+                BookedReceipt { model: Some(text.to_owned()), ..BookedReceipt::default() },
+                BookedReceipt { model_served: Some(text.to_owned()), ..BookedReceipt::default() },
             ] {
                 let csv = csv_row(&bill);
                 assert!(csv.contains(cell), "{csv}");

@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::Account;
+use sluice_contract::text::sanitize;
+use sluice_litellm::spend_log::{RetryMode, SpendLog};
+use sluice_runs::progress::Progress;
+use sluice_runs::signals;
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::AuditArchive;
+use sluice_state::store::{Store, now_us};
 
 use super::receipts::{dash, open, run_or_start, since};
 use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
-use crate::keys::Keys;
-use crate::layout::Layout;
-use crate::ledger::Shelf;
-use crate::plain::plain;
-use crate::progress::Progress;
 use crate::reconcile::finding::Side;
-use crate::reconcile::{Finding, Outcome, Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
+use crate::reconcile::{Finding, Outcome, Permission, Question, Reconcile, ReconcileError};
 use crate::settings::{Settings, missing};
-use crate::signals;
-use crate::store::{Store, now_us};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -104,7 +105,7 @@ async fn once(flags: &Flags, settings: &Settings, store: &Store) -> Result<Outco
     let (Some(upstream), Some(key)) = (&settings.upstream, settings.spend_key()) else {
         return Err(failed(&missing("upstream")));
     };
-    let spend_log = SpendLog::of(upstream, key, Patience::Retry).map_err(|error| failed(&error))?;
+    let spend_log = SpendLog::of(upstream, key, RetryMode::Retry).map_err(|error| failed(&error))?;
     let permission = if flags.correct { Permission::Correct } else { Permission::Settle };
     let progress = if flags.json { Progress::silent() } else { Progress::on_terminal() };
     let mut reconcile = Reconcile { store, spend_log, permission, progress: &progress };
@@ -149,7 +150,7 @@ async fn watch(flags: &Flags, settings: &Settings, store: &Store, every: Duratio
 async fn catch_up(state: &Path, store: &Store) -> Result<(), Failed> {
     let failed = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
     let keys = Keys::open(state).and_then(|keys| keys.public()).map_err(|error| failed(&error))?;
-    let shelf = Shelf { layout: &Layout::at(state), store, keys: &keys };
+    let shelf = AuditArchive { layout: &Layout::at(state), store, keys: &keys };
     // A file that cannot be taken is flagged, and its rows are then missing here.
     let _ = shelf.catch_up().await;
     Ok(())
@@ -171,7 +172,7 @@ impl Flags {
 }
 
 fn every(text: &str) -> Result<Duration, String> {
-    match crate::units::time(text)? {
+    match sluice_contract::units::time(text)? {
         time if time < Duration::from_secs(1) => Err(format!("'{text}' is too short; give at least 1s")),
         time => Ok(time),
     }
@@ -212,5 +213,5 @@ fn line(finding: &Finding) -> String {
     let name = finding.source_reference.clone().unwrap_or_else(|| format!("{} row {rows}", finding.account));
     let side = |side: &Option<Side>| dash(side.as_ref().and_then(|side| side.nano_usd));
     let amounts = format!("{} here, {} there", side(&finding.ledger), side(&finding.spend_log));
-    format!("{}: {}: {} ({amounts})\n", plain(&name), finding.class.as_str(), plain(&finding.reason))
+    format!("{}: {}: {} ({amounts})\n", sanitize(&name), finding.class.as_str(), sanitize(&finding.reason))
 }

@@ -7,26 +7,24 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
+use sluice_runs::engine::Stdio;
+use sluice_runs::forward::{self, Orders};
+use sluice_runs::host::Host;
+use sluice_runs::input::Stdin;
+use sluice_runs::once::{self, CompletedRun, OneShot};
+use sluice_runs::progress::Progress;
+use sluice_runs::removal::{self, Remaining};
+use sluice_runs::terminal::SanitizedWriter;
+use sluice_runs::verdict::{Contract, ErrorCode};
+use sluice_runs::{signals, sweep, tty};
+use sluice_state::budget::{BudgetError, Shortfall};
+use sluice_state::ledger::usd;
 use tokio::sync::watch;
 
 use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
-use crate::budget::{BudgetError, Shortfall};
-use crate::engine::Stdio;
-use crate::forward::{self, Orders};
-use crate::host::Host;
-use crate::input::Stdin;
-use crate::ledger::usd;
-use crate::once::{self, Done, Once};
-use crate::progress::Progress;
 use crate::reconcile::background;
-use crate::removal::{self, Remaining};
-use crate::scene::chain;
 use crate::settings::separator;
-use crate::signals;
-use crate::sweep;
-use crate::terminal::Screened;
-use crate::tty;
-use crate::verdict::{Contract, ErrorCode};
 
 mod request;
 mod rights;
@@ -261,7 +259,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
-    let host = Host::open(&settings).await.map_err(|error| before(&error))?;
+    let host = Host::open(&settings.host()).await.map_err(|error| before(&error))?;
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
@@ -269,7 +267,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let (admitted, note) = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
-            told(&sweep::heal(&host).await);
+            told(&sweep::recover_orphans(&host).await);
             once::admit(&host, &request).await?
         }
         admitted => admitted?,
@@ -280,14 +278,14 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     // However the run ends, and if there is none.
     let restore = tty::Restore;
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
-        let orders = if tty { Orders::Passed } else { Orders::Screened };
+        let orders = if tty { Orders::Passed } else { Orders::SanitizedWriter };
         let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
         // What passes on whole need not be kept.
         (0, Some(outlet), Some(printer))
     } else {
         (settings.output_max, None, None)
     };
-    let once = Once {
+    let once = OneShot {
         host: &host,
         request,
         admitted,
@@ -302,7 +300,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
-    let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::heal(&host));
+    let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::recover_orphans(&host));
     told(&faults);
     drop(restore);
     let mut done = done.map_err(|error| before(&error))?;
@@ -327,7 +325,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     if let Some(posting) = posting
         && let Err(error) = posting.done().await
     {
-        let error = chain(&error);
+        let error = error_chain(&error);
         say(&format!("the ledger has not taken this run: {error}; see sluice ledger rebuild"));
     }
     if let Some(revoking) = revoking
@@ -422,14 +420,14 @@ fn told(faults: &[String]) {
 }
 
 /// The data to stdout, the rest to stderr.
-fn show(flags: &Flags, contract: Contract, done: &Done) {
+fn show(flags: &Flags, contract: Contract, done: &CompletedRun) {
     let report = &done.report;
     if flags.json {
         print_json(report);
     } else if contract == Contract::Envelope && !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
-    let mut stderr = Screened::new(std::io::stderr());
+    let mut stderr = SanitizedWriter::new(std::io::stderr());
     if contract == Contract::Envelope && !report.ok && !flags.json {
         let _ = stderr.put(report.stderr.as_bytes());
     }

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use sluice_contract::text::sanitize;
+use sluice_runs::host::Host;
+use sluice_runs::sweep::{SweepMode, sweep};
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::host::Host;
-use crate::plain::plain;
 use crate::reconcile::background;
-use crate::sweep::{Mode, sweep};
 
 /// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
 #[derive(Debug, Args)]
@@ -26,10 +26,10 @@ pub(super) struct Flags {
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let host = Host::open(&settings).await.map_err(|error| Failed::new(FAILED, &error))?;
-    let mode = if flags.dry_run { Mode::DryRun } else { Mode::Remove };
+    let host = Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let mode = if flags.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
     let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
-    if mode == Mode::Remove {
+    if mode == SweepMode::Remove {
         // The next look is not far, and nobody has asked for this one.
         let _ = background::settle(&settings, &host.store).await;
     }
@@ -45,7 +45,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
                 (Some(true), _) => {
                     leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}"))
                 }
-                (Some(false), reason) => format!("NOT removed: {}", plain(reason.as_deref().unwrap_or_default())),
+                (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
             };
             print(&format!("{:<10} {:<32} {did}\n", leftover.kind, leftover.name));
         }

@@ -7,12 +7,11 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sluice_contract::Usd;
+use sluice_contract::text::{error_chain, truncate};
+use sluice_litellm::client::escaped;
+use sluice_litellm::{Litellm, LitellmError};
 
-use super::checks::{pass, warn};
-use super::{Budget, Check};
-use crate::litellm::{Litellm, LitellmError, escaped};
-use crate::plain::short;
-use crate::scene::chain;
+use super::{Budget, Check, pass, warn};
 use crate::settings::Settings;
 
 const NAME: &str = "litellm budgets";
@@ -31,7 +30,7 @@ pub(super) async fn budgets(settings: &Settings) -> Vec<Check> {
     let (Some(upstream), Some(key)) = (&settings.upstream, &settings.key) else { return Vec::new() };
     let litellm = match Litellm::new(upstream, key.clone()) {
         Ok(litellm) => litellm,
-        Err(error) => return vec![warn(NAME, chain(&error))],
+        Err(error) => return vec![warn(NAME, error_chain(&error))],
     };
     told(settings.account.as_str(), all(&litellm, settings.account.as_str()).await)
 }
@@ -82,7 +81,7 @@ async fn ask<T: for<'a> Deserialize<'a>>(litellm: &Litellm, of: &'static str, pa
             is_used_up: true,
         }])),
         Err(LitellmError::Denied(_, status)) => Err(Found::Unread(of, format!("status {status}"))),
-        Err(error) => Err(Found::Unread(of, chain(&error))),
+        Err(error) => Err(Found::Unread(of, error_chain(&error))),
     }
 }
 
@@ -110,7 +109,7 @@ fn told(account: &str, found: Vec<Found>) -> Vec<Check> {
         let parts: Vec<_> = unread.iter().map(|(of, why)| format!("of the {of} ({why})")).collect();
         let mut detail = format!("the key of key_file cannot read the budget {}", parts.join(", nor "));
         let _ = write!(detail, "; calls work, and LiteLLM refuses them once it is used up; an admin's key reads all");
-        checks.push(pass(NAME, short(&detail)));
+        checks.push(pass(NAME, truncate(&detail)));
     } else if is_clear {
         checks.push(pass(NAME, format!("none for account {account}, its key, team or user")));
     }
@@ -131,9 +130,9 @@ fn of_budget(account: &str, budget: Budget) -> Check {
     let resets = budget.resets.as_ref().map_or("no reset is set".to_owned(), |at| format!("reset at {at}"));
     let amounts = format!("{whose}: {} spent of {}, {resets}", usd(&budget.spent_usd), usd(&budget.limit_usd));
     let check = if budget.is_used_up {
-        warn(NAME, short(&format!("{amounts}; it is used up: LiteLLM refuses calls until it is raised or reset")))
+        warn(NAME, truncate(&format!("{amounts}; it is used up: LiteLLM refuses calls until it is raised or reset")))
     } else {
-        pass(NAME, short(&amounts))
+        pass(NAME, truncate(&amounts))
     };
     Check { budget: Some(budget), ..check }
 }

@@ -2,15 +2,16 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use sluice_contract::RunKey;
+use sluice_contract::text::error_chain;
+use sluice_runs::engine::{self, Engine};
+use sluice_runs::sidecar_user::{HostIds, SidecarUsers};
+use sluice_runs::{host, upstream};
+use sluice_state::layout::Layout;
+
 use super::probe::{LITELLM, probe};
-use super::{Check, Status, budgets, litellm, unfit};
-use crate::engine::{self, Engine};
-use crate::host;
-use crate::layout::{Layout, RunKey};
-use crate::scene::chain;
+use super::{Check, Status, budgets, fail, litellm, pass, warn};
 use crate::settings::{Settings, missing};
-use crate::sidecar_user::{HostIds, SidecarUsers};
-use crate::upstream;
 
 /// Looks at everything that a run needs.
 pub async fn preflight(settings: &Settings) -> Vec<Check> {
@@ -18,12 +19,12 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
     let layout = Layout::open(&settings.state_dir);
     checks.push(match &layout {
         Ok(layout) => paths(layout),
-        Err(error) => fail("state directory", chain(error)),
+        Err(error) => fail("state directory", error_chain(error)),
     });
     let proxy = host::proxy(settings.proxy.as_deref());
     checks.push(match &proxy {
         Ok(path) => pass("sidecar program", path.display().to_string()),
-        Err(error) => fail("sidecar program", chain(error)),
+        Err(error) => fail("sidecar program", error_chain(error)),
     });
     checks.push(sidecar_user(&settings.sidecar_users, &settings.docker_host));
     engine(settings, &mut checks).await;
@@ -31,7 +32,7 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         None => fail("upstream", missing("upstream").to_string()),
         Some(url) => match upstream::reach(url, None).await {
             Ok(()) => pass("upstream", format!("{url} answers")),
-            Err(error) => fail("upstream", chain(&error)),
+            Err(error) => fail("upstream", error_chain(&error)),
         },
     });
     let works = |checks: &[Check]| checks.iter().all(|check| check.status == Status::Pass);
@@ -95,7 +96,7 @@ fn paths(layout: &Layout) -> Check {
     let key: RunKey = "r00000000-000000-00000000.0".parse().expect("a key");
     match layout.run(&key).check() {
         Ok(()) => pass("state directory", layout.state().display().to_string()),
-        Err(error) => fail("state directory", chain(&error)),
+        Err(error) => fail("state directory", error_chain(&error)),
     }
 }
 
@@ -103,39 +104,27 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
     let engine = match Engine::connect(&settings.docker_host).await {
         Ok(engine) => engine,
         Err(error) => {
-            checks.push(fail("engine", chain(&error)));
+            checks.push(fail("engine", error_chain(&error)));
             for name in ["limits", "image"] {
                 checks.push(Check { name, status: Status::Skipped, detail: "needs the engine".into(), budget: None });
             }
             return;
         }
     };
-    match engine.facts().await {
+    match engine.info().await {
         Ok(facts) => {
             checks.push(pass("engine", format!("Docker {} at {}", facts.version, settings.docker_host)));
-            checks.push(match unfit(&facts) {
+            checks.push(match facts.unfit() {
                 None => {
                     pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", facts.cgroup_version))
                 }
                 Some(reason) => fail("limits", reason),
             });
         }
-        Err(error) => checks.push(fail("engine", chain(&error))),
+        Err(error) => checks.push(fail("engine", error_chain(&error))),
     }
     checks.push(match engine.image(&settings.image).await {
         Ok(()) => pass("image", settings.image.clone()),
-        Err(error) => fail("image", chain(&error)),
+        Err(error) => fail("image", error_chain(&error)),
     });
-}
-
-pub(super) fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Pass, detail, budget: None }
-}
-
-pub(super) fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Warn, detail, budget: None }
-}
-
-pub(super) fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Fail, detail, budget: None }
 }

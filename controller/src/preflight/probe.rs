@@ -4,21 +4,21 @@
 use std::path::Path;
 use std::time::Duration;
 
+use sluice_contract::RunKey;
+use sluice_contract::text::{error_chain, truncate};
+use sluice_runs::rundir;
+use sluice_runs::sidecar::{Sidecar, SidecarSpec};
+use sluice_runs::sweep::PROBE_GRAPH;
+use sluice_state::keys::Keys;
+use sluice_state::layout::{Layout, RunPaths};
+use sluice_state::process::Process;
+use sluice_state::store::{RunRow, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::Check;
-use super::checks::{fail, pass, warn};
-use crate::keys::Keys;
-use crate::layout::{Layout, RunKey, RunPaths};
-use crate::plain::short;
-use crate::process::Process;
-use crate::rundir;
-use crate::scene::chain;
+use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
-use crate::sidecar::{Order, Sidecar};
-use crate::store::{Entry, Store};
 
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -40,16 +40,16 @@ async fn recorded(
     proxy: &Path,
     key: &RunKey,
 ) -> Result<(String, String), String> {
-    let store = Store::open(&layout.database()).map_err(|error| chain(&error))?;
-    let entry = Entry {
+    let store = Store::open(&layout.database()).map_err(|error| error_chain(&error))?;
+    let entry = RunRow {
         key: key.clone(),
         account: settings.account.to_string(),
-        agent: GRAPH.to_owned(),
+        agent: PROBE_GRAPH.to_owned(),
         model: None,
         image: String::new(),
         owner: Process::current().map_err(|error| error.to_string())?,
     };
-    store.begin(entry).await.map_err(|error| chain(&error))?;
+    store.begin(entry).await.map_err(|error| error_chain(&error))?;
     let paths = layout.run(key);
     let asked = asked(settings, proxy, key, &paths).await;
     // No call of a run: neither its directory nor its log is worth keeping.
@@ -58,38 +58,35 @@ async fn recorded(
         _ => Ok(()),
     });
     removed.map_err(|error| format!("cannot clean up {}: {error}", paths.root.display()))?;
-    store.forget(key, 0).await.map_err(|error| chain(&error))?;
+    store.forget(key, 0).await.map_err(|error| error_chain(&error))?;
     asked
 }
-
-/// The graph that the probe's calls are booked on.
-pub const GRAPH: &str = "sluice:preflight";
 
 async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths) -> Result<(String, String), String> {
     let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {
         return Err("neither upstream nor key is set".to_owned());
     };
-    let keys = Keys::open(&settings.state_dir).map_err(|error| chain(&error))?;
+    let keys = Keys::open(&settings.state_dir).map_err(|error| error_chain(&error))?;
     rundir::create(paths, key, &settings.sidecar_users)
         .map_err(|error| format!("{}: {error}", paths.root.display()))?;
-    keys.write_run_key(key, &paths.audit_key).map_err(|error| chain(&error))?;
-    let order = Order {
+    keys.write_run_key(key, &paths.audit_key).map_err(|error| error_chain(&error))?;
+    let order = SidecarSpec {
         program: proxy,
         key,
         paths,
         account: settings.account.as_str(),
-        graph_id: GRAPH,
+        graph_id: PROBE_GRAPH,
         upstream,
         models: &[],
         user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,
         deadline: Duration::from_secs(60),
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };
-    let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| chain(&error))?;
+    let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| error_chain(&error))?;
     // Both at once: LiteLLM takes a while to describe itself.
     let both = async { tokio::try_join!(get(&paths.socket, "/v1/models"), get(&paths.socket, "/openapi.json")) };
     let answers = timeout(WITHIN, both).await;
-    sidecar.drain().await.map_err(|error| chain(&error))?;
+    sidecar.drain().await.map_err(|error| error_chain(&error))?;
     let late = |_| format!("the upstream did not answer within {} s", WITHIN.as_secs());
     answers.map_err(late)?.map_err(|error| error.to_string())
 }
@@ -103,7 +100,7 @@ fn key_check(upstream: &str, answer: &str) -> Check {
     match (status, head.lines().find_map(|line| line.strip_prefix("x-sluice-reason: "))) {
         ("200", _) => pass(name, "the upstream takes it".to_owned()),
         (_, Some("upstream_auth")) => fail(name, "the upstream does not take it; correct key_file".to_owned()),
-        (_, Some(_)) => fail(name, short(body["error"]["message"].as_str().unwrap_or(status))),
+        (_, Some(_)) => fail(name, truncate(body["error"]["message"].as_str().unwrap_or(status))),
         ("404", None) if upstream.trim_end_matches('/').ends_with("/v1") => {
             fail(name, format!("{upstream} has no GET /v1/models; write the upstream without /v1"))
         }
@@ -135,9 +132,9 @@ fn version_check(answer: &str) -> Option<Check> {
     let number = |part: Option<&str>| part.and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
     let mut parts = version.split('.');
     Some(if (number(parts.next()), number(parts.next())) < (1, 106) {
-        warn(LITELLM, format!("{} has holes that a sidecar cannot close; use 1.106 or newer", short(version)))
+        warn(LITELLM, format!("{} has holes that a sidecar cannot close; use 1.106 or newer", truncate(version)))
     } else {
-        pass(LITELLM, short(version))
+        pass(LITELLM, truncate(version))
     })
 }
 

@@ -7,14 +7,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rusqlite::params;
+use sluice_litellm::spend_log::{RetryMode, SpendLog};
+use sluice_runs::progress::Progress;
+use sluice_state::ledger::Settled;
+use sluice_state::store::{Store, now_us};
 
 use super::join::GRACE_US;
-use super::{Patience, Permission, Question, Reconcile, ReconcileError, SpendLog};
-use crate::ledger::{LedgerError, Settled};
-use crate::progress::Progress;
+use super::{Permission, Question, Reconcile, ReconcileError};
 use crate::settings::Settings;
-use crate::store::{Store, now_us};
 
 /// Calls that are older are left to whoever asks.
 const REACH: Duration = Duration::from_secs(24 * 3600);
@@ -56,10 +56,12 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
     };
     let now = now_us();
     let open = Question::Open { from_us: now - micros(REACH), heard_us: now - GRACE_US };
-    if !store.has_open(now - micros(REACH), now - GRACE_US).await? || !store.may_ask(upstream, now, PAUSE).await? {
+    if !store.has_open_costs(now - micros(REACH), now - GRACE_US).await?
+        || !store.take_turn(upstream, now, PAUSE, AFTER_NONE).await?
+    {
         return Ok(Settled::default());
     }
-    let spend_log = SpendLog::of(upstream, key, Patience::Once)?;
+    let spend_log = SpendLog::of(upstream, key, RetryMode::Once)?;
     let progress = Progress::silent();
     let mut reconcile = Reconcile { store, spend_log, permission: Permission::Settle, progress: &progress };
     let done = tokio::time::timeout(LONG, reconcile.run(&open, None)).await;
@@ -68,7 +70,7 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
         Ok(Err(error)) => {
             let lasting = matches!(&error, ReconcileError::SpendLog(error) if error.is_lasting());
             let pause = if lasting { AFTER_NONE } else { AFTER_FAULT };
-            store.ask_later(upstream, now_us() + micros(pause), &error.to_string()).await?;
+            store.postpone_turn(upstream, now_us() + micros(pause), &error.to_string()).await?;
             Err(error)
         }
         // As far as it came.
@@ -78,50 +80,4 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
-}
-
-impl Store {
-    /// Whether the cost of a call of this time or later is not known, though its end was heard of by that time.
-    async fn has_open(&self, from_us: i64, heard_us: i64) -> Result<bool, LedgerError> {
-        self.call(move |connection| {
-            Ok(connection
-                .prepare(
-                    "SELECT 1 FROM entries JOIN receipts ON receipts.id = entries.receipt
-                     WHERE entries.status IN ('pending_cost', 'unknown') AND receipts.origin_us >= ?1 AND entries.arrived_us <= ?2
-                       AND NOT EXISTS (SELECT 1 FROM entries AS done WHERE done.receipt = receipts.id
-                                       AND done.status NOT IN ('pending_cost', 'unknown'))
-                     LIMIT 1",
-                )?
-                .exists([from_us, heard_us])?)
-        })
-        .await
-    }
-
-    /// Of several that ask at once, one may.
-    async fn may_ask(&self, upstream: &str, now: i64, pause: Duration) -> Result<bool, LedgerError> {
-        let (upstream, next) = (upstream.to_owned(), now.saturating_add(micros(pause)));
-        // Nobody waits for longer: the clock was ahead when that was written.
-        let never = now.saturating_add(micros(AFTER_NONE));
-        self.call(move |connection| {
-            let changed = connection.execute(
-                "INSERT INTO spend_logs (upstream, next_us) VALUES (?1, ?3)
-                 ON CONFLICT (upstream) DO UPDATE SET next_us = ?3, fault = NULL WHERE next_us <= ?2 OR next_us > ?4",
-                params![upstream, now, next, never],
-            )?;
-            Ok(changed == 1)
-        })
-        .await
-    }
-
-    async fn ask_later(&self, upstream: &str, next: i64, fault: &str) -> Result<(), LedgerError> {
-        let (upstream, fault) = (upstream.to_owned(), fault.to_owned());
-        self.call(move |connection| {
-            connection.execute(
-                "UPDATE spend_logs SET next_us = ?2, fault = ?3 WHERE upstream = ?1",
-                params![upstream, next, fault],
-            )?;
-            Ok(())
-        })
-        .await
-    }
 }

@@ -3,8 +3,7 @@
 //! Pure.
 
 use serde::Serialize;
-
-use crate::ledger::Settlement;
+use sluice_state::ledger::Settlement;
 
 /// What a receipt and its row come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

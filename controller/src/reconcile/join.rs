@@ -5,19 +5,18 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use sluice_contract::could_be_billed;
 use sluice_contract::record::Usage;
+use sluice_contract::{RunKey, could_be_billed};
+use sluice_litellm::spend_log::row::SpendRow;
+use sluice_state::ledger::{BookedReceipt, PriceSource, ReceiptStatus, Settlement, Tokens};
 
 use super::finding::{Class, Finding, Remedy, Side};
-use super::row::Row;
-use crate::layout::RunKey;
-use crate::ledger::{Bill, PriceSource, Settlement, Status, Tokens};
 
 /// A receipt in question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// How it stands.
-    pub bill: Bill,
+    pub bill: BookedReceipt,
     /// The UTC day of the call.
     pub origin_day: String,
     /// When we last heard of it, in microseconds since 1970.
@@ -34,7 +33,7 @@ pub struct Facts {
     /// Runs whose receipts may not all be there yet.
     pub under_way: HashSet<RunKey>,
     /// The rows of the accounts in question.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SpendRow>,
     /// Of rows without a receipt, which are in question.
     pub reach: Reach,
     /// Now, in microseconds since 1970.
@@ -70,7 +69,7 @@ const RELATIVE_TOLERANCE: u64 = 1_000_000_000_000_000;
 #[must_use]
 pub fn join(facts: &Facts) -> Vec<Finding> {
     let index = Index::of(&facts.known);
-    let mut rows_of: HashMap<usize, Vec<&Row>> = HashMap::new();
+    let mut rows_of: HashMap<usize, Vec<&SpendRow>> = HashMap::new();
     let mut strangers = Vec::new();
     for row in &facts.rows {
         match index.find(row).filter(|at| facts.known[*at].bill.account == row.account) {
@@ -81,11 +80,11 @@ pub fn join(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, known) in facts.known.iter().enumerate() {
         let mut rows = rows_of.remove(&at).unwrap_or_default();
-        let retries: Vec<&Row> = rows.extract_if(.., |row| is_retry(known, row)).collect();
+        let retries: Vec<&SpendRow> = rows.extract_if(.., |row| is_retry(known, row)).collect();
         let own = known.without_retries();
         rows.sort_by_key(|row| preference(&own, row));
         let (first, rest) = rows.split_first().unzip();
-        let (paid, free): (Vec<&Row>, Vec<&Row>) = rest.into_iter().flatten().partition(|row| row.nanos > 0);
+        let (paid, free): (Vec<&SpendRow>, Vec<&SpendRow>) = rest.into_iter().flatten().partition(|row| row.nanos > 0);
         let main = first.map_or_else(|| without_row(&own, facts.now_us), |first| with_row(&own, first, &free));
         let may_add = matches!(main.remedy, Some(Remedy::Settle(_))) || !own.bill.is_open();
         findings.push(Finding { ledger: Some(side_of_bill(&known.bill)), ..main });
@@ -121,7 +120,7 @@ impl<'a> Index<'a> {
     }
 
     /// By our own id, if the row has one; else by LiteLLM's; else by that of the answer.
-    fn find(&self, row: &Row) -> Option<usize> {
+    fn find(&self, row: &SpendRow) -> Option<usize> {
         if let Some(id) = row.sluice_call_id.as_deref() {
             return self.by_call.get(id).copied();
         }
@@ -142,14 +141,14 @@ impl Known {
 }
 
 /// Whether a row bills an earlier try of this call, which cost something. Of a call that was never sent none can.
-fn is_retry(known: &Known, row: &Row) -> bool {
+fn is_retry(known: &Known, row: &SpendRow) -> bool {
     let bill = &known.bill;
     let is_of_this = |call| call == bill.call_id || Some(call) == bill.litellm_call_id.as_deref();
-    row.nanos > 0 && bill.status != Status::Voided && row.retried_call().is_some_and(is_of_this)
+    row.nanos > 0 && bill.status != ReceiptStatus::Voided && row.retried_call().is_some_and(is_of_this)
 }
 
 /// What an earlier try of a call comes to: it adds to the receipt, once the call itself is settled.
-fn retry(known: &Known, row: &Row, may_add: bool) -> Finding {
+fn retry(known: &Known, row: &SpendRow, may_add: bool) -> Finding {
     let bill = &known.bill;
     let settlement = retry_settlement(bill, row);
     let posted = bill.live().find(|entry| entry.source_reference == settlement.reference);
@@ -168,7 +167,7 @@ fn retry(known: &Known, row: &Row, may_add: bool) -> Finding {
 }
 
 /// A finding of one more row of a call: the receipt's own amount is that of its other finding.
-fn beside(class: Class, bill: &Bill, row: &Row) -> Finding {
+fn beside(class: Class, bill: &BookedReceipt, row: &SpendRow) -> Finding {
     Finding {
         request_ids: vec![row.request_id.clone()],
         ledger: None,
@@ -180,7 +179,7 @@ fn beside(class: Class, bill: &Bill, row: &Row) -> Finding {
 /// Of several rows of one call, the one that its receipt stands by comes first: the one that it was settled by, else the
 /// one that says the same, else one of success before one of failure, else one that was paid before one of a cache, else
 /// the first.
-fn preference(known: &Known, row: &Row) -> (bool, bool, bool, bool, i64, String) {
+fn preference(known: &Known, row: &SpendRow) -> (bool, bool, bool, bool, i64, String) {
     (
         !known.bill.entries.iter().any(|entry| entry.payload_hash == row.hash().to_string()),
         !(same_amount(known.bill.nano_usd, row.nanos) && same_tokens(&known.bill, row)),
@@ -204,11 +203,11 @@ fn input(usage: &Usage) -> u64 {
 }
 
 /// Where nobody counted here, nothing differs.
-fn same_tokens(bill: &Bill, row: &Row) -> bool {
+fn same_tokens(bill: &BookedReceipt, row: &SpendRow) -> bool {
     bill.usage.as_ref().is_none_or(|usage| (input(usage), usage.output.unwrap_or(0)) == (row.input, row.output))
 }
 
-fn with_row(known: &Known, row: &Row, free: &[&Row]) -> Finding {
+fn with_row(known: &Known, row: &SpendRow, free: &[&SpendRow]) -> Finding {
     let bill = &known.bill;
     let (class, reason, remedy) = judge(known, row);
     let more = match free.len() {
@@ -219,7 +218,7 @@ fn with_row(known: &Known, row: &Row, free: &[&Row]) -> Finding {
     Finding { reason: reason + &more, request_ids, spend_log: Some(side_of(row)), remedy, ..finding(class, bill) }
 }
 
-fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
+fn judge(known: &Known, row: &SpendRow) -> (Class, String, Option<Remedy>) {
     let bill = &known.bill;
     let take_back = |why: &str| Some(Remedy::Correct(settlement(bill, row, Some(why))));
     let amounts = || format!("{} here, {} there, in nano-USD", amount(bill.nano_usd), row.nanos);
@@ -229,44 +228,44 @@ fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
         format!("{input} tokens in and {output} out here, {} and {} there", row.input, row.output)
     };
     let tokens_match = same_tokens(bill, row);
-    let is_decided = !matches!(bill.status, Status::Pending | Status::Voided);
+    let is_decided = !matches!(bill.status, ReceiptStatus::Pending | ReceiptStatus::Voided);
     if row.is_free_hit() && is_decided {
         return cache_hit(known, row);
     }
     match bill.status {
-        Status::Pending => {
+        ReceiptStatus::Pending => {
             (Class::NotYet, "its run is under way, or its audit file was not read to its end yet".to_owned(), None)
         }
-        Status::Voided if row.nanos == 0 => {
+        ReceiptStatus::Voided if row.nanos == 0 => {
             (Class::NotBilled, "no money was possible, and none was spent".to_owned(), None)
         }
-        Status::Voided => {
+        ReceiptStatus::Voided => {
             let why = format!("no money was possible here, and there are {} nano-USD there", row.nanos);
             (Class::AmountDiffers, why.clone(), take_back(&why))
         }
-        Status::PendingCost | Status::Unknown => {
+        ReceiptStatus::PendingCost | ReceiptStatus::Unknown => {
             // Of an answer that was cut, both sides count what they saw of it.
-            let was_cut = bill.status == Status::Unknown || bill.end.as_deref() != Some("complete");
+            let was_cut = bill.status == ReceiptStatus::Unknown || bill.end.as_deref() != Some("complete");
             if !tokens_match && !was_cut {
                 let why = tokens();
                 return (Class::TokensDiffer, why.clone(), take_back(&why));
             }
-            let class = if bill.status == Status::Unknown { Class::UnknownSettled } else { Class::Settled };
+            let class = if bill.status == ReceiptStatus::Unknown { Class::UnknownSettled } else { Class::Settled };
             let failed = if row.is_failure { FAILED_THERE } else { "" };
             (class, format!("the spend log has its cost{failed}"), Some(Remedy::Settle(settlement(bill, row, None))))
         }
         // It was called free while there was no row of it.
-        Status::Settled if bill.nano_usd.is_none() && row.nanos > 0 => {
+        ReceiptStatus::Settled if bill.nano_usd.is_none() && row.nanos > 0 => {
             let remedy = Some(Remedy::Settle(settlement(bill, row, None)));
             (Class::Settled, "the spend log has its cost by now".to_owned(), remedy)
         }
-        Status::Posted | Status::Settled | Status::Reversed => {
-            let by_spend_log = bill.entries.iter().rev().find(|entry| entry.status == Status::Settled);
+        ReceiptStatus::Posted | ReceiptStatus::Settled | ReceiptStatus::Reversed => {
+            let by_spend_log = bill.entries.iter().rev().find(|entry| entry.status == ReceiptStatus::Settled);
             if !same_amount(bill.nano_usd.or(by_spend_log.map(|_| 0)), row.nanos) {
                 let why = amounts();
                 return (Class::AmountDiffers, why.clone(), take_back(&why));
             }
-            let seen_whole = bill.status == Status::Posted || bill.end.as_deref() == Some("complete");
+            let seen_whole = bill.status == ReceiptStatus::Posted || bill.end.as_deref() == Some("complete");
             if !tokens_match && seen_whole {
                 let why = tokens();
                 return (Class::TokensDiffer, why.clone(), take_back(&why));
@@ -284,7 +283,7 @@ fn judge(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
 
 /// A call that LiteLLM's cache answered. LiteLLM may repeat the price of the first answer in band, and the tokens of an
 /// answer from a cache are nobody's bill: so nobody has to be asked.
-fn cache_hit(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
+fn cache_hit(known: &Known, row: &SpendRow) -> (Class, String, Option<Remedy>) {
     let bill = &known.bill;
     let was_reversed = bill.entries.iter().any(|entry| entry.reverses.is_some());
     let (reason, remedy) = if bill.is_open() {
@@ -301,7 +300,7 @@ fn cache_hit(known: &Known, row: &Row) -> (Class, String, Option<Remedy>) {
 }
 
 /// How a receipt that a row has settled stands.
-fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class, String) {
+fn settled(known: &Known, row: &SpendRow, period: &str, tokens_match: bool) -> (Class, String) {
     let mut reason = "its cost is the spend log's".to_owned();
     if !tokens_match {
         let usage = known.bill.usage.unwrap_or_default();
@@ -317,7 +316,7 @@ fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class
     if row.is_failure {
         reason += FAILED_THERE;
     }
-    let was_unknown = known.bill.entries.iter().any(|entry| entry.status == Status::Unknown);
+    let was_unknown = known.bill.entries.iter().any(|entry| entry.status == ReceiptStatus::Unknown);
     let is_late = period > known.origin_day.as_str();
     if is_late {
         reason += &format!("; the call is of {}, and counts on {period}", known.origin_day);
@@ -333,27 +332,33 @@ fn settled(known: &Known, row: &Row, period: &str, tokens_match: bool) -> (Class
 fn without_row(known: &Known, now_us: i64) -> Finding {
     let bill = &known.bill;
     let (class, reason) = match bill.status {
-        Status::Voided => (Class::NotBilled, "no money was possible"),
-        Status::Pending => (Class::NotYet, "its run is under way, or its audit file was not read to its end yet"),
-        Status::Settled if bill.nano_usd.is_none() => (Class::NotBilled, "LiteLLM writes no row of such a call"),
-        Status::Reversed => (Class::NotBilled, "it was taken back"),
+        ReceiptStatus::Voided => (Class::NotBilled, "no money was possible"),
+        ReceiptStatus::Pending => {
+            (Class::NotYet, "its run is under way, or its audit file was not read to its end yet")
+        }
+        ReceiptStatus::Settled if bill.nano_usd.is_none() => (Class::NotBilled, "LiteLLM writes no row of such a call"),
+        ReceiptStatus::Reversed => (Class::NotBilled, "it was taken back"),
         _ if !has_row(&bill.method, &bill.path) => (Class::NotBilled, "LiteLLM writes no row of such a call"),
         _ if known.heard_us + GRACE_US > now_us => (Class::NotYet, "its row may not be written yet"),
-        Status::PendingCost if !could_be_billed(bill.http_status) => {
+        ReceiptStatus::PendingCost if !could_be_billed(bill.http_status) => {
             (Class::NotBilled, "no provider bills an answer with this status, and LiteLLM need not write a row of it")
         }
-        Status::Unknown => {
+        ReceiptStatus::Unknown => {
             (Class::MissingThere, "nobody saw its end here, and LiteLLM has no row of it; it may be under way there")
         }
-        Status::PendingCost if bill.http_status.is_some_and(|status| status >= 400) => {
+        ReceiptStatus::PendingCost if bill.http_status.is_some_and(|status| status >= 400) => {
             (Class::MissingThere, "it failed after a provider could have answered, and LiteLLM has no row of it")
         }
-        Status::PendingCost => (Class::MissingThere, "its cost is not known here, and LiteLLM has no row of it"),
-        Status::Posted | Status::Settled => (Class::MissingThere, "it was paid here, and LiteLLM has no row of it"),
+        ReceiptStatus::PendingCost => (Class::MissingThere, "its cost is not known here, and LiteLLM has no row of it"),
+        ReceiptStatus::Posted | ReceiptStatus::Settled => {
+            (Class::MissingThere, "it was paid here, and LiteLLM has no row of it")
+        }
     };
-    let until_us = (class == Class::NotYet && bill.status != Status::Pending).then_some(known.heard_us + GRACE_US);
+    let until_us =
+        (class == Class::NotYet && bill.status != ReceiptStatus::Pending).then_some(known.heard_us + GRACE_US);
     // Whatever comes later can follow this, so it may be called settled now.
-    let remedy = (class == Class::NotBilled && bill.is_open()).then(|| Remedy::Settle(unbilled(bill)));
+    let remedy = (class == Class::NotBilled && bill.is_open())
+        .then(|| Remedy::Settle(Settlement::not_billed(&bill.source_reference)));
     let way_out = if class == Class::MissingThere && bill.is_open() { way_out(&bill.account) } else { String::new() };
     Finding { reason: format!("{reason}{way_out}"), until_us, remedy, ..finding(class, bill) }
 }
@@ -371,7 +376,7 @@ fn has_row(method: &str, path: &str) -> bool {
     method == "POST" && !["/count_tokens", "/input_tokens", "/cancel"].iter().any(|end| path.ends_with(end))
 }
 
-fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {
+fn duplicate(known: &Known, first: &SpendRow, row: &SpendRow) -> Finding {
     Finding {
         reason: format!(
             "the receipt stands by row {}; this one has {} nano-USD more, which LiteLLM has charged and the ledger has not",
@@ -382,7 +387,7 @@ fn duplicate(known: &Known, first: &Row, row: &Row) -> Finding {
 }
 
 /// A row without a receipt in question.
-fn stranger(row: &Row, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
+fn stranger(row: &SpendRow, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
     let payer = row.call_id().and_then(|id| {
         let in_question = index.by_call.get(id).map(|at| &facts.known[*at].bill.account);
         in_question.or_else(|| facts.elsewhere.get(id))
@@ -431,7 +436,7 @@ fn stranger(row: &Row, facts: &Facts, index: &Index<'_>) -> Option<Finding> {
     })
 }
 
-fn finding(class: Class, bill: &Bill) -> Finding {
+fn finding(class: Class, bill: &BookedReceipt) -> Finding {
     Finding {
         class,
         reason: String::new(),
@@ -447,7 +452,7 @@ fn finding(class: Class, bill: &Bill) -> Finding {
     }
 }
 
-fn side_of_bill(bill: &Bill) -> Side {
+fn side_of_bill(bill: &BookedReceipt) -> Side {
     Side {
         nano_usd: bill.nano_usd,
         input: bill.usage.as_ref().map(input),
@@ -455,18 +460,18 @@ fn side_of_bill(bill: &Bill) -> Side {
     }
 }
 
-fn side_of(row: &Row) -> Side {
+fn side_of(row: &SpendRow) -> Side {
     Side { nano_usd: Some(row.nanos), input: Some(row.input), output: Some(row.output) }
 }
 
 /// What a row adds to a receipt; with a cause, in place of all that stands.
-fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
+fn settlement(bill: &BookedReceipt, row: &SpendRow, cause: Option<&str>) -> Settlement {
     let live = bill.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != Tokens::default());
     let takes_back: Vec<_> = if cause.is_some() { live.map(|entry| entry.id).collect() } else { Vec::new() };
     // Tokens that were counted here stand already.
     let counts = cause.is_some() || bill.usage.is_none();
     // A row has settled a receipt once. That it does so again, with another content, is another fact.
-    let times = bill.entries.iter().filter(|entry| entry.status == Status::Settled).count();
+    let times = bill.entries.iter().filter(|entry| entry.status == ReceiptStatus::Settled).count();
     let again = if times > 0 { format!("#{times}") } else { String::new() };
     Settlement {
         receipt: bill.source_reference.clone(),
@@ -490,32 +495,12 @@ fn settlement(bill: &Bill, row: &Row, cause: Option<&str>) -> Settlement {
 }
 
 /// What an earlier try adds to a receipt.
-fn retry_settlement(bill: &Bill, row: &Row) -> Settlement {
+fn retry_settlement(bill: &BookedReceipt, row: &SpendRow) -> Settlement {
     Settlement {
         reference: format!("{}#{}", bill.source_reference, row.request_id),
         price_source: PriceSource::Retry,
         usage: row.usage(),
         ..settlement(bill, row, None)
-    }
-}
-
-/// That a call of which there is no row cost nothing.
-fn unbilled(bill: &Bill) -> Settlement {
-    let reference = format!("{}#not_billed", bill.source_reference);
-    Settlement {
-        receipt: bill.source_reference.clone(),
-        hash: sluice_contract::Hash::of(reference.as_bytes()),
-        reference,
-        cost_usd: None,
-        nano_usd: None,
-        price_source: PriceSource::SpendLog,
-        usage: None,
-        null_reason: Some("not_billed".to_owned()),
-        litellm_call_id: None,
-        model_served: None,
-        origin_us: 0,
-        takes_back: Vec::new(),
-        cause: None,
     }
 }
 

@@ -87,8 +87,8 @@ fn the_memory_of_the_sidecar_is_a_flag_of_it() {
 #[test]
 fn a_wrong_value_names_itself_and_its_source() {
     let rows = [
-        ("timeout", "soon", "timeout: 'soon' is no time"),
-        ("timeout", "0", "timeout: '0' is no time at all"),
+        ("timeout", "soon", "timeout: 'soon' is not a time"),
+        ("timeout", "0", "timeout: '0' is too short"),
         ("memory", "1m", "memory: '1m' is too little"),
         ("pids", "3", "pids: '3'"),
         ("account", "a b", "account: 'a b'"),

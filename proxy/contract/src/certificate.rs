@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use ed25519_dalek::Signer;
 use zeroize::Zeroizing;
 
-use crate::hash::{hex, unhex};
+use crate::hex;
 use crate::record::Certificate;
 use crate::seal::{NotAKey, PrivateKey, PublicKey, one_line};
 
@@ -36,7 +36,7 @@ pub struct AuditSigner {
 pub struct NotASigner;
 
 impl AuditSigner {
-    /// Reads a key file: the seed's line, and the certificate's line if there is one.
+    /// Parses a key file: the line of the seed, and the line of the certificate if there is one.
     ///
     /// # Errors
     /// [`NotASigner`]
@@ -51,13 +51,13 @@ impl AuditSigner {
         Ok(Self { key, certificate })
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &PrivateKey {
         &self.key
     }
 
-    /// The certificate, which `close` carries.
+    /// Returns the certificate, which `close` carries.
     #[must_use]
     pub fn certificate(&self) -> Option<&Certificate<'static>> {
         self.certificate.as_ref()
@@ -82,13 +82,13 @@ impl PrivateKey {
     #[must_use]
     pub fn certify(&self, run_id: &str, attempt: u32, key: &PublicKey) -> Certificate<'static> {
         let public_key = key.to_string();
-        let signature = hex(&self.0.sign(statement(run_id, attempt, &public_key).as_bytes()).to_bytes());
+        let signature = hex::encode(&self.0.sign(statement(run_id, attempt, &public_key).as_bytes()).to_bytes());
         Certificate { key_id: self.public().id().into(), public_key: public_key.into(), signature: signature.into() }
     }
 }
 
 impl PublicKey {
-    /// Whether this key has signed the certificate for this attempt of this run.
+    /// Returns whether this key signed the certificate for this attempt of this run.
     #[must_use]
     pub fn certifies(&self, run_id: &str, attempt: u32, certificate: &Certificate<'_>) -> bool {
         self.has_signed(&statement(run_id, attempt, &certificate.public_key), &certificate.signature)
@@ -101,14 +101,12 @@ pub fn key_file(seed: &[u8; 32], run_id: &str, attempt: u32, certifier: &Private
     let certificate = certifier.certify(run_id, attempt, &PrivateKey::from_seed(seed).public());
     // The capacity is reserved: growth would leave a copy of the seed in freed memory.
     let mut file = Zeroizing::new(String::with_capacity(KEY_FILE_MAX));
-    for byte in seed {
-        write!(file, "{byte:02x}").expect("a String takes all");
-    }
+    hex::push(&mut file, seed);
     write!(file, "\n{} {}\n", certificate.key_id, certificate.signature).expect("a String takes all");
     file
 }
 
-/// The text that a certificate signs. The run id stands between lines that cannot contain a newline, so that no two
+/// Returns the text that a certificate signs. The run id is between lines that cannot contain a newline, so that no two
 /// statements have the same text.
 fn statement(run_id: &str, attempt: u32, public_key: &str) -> String {
     format!("{CONTEXT}{attempt}\n{run_id}\n{public_key}")
@@ -124,11 +122,11 @@ fn parse_certificate(line: &[u8], key: &PublicKey) -> Option<Certificate<'static
     is_well_formed(&certificate, &key.id()).then_some(certificate)
 }
 
-/// Whether the certificate has the form of one for the key with this id. No signature is checked.
+/// Returns whether the certificate is well-formed and certifies the key with this id. No signature is checked.
 pub(crate) fn is_well_formed(certificate: &Certificate<'_>, key_id: &str) -> bool {
-    unhex::<16>(certificate.key_id.as_bytes()).is_some()
-        && unhex::<64>(certificate.signature.as_bytes()).is_some()
-        && unhex::<32>(certificate.public_key.as_bytes()).is_some_and(|key| crate::seal::id_of(&key) == key_id)
+    hex::decode::<16>(certificate.key_id.as_bytes()).is_some()
+        && hex::decode::<64>(certificate.signature.as_bytes()).is_some()
+        && hex::decode::<32>(certificate.public_key.as_bytes()).is_some_and(|key| crate::seal::id_of(&key) == key_id)
 }
 
 #[cfg(test)]

@@ -5,32 +5,34 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
+use crate::hex;
+
 /// A SHA-256, as 64 lower-case hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
-/// The text was no hash.
+/// A text that is not a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a SHA-256: want 64 lower-case hex digits")]
 pub struct NotAHash;
 
 impl Hash {
-    /// What stands before the first line.
+    /// Hash that the first line states as the previous one.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The hash of these bytes.
+    /// Returns the hash of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// As its 64 digits.
+    /// Returns the 64 digits.
     #[must_use]
     pub fn to_hex(self) -> String {
-        hex(&self.0)
+        hex::encode(&self.0)
     }
 
-    /// The hash of these pieces, one behind the other.
+    /// Returns the hash of these pieces, joined.
     #[must_use]
     pub fn of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
         Self(pieces.into_iter().fold(Sha256::new(), Digest::chain_update).finalize().into())
@@ -47,38 +49,8 @@ impl FromStr for Hash {
     type Err = NotAHash;
 
     fn from_str(text: &str) -> Result<Self, NotAHash> {
-        unhex(text.as_bytes()).map(Self).ok_or(NotAHash)
+        hex::decode(text.as_bytes()).map(Self).ok_or(NotAHash)
     }
-}
-
-/// Lower-case hex.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    // Without a branch or a table, so that the compiler makes it wide.
-    let digit = |value: u8| value + b'0' + u8::from(value > 9) * (b'a' - b'0' - 10);
-    let mut text = vec![[0; 2]; bytes.len()];
-    for (pair, byte) in text.iter_mut().zip(bytes) {
-        *pair = [digit(byte >> 4), digit(byte & 15)];
-    }
-    String::from_utf8(text.into_flattened()).expect("digits are ASCII")
-}
-
-/// So many bytes of lower-case hex, and nothing else.
-pub(crate) fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let mut bytes = [0; N];
-    let (pairs, rest) = text.as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
-        return None;
-    }
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = digit(*high)? << 4 | digit(*low)?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use http::{Method, Uri};
 use libfuzzer_sys::fuzz_target;
 use sluice_proxy::policy::{Admission, ApiFormat, Policy, is_id, stored_path};
-use sluice_proxy::upstream::Address;
 use sluice_proxy_fuzz::choices_and_input;
+use sluice_upstream::Address;
 
 const OPEN: [(&str, &str); 9] = [
     ("POST", "/v1/chat/completions"),

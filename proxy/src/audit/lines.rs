@@ -5,8 +5,10 @@
 use std::borrow::Cow;
 
 use sluice_contract::chain::{close_line, line};
-use sluice_contract::record::{Close, Epoch, Intent, Name, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens};
-use sluice_contract::recovery::Plan;
+use sluice_contract::record::{
+    Close, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp, TokenCount,
+};
+use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Totals, Usd};
 
 use super::{CallIntent, CallOutcome};
@@ -14,8 +16,8 @@ use crate::refusal::Refusal;
 use crate::text::clip;
 
 /// Record of a file that did not end in order, with the calls whose outcome is missing.
-pub(super) fn recovered(stamp: Stamp<'_>, plan: &Plan) -> Vec<u8> {
-    let open_calls = plan.story.open_ids().map(Into::into).collect();
+pub(super) fn recovered(stamp: Stamp<'_>, plan: &RecoveryPlan) -> Vec<u8> {
+    let open_calls = plan.log.open_ids().map(Into::into).collect();
     line(&Recovered {
         attempt: stamp.attempt,
         bytes: plan.torn,
@@ -54,7 +56,7 @@ pub(super) fn epoch(stamp: Stamp<'_>, opened: &Open<'_>) -> Vec<u8> {
 pub(super) fn intent(stamp: Stamp<'_>, call: u64, planned: CallIntent<'_>) -> Vec<u8> {
     line(&Intent {
         attempt: stamp.attempt,
-        bound: planned.bound.map(Tokens),
+        bound: planned.bound.map(TokenCount),
         call,
         call_id: planned.call_id.into(),
         kind: Intent::KIND.into(),
@@ -65,7 +67,7 @@ pub(super) fn intent(stamp: Stamp<'_>, call: u64, planned: CallIntent<'_>) -> Ve
         prev: stamp.prev.into(),
         req_bytes: planned.req_bytes,
         reserved_strict: planned.reserved_strict,
-        reserved_tokens: planned.reserved_tokens.map(Tokens),
+        reserved_tokens: planned.reserved_tokens.map(TokenCount),
         reserved_usd: planned.reserved_usd.map(Into::into),
         run_id: stamp.run_id.into(),
         seq: stamp.seq,
@@ -78,7 +80,7 @@ pub(super) fn intent(stamp: Stamp<'_>, call: u64, planned: CallIntent<'_>) -> Ve
 
 /// Record of a request that was not forwarded.
 pub(super) fn refused(stamp: Stamp<'_>, method: &str, path: &str, refusal: &Refusal) -> Vec<u8> {
-    let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| Name(name.to_owned().into()));
+    let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| OptionalText(name.to_owned().into()));
     line(&Refused {
         attempt: stamp.attempt,
         kind: Refused::KIND.into(),
@@ -100,11 +102,11 @@ pub(super) fn refused(stamp: Stamp<'_>, method: &str, path: &str, refusal: &Refu
 /// Record of the end of a call.
 pub(super) fn outcome(stamp: Stamp<'_>, call: u64, call_id: &str, outcome: CallOutcome) -> Vec<u8> {
     let budget = outcome.budget.as_deref();
-    let usd = |amount: Option<i64>| amount.map(|nanos| Name(Usd::from_nanos(nanos).to_string().into()));
+    let usd = |amount: Option<i64>| amount.map(|nanos| OptionalText(Usd::from_nanos(nanos).to_string().into()));
     line(&Outcome {
         attempt: stamp.attempt,
         budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
-        budget_of: budget.map(|budget| Name(budget.owner.into())),
+        budget_of: budget.map(|budget| OptionalText(budget.owner.into())),
         budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
         cache_hit: outcome.cache_hit,
         call,

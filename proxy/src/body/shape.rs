@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::errors::{invalid, no_stored_id, not_allowed};
 use super::parsed::{RareFields, StoredId};
 use super::schema::{SchemaUse, SchemaVisitor};
-use super::tools::{self, ToolCheck};
+use super::tool_check::{self, ToolCheck};
 use crate::json::{JsonContainer, JsonScalar, StrPrefix};
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
@@ -214,7 +214,7 @@ impl NestedVisitor {
             }
             (Shape::Map, JsonContainer::Object) => ContainerShape::Each(&Shape::Scalar),
             (Shape::List(each), JsonContainer::Array) => ContainerShape::Each(each),
-            (Shape::Tool(_), JsonContainer::Array) => return Err(tools::refused("a tool is an object")),
+            (Shape::Tool(_), JsonContainer::Array) => return Err(tool_check::refused("a tool is an object")),
             (Shape::StoredId, _) | (Shape::StoredIdOr(_), JsonContainer::Array) => return Err(no_stored_id(at.member)),
             (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, JsonContainer::Array) => {
                 return Err(invalid(at.member, "want an object"));
@@ -230,7 +230,7 @@ impl NestedVisitor {
                 _,
             ) => {
                 if self.is_type_of_tool() {
-                    return Err(tools::refused("a tool's type is a string"));
+                    return Err(tool_check::refused("a tool's type is a string"));
                 }
                 return Err(invalid(at.member, "want text, a number, true, false or null"));
             }
@@ -290,12 +290,12 @@ impl NestedVisitor {
     fn check(&mut self, at: ValuePosition<'_>, value: JsonScalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
         let is_type = self.is_type_of_tool();
         match (self.shape(), value) {
-            (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
+            (Shape::Tool(_), _) => return Err(tool_check::refused("a tool is an object")),
             (Shape::List(Shape::Tool(_)), value) if value != JsonScalar::Null => {
                 return Err(invalid(at.member, "want an array"));
             }
             (Shape::ToolName | Shape::Choice(_), JsonScalar::String(name)) => {
-                tools::check_name(name)?;
+                tool_check::check_name(name)?;
                 if let Some(tool) = self.containers.last_mut().and_then(|container| container.tool.as_mut()) {
                     tool.name(name);
                 }
@@ -327,7 +327,7 @@ impl NestedVisitor {
                     tool.kind(kind)?;
                 }
             }
-            _ if is_type => return Err(tools::refused("a tool's type is a string")),
+            _ if is_type => return Err(tool_check::refused("a tool's type is a string")),
             _ => {}
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! Pure.
 
 use sluice_contract::record::{CallResult, End, NullReason, Usage};
-use sluice_contract::{Story, Usd, could_be_billed};
+use sluice_contract::{AuditLog, Usd, could_be_billed};
 
 /// Amounts that a run used before its sidecar was restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,9 +19,9 @@ pub struct PriorUsage {
 impl PriorUsage {
     /// Reads the amounts from the audit log. A call whose cost or usage is not known is charged as it was reserved.
     #[must_use]
-    pub fn of(story: &Story) -> Self {
+    pub fn of(log: &AuditLog) -> Self {
         let mut used = Self::default();
-        for call in story.calls() {
+        for call in log.calls() {
             let outcome = call.outcome.as_ref();
             let why_null = outcome.and_then(|outcome| outcome.null_reason);
             used.calls += 1;

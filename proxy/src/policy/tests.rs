@@ -4,10 +4,12 @@ fn ask(policy: &Policy, method: &str, target: &str) -> Result<String, Reason> {
     let uri: Uri = target.parse().map_err(|_| Reason::BadRequest)?;
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     match policy.admit(&method, &uri) {
-        Ok(Admission::Health) => Ok("health".to_owned()),
-        Ok(Admission::Call(route)) => Ok(route.path.to_owned()),
-        Ok(Admission::Model(route, id) | Admission::Stored(route, id)) => Ok(format!("{} of {}", id, route.path)),
-        Ok(Admission::Relay(resource)) => Ok(policy.relay_path(resource)),
+        Ok(AdmittedRequest::Health) => Ok("health".to_owned()),
+        Ok(AdmittedRequest::Call(route)) => Ok(route.path.to_owned()),
+        Ok(AdmittedRequest::Model(route, id) | AdmittedRequest::Stored(route, id)) => {
+            Ok(format!("{} of {}", id, route.path))
+        }
+        Ok(AdmittedRequest::Relay(resource)) => Ok(policy.relay_path(resource)),
         Err(refusal) => Err(refusal.reason),
     }
 }

@@ -7,6 +7,9 @@ use clap::{Parser, ValueEnum};
 use sluice_contract::Usd;
 
 use super::units;
+use crate::abort::AbortMode;
+use crate::audit::SyncMode;
+use crate::body::params::ServerKind;
 use crate::harden::User;
 
 const EXAMPLES: &str = "\
@@ -177,10 +180,10 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
     pub idle_timeout: Duration,
     /// Time that a call waits for others to end, if their reservations leave too little of a cap
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
     pub cap_wait: Duration,
     /// Time that open calls may continue after SIGTERM or the deadline
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
+    #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
     pub drain: Duration,
     /// When a client leaves: read the response on to its usage, within 30 s and 4 MiB, or close at once
     #[arg(long, value_enum, default_value_t = AbortFlag::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
@@ -245,4 +248,31 @@ pub enum AbortFlag {
 pub enum SyncFlag {
     Call,
     Off,
+}
+
+impl From<DialectFlag> for ServerKind {
+    fn from(flag: DialectFlag) -> Self {
+        match flag {
+            DialectFlag::Openai => Self::OpenAi,
+            DialectFlag::Vllm => Self::Vllm,
+        }
+    }
+}
+
+impl From<AbortFlag> for AbortMode {
+    fn from(flag: AbortFlag) -> Self {
+        match flag {
+            AbortFlag::Drain => Self::Drain,
+            AbortFlag::Cancel => Self::Cancel,
+        }
+    }
+}
+
+impl From<SyncFlag> for SyncMode {
+    fn from(flag: SyncFlag) -> Self {
+        match flag {
+            SyncFlag::Call => Self::Call,
+            SyncFlag::Off => Self::Off,
+        }
+    }
 }

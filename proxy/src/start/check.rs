@@ -10,21 +10,21 @@ use crate::audit::{self, OpenError, directory};
 use crate::harden::HardenError;
 use crate::headers::Injector;
 use crate::settings::ProxySettings;
-use crate::start_error::{ProxyExit, StartError};
+use crate::start_error::{SidecarExit, StartError};
 
 /// Reports what the start would do, and whether it could, without doing it.
 ///
 /// # Errors
 /// The error that a start would give, as far as that shows without one.
 pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> {
-    let config = |error: StartError| StartError { exit: ProxyExit::Config, ..error };
+    let config = |error: StartError| StartError { exit: SidecarExit::Config, ..error };
     upstream("--upstream", &settings.upstream, settings).map_err(config)?;
     relay(settings).map_err(config)?;
     if settings.key_file.is_some() {
         key(settings).map_err(config)?;
     }
     Injector::new(&settings.identity, HeaderValue::from_static("x"), HeaderValue::from_static("x"), Vec::new())
-        .map_err(|error| StartError::caused("--metadata", ProxyExit::Config, &error))?;
+        .map_err(|error| StartError::caused("--metadata", SidecarExit::Config, &error))?;
     crate::socket::check(&settings.socket).map_err(|error| config(bind_error(&settings.socket, &error)))?;
     apart(settings).map_err(config)?;
     signer(settings).map_err(config)?;

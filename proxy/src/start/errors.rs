@@ -7,7 +7,7 @@ use sluice_contract::recovery::Unusable;
 use crate::audit::OpenError;
 use crate::harden::HardenError;
 use crate::socket::BindError;
-use crate::start_error::{ProxyExit, StartError};
+use crate::start_error::{SidecarExit, StartError};
 
 pub(super) fn audit_error(path: &Path, error: &OpenError) -> StartError {
     let fix = match error {
@@ -22,23 +22,23 @@ pub(super) fn audit_error(path: &Path, error: &OpenError) -> StartError {
         OpenError::Create(source) | OpenError::GoOn(source)
             if source.kind() == std::io::ErrorKind::PermissionDenied =>
         {
-            ProxyExit::Permission
+            SidecarExit::Permission
         }
-        _ => ProxyExit::Audit,
+        _ => SidecarExit::Audit,
     };
     let StartError { cause, .. } = StartError::caused("--audit", exit, error);
     StartError::new("--audit", exit, format!("{}: {cause}{fix}", path.display()))
 }
 
 pub(super) fn bind_error(path: &Path, error: &BindError) -> StartError {
-    let exit = if error.is_permission() { ProxyExit::Permission } else { ProxyExit::CannotCreate };
+    let exit = if error.is_permission() { SidecarExit::Permission } else { SidecarExit::CannotCreate };
     let StartError { cause, .. } = StartError::caused("--socket", exit, error);
     StartError::new("--socket", exit, format!("{}: {cause}", path.display()))
 }
 
 pub(super) fn harden_error(error: &HardenError) -> StartError {
     if let HardenError::User { .. } = error {
-        return StartError::caused("--user", ProxyExit::Permission, error);
+        return StartError::caused("--user", SidecarExit::Permission, error);
     }
-    StartError::caused("hardening", ProxyExit::Software, error)
+    StartError::caused("hardening", SidecarExit::Software, error)
 }

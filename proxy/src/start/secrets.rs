@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::secret::{Secret, SecretError};
 use crate::settings::ProxySettings;
-use crate::start_error::{ProxyExit, StartError, unreadable};
+use crate::start_error::{SidecarExit, StartError, unreadable};
 
 /// Reads a key or a token from the file, or from stdin to its end.
 pub(super) fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, StartError> {
@@ -21,7 +21,7 @@ pub(super) fn secret(flag: &'static str, path: Option<&Path>) -> Result<Secret, 
     };
     read.map_err(|error| match (&error, path) {
         (SecretError::Unreadable(source), Some(path)) => unreadable(flag, path, source),
-        _ => StartError::caused(flag, ProxyExit::NoInput, &error),
+        _ => StartError::caused(flag, SidecarExit::NoInput, &error),
     })
 }
 
@@ -42,7 +42,9 @@ pub(super) fn signer(settings: &ProxySettings) -> Result<Option<AuditSigner>, St
         }
     }
     let signer = AuditSigner::parse(&buffer[..len]);
-    signer.map(Some).map_err(|error| StartError::new(FLAG, ProxyExit::NoInput, format!("{}: {error}", path.display())))
+    signer
+        .map(Some)
+        .map_err(|error| StartError::new(FLAG, SidecarExit::NoInput, format!("{}: {error}", path.display())))
 }
 
 /// Opens a file that only its owner can read. A pipe or similar has no mode that matters.
@@ -53,7 +55,7 @@ fn private(flag: &'static str, path: &Path) -> Result<File, StartError> {
     if meta.is_file() && mode & 0o077 != 0 {
         let path = path.display();
         let cause = format!("{path} has mode {mode:04o}: others than its owner can read it; chmod 600 {path}");
-        return Err(StartError::new(flag, ProxyExit::Permission, cause));
+        return Err(StartError::new(flag, SidecarExit::Permission, cause));
     }
     Ok(file)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{PublicKey, Trust, Verdict, verify};
+use sluice_contract::{PublicKey, TrustAnchors, Verdict, verify};
 use sluice_testkit::audit::AuditFile;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
@@ -22,7 +22,7 @@ fn launch(upstream: &Upstream, dir: &TempDir) -> Launch {
 
 fn verdict(path: &Path) -> Verdict {
     let keys = [POINT.parse::<PublicKey>().expect("a point")];
-    verify(&std::fs::read(path).expect("the log"), &Trust { keys: &keys, seen: &[] })
+    verify(&std::fs::read(path).expect("the log"), &TrustAnchors { keys: &keys, seen: &[] })
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn wrong_flags_are_usage_errors() {
         ("no rate", 64, "--rate", "calls a second", |l, _| l.args(["--rate", "0/s"])),
         ("no size", 64, "--max-body", "size", |l, _| l.args(["--max-body", "0"])),
         ("no time", 64, "--deadline", "0", |l, _| l.args(["--deadline", "0"])),
-        ("a time beyond reason", 64, "--drain", "year", |l, _| l.args(["--drain", "90y"])),
+        ("a time beyond reason", 64, "--drain", "365 days", |l, _| l.args(["--drain", "90y"])),
         ("no mode", 64, "--socket-mode", "octal", |l, _| l.args(["--socket-mode", "9"])),
         ("no choice", 64, "--audit-sync", "invalid", |l, _| l.args(["--audit-sync", "maybe"])),
         ("no level", 64, "--log-level", "invalid", |l, _| l.args(["--log-level", "loud"])),
@@ -192,7 +192,7 @@ async fn a_socket_that_cannot_be_made_is_said_why() {
 async fn an_audit_log_that_cannot_be_begun_is_said_why() {
     assert_refused(&[
         ("no directory", 74, "--audit", "directory", |l, dir| l.audit_path(dir.join("no/a.jsonl"))),
-        ("something else", 74, "--audit", "no audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),
+        ("something else", 74, "--audit", "not an audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),
         ("damaged", 74, "--audit", "line 1", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
         ("a device", 74, "--audit", "regular file", |l, _| l.audit_path("/dev/full")),
         ("a directory", 74, "--audit", "regular file", |l, dir| l.audit_path(dir)),
@@ -276,7 +276,7 @@ async fn check_fails_with_78_whatever_is_wrong() {
     assert_refused(&[
         ("run id", 78, "--run-id", "", |l, _| l.subcommand("check").run_id("R1")),
         ("socket", 78, "--socket", "directory", |l, _| l.subcommand("check").socket_path("/nope/s")),
-        ("audit", 78, "--audit", "no audit file", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
+        ("audit", 78, "--audit", "not an audit file", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
         ("audit key", 78, "--audit-key-file", "/nope", |l, _| {
             l.subcommand("check").args(["--audit-key-file", "/nope"])
         }),

@@ -352,7 +352,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let files = [spoken, wrong.into_bytes(), lines.concat(), open].map(|bytes| (String::new(), bytes));
     let copies = beside(&sluice, &files);
     for copy in copies.iter().map(|path| path.display().to_string()) {
-        let page = golden().join("../../../../docs/verify_audit.py");
+        let page = golden().join("../../verify_audit.py");
         let page = std::process::Command::new("python3").arg("-B").arg(page).arg(&copy).output();
         let printed = String::from_utf8(page.expect("there is a python3").stdout).expect("UTF-8");
         assert!(printed.lines().count() == 1 && !printed.trim_end().contains(char::is_control), "{printed:?}");
@@ -407,7 +407,8 @@ async fn a_line_without_an_end_is_damage_and_takes_no_memory() {
         let file = fs::OpenOptions::new().append(true).open(&path).expect("it was just made");
         file.set_len(3 << 30).expect("zeros take no room");
         let (shown, bad) = (path.display().to_string(), kept as u64 + 1);
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/verify_audit.py").display().to_string();
+        let page =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py").display().to_string();
 
         for (args, code) in
             [(&["verify"][..], 1), (&["show"], 1), (&["hash"], 1), (&["tail"], if kept == 3 { 1 } else { 0 })]

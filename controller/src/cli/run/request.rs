@@ -7,21 +7,21 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use sluice_contract::RunKey;
 use sluice_contract::run_id::NameError;
+use sluice_runs::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
+use sluice_runs::engine::{Engine, EngineError, socket_of};
+use sluice_runs::input::{Kind, Stdin};
+use sluice_runs::once::RunRequest;
+use sluice_runs::scene::RunSpec;
+use sluice_runs::tty;
+use sluice_runs::verdict::Contract;
 
 use super::Flags;
 use super::rights::{self, Wrong};
 use super::source::{Places, refused};
 use crate::agents::{self, Agent, Placeholders};
-use crate::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
-use crate::engine::{Engine, EngineError, socket_of};
-use crate::input::{Kind, Stdin};
-use crate::layout::RunKey;
-use crate::once::Request;
-use crate::scene::Asked;
 use crate::settings::{SettingError, Settings, missing};
-use crate::tty;
-use crate::verdict::Contract;
 
 /// The system calls that a sandbox may make.
 const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
@@ -67,7 +67,7 @@ pub(super) enum RequestError {
 }
 
 /// Reads a request.
-pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, RequestError> {
+pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<RunRequest, RequestError> {
     let agent =
         agents::find(&settings.agents, &settings.agent).ok_or_else(|| RequestError::NoAgent(settings.agent.clone()))?;
     let asks_agent = flags.argv.is_empty();
@@ -85,11 +85,11 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
     let values = Placeholders { message: flags.message.as_deref(), models: &settings.models };
     let mut env = agent.variables(values);
     env.extend(environment(flags)?);
-    Ok(Request {
+    Ok(RunRequest {
         key: RunKey { run_id: run_id(flags)?, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
-        asked: Asked {
+        asked: RunSpec {
             account: settings.account.to_string(),
             graph_id: agent.graph_id.clone(),
             models: settings.models.clone(),
@@ -117,7 +117,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<Request, Reques
 }
 
 /// Looks for the image of an agent that has its own, before anything is held or made for the run.
-pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &Request) -> Result<(), RequestError> {
+pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &RunRequest) -> Result<(), RequestError> {
     let (agent, image) = (&request.agent, &request.asked.image);
     let found = agents::find(&settings.agents, agent).filter(|agent| agent.image.as_ref() == Some(image));
     let Some(found) = found else { return Ok(()) };

@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::blueprint::{Access, Volume};
-use crate::rundir::SANDBOX_UID;
+use sluice_runs::blueprint::{Access, Volume};
+use sluice_runs::rundir::SANDBOX_UID;
 
 /// File systems of which modes are the whole answer: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
 const BY_MODES: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1];

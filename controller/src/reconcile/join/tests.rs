@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 use sluice_contract::Hash;
+use sluice_state::ledger::BookedEntry;
 
 use super::*;
-use crate::ledger::Posting;
 
 const NOW: i64 = 1_795_203_278_000_000;
 /// Long ago, as LiteLLM's rows go.
@@ -12,8 +12,8 @@ fn usage(input: u64, output: u64) -> Usage {
     Usage { input: Some(input), output: Some(output), total: Some(input + output), ..Usage::default() }
 }
 
-fn posting(status: Status) -> Posting {
-    Posting {
+fn posting(status: ReceiptStatus) -> BookedEntry {
+    BookedEntry {
         id: 1,
         source_system: "sluice-audit".into(),
         source_reference: "r1/0/c1#outcome".into(),
@@ -36,11 +36,11 @@ fn posting(status: Status) -> Posting {
 }
 
 /// A receipt as it stands with one entry.
-fn known(edit: impl FnOnce(&mut Posting)) -> Known {
-    let mut entry = posting(Status::Posted);
+fn known(edit: impl FnOnce(&mut BookedEntry)) -> Known {
+    let mut entry = posting(ReceiptStatus::Posted);
     (entry.nano_usd, entry.cost_usd) = (Some(5400), Some("0.0000054".into()));
     edit(&mut entry);
-    let mut bill = Bill {
+    let mut bill = BookedReceipt {
         source_reference: "r1/0/c1".into(),
         run_id: "r1".into(),
         call_id: "c1".into(),
@@ -48,13 +48,13 @@ fn known(edit: impl FnOnce(&mut Posting)) -> Known {
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         period: "2026-11-20".into(),
-        ..Bill::default()
+        ..BookedReceipt::default()
     };
     bill.take(entry);
     Known { bill, origin_day: "2026-11-20".into(), heard_us: OLD }
 }
 
-fn open(status: Status) -> Known {
+fn open(status: ReceiptStatus) -> Known {
     known(|entry| (entry.status, entry.nano_usd, entry.cost_usd) = (status, None, None))
 }
 
@@ -62,31 +62,31 @@ fn open(status: Status) -> Known {
 fn failed(status: Option<u16>) -> Known {
     known(|entry| {
         (entry.status, entry.nano_usd, entry.cost_usd, entry.http_status, entry.tokens) =
-            (Status::PendingCost, None, None, status, Tokens::default());
+            (ReceiptStatus::PendingCost, None, None, status, Tokens::default());
         entry.result = Some("upstream_error".into());
     })
 }
 
 /// What LiteLLM writes about a call that failed there.
-fn failure_row() -> Row {
-    Row { is_failure: true, nanos: 0, spend: "0".into(), input: 0, output: 0, ..row() }
+fn failure_row() -> SpendRow {
+    SpendRow { is_failure: true, nanos: 0, spend: "0".into(), input: 0, output: 0, ..row() }
 }
 
 fn unknown() -> Known {
     known(|entry| {
-        *entry = Posting {
+        *entry = BookedEntry {
             tokens: Tokens::default(),
             end: None,
             result: None,
             http_status: None,
-            ..posting(Status::Unknown)
+            ..posting(ReceiptStatus::Unknown)
         };
         (entry.litellm_call_id, entry.response_id) = (None, None);
     })
 }
 
-fn row() -> Row {
-    Row {
+fn row() -> SpendRow {
+    SpendRow {
         request_id: "resp-1".into(),
         sluice_call_id: Some("c1".into()),
         run: "r1.0".parse().ok(),
@@ -104,11 +104,11 @@ fn row() -> Row {
     }
 }
 
-fn facts(known: Vec<Known>, rows: Vec<Row>) -> Facts {
+fn facts(known: Vec<Known>, rows: Vec<SpendRow>) -> Facts {
     Facts { known, rows, now_us: NOW, reach: Reach::Span(0, NOW), ..Facts::default() }
 }
 
-fn classes(known: Vec<Known>, rows: Vec<Row>) -> Vec<Class> {
+fn classes(known: Vec<Known>, rows: Vec<SpendRow>) -> Vec<Class> {
     join(&facts(known, rows)).into_iter().map(|finding| finding.class).collect()
 }
 
@@ -120,9 +120,9 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         let taken = known.bill.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
         let tokens = taken.tokens;
         let minus = |number: Option<i64>| number.map(|number| -number);
-        known.bill.take(Posting {
+        known.bill.take(BookedEntry {
             id: 100 + i64::try_from(number).expect("few"),
-            status: Status::Reversed,
+            status: ReceiptStatus::Reversed,
             reverses: Some(*entry),
             nano_usd: minus(taken.nano_usd),
             tokens: Tokens {
@@ -135,12 +135,12 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         });
     }
     let id = 199 + i64::try_from(known.bill.entries.len()).expect("few");
-    known.bill.take(Posting {
+    known.bill.take(BookedEntry {
         id,
         source_system: "litellm-spend".into(),
         source_reference: settlement.reference.clone(),
         payload_hash: settlement.hash.to_string(),
-        status: Status::Settled,
+        status: ReceiptStatus::Settled,
         tokens: settlement.usage.map(Tokens::from).unwrap_or_default(),
         nano_usd: settlement.nano_usd,
         cost_usd: settlement.cost_usd.clone(),
@@ -150,7 +150,7 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         http_status: seen.http_status,
         litellm_call_id: seen.litellm_call_id,
         response_id: seen.response_id,
-        ..posting(Status::Settled)
+        ..posting(ReceiptStatus::Settled)
     });
     known
 }
@@ -163,12 +163,12 @@ fn remedy(finding: &Finding) -> &Settlement {
 
 #[test]
 fn each_class_has_its_reason() {
-    let with = |edit: fn(&mut Row)| {
+    let with = |edit: fn(&mut SpendRow)| {
         let mut row = row();
         edit(&mut row);
         row
     };
-    let voided = || open(Status::Voided);
+    let voided = || open(ReceiptStatus::Voided);
     let error = || failed(Some(400));
     let models = || {
         let mut known = unknown();
@@ -182,22 +182,27 @@ fn each_class_has_its_reason() {
     let pending = || {
         let mut known = known(|_| ());
         known.bill.entries.clear();
-        (known.bill.status, known.bill.nano_usd, known.bill.usage) = (Status::Pending, None, None);
+        (known.bill.status, known.bill.nano_usd, known.bill.usage) = (ReceiptStatus::Pending, None, None);
         known
     };
-    let rows: Vec<(&str, Known, Vec<Row>, Class)> = vec![
+    let rows: Vec<(&str, Known, Vec<SpendRow>, Class)> = vec![
         ("the same", known(|_| ()), vec![row()], Class::Matched),
         ("one nano-USD more", known(|e| e.nano_usd = Some(5401)), vec![row()], Class::Matched),
         ("two nano-USD more", known(|e| e.nano_usd = Some(5402)), vec![row()], Class::AmountDiffers),
         ("two nano-USD less", known(|e| e.nano_usd = Some(5398)), vec![row()], Class::AmountDiffers),
         ("more input there", known(|_| ()), vec![with(|row| row.input = 11)], Class::TokensDiffer),
         ("less output there", known(|_| ()), vec![with(|row| row.output = 4)], Class::TokensDiffer),
-        ("no cost here", open(Status::PendingCost), vec![row()], Class::Settled),
-        ("no cost here, other tokens", open(Status::PendingCost), vec![with(|row| row.input = 7)], Class::TokensDiffer),
+        ("no cost here", open(ReceiptStatus::PendingCost), vec![row()], Class::Settled),
+        (
+            "no cost here, other tokens",
+            open(ReceiptStatus::PendingCost),
+            vec![with(|row| row.input = 7)],
+            Class::TokensDiffer,
+        ),
         (
             "cut, other tokens",
             known(|e| {
-                *e = posting(Status::PendingCost);
+                *e = posting(ReceiptStatus::PendingCost);
                 e.end = Some("cut_by_limit".into());
             }),
             vec![with(|row| row.output = 1)],
@@ -209,7 +214,7 @@ fn each_class_has_its_reason() {
         ("nobody saw its end, nor has it a row", unknown(), vec![], Class::MissingThere),
         ("nobody saw its end just now", young(unknown()), vec![], Class::NotYet),
         ("no row", known(|_| ()), vec![], Class::MissingThere),
-        ("no row and no cost", open(Status::PendingCost), vec![], Class::MissingThere),
+        ("no row and no cost", open(ReceiptStatus::PendingCost), vec![], Class::MissingThere),
         ("no row yet", young(known(|_| ())), vec![], Class::NotYet),
         ("not sent", voided(), vec![], Class::NotBilled),
         (
@@ -258,7 +263,7 @@ fn cached_tokens_of_the_messages_api_are_input() {
         output: Some(5),
         ..Usage::default()
     });
-    assert_eq!(classes(vec![known], vec![Row { input: 107, ..row() }]), [Class::Matched]);
+    assert_eq!(classes(vec![known], vec![SpendRow { input: 107, ..row() }]), [Class::Matched]);
 }
 
 #[test]
@@ -299,7 +304,7 @@ fn a_row_without_a_receipt_is_an_alarm_unless_it_may_still_get_one() {
 
 #[test]
 fn a_row_of_another_account_is_not_the_receipt_s() {
-    let row = Row { account: "acct-2".into(), ..row() };
+    let row = SpendRow { account: "acct-2".into(), ..row() };
     let findings = join(&facts(vec![known(|_| ())], vec![row]));
     let found: Vec<_> = findings.iter().map(|finding| (finding.class, finding.account.as_str())).collect();
     assert_eq!(found, [(Class::MissingThere, "acct-1"), (Class::MissingHere, "acct-2")]);
@@ -308,12 +313,12 @@ fn a_row_of_another_account_is_not_the_receipt_s() {
 
 #[test]
 fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
-    let second = Row { request_id: "again".into(), nanos: 7000, spend: "7e-06".into(), ..row() };
+    let second = SpendRow { request_id: "again".into(), nanos: 7000, spend: "7e-06".into(), ..row() };
     let findings = join(&facts(vec![known(|_| ())], vec![second, row()]));
     let found: Vec<_> = findings.iter().map(|finding| (finding.class, &finding.request_ids[..])).collect();
     assert_eq!(found, [(Class::Matched, &["resp-1".to_owned()][..]), (Class::Duplicate, &["again".to_owned()][..])]);
-    let failed = Row { request_id: "failed".into(), nanos: 0, is_failure: true, start_us: 0, ..row() };
-    let findings = join(&facts(vec![open(Status::PendingCost)], vec![failed.clone(), row()]));
+    let failed = SpendRow { request_id: "failed".into(), nanos: 0, is_failure: true, start_us: 0, ..row() };
+    let findings = join(&facts(vec![open(ReceiptStatus::PendingCost)], vec![failed.clone(), row()]));
     assert_eq!(findings.len(), 1);
     assert_eq!(
         (findings[0].class, &findings[0].request_ids[..]),
@@ -322,8 +327,8 @@ fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
 
     // What it was settled by, it stands by.
     let first = remedy(&findings[0]).clone();
-    let known = after(open(Status::PendingCost), &first, "2026-11-20");
-    let earlier = Row { start_us: 1, request_id: "again".into(), ..row() };
+    let known = after(open(ReceiptStatus::PendingCost), &first, "2026-11-20");
+    let earlier = SpendRow { start_us: 1, request_id: "again".into(), ..row() };
     let findings = join(&facts(vec![known], vec![earlier, row(), failed]));
     let found: Vec<_> = findings.iter().map(|finding| finding.class).collect();
     assert_eq!(found, [Class::Settled, Class::Duplicate]);
@@ -333,15 +338,15 @@ fn of_two_rows_a_receipt_stands_by_one_and_the_other_is_told_if_it_has_money() {
 #[test]
 fn a_settled_receipt_has_the_class_that_it_was_settled_as_and_nothing_more_to_do() {
     let cached =
-        Row { is_cache_hit: true, nanos: 0, spend: "0".into(), request_id: "resp-1_cache_hit17".into(), ..row() };
+        SpendRow { is_cache_hit: true, nanos: 0, spend: "0".into(), request_id: "resp-1_cache_hit17".into(), ..row() };
     for (known, row, period, class) in [
-        (open(Status::PendingCost), row(), "2026-11-20", Class::Settled),
-        (open(Status::PendingCost), row(), "2026-11-21", Class::Late),
+        (open(ReceiptStatus::PendingCost), row(), "2026-11-20", Class::Settled),
+        (open(ReceiptStatus::PendingCost), row(), "2026-11-21", Class::Late),
         (unknown(), row(), "2026-11-20", Class::UnknownSettled),
         (unknown(), row(), "2026-11-21", Class::UnknownSettled),
-        (open(Status::PendingCost), cached.clone(), "2026-11-20", Class::CacheHit),
+        (open(ReceiptStatus::PendingCost), cached.clone(), "2026-11-20", Class::CacheHit),
         (known(|e| e.nano_usd = Some(9999)), row(), "2026-11-20", Class::Settled),
-        (open(Status::PendingCost), Row { input: 99, ..row() }, "2026-11-20", Class::Settled),
+        (open(ReceiptStatus::PendingCost), SpendRow { input: 99, ..row() }, "2026-11-20", Class::Settled),
     ] {
         let before = join(&facts(vec![known.clone()], vec![row.clone()]));
         let settled = after(known, remedy(&before[0]), period);
@@ -357,20 +362,25 @@ fn a_settled_receipt_has_the_class_that_it_was_settled_as_and_nothing_more_to_do
 
 #[test]
 fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
-    let hit =
-        Row { is_cache_hit: true, nanos: 0, spend: "0.0".into(), request_id: "resp-1_cache_hit17".into(), ..row() };
+    let hit = SpendRow {
+        is_cache_hit: true,
+        nanos: 0,
+        spend: "0.0".into(),
+        request_id: "resp-1_cache_hit17".into(),
+        ..row()
+    };
     let in_band = || {
         known(|entry| {
             (entry.nano_usd, entry.cost_usd) = (Some(0), Some("0".into()));
-            entry.price_source = crate::ledger::CACHE_HIT.into();
+            entry.price_source = sluice_state::ledger::CACHE_HIT.into();
         })
     };
     // The tokens of an answer from a cache are nobody's bill: LiteLLM counts those of streams anew.
-    for row in [hit.clone(), Row { input: 99, output: 1, ..hit.clone() }] {
+    for row in [hit.clone(), SpendRow { input: 99, output: 1, ..hit.clone() }] {
         for (known, posts) in [
             (in_band(), false),
             (known(|_| ()), true),
-            (open(Status::PendingCost), true),
+            (open(ReceiptStatus::PendingCost), true),
             (unknown(), true),
             (failed(Some(429)), true),
         ] {
@@ -388,19 +398,22 @@ fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
         }
     }
     // Of a paid row and one of a cache, a receipt does not stand by the cheaper one.
-    let other = Row { nanos: 7000, spend: "7e-06".into(), ..row() };
-    assert_eq!(classes(vec![known(|_| ())], vec![Row { start_us: 0, ..hit.clone() }, other]), [Class::AmountDiffers]);
+    let other = SpendRow { nanos: 7000, spend: "7e-06".into(), ..row() };
+    assert_eq!(
+        classes(vec![known(|_| ())], vec![SpendRow { start_us: 0, ..hit.clone() }, other]),
+        [Class::AmountDiffers]
+    );
     // What the sidecar took for a hit was none.
     assert_eq!(classes(vec![in_band()], vec![row()]), [Class::AmountDiffers]);
     // A hit that LiteLLM charges is a call like any other.
-    let charged = Row { nanos: 7000, spend: "7e-06".into(), ..hit };
+    let charged = SpendRow { nanos: 7000, spend: "7e-06".into(), ..hit };
     assert_eq!(classes(vec![known(|_| ())], vec![charged]), [Class::AmountDiffers]);
 }
 
 #[test]
 fn earlier_tries_of_a_call_belong_to_its_receipt() {
     // As LiteLLM writes them: with the sidecar's id, or without any of its metadata.
-    let attempt = |number: u32, ours: bool| Row {
+    let attempt = |number: u32, ours: bool| SpendRow {
         request_id: format!("c1-attempt-{number}"),
         sluice_call_id: ours.then(|| "c1".into()),
         run: None,
@@ -412,7 +425,7 @@ fn earlier_tries_of_a_call_belong_to_its_receipt() {
         is_failure: true,
         ..row()
     };
-    for start in [open(Status::PendingCost), unknown(), known(|_| ())] {
+    for start in [open(ReceiptStatus::PendingCost), unknown(), known(|_| ())] {
         let rows = vec![attempt(0, false), row(), attempt(1, true)];
         let first = join(&facts(vec![start.clone()], rows.clone()));
         let of =
@@ -436,7 +449,7 @@ fn earlier_tries_of_a_call_belong_to_its_receipt() {
         assert_eq!((sum(|f| f.ledger.as_ref()), sum(|f| f.spend_log.as_ref())), (5600, 5600));
 
         // Another price of the call itself takes back that alone.
-        let dearer = Row { nanos: 9000, spend: "9e-06".into(), ..row() };
+        let dearer = SpendRow { nanos: 9000, spend: "9e-06".into(), ..row() };
         let changed = join(&facts(vec![settled.clone()], vec![attempt(0, false), dearer, attempt(1, true)]));
         let corrected = after(settled, remedy(&changed[0]), "2026-11-20");
         assert_eq!(corrected.bill.nano_usd, Some(9200));
@@ -445,7 +458,7 @@ fn earlier_tries_of_a_call_belong_to_its_receipt() {
 
 #[test]
 fn an_earlier_try_waits_for_the_call_and_is_taken_from_nobody_else() {
-    let attempt = Row {
+    let attempt = SpendRow {
         request_id: "x".into(),
         sluice_call_id: None,
         run: None,
@@ -454,17 +467,17 @@ fn an_earlier_try_waits_for_the_call_and_is_taken_from_nobody_else() {
         ..row()
     };
     // An open receipt holds what was reserved for it until its own row is there.
-    let waits = join(&facts(vec![open(Status::PendingCost)], vec![attempt.clone()]));
+    let waits = join(&facts(vec![open(ReceiptStatus::PendingCost)], vec![attempt.clone()]));
     assert_eq!(waits.iter().map(|f| f.class).collect::<Vec<_>>(), [Class::MissingThere, Class::NotYet]);
     assert!(waits.iter().all(|finding| finding.remedy.is_none()));
     // A free try is one more row of the call.
-    let free = Row { nanos: 0, spend: "0".into(), ..attempt.clone() };
+    let free = SpendRow { nanos: 0, spend: "0".into(), ..attempt.clone() };
     assert_eq!(classes(vec![known(|_| ())], vec![row(), free]), [Class::Matched]);
     for (what, row) in [
-        ("another account's", Row { account: "acct-2".into(), ..attempt.clone() }),
-        ("of a call that nobody knows", Row { litellm_call_id: Some("c9-attempt-0".into()), ..attempt.clone() }),
-        ("no number", Row { litellm_call_id: Some("c1-attempt-".into()), ..attempt.clone() }),
-        ("a success", Row { is_failure: false, ..attempt.clone() }),
+        ("another account's", SpendRow { account: "acct-2".into(), ..attempt.clone() }),
+        ("of a call that nobody knows", SpendRow { litellm_call_id: Some("c9-attempt-0".into()), ..attempt.clone() }),
+        ("no number", SpendRow { litellm_call_id: Some("c1-attempt-".into()), ..attempt.clone() }),
+        ("a success", SpendRow { is_failure: false, ..attempt.clone() }),
     ] {
         let found = join(&facts(vec![known(|_| ())], vec![row]));
         let found: Vec<_> = found.iter().map(|finding| finding.class).collect();
@@ -487,7 +500,7 @@ fn amounts_beyond_the_digits_of_a_float_are_the_same() {
         (million, million - 2, Class::AmountDiffers),
         (i64::MAX, 0, Class::AmountDiffers),
     ] {
-        let row = Row { nanos: there, ..row() };
+        let row = SpendRow { nanos: there, ..row() };
         assert_eq!(classes(vec![known(|e| e.nano_usd = Some(here))], vec![row]), [class], "{here} {there}");
     }
 }
@@ -516,9 +529,9 @@ fn what_differs_is_corrected_with_a_cause_and_only_on_demand() {
 
 #[test]
 fn a_row_that_changes_after_it_has_settled_a_receipt_is_told_and_not_taken() {
-    let before = join(&facts(vec![open(Status::PendingCost)], vec![row()]));
-    let settled = after(open(Status::PendingCost), remedy(&before[0]), "2026-11-20");
-    let changed = Row { nanos: 6000, spend: "6e-06".into(), ..row() };
+    let before = join(&facts(vec![open(ReceiptStatus::PendingCost)], vec![row()]));
+    let settled = after(open(ReceiptStatus::PendingCost), remedy(&before[0]), "2026-11-20");
+    let changed = SpendRow { nanos: 6000, spend: "6e-06".into(), ..row() };
     let findings = join(&facts(vec![settled], vec![changed]));
     let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
     assert_eq!((findings[0].class, settlement.reference.as_str()), (Class::AmountDiffers, "r1/0/c1#resp-1#1"));
@@ -581,24 +594,24 @@ fn a_receipt_settled_by_a_failure_says_so() {
     assert_eq!((again[0].class, &again[0].remedy), (Class::Settled, &None));
     assert_eq!(again[0].reason, "its cost is the spend log's; LiteLLM logged it as failed");
     // A row with money, after all, is reported.
-    let paid = Row { request_id: "late".into(), ..row() };
+    let paid = SpendRow { request_id: "late".into(), ..row() };
     assert_eq!(classes(vec![known], vec![failure_row(), paid]), [Class::Settled, Class::Duplicate]);
 }
 
 fn statuses() -> impl Strategy<Value = Known> {
     prop_oneof![
         (0i64..20_000).prop_map(|nanos| known(|e| e.nano_usd = Some(nanos))),
-        Just(open(Status::PendingCost)),
+        Just(open(ReceiptStatus::PendingCost)),
         Just(unknown()),
-        Just(open(Status::Voided)),
+        Just(open(ReceiptStatus::Voided)),
         prop_oneof![Just(None), (200u16..600).prop_map(Some)].prop_map(failed),
     ]
 }
 
-fn made_rows() -> impl Strategy<Value = Row> {
+fn made_rows() -> impl Strategy<Value = SpendRow> {
     let named = (0usize..12, any::<bool>(), any::<bool>(), any::<bool>());
     (named, 0i64..3, 8u64..11, any::<(bool, bool)>(), 0usize..6).prop_map(
-        |((call, by_ours, by_litellm, retried), money, input, (failed, cached), id)| Row {
+        |((call, by_ours, by_litellm, retried), money, input, (failed, cached), id)| SpendRow {
             request_id: format!("row-{id}-{call}"),
             sluice_call_id: by_ours.then(|| format!("c{call}")),
             litellm_call_id: by_litellm.then(|| format!("l{call}{}", if retried { "-attempt-0" } else { "" })),
@@ -632,7 +645,7 @@ proptest! {
             }
             known
         }).collect();
-        let rows: Vec<_> = rows.into_iter().map(|(name, row)| Row { request_id: format!("{}-{name}", row.request_id), ..row }).collect();
+        let rows: Vec<_> = rows.into_iter().map(|(name, row)| SpendRow { request_id: format!("{}-{name}", row.request_id), ..row }).collect();
         let facts = facts(known.clone(), rows.clone());
         let findings = join(&facts);
 

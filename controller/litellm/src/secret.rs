@@ -1,0 +1,65 @@
+//! The upstream's key, on its way from the operator to the sidecars: shown to nobody.
+
+use std::{fmt, io};
+
+use http::HeaderValue;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use zeroize::Zeroizing;
+
+/// A key. Its `Debug` says nothing, and its memory is zeroed.
+#[derive(Clone)]
+pub struct ApiKey(Zeroizing<String>);
+
+impl ApiKey {
+    /// Takes a key; white space around it is not part of it.
+    #[must_use]
+    pub fn new(text: String) -> Option<Self> {
+        let text = Zeroizing::new(text);
+        let key = text.trim();
+        (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
+    }
+
+    /// The value of an `authorization` header, which no log of HTTP shows; none of a key that no header can carry.
+    #[must_use]
+    pub fn bearer(&self) -> Option<HeaderValue> {
+        let text = Zeroizing::new(format!("Bearer {}", self.0.as_str()));
+        let mut value = HeaderValue::from_str(&text).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// A text in which it does not stand.
+    #[must_use]
+    pub fn redact(&self, text: &str) -> String {
+        text.replace(self.0.as_str(), "(key)")
+    }
+
+    /// Hands the key to a sidecar.
+    ///
+    /// # Errors
+    /// Of the pipe.
+    pub async fn write_to(&self, pipe: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        pipe.write_all(self.0.as_bytes()).await?;
+        pipe.shutdown().await
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_trimmed_and_never_shown() {
+        let key = ApiKey::new(" sk-secret\n".into()).expect("there is one");
+        assert_eq!(key.0.as_str(), "sk-secret");
+        assert!(!format!("{key:?}").contains("secret"));
+        assert_eq!(key.redact("Bearer sk-secret, sk-secret"), "Bearer (key), (key)");
+        assert!(ApiKey::new(" \n".into()).is_none());
+    }
+}

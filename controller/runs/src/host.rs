@@ -1,0 +1,105 @@
+//! What all runs of one controller share: its directory, its database, its engine, its sidecar program.
+
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+use sluice_litellm::{ApiKey, Litellm};
+use sluice_state::keys::{KeyError, Keys};
+use sluice_state::layout::{Layout, LayoutError};
+use sluice_state::process::Process;
+use sluice_state::store::{Store, StoreError};
+
+use crate::engine::{Engine, EngineError};
+use crate::sidecar_user::SidecarUsers;
+
+/// The settings that all runs of a controller share.
+#[derive(Debug, Clone)]
+pub struct HostSettings {
+    /// The state directory.
+    pub state_dir: PathBuf,
+    /// The address of the Docker Engine.
+    pub docker_host: String,
+    /// The sidecar's program, if it is named.
+    pub proxy: Option<PathBuf>,
+    /// The users that sidecars become.
+    pub sidecar_users: SidecarUsers,
+    /// The address and the key of the LiteLLM that makes virtual keys, if both are set.
+    pub litellm: Option<(String, ApiKey)>,
+}
+
+/// The host of all runs.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "named like their types")]
+pub struct Host {
+    pub layout: Layout,
+    pub instance: String,
+    pub store: Store,
+    pub engine: Engine,
+    pub keys: Keys,
+    /// The sidecar's program.
+    pub proxy: PathBuf,
+    /// The users that sidecars become.
+    pub sidecar_users: SidecarUsers,
+    /// Where virtual keys come from, with its address, if both address and key are set.
+    pub litellm: Option<(String, Litellm)>,
+    /// This controller.
+    pub owner: Process,
+}
+
+/// Why there is no host to run on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "they say what they are")]
+pub enum HostError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    ApiKey(#[from] KeyError),
+    #[error("there is no sidecar program {0}; name it with --proxy, or put sluice-proxy beside sluice")]
+    NoProxy(PathBuf),
+    #[error("only root can give a workspace to user 1001 and take it back; run sluice as root")]
+    NotRoot,
+    #[error("cannot read the state directory")]
+    Io(#[from] std::io::Error),
+}
+
+impl Host {
+    /// Opens everything that a run needs.
+    ///
+    /// # Errors
+    /// The first thing that is missing.
+    pub async fn open(settings: &HostSettings) -> Result<Self, HostError> {
+        if !nix::unistd::Uid::effective().is_root() {
+            return Err(HostError::NotRoot);
+        }
+        let proxy = proxy(settings.proxy.as_deref())?;
+        let layout = Layout::open(&settings.state_dir)?;
+        let instance = layout.instance()?;
+        let keys = Keys::open(layout.state())?;
+        let store = Store::open(&layout.database())?;
+        let engine = Engine::connect(&settings.docker_host).await?;
+        let litellm = settings.litellm.as_ref();
+        let litellm = litellm.and_then(|(url, key)| Some((url.clone(), Litellm::new(url, key.clone()).ok()?)));
+        let sidecar_users = settings.sidecar_users.clone();
+        Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, owner: Process::current()? })
+    }
+}
+
+/// The sidecar's program: the one that is named, else the one beside us, else the first on PATH.
+///
+/// # Errors
+/// [`HostError::NoProxy`].
+pub fn proxy(named: Option<&Path>) -> Result<PathBuf, HostError> {
+    let runs = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if let Some(path) = named {
+        let path = std::path::absolute(path)?;
+        return if runs(&path) { Ok(path) } else { Err(HostError::NoProxy(path)) };
+    }
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("sluice-proxy")));
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&on_path).map(|directory| directory.join("sluice-proxy"));
+    beside.into_iter().chain(on_path).find(runs).ok_or_else(|| HostError::NoProxy("sluice-proxy".into()))
+}

@@ -1,0 +1,223 @@
+//! The directories of a run: made with their modes, removed whatever a sandbox put into them.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::Path;
+use std::time::Instant;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use sluice_contract::RunKey;
+use sluice_state::layout::RunPaths;
+
+use crate::sidecar_user::{SidecarUser, SidecarUsers};
+
+/// Who the agent is, in its container and on our disk.
+pub const SANDBOX_UID: u32 = 1001;
+
+/// Makes the directories of a run that is not there yet, and gives the directory of its socket to the user that its sidecar
+/// will become.
+///
+/// # Errors
+/// When one cannot be made, or is there already.
+pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Result<()> {
+    let runs = paths.root.parent().unwrap_or(Path::new("/"));
+    // Until the directory has its owner, no other run may pick a user.
+    let _picking = Flock::lock(File::open(runs)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
+    let user = users.pick(key, &taken(runs)?);
+    let make = |path: &Path, mode| DirBuilder::new().mode(mode).create(path);
+    make(&paths.root, 0o700)?;
+    // The sandbox sees the mode of the directory itself, and has to get through it to the socket.
+    make(&paths.sock, 0o755)?;
+    make(&paths.conf, 0o700)?;
+    make(&paths.work, 0o700)?;
+    fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    // The sidecar removes its socket at the end, when it is no longer root.
+    chown(&paths.sock, Some(user.uid), Some(user.gid))?;
+    chown(&paths.work, Some(SANDBOX_UID), Some(SANDBOX_UID))
+}
+
+/// The user that a run's sidecar becomes: the owner of its socket's directory. None means that it stays what it is, as in a
+/// directory that an earlier version made.
+///
+/// # Errors
+/// When the directory is not there.
+pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
+    let meta = fs::metadata(&paths.sock)?;
+    let user = SidecarUser { uid: meta.uid(), gid: meta.gid() };
+    Ok((user.uid != nix::unistd::Uid::effective().as_raw()).then_some(user))
+}
+
+/// The users of the runs that are there.
+fn taken(runs: &Path) -> io::Result<Vec<u32>> {
+    let owner = |run: io::Result<fs::DirEntry>| Some(fs::metadata(run.ok()?.path().join("sock")).ok()?.uid());
+    Ok(fs::read_dir(runs)?.filter_map(owner).collect())
+}
+
+/// Removes the directory and everything in it, until the time is up; one that is not there is removed already.
+///
+/// A sandbox can nest directories deeper than any path, stack or table of descriptors reaches. So nothing here
+/// recurses: what is found two levels down moves up, until all is flat.
+///
+/// # Errors
+/// Of the kernel, or `TimedOut`; what was removed stays removed, and a second call goes on.
+pub fn remove(root: &Path, until: Option<Instant>) -> io::Result<()> {
+    match open(root, DIRECTORY, Mode::empty()) {
+        Ok(top) => {
+            flatten(&top, until)?;
+            fs::remove_dir(root)
+        }
+        Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_RDONLY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Empties a directory.
+fn flatten(top: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
+    let mut moved = 0_u64;
+    loop {
+        in_time(until)?;
+        let children = some_entries(top.as_fd())?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in &children {
+            if is_directory(top.as_fd(), child)? {
+                let inner = openat(top, child.as_c_str(), DIRECTORY, Mode::empty())?;
+                hoist(&inner, top, &mut moved, until)?;
+                unlinkat(top, child.as_c_str(), UnlinkatFlags::RemoveDir)?;
+            } else {
+                unlinkat(top, child.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
+            }
+        }
+    }
+}
+
+/// Empties a directory in `top`: its files and empty directories are removed, its other directories move up.
+fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>) -> io::Result<()> {
+    loop {
+        in_time(until)?;
+        let children = some_entries(inner.as_fd())?;
+        if children.is_empty() {
+            return Ok(());
+        }
+        for child in &children {
+            if is_directory(inner.as_fd(), child)? {
+                // Most are empty, and to move one costs ten times as much.
+                match unlinkat(inner, child.as_c_str(), UnlinkatFlags::RemoveDir) {
+                    Err(Errno::ENOTEMPTY | Errno::EEXIST) => move_up(inner, child, top, moved)?,
+                    removed => removed?,
+                }
+            } else {
+                unlinkat(inner, child.as_c_str(), UnlinkatFlags::NoRemoveDir)?;
+            }
+        }
+    }
+}
+
+/// Asked for each directory, and for each thousand files of one.
+fn in_time(until: Option<Instant>) -> io::Result<()> {
+    if until.is_some_and(|until| Instant::now() >= until) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
+}
+
+fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    loop {
+        *moved += 1;
+        let target = CString::new(format!("removed.{moved}")).expect("there is no NUL in a number");
+        match renameat(from, name, top, target.as_c_str()) {
+            Ok(()) => return Ok(()),
+            // The name was taken by the sandbox; there are others.
+            Err(Errno::EEXIST | Errno::ENOTEMPTY | Errno::ENOTDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The first names in a directory: a sandbox can make more of them than we have memory for.
+fn some_entries(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
+    const AT_ONCE: usize = 1024;
+    let mut names = Vec::new();
+    for entry in Dir::openat(directory, ".", DIRECTORY, Mode::empty())?.iter() {
+        let name = entry?.file_name().to_owned();
+        if name.as_bytes() != b"." && name.as_bytes() != b".." {
+            names.push(name);
+        }
+        if names.len() == AT_ONCE {
+            break;
+        }
+    }
+    Ok(names)
+}
+
+fn is_directory(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
+    let stat = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    Ok(SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::mkdirat;
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("it is not there yet");
+        path
+    }
+
+    #[test]
+    fn directories_deeper_than_any_path_are_removed() {
+        let root = scratch("deep");
+        let mut inner = open(&root, DIRECTORY, Mode::empty()).expect("it was made");
+        for _ in 0..5000 {
+            mkdirat(&inner, "d", Mode::S_IRWXU).expect("there is room");
+            inner = openat(&inner, "d", DIRECTORY, Mode::empty()).expect("it was made");
+        }
+        drop(inner);
+
+        remove(&root, None).expect("all of it is ours");
+
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn directories_with_more_names_than_are_read_at_once_are_removed() {
+        let root = scratch("wide");
+        fs::create_dir(root.join("d")).expect("it is ours");
+        for n in 0..2500 {
+            fs::write(root.join("d").join(n.to_string()), "").expect("it is ours");
+            fs::create_dir(root.join(format!("d{n}"))).expect("it is ours");
+        }
+
+        remove(&root, None).expect("all of it is ours");
+
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn links_are_removed_and_not_followed() {
+        let root = scratch("links");
+        let outside = scratch("outside");
+        fs::write(outside.join("kept"), "x").expect("it is ours");
+        fs::create_dir_all(root.join("a/b")).expect("it is ours");
+        for place in ["out", "a/out", "a/b/out"] {
+            std::os::unix::fs::symlink(&outside, root.join(place)).expect("it is ours");
+        }
+        fs::write(root.join("removed.1"), "a name that is taken").expect("it is ours");
+
+        remove(&root, None).expect("all of it is ours");
+        remove(&root, None).expect("twice is once");
+
+        assert!(!root.exists());
+        assert!(outside.join("kept").exists());
+        fs::remove_dir_all(outside).expect("it is ours");
+    }
+}

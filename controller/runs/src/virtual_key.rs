@@ -1,0 +1,160 @@
+//! The virtual key of a run, from the record before LiteLLM makes it to its deletion.
+//!
+//! The database has the key's alias before LiteLLM is asked to make the key, so that another controller finds it after a
+//! kill. The key itself is only in the memory of two processes.
+
+use std::time::Duration;
+
+use sluice_contract::RunKey;
+use sluice_litellm::virtual_key::{self, GenerateError, Grant};
+use sluice_litellm::{ApiKey, Litellm, LitellmError};
+use sluice_state::store::{Store, StoreError, now_us};
+use sluice_state::virtual_keys::KeyRecord;
+
+/// The key that the sidecar of a run gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyMode {
+    /// The operator's key.
+    Master,
+    /// A virtual key; the run fails without one.
+    PerRun,
+    /// A virtual key where LiteLLM makes one, else the operator's key with a note.
+    Auto,
+}
+
+/// A run that got no virtual key.
+#[derive(Debug, thiserror::Error)]
+pub enum MintError {
+    /// LiteLLM did not make it.
+    #[error("cannot get a virtual key for the run; --key-mode master uses the key of key_file")]
+    Generate(#[from] GenerateError),
+    /// The key cannot be recorded, so it could not be found after a kill.
+    #[error("cannot record a virtual key")]
+    Record(#[from] StoreError),
+}
+
+/// A virtual key that may still be there.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeError {
+    /// LiteLLM did not delete it.
+    #[error(transparent)]
+    Litellm(#[from] LitellmError),
+    /// The request that makes it may still be in progress.
+    #[error("LiteLLM has no such key, and may still be making it")]
+    InProgress,
+    /// Another LiteLLM has it.
+    #[error("it is at {0}; give that as --upstream, with its key")]
+    Elsewhere(String),
+    /// The deletion cannot be recorded.
+    #[error("cannot record the end of a virtual key")]
+    Record(#[from] StoreError),
+}
+
+/// The time after which no request of ours is still in progress at LiteLLM.
+const IN_PROGRESS: Duration = Duration::from_secs(60);
+/// The time after a key's end at which Sluice no longer tries to delete it.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Makes the virtual key of a run, and records it before.
+///
+/// # Errors
+/// [`MintError`]. LiteLLM may have made the key all the same; [`revoke`] deletes it then.
+pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, MintError> {
+    let now = now_us();
+    let alias = grant.alias();
+    let lifetime = i64::try_from(grant.lifetime.as_micros()).unwrap_or(i64::MAX);
+    let record = KeyRecord {
+        alias: alias.clone(),
+        key: grant.key.clone(),
+        upstream: grant.upstream.to_owned(),
+        asked_us: now,
+        expires_us: now.saturating_add(lifetime),
+    };
+    store.key_asked(record).await?;
+    let generated = virtual_key::generate(litellm, grant).await;
+    if generated.as_ref().is_err_and(GenerateError::is_refusal) {
+        store.key_ended(&alias, "refused").await?;
+    }
+    Ok(generated?)
+}
+
+/// Deletes the virtual key of a run, if one was recorded and may still be there.
+///
+/// # Errors
+/// [`RevokeError`]. The record stays, so that a later run or sweep tries again.
+pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result<(), RevokeError> {
+    for record in store.keys_left().await?.iter().filter(|record| record.key == *key) {
+        revoke(store, litellm, record).await?;
+    }
+    Ok(())
+}
+
+/// Deletes a virtual key.
+///
+/// # Errors
+/// [`RevokeError`].
+pub async fn revoke(store: &Store, litellm: &Litellm, record: &KeyRecord) -> Result<(), RevokeError> {
+    let why = end_of(virtual_key::delete(litellm, &record.alias).await, record, now_us())?;
+    Ok(store.key_ended(&record.alias, why).await?)
+}
+
+/// Abandons a key of a LiteLLM that is no longer in use, once the key must have ended by itself.
+///
+/// # Errors
+/// [`RevokeError`], before that time.
+pub async fn abandon(store: &Store, record: &KeyRecord) -> Result<(), RevokeError> {
+    if !is_past(now_us(), record.expires_us, ABANDONED) {
+        return Err(RevokeError::Elsewhere(record.upstream.clone()));
+    }
+    Ok(store.key_ended(&record.alias, "expired").await?)
+}
+
+fn is_past(now: i64, from: i64, by: Duration) -> bool {
+    now.saturating_sub(from) > i64::try_from(by.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Returns how a key ended, from LiteLLM's answer to its deletion.
+fn end_of(answer: Result<(), LitellmError>, record: &KeyRecord, now: i64) -> Result<&'static str, RevokeError> {
+    match answer {
+        Ok(()) => Ok("deleted"),
+        Err(LitellmError::Status(_, 404)) if is_past(now, record.asked_us, IN_PROGRESS) => Ok("not_found"),
+        // A request to make it may have been cut off on its way, and may be answered later.
+        Err(LitellmError::Status(_, 404)) => Err(RevokeError::InProgress),
+        Err(_) if is_past(now, record.expires_us, ABANDONED) => Ok("expired"),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_ended_when_that_is_certain() {
+        let record = KeyRecord {
+            alias: "a".into(),
+            key: "r1.0".parse().expect("a key"),
+            upstream: "u".into(),
+            asked_us: 1_000_000_000,
+            expires_us: 2_000_000_000,
+        };
+        let (soon, later, expired) = (1_001_000_000, 1_061_000_000, 2_000_000_000 + 3_601_000_000);
+        let status = |status| Err(LitellmError::Status("POST /key/delete".into(), status));
+        let late = || Err(LitellmError::Late("POST /key/delete".into(), IN_PROGRESS));
+        let rows: [(Result<(), LitellmError>, i64, Option<&str>); 9] = [
+            (Ok(()), soon, Some("deleted")),
+            (status(404), soon, None),
+            (status(404), later, Some("not_found")),
+            (status(500), later, None),
+            (late(), later, None),
+            (Err(LitellmError::Denied("x".into(), 401)), later, None),
+            (Err(LitellmError::NoDatabase("x".into())), later, None),
+            (late(), expired, Some("expired")),
+            (Ok(()), expired, Some("deleted")),
+        ];
+        for (answer, now, expected) in rows {
+            let shown = format!("{answer:?} at {now}");
+            assert_eq!(end_of(answer, &record, now).ok(), expected, "{shown}");
+        }
+    }
+}

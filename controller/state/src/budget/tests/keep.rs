@@ -1,0 +1,197 @@
+//! The log of budgets beside a real database: killed between any two steps, lost, cut, forged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sluice_contract::Account;
+
+use crate::budget::{BudgetLog, LogError};
+use crate::keys::Keys;
+use crate::layout::Layout;
+use crate::ledger::AuditArchive;
+use crate::store::Store;
+
+struct State {
+    layout: Layout,
+    keys: Keys,
+    store: Store,
+}
+
+impl State {
+    fn new() -> Self {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("sluice-budget-log-{}-{number}", std::process::id()));
+        let layout = Layout::open(&path).expect("it is not there yet");
+        let keys = Keys::open(&path).expect("there is room");
+        let store = Store::open(&layout.database()).expect("it is new");
+        Self { layout, keys, store }
+    }
+
+    fn log(&self) -> BudgetLog<'_> {
+        BudgetLog { layout: &self.layout, keys: &self.keys, store: &self.store }
+    }
+
+    /// The database is gone, and a new one is made.
+    fn lose(&mut self) {
+        for end in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(self.layout.state().join(format!("sluice.db{end}")));
+        }
+        self.store = Store::open(&self.layout.database()).expect("it is new");
+    }
+
+    async fn set(&self, nanos: i64) {
+        self.store.set_budget(&acct(), nanos).await.expect("it is writable");
+    }
+
+    async fn add(&self, nanos: i64) {
+        self.store.add_budget(&acct(), nanos).await.expect("it has a budget");
+    }
+
+    async fn follow(&self) {
+        assert!(self.log().follow().await.expect("both agree").is_none());
+    }
+
+    async fn restore(&self) -> u64 {
+        let keys = self.keys.public().expect("there is one");
+        let shelf = AuditArchive { layout: &self.layout, store: &self.store, keys: &keys };
+        self.log().restore(&shelf).await.expect("the log is good")
+    }
+
+    async fn granted(&self) -> Option<i128> {
+        let budgets = self.store.budgets(None).await.expect("it is readable");
+        budgets.first().map(|(_, balance, _)| balance.granted)
+    }
+
+    fn lines(&self) -> usize {
+        fs::read_to_string(self.path()).map_or(0, |text| text.lines().count())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.layout.budget_log()
+    }
+
+    fn sql(&self, statement: &str) {
+        let connection = rusqlite::Connection::open(self.layout.database()).expect("it is there");
+        connection.execute_batch(statement).expect("SQL");
+    }
+
+    /// A file of a run that this database has never heard of.
+    fn strange_file(&self) {
+        fs::write(self.layout.state().join("audit").join("r1.0.jsonl"), "no record\n").expect("it is ours");
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.layout.state());
+    }
+}
+
+fn acct() -> Account {
+    "acct-1".parse().expect("an account")
+}
+
+fn append(path: &Path, text: &str) {
+    let before = fs::read_to_string(path).expect("it is there");
+    fs::write(path, before + text).expect("it is ours");
+}
+
+#[tokio::test]
+async fn a_kill_between_any_two_steps_loses_no_change() {
+    for killed in ["before the log", "in the middle of a line", "before the line was noted", "not at all"] {
+        let mut state = State::new();
+        state.set(5).await;
+        state.follow().await;
+        state.add(2).await;
+        match killed {
+            "in the middle of a line" => append(&state.path(), r#"{"account":"acct-1","key"#),
+            "before the line was noted" => {
+                state.follow().await;
+                state.sql("DELETE FROM budget_log WHERE seq = 2");
+            }
+            "not at all" => state.follow().await,
+            _ => {}
+        }
+
+        assert!(state.log().ready("acct-1").await.expect("the database has it").is_none(), "{killed}");
+
+        assert_eq!(state.lines(), 3, "{killed}");
+        state.lose();
+        assert!(matches!(state.log().ready("other").await, Err(LogError::Ahead { lines: 2, .. })), "{killed}");
+        assert_eq!(state.restore().await, 2, "{killed}");
+        assert_eq!(state.granted().await, Some(7), "{killed}");
+        assert!(state.log().ready("acct-1").await.expect("they agree").is_none(), "{killed}");
+        assert_eq!((state.restore().await, state.lines()), (0, 3), "{killed}");
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_was_killed_goes_on() {
+    let mut state = State::new();
+    for nanos in 1..=4 {
+        state.set(nanos).await;
+    }
+    state.follow().await;
+    state.lose();
+    assert_eq!(state.restore().await, 4);
+    state.sql(
+        "DROP TRIGGER budgets_last;
+         DELETE FROM budget_log WHERE seq > 2; DELETE FROM budgets WHERE id > 2;",
+    );
+    assert_eq!(state.granted().await, Some(2));
+    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Ahead { lines: 2, .. })));
+
+    assert_eq!((state.restore().await, state.granted().await), (2, Some(4)));
+}
+
+#[tokio::test]
+async fn without_database_and_log_somebody_has_to_say_what_holds() {
+    let state = State::new();
+    state.strange_file();
+    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Lost(_))));
+    state.set(5).await;
+    assert!(matches!(state.log().follow().await, Err(LogError::Lost(_))));
+    assert_eq!(state.log().confirm().await.expect("there is room"), None);
+    // What the account has spent is not known yet.
+    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Behind { runs: 1, .. })));
+    assert!(state.log().ready("other").await.expect("it has no budget").is_none());
+
+    let keys = state.keys.public().expect("there is one");
+    let shelf = AuditArchive { layout: &state.layout, store: &state.store, keys: &keys };
+    shelf.fill().await.expect("all is readable");
+
+    assert!(state.log().ready("acct-1").await.expect("all is known").is_none());
+}
+
+#[tokio::test]
+async fn a_log_that_was_cut_or_forged_is_told() {
+    let mut state = State::new();
+    state.set(5).await;
+    state.set(1).await;
+    state.follow().await;
+    let good = fs::read_to_string(state.path()).expect("it is there");
+    let lines: Vec<_> = good.split_inclusive('\n').collect();
+    let dearer = good.replace(r#""nano_usd":"1""#, r#""nano_usd":"9""#);
+
+    // The database has all budgets.
+    for bad in [lines[..2].concat(), dearer.clone(), String::new()] {
+        fs::write(state.path(), &bad).expect("it is ours");
+        let told = state.log().ready("acct-1").await.expect("the database knows");
+        assert!(matches!(told, Some(LogError::Damaged { .. })), "{bad}: {told:?}");
+    }
+    // It has none.
+    state.lose();
+    for bad in [dearer, lines[1..].concat(), good.clone() + "more\n"] {
+        fs::write(state.path(), &bad).expect("it is ours");
+        assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Forged(..))), "{bad}");
+    }
+    fs::write(state.path(), &good).expect("it is ours");
+    assert_eq!((state.restore().await, state.granted().await), (2, Some(1)));
+    // A log that nobody can bring back.
+    fs::write(state.path(), "").expect("it is ours");
+    let aside = state.log().confirm().await.expect("there is room");
+    assert!(aside.is_some_and(|path| path.exists()));
+    assert!(state.log().ready("acct-1").await.expect("they agree").is_none());
+}

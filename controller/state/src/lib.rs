@@ -1,0 +1,16 @@
+//! The state of one controller: its directory, its database, its keys.
+//!
+//! The only crate that opens the database. Runs, receipts, budgets and virtual keys are rows; the rules of each table are
+//! beside its queries.
+
+pub mod budget;
+pub mod keys;
+pub mod layout;
+pub mod ledger;
+pub mod process;
+pub mod receipt;
+pub mod run;
+pub mod spend_log_turns;
+pub mod store;
+pub mod virtual_keys;
+pub mod witness;

@@ -1,0 +1,128 @@
+//! Processes that can be found again: a pid means nothing after a reboot, or once it was given to another.
+
+use std::path::Path;
+use std::{fs, io};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// One process, for as long as it lives and never after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub start: u64,
+    /// Which boot that was.
+    pub boot: String,
+}
+
+impl Process {
+    /// The process that has this pid now.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn of(pid: i32) -> io::Result<Self> {
+        Ok(Self { pid, start: Stat::read(pid)?.start, boot: boot_id()? })
+    }
+
+    /// This process.
+    ///
+    /// # Errors
+    /// Without `/proc`.
+    pub fn current() -> io::Result<Self> {
+        Self::of(Pid::this().as_raw())
+    }
+
+    /// Whether it still runs; one that only waits to be reaped does not.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        boot_id().is_ok_and(|boot| boot == self.boot)
+            && Stat::read(self.pid).is_ok_and(|stat| stat.start == self.start && stat.state != b'Z')
+    }
+
+    /// Sends a signal; one that has ended meanwhile needs none.
+    ///
+    /// # Errors
+    /// When it may not be signalled.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match kill(Pid::from_raw(self.pid), signal) {
+            Ok(()) | Err(Errno::ESRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The process of this program that has these two words in a row among its arguments.
+    ///
+    /// For the moment between a fork and its record: a controller that was killed there has written no pid.
+    #[must_use]
+    pub fn find(program: &Path, flag: &str, value: &Path) -> Option<Self> {
+        let program = fs::canonicalize(program).ok()?;
+        let wanted = [flag.as_bytes(), value.as_os_str().as_encoded_bytes()];
+        fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            // A sandbox can call its processes what it likes; it cannot run a file of the host.
+            if fs::read_link(entry.path().join("exe")).ok()? != program {
+                return None;
+            }
+            let line = fs::read(entry.path().join("cmdline")).ok()?;
+            let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+            if words.windows(2).any(|pair| pair == wanted) { Self::of(pid).ok().filter(Self::is_alive) } else { None }
+        })
+    }
+}
+
+struct Stat {
+    state: u8,
+    start: u64,
+}
+
+impl Stat {
+    /// Fields 3 and 22 of proc(5); the name before them may hold anything, also parentheses.
+    fn read(pid: i32) -> io::Result<Self> {
+        let text = fs::read(format!("/proc/{pid}/stat"))?;
+        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat");
+        let end = text.iter().rposition(|byte| *byte == b')').ok_or_else(malformed)?;
+        let rest = String::from_utf8_lossy(&text[end + 1..]);
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next().and_then(|field| field.bytes().next()).ok_or_else(malformed)?;
+        let start = fields.nth(18).and_then(|field| field.parse().ok()).ok_or_else(malformed)?;
+        Ok(Self { state, start })
+    }
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_one_of_another_boot_is_not() {
+        let this = Process::current().expect("there is /proc");
+        assert!(this.is_alive());
+        assert!(!Process { boot: "another".into(), ..this.clone() }.is_alive());
+        assert!(!Process { start: this.start + 1, ..this }.is_alive());
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_not_alive_before_it_is_reaped() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat");
+        let process = Process::of(i32::try_from(child.id()).expect("a pid")).expect("it waits for input");
+        assert!(process.is_alive());
+        process.signal(Signal::SIGKILL).expect("it is ours");
+        let done = nix::sys::wait::waitid(
+            nix::sys::wait::Id::Pid(Pid::from_raw(process.pid)),
+            nix::sys::wait::WaitPidFlag::WEXITED | nix::sys::wait::WaitPidFlag::WNOWAIT,
+        );
+        assert!(done.is_ok());
+        assert!(!process.is_alive());
+        child.wait().expect("it ended");
+    }
+}

@@ -1,0 +1,74 @@
+//! Makes foreign text safe to show: text of an upstream, an engine, an agent or a file.
+//!
+//! Pure. Foreign text has any length and any content. A message shows it in limited length, on one line, and without
+//! control sequences for a terminal.
+
+use std::error::Error;
+
+/// Maximum number of characters of a message.
+const MAX: usize = 1200;
+/// Number of characters kept of the end of a longer message, since the end says what to do.
+const END: usize = 300;
+
+/// Replaces each character that could break a line, control a terminal or change the direction of writing by a space.
+#[must_use]
+pub fn sanitize(text: &str) -> String {
+    text.chars().map(|c| if is_control(c) { ' ' } else { c }).collect()
+}
+
+/// Sanitises a text and limits it to the length of a message. A longer text loses its middle.
+#[must_use]
+pub fn truncate(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= MAX {
+        return sanitize(text);
+    }
+    let begin: String = text.chars().take(MAX - END).collect();
+    let end: String = text.chars().skip(count - END).collect();
+    format!("{} [...] {}", sanitize(&begin), sanitize(&end))
+}
+
+/// Formats an error with all its causes as one line, sanitised and truncated.
+#[must_use]
+pub fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let message = inner.to_string();
+        if !text.ends_with(&message) {
+            text = format!("{text}: {message}");
+        }
+        cause = inner.source();
+    }
+    truncate(&text)
+}
+
+fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_become_spaces() {
+        for control in ["\u{1b}[2J", "\u{9b}2J", "\r", "\n", "\u{7}", "\u{7f}", "\u{202e}", "\u{2028}", "\u{2066}"] {
+            let text = format!("a{control}é漢");
+            let shown = sanitize(&text);
+            assert!(shown.starts_with("a ") && shown.ends_with("é漢"), "{text:?}: {shown:?}");
+            assert!(!shown.chars().any(is_control), "{text:?}: {shown:?}");
+            assert_eq!(truncate(&text), shown);
+        }
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_begin_and_its_end() {
+        let long = format!("begin {}\u{1b} end; do this", "é".repeat(100_000));
+        let shown = truncate(&long);
+        assert!(shown.starts_with("begin é") && shown.ends_with("  end; do this"), "{shown}");
+        assert_eq!(shown.chars().count(), MAX + " [...] ".len());
+        let fits = "é".repeat(MAX);
+        assert_eq!(truncate(&fits), fits);
+    }
+}

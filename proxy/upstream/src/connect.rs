@@ -1,0 +1,193 @@
+//! Connects to an upstream: resolves its name, dials, and negotiates TLS.
+//!
+//! Names resolve in this process (hickory): a static glibc binary cannot load NSS modules, and
+//! `getaddrinfo` would want a pool of threads.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use hickory_resolver::net::NetError;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::address::{Address, Scheme};
+use crate::stream::Stream;
+use crate::tls::{self, TlsError};
+
+/// An address with everything that a connection to it needs: resolver, roots, server name.
+pub struct Connector {
+    address: Address,
+    resolver: Option<TokioResolver>,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Reason why no connection can be attempted.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// `/etc/resolv.conf` or `/etc/hosts` cannot be read.
+    #[error("cannot read the system's resolver configuration")]
+    Resolver(#[source] NetError),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// No certificate can name this host.
+    #[error("the host is not a name that a certificate can hold")]
+    ServerName,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// Reads the files that a connection needs: roots and the resolver's configuration. `ca` is a PEM file of roots
+    /// to trust in place of the system's.
+    ///
+    /// # Errors
+    /// [`SetupError`]
+    pub fn new(address: Address, ca: Option<&Path>) -> Result<Self, SetupError> {
+        let tls = match address.scheme {
+            Scheme::Https => {
+                let client = tls::client(ca)?;
+                let name = ServerName::try_from(address.host.clone()).map_err(|_| SetupError::ServerName)?;
+                Some((client, name))
+            }
+            Scheme::Http | Scheme::Unix(_) => None,
+        };
+        let resolver = if address.is_name() { Some(resolver()?) } else { None };
+        Ok(Self { address, resolver, tls })
+    }
+
+    /// Returns the address that it connects to.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Connects, and negotiates TLS where the address asks for it.
+    ///
+    /// # Errors
+    /// The error of the last IP address, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
+    pub async fn connect(&self, limit: Duration) -> io::Result<Stream> {
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")));
+        tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or_else(late)
+    }
+
+    /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
+    ///
+    /// # Errors
+    /// The error of the last IP address; [`io::ErrorKind::TimedOut`] after `limit`.
+    pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
+        let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
+        let plain = Self { address: address.clone(), resolver, tls: None };
+        plain.connect(limit).await.map(drop)
+    }
+
+    async fn connect_slowly(&self) -> io::Result<Stream> {
+        if let Scheme::Unix(path) = &self.address.scheme {
+            return UnixStream::connect(path).await.map(Stream::Unix);
+        }
+        let tcp = self.tcp().await?;
+        // Requests and answers are written whole; nothing is gained by waiting for more.
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Stream::Tcp(tcp)),
+            Some((tls, name)) => tls.connect(name.clone(), tcp).await.map(|stream| Stream::Tls(Box::new(stream))),
+        }
+    }
+
+    /// Tries the IP addresses in their order.
+    async fn tcp(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for ip in self.resolve().await? {
+            match TcpStream::connect(SocketAddr::new(ip, self.address.port)).await {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Looks the name up for each connection, so that an upstream that has moved is found again.
+    async fn resolve(&self) -> io::Result<Vec<IpAddr>> {
+        match &self.resolver {
+            None => self.address.host.parse().map(|ip| vec![ip]).map_err(io::Error::other),
+            Some(resolver) => resolver
+                .lookup_ip(self.address.host.as_str())
+                .await
+                .map(|found| found.iter().collect())
+                .map_err(io::Error::other),
+        }
+    }
+}
+
+/// Returns a resolver with the configuration of the system, which it reads now.
+fn resolver() -> Result<TokioResolver, SetupError> {
+    TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(SetupError::Resolver)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        (listener, port)
+    }
+
+    fn address(text: &str) -> Address {
+        text.parse().expect(text)
+    }
+
+    #[tokio::test]
+    async fn names_of_the_hosts_file_are_connected() {
+        let (listener, port) = listener();
+        for host in ["localhost", "127.0.0.1"] {
+            let connector = Connector::new(address(&format!("http://{host}:{port}")), None).expect("a connector");
+
+            let stream = connector.connect(LIMIT).await.expect(host);
+
+            assert!(matches!(stream, Stream::Tcp(_)), "{stream:?}");
+        }
+        drop(listener);
+        let error = Connector::probe(&address(&format!("http://localhost:{port}")), LIMIT).await;
+        assert_eq!(error.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_tls_server_ends_the_connection_in_time() {
+        let (_listener, port) = listener();
+        let address = address(&format!("https://127.0.0.1:{port}"));
+        Connector::probe(&address, LIMIT).await.expect("it listens");
+        let connector = Connector::new(address, None).expect("the system has roots");
+
+        let error = connector.connect(LIMIT).await.expect_err("it never answers");
+
+        assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::TimedOut, "no connection within 5s"));
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let path = std::env::temp_dir().join(format!("sluice-upstream-{}.pem", std::process::id()));
+        let refused = |path: &Path| Connector::new(address("https://h"), Some(path)).expect_err("no roots");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::File(_))));
+        let mut file = std::fs::File::create(&path).expect("a file");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::NoRoots)));
+        file.write_all(b"-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n").expect("it is written");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::Certificates(_))));
+        std::fs::remove_file(path).expect("it is ours");
+    }
+}

@@ -1,0 +1,14 @@
+//! Addresses of upstreams, and connections to them, for both programs.
+//!
+//! The sidecar and the controller read the same address by the same grammar, trust the same roots and
+//! resolve names in the same way. Nothing here speaks HTTP.
+
+mod address;
+mod connect;
+mod stream;
+mod tls;
+
+pub use address::{Address, AddressError, Scheme, redact};
+pub use connect::{Connector, SetupError};
+pub use stream::Stream;
+pub use tls::TlsError;

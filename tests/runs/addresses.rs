@@ -1,0 +1,41 @@
+//! The address of the upstream, as `sluice` reads, shows and resolves it.
+
+use sluice_testkit::{Sluice, Upstream};
+
+#[tokio::test]
+async fn no_command_shows_the_password_of_an_address() {
+    for url in
+        ["http://u:pw-secret@h", "u:pw-secret@h", "http://u:pw-secret@pw-secret@h:1/x", "http://h/?key=pw-secret"]
+    {
+        let sluice = Sluice::with(url, "sk-1");
+        for command in [&["preflight"][..], &["preflight", "--json"], &["run", "--", "true"], &["config", "show"]] {
+            let ran = sluice.command(command).finish().await;
+
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!said.contains("secret"), "{url}, {command:?}: {said}");
+            assert!(said.contains("(redacted)") || command[0] == "run", "{url}, {command:?}: {said}");
+        }
+    }
+}
+
+/// Takes the C library's way to `/etc/hosts` from a command, and leaves the file itself.
+const WITHOUT_NSS: &str = r#"
+printf 'hosts: dns\n' > "$0.nsswitch" && printf '127.0.0.1 gateway.sluice.test\n' > "$0.hosts"
+mount --bind "$0.nsswitch" /etc/nsswitch.conf && mount --bind "$0.hosts" /etc/hosts || exit 99
+! timeout 2 getent ahosts gateway.sluice.test || exit 98
+exec "$@""#;
+
+#[tokio::test]
+async fn a_name_resolves_in_sluice_as_in_its_sidecar() {
+    let upstream = Upstream::json(200, serde_json::json!({"data": []})).start().await;
+    let sluice = Sluice::to(&upstream);
+    let file = sluice.dir().join("etc").display().to_string();
+    let url = upstream.url().replace("127.0.0.1", "gateway.sluice.test");
+
+    let preflight = sluice.command(["preflight", "--upstream", &url]);
+    let ran = preflight.wrapper(["unshare", "--mount", "sh", "-c", WITHOUT_NSS, &file]).finish().await;
+
+    let says = |name: &str| ran.stdout.lines().any(|line| line.starts_with(&format!("pass  {name} ")));
+    // The key is asked for through a sidecar.
+    assert!(says("upstream") && says("upstream key"), "{} {}", ran.stdout, ran.stderr);
+}
