@@ -348,13 +348,13 @@ fn object(path: &Path, answer: &Answer) -> serde_json::Value {
 }
 
 /// What shows that a file which fits itself was not rewritten whole.
-fn vouched_by(report: &verdict::AuditReport, seen: &[Witness]) -> Vec<&'static str> {
+fn vouched_by(report: &verdict::VerificationReport, seen: &[Witness]) -> Vec<&'static str> {
     let signature = matches!(report.seal, verdict::Seal::Valid(_)).then_some("signature");
     let witness = (!seen.is_empty()).then_some("witness");
     signature.into_iter().chain(witness).collect()
 }
 
-fn report_object(report: &verdict::AuditReport, seen: &[Witness]) -> serde_json::Value {
+fn report_object(report: &verdict::VerificationReport, seen: &[Witness]) -> serde_json::Value {
     let (seal, key_id) = match &report.seal {
         verdict::Seal::None => ("none", None),
         verdict::Seal::Unchecked(id) => ("unchecked", Some(id)),

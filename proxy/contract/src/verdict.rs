@@ -39,16 +39,16 @@ pub struct Witness {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The file is complete: from `open` to `close`, and every call has its outcome.
-    Complete(AuditReport),
+    Complete(VerificationReport),
     /// The lines are as they were written, but some are missing.
-    Incomplete(AuditReport),
+    Incomplete(VerificationReport),
     /// A line was altered; or, with [`FaultKind::UnknownKey`], no trusted key vouches for the file.
     Tampered(Fault),
 }
 
 /// Findings in a file that was not altered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditReport {
+pub struct VerificationReport {
     /// Number of complete lines.
     pub lines: u64,
     /// Hash of the last line.
@@ -93,7 +93,7 @@ impl Verdict {
 
     /// Returns the findings; `None` if the file was altered.
     #[must_use]
-    pub fn report(&self) -> Option<&AuditReport> {
+    pub fn report(&self) -> Option<&VerificationReport> {
         match self {
             Self::Complete(report) | Self::Incomplete(report) => Some(report),
             Self::Tampered(_) => None,
@@ -138,7 +138,7 @@ fn read(
     mut file: impl BufRead,
     trust: &TrustAnchors<'_>,
     mut each: impl FnMut(&AuditLine<'_>),
-) -> io::Result<Result<AuditReport, Fault>> {
+) -> io::Result<Result<VerificationReport, Fault>> {
     let mut checked = Verifier::of(trust);
     let (mut at, mut text) = (Cursor::default(), Vec::new());
     loop {
@@ -193,13 +193,13 @@ impl<'a> Verifier<'a> {
         Ok(())
     }
 
-    fn end(mut self, torn: u64) -> Result<AuditReport, Fault> {
+    fn end(mut self, torn: u64) -> Result<VerificationReport, Fault> {
         let checker = self.reader.sink();
         if let Some(gone) = self.seen.pop() {
             let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
             return Err(fault(checker.lines() + 1, FaultKind::Witness, expected, "the end of the file"));
         }
-        Ok(AuditReport {
+        Ok(VerificationReport {
             lines: checker.lines(),
             head: self.reader.head(),
             closed: checker.close().is_some(),
@@ -292,7 +292,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for AuditReport {
+impl fmt::Display for VerificationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} lines, {} calls, ${}", self.lines, self.totals.calls, self.totals.cost())?;
         match &self.seal {

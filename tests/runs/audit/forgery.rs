@@ -1,10 +1,10 @@
-//! What somebody can do to an audit file, from a flipped bit to a forgery that is consistent in itself.
+//! Attacks on an audit file, from a flipped bit to a consistent forgery.
 
 use serde_json::Value;
 use sluice_contract::record::Close;
 use sluice_contract::{AuditLog, Hash, PrivateKey, chain};
 
-/// Its lines, each with its newline.
+/// The lines, each with its newline.
 pub(super) fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
@@ -52,7 +52,7 @@ pub(super) fn with_a_call_less(records: &mut Vec<Value>) {
     records.retain(|record| record["call_id"] != last);
 }
 
-/// A key that nobody here has ever signed with.
+/// A key that has signed no file here.
 pub(super) fn thief() -> PrivateKey {
     PrivateKey::from_seed(&[7; 32])
 }

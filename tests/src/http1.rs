@@ -1,11 +1,11 @@
-//! HTTP/1.1 by hand, strictly: heads and message bodies, from bytes that arrive in any split.
+//! A strict parser of HTTP/1.1: heads and message bodies, from bytes that arrive in any split.
 //!
 //! Pure: no sockets. Both ends of the test kit use it, so it accepts only what a careful
 //! sender writes; a tolerant parser would hide a fault of the sidecar.
 
 use bytes::{Buf, BytesMut};
 
-/// A message head, taken off the front of a buffer.
+/// A message head, taken from the front of a buffer.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the parts of a head")]
 pub struct HeadLines {
@@ -14,7 +14,7 @@ pub struct HeadLines {
     pub raw: Vec<u8>,
 }
 
-/// Takes a whole head, or `None` when it has not all arrived yet.
+/// Takes a complete head; `None` when it has not arrived completely.
 pub fn take_head(buffer: &mut BytesMut) -> Result<Option<HeadLines>, String> {
     let Some(end) = find(buffer, b"\r\n\r\n") else {
         return Ok(None);
@@ -52,15 +52,15 @@ pub fn all<'a>(headers: &'a [(String, String)], name: &str) -> Vec<&'a str> {
     headers.iter().filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str()).collect()
 }
 
-/// Where the first `needle` begins.
+/// Returns the offset of the first `needle`.
 pub fn find(hay: &[u8], needle: &[u8]) -> Option<usize> {
     hay.windows(needle.len()).position(|window| window == needle)
 }
 
-/// What is still to come of a message body, and how its end is known.
+/// The rest of a message body, and the rule of its end.
 #[derive(Debug)]
 pub enum Body {
-    /// So many bytes.
+    /// A number of bytes.
     Length(u64),
     /// Chunked coding.
     Chunked(Chunked),
@@ -69,7 +69,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// The body that follows a request head; two ways of saying its length are an error.
+    /// The body that follows a request head; two declarations of its length are an error.
     pub fn of_request(headers: &[(String, String)]) -> Result<Self, String> {
         Ok(Self::declared(headers)?.unwrap_or(Self::Length(0)))
     }
@@ -95,7 +95,7 @@ impl Body {
         }
     }
 
-    /// Moves what has arrived of the body from `input` to `out`; true once the body has ended.
+    /// Moves the arrived part of the body from `input` to `out`; returns true once the body has ended.
     pub fn take(&mut self, input: &mut BytesMut, out: &mut Vec<u8>) -> Result<bool, String> {
         match self {
             Self::Length(left) => {
@@ -189,7 +189,7 @@ fn take_line(input: &mut BytesMut) -> Result<Option<String>, String> {
     Ok(Some(line))
 }
 
-/// The text of the first SSE event in `stream` and how many bytes it takes, blank line included.
+/// Returns the text of the first SSE event in `stream`, and its length with the blank line.
 pub fn first_event(stream: &[u8]) -> Option<(&[u8], usize)> {
     let ends: [&[u8]; 5] = [b"\n\n", b"\r\n\r\n", b"\r\r", b"\n\r\n", b"\r\n\n"];
     let mut at = 0;
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_body_stays_in_the_buffer() {
+    fn bytes_after_a_body_stay_in_the_buffer() {
         assert_eq!(decode(b"0\r\n\r\nHTTP/1.1", 64), Ok((Vec::new(), true, 8)));
     }
 

@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use sluice_testkit::{TempDir, Upstream};
+use crate::{TempDir, Upstream};
 
-/// TLS in front of a plain upstream; ends when its stdin does, so with the test.
+/// The terminator's program. It ends with its stdin, so with the test.
 const TERMINATOR: &str = r#"
 import os, select, socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -35,16 +35,21 @@ sys.stdin.read()
 os._exit(0)
 "#;
 
-/// A TLS terminator with a certificate of its own CA.
-pub(crate) struct Tls {
+/// A TLS terminator, with a certificate that its own authority has signed.
+#[derive(Debug)]
+pub struct TlsTerminator {
     child: Child,
     port: u16,
     dir: TempDir,
 }
 
-impl Tls {
-    /// For these names, such as `DNS:localhost`, valid or expired.
-    pub(crate) fn start(upstream: &Upstream, names: &str, days: &str) -> Self {
+impl TlsTerminator {
+    /// Starts one in front of `upstream`. Its certificate has these names, such as `DNS:localhost`, and is valid for
+    /// `days`; a negative number makes an expired one.
+    ///
+    /// # Panics
+    /// When the machine has no `python3` or `openssl`.
+    pub fn start(upstream: &Upstream, names: &str, days: &str) -> Self {
         let dir = TempDir::new();
         certify(dir.path(), names, days);
         let target = upstream.url().rsplit(':').next().expect("a URL with a port").to_owned();
@@ -62,19 +67,21 @@ impl Tls {
             line.push(char::from(byte[0]));
         }
         let port = line.parse();
-        Self { child, port: port.expect("it says its port"), dir }
+        Self { child, port: port.expect("the terminator prints its port"), dir }
     }
 
-    pub(crate) fn url(&self, host: &str) -> String {
+    /// The base URL under the name `host`.
+    pub fn url(&self, host: &str) -> String {
         format!("https://{host}:{}", self.port)
     }
 
-    pub(crate) fn ca(&self) -> String {
+    /// Path of the authority's certificate.
+    pub fn ca(&self) -> String {
         self.dir.join("ca.pem").display().to_string()
     }
 }
 
-impl Drop for Tls {
+impl Drop for TlsTerminator {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -86,7 +93,7 @@ fn openssl(dir: &Path, args: &str) {
     assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// `ca.pem` and, signed by it, `leaf.pem` with its key `leaf.rsa`.
+/// Makes `ca.pem` and, signed by it, `leaf.pem` with its key `leaf.rsa`.
 fn certify(dir: &Path, names: &str, days: &str) {
     let curve = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
     openssl(dir, &format!("req -x509 {curve} -keyout ca.rsa -out ca.pem -days 2 -subj /CN=test-ca"));
