@@ -1,54 +1,54 @@
-//! The audit log: one writer, one record a write, each chained to the one before, poisoned for ever by its
-//! first error.
+//! The audit log: one writer, one write for each record, each record chained to the one before. The first error
+//! poisons the log for good.
 //!
-//! An intent is acknowledged once it is as durable as `--audit-sync` says; only then may its call go
-//! upstream. With `call`, a thread owns the file, takes everything queued, and pays one sync for all of it:
-//! a sync in the event loop would stall every stream. With `off`, the event loop writes by itself.
+//! An intent is acknowledged once it is as durable as `--audit-sync` demands; only then may its call go upstream.
+//! With `call`, a thread owns the file, takes all queued records, and syncs once for all of them: a sync in the event
+//! loop would stall every stream. With `off`, the event loop writes.
 
-mod entry;
+mod call;
+mod disk_reserve;
 mod file;
-mod room;
+mod guard;
+mod lines;
 mod writer;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use sluice_contract::chain::{close_line, line};
+use sluice_contract::chain::line;
 use sluice_contract::reason::AUDIT_FULL;
-use sluice_contract::record::{
-    CallResult, Close, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp, TokenCount,
-};
+use sluice_contract::record::{CallResult, Open, Stamp};
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
-pub use entry::{Ended, Entry, Planned};
-pub use file::{AuditFile, Medium, OpenError, OsFile, check, directory, open};
-pub use room::Space;
-pub use writer::{Ack, Poisoned, Sink};
+pub use call::{CallIntent, CallOutcome};
+pub use disk_reserve::DiskSpace;
+pub use file::{AuditFile, AuditStorage, OpenError, OsFile, check, directory, open};
+pub use guard::CallGuard;
+pub use writer::{Ack, LogSink, Poisoned};
 
-use crate::refusal::{Refusal, clip};
-use room::{CLOSE_MAX, OUTCOME_MAX, Room};
-use writer::{Out, Poison};
+use crate::refusal::Refusal;
+use disk_reserve::{CLOSE_MAX, DiskReserve, OUTCOME_MAX};
+use writer::{LineOutput, Poison};
 
-/// A sandbox that only ever asks for what is refused must not fill the disk: from here on, refusals are
-/// counted in `close` and not written.
+/// Maximum number of written refusals. A sandbox that sends only refused requests must not fill the disk: further
+/// refusals are counted in `close`, and not written.
 const REFUSED_LINES: u64 = 10_000;
 
-/// When a record counts as written.
+/// Point from which a record counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// On disk: survives a power cut.
+    /// On disk: the record survives a power cut.
     Call,
-    /// In the kernel: survives the death of any process.
+    /// In the kernel: the record survives the end of any process.
     Off,
 }
 
 impl SyncMode {
-    /// The word of the flag.
+    /// Returns the value of the flag.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,47 +58,47 @@ impl SyncMode {
     }
 }
 
-/// An open file, locked, and how it goes on; none if it is new.
+/// An open and locked file, and the plan by which it continues; `past` is `None` for a new file.
 #[allow(missing_docs, reason = "said above, and by their types")]
-pub struct Log {
-    pub sink: Box<dyn Sink>,
-    pub space: Box<dyn Space>,
+pub struct OpenLog {
+    pub sink: Box<dyn LogSink>,
+    pub space: Box<dyn DiskSpace>,
     pub past: Option<RecoveryPlan>,
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for OpenLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log").field("past", &self.past.as_ref().map(|plan| plan.chain)).finish_non_exhaustive()
     }
 }
 
-/// What a log came to that has its end.
+/// Totals of a log that was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sealed {
-    /// Records in the file.
+pub struct LogTotals {
+    /// Number of records in the file.
     pub records: u64,
-    /// How often the disk was waited for: once for all records that were queued by then.
+    /// Number of syncs: one sync covers all records that were queued by then.
     pub syncs: u64,
 }
 
-/// Whose log it is, and how it is written.
+/// Owner of the log, and the way in which it is written.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Terms {
+pub struct JournalConfig {
     pub run_id: RunId,
     pub attempt: u32,
     pub mode: SyncMode,
-    /// Signs `close`.
+    /// Key that signs `close`.
     pub signer: Option<AuditSigner>,
 }
 
-/// The run's audit log.
+/// Audit log of the run.
 pub struct Journal {
     run_id: RunId,
     attempt: u32,
     signer: Option<AuditSigner>,
     poison: Poison,
-    /// There was no room for a record, and none is taken any more but those that are owed.
+    /// True once there was no disk space for a record. From then on only the reserved records are taken.
     full: AtomicBool,
     cutting: AtomicBool,
     state: Mutex<State>,
@@ -108,10 +108,10 @@ struct State {
     chain: Chain,
     totals: Totals,
     cut: u64,
-    /// Calls without an outcome.
+    /// Number of calls without an outcome.
     open: u64,
-    room: Room,
-    out: Out,
+    disk_reserve: DiskReserve,
+    out: LineOutput,
 }
 
 impl fmt::Debug for Journal {
@@ -124,17 +124,28 @@ impl fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Writes `open`, or what a restart has to say. It is durable at the latest with the first intent; a disk
-    /// that is full already shows here.
+    /// Writes `open`, or the records of a restart. They are durable with the first intent at the latest. A full disk
+    /// shows here.
     ///
     /// # Errors
-    /// The first write's.
-    pub fn begin(terms: Terms, log: Log, open: impl FnOnce(Stamp<'_>) -> Open<'static>) -> io::Result<Arc<Self>> {
-        let Terms { run_id, attempt, mode, signer } = terms;
-        let Log { mut sink, space, past } = log;
+    /// The error of the first write.
+    pub fn begin(
+        config: JournalConfig,
+        log: OpenLog,
+        open: impl FnOnce(Stamp<'_>) -> Open<'static>,
+    ) -> io::Result<Arc<Self>> {
+        let JournalConfig { run_id, attempt, mode, signer } = config;
+        let OpenLog { mut sink, space, past } = log;
         let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
         let totals = past.as_ref().map_or_else(Totals::default, totals);
-        let state = State { chain, totals, cut: 0, open: 0, room: Room::new(space, end), out: Out::Closed };
+        let state = State {
+            chain,
+            totals,
+            cut: 0,
+            open: 0,
+            disk_reserve: DiskReserve::new(space, end),
+            out: LineOutput::Closed,
+        };
         let journal = Self {
             run_id,
             attempt,
@@ -152,127 +163,84 @@ impl Journal {
                 Some(plan) => journal.resume(&mut state, &mut *sink, plan, &opened)?,
             }
             state.out = match mode {
-                SyncMode::Off => Out::Here(sink),
-                SyncMode::Call => Out::thread(sink, &journal.poison)?,
+                SyncMode::Off => LineOutput::Inline(sink),
+                SyncMode::Call => LineOutput::thread(sink, &journal.poison)?,
             };
         }
         Ok(Arc::new(journal))
     }
 
-    /// Says what was found, and that it goes on.
-    fn resume(&self, state: &mut State, sink: &mut dyn Sink, plan: &RecoveryPlan, opened: &Open<'_>) -> io::Result<()> {
+    /// Writes what was found in an existing file, and that the run continues.
+    fn resume(
+        &self,
+        state: &mut State,
+        sink: &mut dyn LogSink,
+        plan: &RecoveryPlan,
+        opened: &Open<'_>,
+    ) -> io::Result<()> {
         let is_new = plan.chain.seq == 0;
         if is_new {
             state.put(sink, &line(opened))?;
         }
-        let open_calls: Vec<_> = plan.log.open_ids().map(Into::into).collect();
-        if plan.torn > 0 || !open_calls.is_empty() {
+        let open_calls = plan.log.open_ids().count();
+        if plan.torn > 0 || open_calls > 0 {
             tracing::warn!(
                 torn = plan.torn,
-                open_calls = open_calls.len(),
-                "the audit log did not end in order; going on behind it"
-            );
-            let stamp = self.stamp(state);
-            let recovered = Recovered {
-                attempt: stamp.attempt,
-                bytes: plan.torn,
-                kind: Recovered::KIND.into(),
-                offset: plan.keep,
                 open_calls,
-                prev: stamp.prev.into(),
-                run_id: stamp.run_id.into(),
-                seq: stamp.seq,
-                sha256: plan.sha256.to_string().into(),
-                ts: stamp.ts.into(),
-                v: SCHEMA,
-            };
-            state.put(sink, &line(&recovered))?;
+                "the audit log did not end in order; it continues after its last whole record"
+            );
+            let recovered = lines::recovered(self.stamp(state), plan);
+            state.put(sink, &recovered)?;
             sink.sync()?;
         }
         if is_new {
             return Ok(());
         }
-        let stamp = self.stamp(state);
-        let epoch = Epoch {
-            attempt: stamp.attempt,
-            boot_id: (&*opened.boot_id).into(),
-            build: (&*opened.build).into(),
-            kind: Epoch::KIND.into(),
-            pid: opened.pid,
-            policy: (&*opened.policy).into(),
-            prev: stamp.prev.into(),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            sync: (&*opened.sync).into(),
-            ts: stamp.ts.into(),
-            upstream: (&*opened.upstream).into(),
-            v: SCHEMA,
-        };
-        state.put(sink, &line(&epoch))
+        let epoch = lines::epoch(self.stamp(state), opened);
+        state.put(sink, &epoch)
     }
 
-    /// Whether no more calls are taken: a record was lost, or there is no room for more.
+    /// Returns true if no more calls are taken: a record was lost, or the disk is full.
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.poison.is_set() || self.full.load(Ordering::Acquire)
     }
 
-    /// From here on a call that ends without a reason of its own was cut by us.
+    /// Notes that the run cuts its open calls: a call that ends from here on without another reason was cut.
     pub fn cut(&self) {
         self.cutting.store(true, Ordering::Release);
     }
 
-    /// Whether what is open is being cut.
+    /// Returns true while open calls are being cut.
     #[must_use]
     pub fn is_cutting(&self) -> bool {
         self.cutting.load(Ordering::Acquire)
     }
 
-    /// How many calls were cut.
+    /// Returns the number of calls that were cut.
     #[must_use]
     pub fn calls_cut(&self) -> u64 {
         self.lock().cut
     }
 
-    /// Writes that a call is about to go upstream. It may go once the acknowledgement says so.
+    /// Writes that a call is about to go upstream. The call may go once the acknowledgement has come.
     ///
     /// # Errors
     /// [`Poisoned`]
-    pub fn intent(self: &Arc<Self>, planned: Planned<'_>) -> Result<(Entry, Ack), Poisoned> {
+    pub fn intent(self: &Arc<Self>, planned: CallIntent<'_>) -> Result<(CallGuard, Ack), Poisoned> {
         let mut state = self.lock();
         if self.refuses() {
             return Err(Poisoned);
         }
         let call = state.totals.calls + 1;
-        let stamp = self.stamp(&state);
-        let line = line(&Intent {
-            attempt: stamp.attempt,
-            bound: planned.bound.map(TokenCount),
-            call,
-            call_id: planned.call_id.into(),
-            kind: Intent::KIND.into(),
-            method: planned.method.into(),
-            model: planned.model.map(Into::into),
-            path: planned.path.into(),
-            peer: planned.peer,
-            prev: stamp.prev.into(),
-            req_bytes: planned.req_bytes,
-            reserved_strict: planned.reserved_strict,
-            reserved_tokens: planned.reserved_tokens.map(TokenCount),
-            reserved_usd: planned.reserved_usd.map(Into::into),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            stream: planned.stream,
-            stripped: planned.stripped,
-            ts: stamp.ts.into(),
-            v: SCHEMA,
-        });
+        let call_id = planned.call_id;
+        let line = lines::intent(self.stamp(&state), call, planned);
         let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
-        state.room.make(line.len(), owed).map_err(|error| self.fill(&error))?;
+        state.disk_reserve.make(line.len(), owed).map_err(|error| self.mark_full(&error))?;
         state.totals.calls = call;
         state.open += 1;
         let ack = self.append(&mut state, line);
-        Ok((Entry::new(Arc::clone(self), call, planned.call_id), ack))
+        Ok((CallGuard::new(Arc::clone(self), call, call_id), ack))
     }
 
     /// Writes that a request was not forwarded.
@@ -285,126 +253,61 @@ impl Journal {
         if state.totals.refused > REFUSED_LINES {
             return Ack::Known(Ok(()));
         }
-        let stamp = self.stamp(&state);
-        let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| OptionalText(name.to_owned().into()));
-        let line = line(&Refused {
-            attempt: stamp.attempt,
-            kind: Refused::KIND.into(),
-            method: clip(method, 32).into(),
-            model: name(&refusal.model),
-            param: name(&refusal.param),
-            path: clip(path, 256).into(),
-            prev: stamp.prev.into(),
-            reason: refusal.reason.as_str().into(),
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            status: refusal.reason.status().as_u16(),
-            tool: name(&refusal.tool),
-            ts: stamp.ts.into(),
-            v: SCHEMA,
-        });
+        let line = lines::refused(self.stamp(&state), method, path, refusal);
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
-        if let Err(error) = state.room.make(line.len(), owed) {
-            return Ack::Known(Err(self.fill(&error)));
+        if let Err(error) = state.disk_reserve.make(line.len(), owed) {
+            return Ack::Known(Err(self.mark_full(&error)));
         }
         self.append(&mut state, line)
     }
 
-    fn outcome(&self, call: u64, call_id: &str, ended: Ended) -> Ack {
+    fn outcome(&self, call: u64, call_id: &str, ended: CallOutcome) -> Ack {
         let mut state = self.lock();
         let known = ended.cost.as_ref().map(Usd::to_nanos);
         state.totals.add(known, ended.null_reason, ended.usage.as_ref());
         state.cut += u64::from(ended.result == CallResult::Deadline);
         state.open -= 1;
-        let stamp = self.stamp(&state);
-        let budget = ended.budget.as_deref();
-        let usd = |amount: Option<i64>| amount.map(|nanos| OptionalText(Usd::from_nanos(nanos).to_string().into()));
-        let line = line(&Outcome {
-            attempt: stamp.attempt,
-            budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
-            budget_of: budget.map(|budget| OptionalText(budget.owner.into())),
-            budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
-            cache_hit: ended.cache_hit,
-            call,
-            call_id: call_id.into(),
-            cost_source: ended.cost_source,
-            cost_usd: ended.cost.map(|cost| cost.to_string().into()),
-            drained: ended.drained,
-            end: ended.end,
-            kind: Outcome::KIND.into(),
-            litellm_call_id: printable(ended.litellm_call_id),
-            model_served: printable(ended.model_served),
-            null_reason: ended.null_reason,
-            prev: stamp.prev.into(),
-            resp_bytes: ended.resp_bytes,
-            response_id: printable(ended.response_id),
-            result: ended.result,
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            status: ended.status,
-            timing_us: ended.timing,
-            ts: stamp.ts.into(),
-            usage: ended.usage,
-            v: SCHEMA,
-        });
+        let line = lines::outcome(self.stamp(&state), call, call_id, ended);
         self.append(&mut state, line)
     }
 
-    /// Writes `close`, syncs whatever the mode, and lets the file go. Nothing else runs by then.
+    /// Writes `close`, syncs in both modes, and releases the file. No other call uses the journal by then.
     ///
     /// # Errors
-    /// [`Poisoned`], when the file does not hold everything.
-    pub async fn close(&self, reason: &str) -> Result<Sealed, Poisoned> {
+    /// [`Poisoned`], if the file does not hold every record.
+    pub async fn close(&self, reason: &str) -> Result<LogTotals, Poisoned> {
         let (ack, out, records) = {
             let mut state = self.lock();
             let ack = self.append_close(&mut state, reason);
-            state.room.release();
-            (ack, std::mem::replace(&mut state.out, Out::Closed), state.chain.seq)
+            state.disk_reserve.release();
+            (ack, std::mem::replace(&mut state.out, LineOutput::Closed), state.chain.seq)
         };
         ack.await?;
         let syncs = out.end(&self.poison)?;
-        if self.refuses() { Err(Poisoned) } else { Ok(Sealed { records, syncs }) }
+        if self.refuses() { Err(Poisoned) } else { Ok(LogTotals { records, syncs }) }
     }
 
     fn append_close(&self, state: &mut State, reason: &str) -> Ack {
-        let stamp = self.stamp(state);
-        let record = Close {
-            attempt: stamp.attempt,
-            calls: state.totals.calls,
-            certificate: self.signer.as_ref().and_then(AuditSigner::certificate).cloned(),
-            cost_usd: state.totals.cost().to_string().into(),
-            head: "".into(),
-            key_id: None,
-            kind: Close::KIND.into(),
-            prev: stamp.prev.into(),
-            reason: if self.refuses() { AUDIT_FULL } else { reason }.into(),
-            refused: state.totals.refused,
-            run_id: stamp.run_id.into(),
-            seq: stamp.seq,
-            signature: None,
-            ts: stamp.ts.into(),
-            unknown: state.totals.unknown + state.open,
-            usage: state.totals.usage,
-            v: SCHEMA,
-        };
-        let line = close_line(record, self.signer.as_ref().map(AuditSigner::key));
+        let reason = if self.refuses() { AUDIT_FULL } else { reason };
+        let line = lines::close(self.stamp(state), &state.totals, state.open, reason, self.signer.as_ref());
         self.append(state, line)
     }
 
-    /// The line is the chain's next.
+    /// Appends the next line of the chain.
     fn append(&self, state: &mut State, line: Vec<u8>) -> Ack {
         if self.poison.is_set() {
             return Ack::Known(Err(Poisoned));
         }
         state.chain.push(&line);
-        state.room.take(line.len());
+        state.disk_reserve.take(line.len());
         state.out.append(line, &self.poison)
     }
 
-    /// Nothing is lost, and nothing more is taken: what is owed has its room.
-    fn fill(&self, error: &io::Error) -> Poisoned {
+    /// Refuses further records, since the disk is full. Nothing is lost: the disk space of the records that are still
+    /// due is reserved.
+    fn mark_full(&self, error: &io::Error) -> Poisoned {
         if !self.full.swap(true, Ordering::AcqRel) {
-            tracing::error!(%error, "there is no room for the audit log: every further call is refused; free the disk and start a new attempt");
+            tracing::error!(%error, "the disk has no space for the audit log: every further call is refused; free the disk and start a new attempt");
         }
         Poisoned
     }
@@ -421,26 +324,21 @@ impl Journal {
 }
 
 impl State {
-    /// A line before there are calls.
-    fn put(&mut self, sink: &mut dyn Sink, line: &[u8]) -> io::Result<()> {
-        self.room.make(line.len(), CLOSE_MAX)?;
+    /// Writes a line before there are calls.
+    fn put(&mut self, sink: &mut dyn LogSink, line: &[u8]) -> io::Result<()> {
+        self.disk_reserve.make(line.len(), CLOSE_MAX)?;
         sink.append(line)?;
-        self.room.take(line.len());
+        self.disk_reserve.take(line.len());
         self.chain.push(line);
         Ok(())
     }
 }
 
-/// What the file comes to so far; a call that was open when its sidecar died stays unknown.
+/// Returns the totals of an existing file. A call that was open when its sidecar ended stays unknown.
 fn totals(plan: &RecoveryPlan) -> Totals {
     let mut totals = *plan.log.totals();
     totals.unknown += plan.log.open_calls().count() as u64;
     totals
-}
-
-/// What a provider calls itself and its answers is text; anything else would only swell the line.
-fn printable(name: Option<String>) -> Option<Cow<'static, str>> {
-    name.filter(|name| !name.chars().any(char::is_control)).map(Into::into)
 }
 
 #[cfg(test)]

@@ -1,734 +1,83 @@
-//! What a request body may say: one pass over its top-level members, no copy of what stays.
+//! The policy of request bodies: one pass over the top-level members, and no copy of what stays.
 //!
-//! Pure. The body is read in the pieces in which it came. What comes out is a [`Reading`]: the facts that
-//! the next steps need, and an [`Edit`] that says which stretches of the original bytes go upstream.
+//! Pure. The body is read in the pieces in which it came. The result is a [`ParsedBody`]: the facts that the next
+//! steps need, and a [`BodyEdit`] with the ranges of the original bytes that go upstream.
 
 mod content;
+mod edit;
+mod errors;
 pub mod media;
+mod members;
 pub mod params;
+mod parsed;
 mod schema;
 mod self_hosted;
 pub mod shape;
 pub mod thinking;
+mod tool_check;
 mod tools;
 
-use std::borrow::Cow;
+pub use edit::{BodyEdit, put_at};
+pub use parsed::{CostFactors, OutputLimitMember, ParsedBody, RareFields, StoredId};
 
-use crate::json::{Container, JsonError, Scalar, Scanner, Text, Visit};
-use crate::policy::Wire;
-use crate::refusal::{Reason, Refusal, clip};
-use crate::stripped;
-use content::Content;
-use media::MediaFound;
-use params::{Rule, Server};
-use shape::{Inside, Place};
-use thinking::Thinking;
+use crate::json::Scanner;
+use crate::policy::ApiFormat;
+use crate::refusal::Refusal;
+use members::MemberVisitor;
+use params::ServerKind;
 
-/// Answers per call, `n` and `best_of`: each is billed.
-const MAX_CHOICES: u64 = 8;
-
-/// Members that name objects which the provider stores.
-const STORED: [&str; 2] = ["previous_response_id", "conversation"];
-
-/// Members of one body; the public APIs have fewer than fifty.
-const MAX_MEMBERS: usize = 128;
-
-/// What the operator allows, and what is forced.
+/// Settings of the operator, and the members that are forced.
 #[derive(Debug, Clone, Default)]
 pub struct BodyPolicy {
-    /// The models that may be named; empty is any one plain name.
+    /// Models that may be named; if empty, any single plain name may be.
     pub models: Vec<String>,
     /// Members that pass although this build would drop or refuse them.
     pub params: Vec<String>,
     /// Tool types that pass beside those that the agent runs.
     pub tools: Vec<String>,
-    /// Which server runs the models, as far as its members differ.
-    pub server: Server,
-    /// Whether URLs that somebody else would fetch may stand in the content.
+    /// Kind of the server that runs the models, as far as its members differ.
+    pub server: ServerKind,
+    /// True if the content may hold URLs that the provider or the gateway would fetch.
     pub remote_media: bool,
     /// The account as a JSON string, quotes included.
     pub account_json: String,
 }
 
-/// What was read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Reading {
-    /// The one model asked for.
-    pub model: Option<String>,
-    /// Whether the answer is to be a stream.
-    pub stream: bool,
-    /// We asked for the usage in the stream, the client did not: it must not see it.
-    pub hide_usage: bool,
-    /// The client's bound on output tokens; 0 is none.
-    pub max_output: Option<u64>,
-    /// Where the members stand that say so.
-    pub bounds: Vec<BoundAt>,
-    /// One of them is called `max_completion_tokens`.
-    pub completion_tokens: bool,
-    /// How many answers, at least 1.
-    pub choices: u64,
-    /// Images, documents and audio in the content.
-    pub media: MediaFound,
-    /// What makes tokens dearer, or adds some that are not in the body.
-    pub extras: Extras,
-    /// What few bodies have.
-    pub special: Option<Box<Special>>,
-    /// Names of members that were removed or overwritten.
-    pub stripped: Vec<Cow<'static, str>>,
-    /// Names of those that would have changed the answer, for the caller.
-    pub dropped: Option<Box<str>>,
-    /// What goes upstream.
-    pub edit: Edit,
-}
-
-/// What a body asks for beside its text, as far as it costs tokens or raises their price.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extras {
-    /// Tools, or a schema for the answer: providers add instructions of their own.
-    pub instructions: bool,
-    /// Tools that a provider knows by their type, and describes to the model in words of its own.
-    pub typed_tools: u64,
-    /// Bytes by which schemas grow where the gateway writes their references out, and by which numbers in them and in
-    /// arguments of tools grow where it writes those anew.
-    pub unfolded_bytes: u64,
-    /// Bytes of arguments of tools, which the gateway writes anew for a model with another API.
-    pub rewritten_bytes: u64,
-    /// Bytes of a predicted answer: what of it does not come true is billed as output.
-    pub prediction_bytes: u64,
-    /// Parts of the prompt are to be cached for longer than usual.
-    pub long_cache: bool,
-    /// The answer may be spoken.
-    pub audio_output: bool,
-    /// A tier of service is named that is not the usual one.
-    pub service_tier: bool,
-}
-
-/// What few bodies have, in an allocation of its own: what every call holds stays small.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Special {
-    /// How much the model may think.
-    pub thinking: Thinking,
-    /// Objects that the provider stores and that the call goes on from.
-    pub stored: Vec<StoredId>,
-    /// Their tokens, which the provider adds to the prompt. They are what an earlier call had, and no bound: LiteLLM may
-    /// add other calls of its session.
-    pub stored_tokens: Option<u64>,
-    /// What goes upstream in the place of values that are cut out, by where each begins.
-    pub put: Vec<(u64, String)>,
-}
-
-/// The id of an object that the provider stores.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredId {
-    /// The member that names it.
-    pub member: String,
-    /// As the client wrote it, decoded.
-    pub id: String,
-}
-
-/// A member that bounds the output, and its neighbours, so that it can be taken out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BoundAt {
-    /// Offsets from and to.
-    pub range: (u64, u64),
-    /// Where the member before it ends, if that one is kept.
-    pub after: Option<u64>,
-    /// Where the member behind it begins, if there is one.
-    pub before: Option<u64>,
-}
-
-/// `prefix`, then the ranges of the original text, each after a comma, then `}`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Edit {
-    /// `{` and our own members.
-    pub prefix: String,
-    /// Offsets from and to, of whole members.
-    pub keep: Vec<(u64, u64)>,
-    /// Ranges inside of those that do not go upstream, in their order.
-    pub cut: Vec<(u64, u64)>,
-}
-
-impl Edit {
-    /// The ranges that go upstream, in their order, without what is cut out of them. The flag says whether a range begins
-    /// with a member of its own, and so follows a comma.
-    pub fn ranges(&self) -> impl Iterator<Item = (bool, u64, u64)> {
-        self.keep.iter().flat_map(move |&(from, to)| {
-            let first = self.cut.partition_point(|cut| cut.1 <= from);
-            let inner = self.cut[first..].iter().take_while(move |cut| cut.0 < to);
-            let ends = inner.clone().map(|cut| cut.0).chain([to]);
-            let starts = [from].into_iter().chain(inner.map(|cut| cut.1));
-            starts.zip(ends).enumerate().map(|(i, (from, to))| (i == 0, from, to))
-        })
-    }
-}
-
-impl Edit {
-    /// Takes a whole value out, for another to be put in its place.
-    fn cut_value(&mut self, range: (u64, u64)) {
-        self.cut.retain(|cut| cut.1 <= range.0 || range.1 <= cut.0);
-        let place = self.cut.partition_point(|cut| cut.1 <= range.0);
-        self.cut.insert(place, range);
-    }
-}
-
-impl Reading {
-    /// What goes upstream behind a range that ends here.
-    #[must_use]
-    pub fn put_at(&self, end: u64) -> Option<&str> {
-        put_at(&self.special.as_ref()?.put, end)
-    }
-
-    /// Fits how much the model may think to a bound that [`Self::bound_output`] has set: the provider refuses a budget
-    /// that leaves no room for an answer. The members that were changed are named as those that were dropped.
-    pub fn fit_thinking(&mut self, bound: u64, is_claude: bool) {
-        let Some(special) = &mut self.special else { return };
-        let Special { thinking, put, .. } = &mut **special;
-        for name in thinking.fit(bound, is_claude, &mut self.edit, put).into_iter().flatten() {
-            self.stripped.push(name.into());
-            let dropped = self.dropped.take().map_or_else(|| name.to_owned(), |names| format!("{names}, {name}"));
-            self.dropped = Some(dropped.into());
-        }
-    }
-
-    /// Puts this bound in the place of the client's, under the name that the client or the route has for it.
-    pub fn bound_output(&mut self, wire: Wire, bound: u64) {
-        let name = match wire {
-            Wire::Chat if self.completion_tokens => "max_completion_tokens",
-            Wire::Responses => "max_output_tokens",
-            _ => "max_tokens",
-        };
-        for at in std::mem::take(&mut self.bounds) {
-            let Some(i) = self.edit.keep.iter().position(|(from, to)| *from <= at.range.0 && at.range.1 <= *to) else {
-                continue;
-            };
-            let (from, to) = self.edit.keep[i];
-            let before = at.after.filter(|after| from < *after).map(|after| (from, after));
-            let behind = at.before.filter(|before| *before < to).map(|before| (before, to));
-            self.edit.keep.splice(i..=i, before.into_iter().chain(behind));
-        }
-        self.edit.prefix.push_str(&format!(",\"{name}\":{bound}"));
-        self.max_output = Some(bound);
-    }
-}
-
-/// Reads one body.
+/// Reader of one body.
 #[derive(Debug)]
 pub struct BodyReader<'p> {
     scanner: Scanner,
-    members: Members<'p>,
+    members: MemberVisitor<'p>,
 }
 
 impl<'p> BodyReader<'p> {
-    /// Before the first byte.
+    /// Creates a reader before the first byte.
     #[must_use]
-    pub fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
-        Self { scanner: Scanner::new(), members: Members::new(wire, policy) }
+    pub fn new(format: ApiFormat, policy: &'p BodyPolicy) -> Self {
+        Self { scanner: Scanner::new(), members: MemberVisitor::new(format, policy) }
     }
 
     /// Takes the next piece.
     ///
     /// # Errors
-    /// The refusal, as soon as it is certain; it names the model.
+    /// The refusal, as soon as it is certain. The refusal names the model.
     pub fn feed(&mut self, piece: &[u8]) -> Result<(), Refusal> {
         self.scanner.feed(piece, &mut self.members).map_err(|refusal| refusal.for_model(self.model()))
     }
 
-    /// The model asked for, if it has been read.
+    /// Returns the model asked for, if it has been read.
     #[must_use]
     pub fn model(&self) -> Option<&str> {
-        self.members.reading.model.as_deref()
+        self.members.parsed.model.as_deref()
     }
 
-    /// The body is complete.
+    /// Ends the body.
     ///
     /// # Errors
-    /// A refusal that only the whole body shows; it names the model.
-    pub fn finish(mut self) -> Result<Reading, Refusal> {
+    /// A refusal that only the whole body shows. The refusal names the model.
+    pub fn finish(mut self) -> Result<ParsedBody, Refusal> {
         self.scanner.finish(&mut self.members).map_err(|refusal| refusal.for_model(self.model()))?;
         self.members.finish()
-    }
-}
-
-impl From<JsonError> for Refusal {
-    fn from(error: JsonError) -> Self {
-        Self::new(Reason::InvalidJson, format!("the body must be one JSON object: {error}"))
-    }
-}
-
-/// The member at hand; its name is the last that was seen.
-#[derive(Debug, Clone, Copy)]
-struct Member {
-    rule: Rule,
-    start: u64,
-}
-
-#[derive(Debug)]
-struct Members<'p> {
-    wire: Wire,
-    policy: &'p BodyPolicy,
-    /// All names so far, and where each ends.
-    names: String,
-    ends: Vec<usize>,
-    member: Option<Member>,
-    /// The last member was kept, so the next one extends its stretch.
-    run_open: bool,
-    stream_options: Option<(u64, u64)>,
-    asks_usage: bool,
-    in_include_usage: bool,
-    /// Texts in a `prompt` of several.
-    prompts: u64,
-    content: Content,
-    /// What may stand inside the member at hand.
-    inside: Inside,
-    /// The depth of the mark for a prompt cache at hand.
-    cache: Option<usize>,
-    in_ttl: bool,
-    /// Names of members that were dropped with a value.
-    dropped: Vec<Cow<'static, str>>,
-    reading: Reading,
-}
-
-impl<'p> Members<'p> {
-    fn new(wire: Wire, policy: &'p BodyPolicy) -> Self {
-        Self {
-            wire,
-            policy,
-            names: String::with_capacity(256),
-            ends: Vec::with_capacity(16),
-            member: None,
-            run_open: false,
-            stream_options: None,
-            asks_usage: false,
-            in_include_usage: false,
-            prompts: 0,
-            content: Content::new(wire, policy.remote_media),
-            inside: Inside::default(),
-            cache: None,
-            in_ttl: false,
-            dropped: Vec::new(),
-            reading: Reading { choices: 1, ..Reading::default() },
-        }
-    }
-
-    fn begin(&mut self, key: Text<'_>, start: u64) -> Result<(), Refusal> {
-        let name = key.as_str();
-        if key.whole && self.seen().any(|seen| seen == name) {
-            let twice = Refusal::new(Reason::DuplicateMember, "a member stands twice in the body; send it once");
-            return Err(twice.param(name));
-        }
-        if self.ends.len() == MAX_MEMBERS {
-            return Err(Refusal::new(Reason::InvalidParam, format!("the body has more than {MAX_MEMBERS} members")));
-        }
-        self.names.push_str(name);
-        self.ends.push(self.names.len());
-        if let Some(last) = self.reading.bounds.last_mut() {
-            last.before.get_or_insert(start);
-        }
-        let rule = match params::rule(self.wire, self.policy.server, name) {
-            Some(Rule::Never) => return Err(not_allowed(name)),
-            // A clipped name is nobody's.
-            _ if !key.whole => Rule::Strip,
-            Some(Rule::Refuse | Rule::NotTrue | Rule::Drop) | None if self.is_opened(name) => Rule::Keep,
-            Some(Rule::Drop) | None => Rule::Strip,
-            Some(Rule::Inside(_)) if STORED.contains(&name) && self.is_opened(name) => {
-                // The operator lets any id through: what it stands for is not known.
-                self.inside.special().stored_tokens = Some(0);
-                Rule::Keep
-            }
-            Some(rule) => rule,
-        };
-        self.member = Some(Member { rule, start });
-        self.note(rule, name);
-        match rule {
-            Rule::Content => {
-                let at = Place { wire: self.wire, depth: 1, member: name, opened: &self.policy.params };
-                self.content.key(at, key, start, &mut self.inside)
-            }
-            Rule::Inside(shape) => {
-                self.inside.begin(shape);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn is_opened(&self, name: &str) -> bool {
-        self.policy.params.iter().any(|allowed| allowed == name)
-    }
-
-    /// What the member's name alone says of the price.
-    fn note(&mut self, rule: Rule, name: &str) {
-        let extras = &mut self.reading.extras;
-        self.cache = (name == "cache_control").then_some(1);
-        match name {
-            _ if matches!(rule, Rule::Strip) => {}
-            "tools" | "functions" | "response_format" | "text" | "output_format" | "output_config" => {
-                extras.instructions = true;
-            }
-            "audio" | "modalities" => extras.audio_output = true,
-            "service_tier" => extras.service_tier = true,
-            _ => {}
-        }
-    }
-
-    /// The names so far.
-    fn seen(&self) -> impl Iterator<Item = &str> {
-        let starts = std::iter::once(&0).chain(&self.ends);
-        starts.zip(&self.ends).map(|(start, end)| &self.names[*start..*end])
-    }
-
-    /// The name of the member at hand.
-    fn name(&self) -> &str {
-        last(&self.names, &self.ends)
-    }
-
-    /// A member's value is a scalar, and this is all of it.
-    fn scalar_member(&mut self, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
-        let Some(member) = self.member.take() else {
-            return Ok(());
-        };
-        match (member.rule, value) {
-            (Rule::Refuse, Scalar::Null) => return self.strip(),
-            (Rule::Refuse, _) | (Rule::NotTrue, Scalar::Bool(true)) => return Err(not_allowed(self.name())),
-            (Rule::Model, Scalar::String(name)) => self.reading.model = Some(self.model(name)?),
-            (Rule::Model, _) => return Err(invalid(self.name(), "name one model, as a string")),
-            (Rule::Stream, Scalar::Bool(stream)) => self.reading.stream = stream,
-            (Rule::Stream, Scalar::Null) | (Rule::NotTrue, Scalar::Bool(false) | Scalar::Null) => {}
-            (Rule::Stream | Rule::NotTrue, _) => return Err(invalid(self.name(), "want true or false")),
-            (Rule::MaxOutput, Scalar::Number(number)) => {
-                let max = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number of tokens"))?;
-                self.bound(max, member.start, end);
-            }
-            (Rule::Choices, Scalar::Number(number)) => {
-                let choices = whole(number).ok_or_else(|| invalid(self.name(), "want a whole number"))?;
-                if choices > MAX_CHOICES {
-                    return Err(not_allowed(self.name()).because(format!("at most {MAX_CHOICES} answers a call")));
-                }
-                self.reading.choices = self.reading.choices.max(choices);
-            }
-            // LiteLLM and the provider take null for absence.
-            (Rule::MaxOutput, Scalar::Null) => return self.strip(),
-            (Rule::StreamOptions | Rule::Choices, Scalar::Null) => {}
-            (Rule::StreamOptions, _) => return Err(invalid(self.name(), "want an object")),
-            (Rule::Inside(_), Scalar::Null) if STORED.contains(&self.name()) => return self.strip(),
-            (Rule::Inside(_), value) => {
-                let at = Place {
-                    wire: self.wire,
-                    depth: 1,
-                    member: last(&self.names, &self.ends),
-                    opened: &self.policy.params,
-                };
-                self.inside.scalar(at, value, start, end)?;
-            }
-            (Rule::MaxOutput | Rule::Choices, _) => return Err(invalid(self.name(), "want a number")),
-            (Rule::Content, value) => {
-                let at = Place {
-                    wire: self.wire,
-                    depth: 1,
-                    member: last(&self.names, &self.ends),
-                    opened: &self.policy.params,
-                };
-                self.content.scalar(at, value, member.start, end, &mut self.inside)?;
-            }
-            (Rule::Strip, Scalar::Null) => return self.strip(),
-            (Rule::Strip, _) => return self.drop_value(),
-            (Rule::Keep | Rule::Prompts | Rule::Never | Rule::Drop, _) => {}
-        }
-        self.keep(member, end);
-        Ok(())
-    }
-
-    /// A member's value is a container, and this is its end.
-    fn container_member(&mut self, end: u64) -> Result<(), Refusal> {
-        let Some(member) = self.member.take() else {
-            return Ok(());
-        };
-        if matches!(member.rule, Rule::Strip) {
-            return self.drop_value();
-        }
-        if let Some((start, _)) = self.inside.special.as_ref().and_then(|special| special.thinking.object)
-            && self.name() == "thinking"
-        {
-            self.inside.special().thinking.object = Some((start, end));
-        }
-        let is_stored = matches!(member.rule, Rule::Inside(_)) && STORED.contains(&self.name());
-        let special = self.inside.special.iter();
-        if is_stored && !special.flat_map(|special| &special.stored).any(|stored| stored.member == self.name()) {
-            return Err(no_stored_id(self.name()));
-        }
-        if self.name() == "prediction" {
-            self.reading.extras.prediction_bytes = end - member.start;
-        }
-        self.keep(member, end);
-        Ok(())
-    }
-
-    /// How long a prompt cache is to keep. Anthropic bills an hour at twice the price; Gemini takes any time, and bills for
-    /// storing that long, in no row of LiteLLM's.
-    fn ttl(&mut self, value: Scalar<'_>) -> Result<(), Refusal> {
-        match value {
-            _ if !self.in_ttl => {}
-            Scalar::String(Text { head: b"5m", .. }) | Scalar::Null => {}
-            Scalar::String(Text { head: b"1h", .. }) => self.reading.extras.long_cache = true,
-            _ => return Err(invalid("cache_control.ttl", "want 5m or 1h")),
-        }
-        Ok(())
-    }
-
-    /// The client's bound on the output; of several the largest, and a 0 among them is no bound.
-    fn bound(&mut self, max: u64, start: u64, end: u64) {
-        let known = if self.reading.bounds.is_empty() { Some(max) } else { self.reading.max_output };
-        self.reading.max_output = known.filter(|known| *known > 0 && max > 0).map(|known| known.max(max));
-        let after = self.reading.edit.keep.last().filter(|_| self.run_open).map(|last| last.1);
-        self.reading.completion_tokens |= self.name() == "max_completion_tokens";
-        self.reading.bounds.push(BoundAt { range: (start, end), after, before: None });
-    }
-
-    fn open_member(&mut self, kind: Container, start: u64) -> Result<(), Refusal> {
-        let Some(member) = &self.member else { return Ok(()) };
-        if matches!(member.rule, Rule::Inside(_)) && last(&self.names, &self.ends) == "thinking" {
-            self.inside.special().thinking.object = Some((start, start));
-        }
-        match (member.rule, kind) {
-            (Rule::Refuse, _) => Err(not_allowed(self.name())),
-            (Rule::Model, _) => Err(invalid(self.name(), "name one model, as a string")),
-            (Rule::Stream | Rule::NotTrue, _) => Err(invalid(self.name(), "want true or false")),
-            (Rule::MaxOutput | Rule::Choices, _) => Err(invalid(self.name(), "want a number")),
-            (Rule::StreamOptions, Container::Array) => Err(invalid(self.name(), "want an object")),
-            (Rule::Inside(_), kind) => {
-                let at = Place {
-                    wire: self.wire,
-                    depth: 1,
-                    member: last(&self.names, &self.ends),
-                    opened: &self.policy.params,
-                };
-                self.inside.open(at, kind, start)
-            }
-            (Rule::Content, kind) => {
-                let at = Place {
-                    wire: self.wire,
-                    depth: 1,
-                    member: last(&self.names, &self.ends),
-                    opened: &self.policy.params,
-                };
-                self.content.open(at, kind, start, &mut self.inside)
-            }
-            (Rule::StreamOptions | Rule::Prompts | Rule::Keep | Rule::Strip | Rule::Drop | Rule::Never, _) => Ok(()),
-        }
-    }
-
-    fn model(&self, name: Text<'_>) -> Result<String, Refusal> {
-        let asked = name.as_str();
-        let refused = |message: &str| {
-            let refusal = Refusal::new(Reason::ModelNotAllowed, message.to_owned()).param("model");
-            Err(refusal.for_model(Some(asked)))
-        };
-        if !name.whole {
-            return refused("the model's name is too long");
-        }
-        let name = asked;
-        if !self.policy.models.is_empty() {
-            return match self.policy.models.iter().find(|allowed| *allowed == name) {
-                Some(allowed) => Ok(allowed.clone()),
-                None => refused(&format!("this run may use: {}", self.policy.models.join(", "))),
-            };
-        }
-        if is_plain_model(name) {
-            Ok(name.to_owned())
-        } else {
-            refused("name one model, without a list, a URL or ':online'")
-        }
-    }
-
-    /// The member has a value, so its sender has to learn that it is gone.
-    fn drop_value(&mut self) -> Result<(), Refusal> {
-        self.strip()?;
-        self.dropped.extend(self.reading.stripped.last().cloned());
-        Ok(())
-    }
-
-    fn strip(&mut self) -> Result<(), Refusal> {
-        self.run_open = false;
-        let name = clip(self.name(), 64).to_owned();
-        self.reading.stripped.push(name.into());
-        Ok(())
-    }
-
-    fn keep(&mut self, member: Member, end: u64) {
-        if matches!(member.rule, Rule::StreamOptions) {
-            self.run_open = false;
-            self.stream_options = Some((member.start, end));
-            return;
-        }
-        match self.reading.edit.keep.last_mut() {
-            Some(last) if self.run_open => last.1 = end,
-            _ => self.reading.edit.keep.push((member.start, end)),
-        }
-        self.run_open = true;
-    }
-
-    fn finish(mut self) -> Result<Reading, Refusal> {
-        if self.reading.model.is_none() && self.wire != Wire::Other {
-            return Err(Refusal::new(Reason::ModelNotAllowed, "name a model").param("model"));
-        }
-        self.reading.choices *= self.prompts.max(1);
-        if self.reading.choices > MAX_CHOICES {
-            return Err(not_allowed("prompt")
-                .because(format!("at most {MAX_CHOICES} answers a call; send the prompts one by one"))
-                .for_model(self.reading.model.as_deref()));
-        }
-        let mut prefix = format!("{{\"user\":{}", self.policy.account_json);
-        let reports_usage_if_asked = self.reading.stream && matches!(self.wire, Wire::Chat | Wire::Completions);
-        if reports_usage_if_asked && !self.asks_usage {
-            prefix.push_str(r#","stream_options":{"include_usage":true}"#);
-            self.reading.hide_usage = true;
-            if self.stream_options.is_some() {
-                self.reading.stripped.push("stream_options".into());
-            }
-        } else {
-            self.reading.edit.keep.extend(self.stream_options);
-        }
-        self.reading.edit.prefix = prefix;
-        self.reading.media = self.content.media();
-        self.reading.extras.rewritten_bytes = self.content.rewritten;
-        self.reading.edit.cut = self.inside.cuts;
-        if let Some(special) = &mut self.inside.special {
-            special.thinking.is_needed |= self.content.has_thinking;
-        }
-        self.reading.special = self.inside.special;
-        self.dropped.extend(self.inside.names.iter().cloned());
-        self.reading.dropped = stripped::effective(self.dropped);
-        self.reading.stripped.append(&mut self.inside.names);
-        self.reading.extras.typed_tools = self.inside.typed_tools;
-        self.reading.extras.unfolded_bytes = self.inside.unfolded.saturating_add(self.content.numbers);
-        Ok(self.reading)
-    }
-}
-
-impl Visit for Members<'_> {
-    type Stop = Refusal;
-
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), Refusal> {
-        self.in_ttl = false;
-        if depth == 1 {
-            return self.begin(key, start);
-        }
-        match key.head {
-            b"cache_control" => self.cache = Some(depth),
-            b"ttl" if self.cache.is_some_and(|cache| depth == cache + 1) => self.in_ttl = !self.content.is_in_own(),
-            _ if self.cache.is_some_and(|cache| depth <= cache) => self.cache = None,
-            _ => {}
-        }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
-        match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.key(at, key, start, &mut self.inside)?,
-            Some(Rule::Inside(_)) => self.inside.key(at, key, start)?,
-            Some(Rule::StreamOptions) => self.in_include_usage = depth == 2 && key.whole() == Some(b"include_usage"),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), Refusal> {
-        match depth {
-            0 if kind == Container::Array => {
-                return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object, not an array"));
-            }
-            0 => return Ok(()),
-            1 => return self.open_member(kind, start),
-            _ => {}
-        }
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
-        match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.open(at, kind, start, &mut self.inside)?,
-            Some(Rule::Inside(_)) => self.inside.open(at, kind, start)?,
-            // Parsers keep the last of two: whatever this one is, it is not `true`.
-            Some(Rule::StreamOptions) if depth == 2 && self.in_include_usage => self.asks_usage = false,
-            Some(Rule::Prompts) if depth == 2 => self.prompts += 1,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), Refusal> {
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
-        match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.close(at, kind, end, &mut self.inside, &self.policy.tools)?,
-            Some(Rule::Inside(_)) => self.inside.close(at, end, &self.policy.tools)?,
-            _ => {}
-        }
-        if depth == 1 { self.container_member(end) } else { Ok(()) }
-    }
-
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
-        match depth {
-            0 => {
-                return Err(Refusal::new(Reason::InvalidJson, "the body must be one JSON object"));
-            }
-            1 => return self.scalar_member(value, start, end),
-            _ => {}
-        }
-        self.ttl(value)?;
-        let at = Place { wire: self.wire, depth, member: last(&self.names, &self.ends), opened: &self.policy.params };
-        match self.member.map(|member| member.rule) {
-            Some(Rule::Content) => self.content.scalar(at, value, start, end, &mut self.inside),
-            Some(Rule::Inside(_)) => self.inside.scalar(at, value, start, end),
-            Some(Rule::Prompts) => {
-                self.prompts += u64::from(depth == 2 && matches!(value, Scalar::String(_)));
-                Ok(())
-            }
-            Some(Rule::StreamOptions) => {
-                if depth == 2 && self.in_include_usage {
-                    self.asks_usage = value == Scalar::Bool(true);
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What is put where this range ends.
-#[must_use]
-pub fn put_at(put: &[(u64, String)], end: u64) -> Option<&str> {
-    put.iter().find(|(at, _)| *at == end).map(|(_, text)| &**text)
-}
-
-/// The last of some names that stand behind each other.
-fn last<'n>(names: &'n str, ends: &[usize]) -> &'n str {
-    let end = ends.last().copied().unwrap_or_default();
-    let start = ends.len().checked_sub(2).map_or(0, |before| ends[before]);
-    &names[start..end]
-}
-
-fn whole(number: &[u8]) -> Option<u64> {
-    std::str::from_utf8(number).ok()?.parse().ok()
-}
-
-/// A list would be several calls and one bill; a URL another host; `:online` a web search.
-fn is_plain_model(name: &str) -> bool {
-    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/@+-".contains(&b));
-    let lower = name.to_ascii_lowercase();
-    plain && (1..=256).contains(&name.len()) && !name.contains("//") && !lower.split(':').any(|part| part == "online")
-}
-
-fn not_allowed(name: &str) -> Refusal {
-    let message = format!("'{}' may not be set from the sandbox; leave it out", clip(name, 64));
-    Refusal::new(Reason::ParamNotAllowed, message).param(name)
-}
-
-fn no_stored_id(name: &str) -> Refusal {
-    not_allowed(name).because(format!("'{name}' has to be the id of an answer that this run has received"))
-}
-
-fn invalid(name: &str, want: &str) -> Refusal {
-    Refusal::new(Reason::InvalidParam, format!("'{}' is not valid: {want}", clip(name, 64))).param(name)
-}
-
-impl Refusal {
-    fn because(mut self, message: String) -> Self {
-        self.message = message.into();
-        self
     }
 }
 

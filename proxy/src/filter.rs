@@ -1,144 +1,145 @@
-//! What an answer goes through, piece by piece: the key is scrubbed, the usage read, the usage that only
-//! we asked for taken out, and the end held back.
+//! The filter of a response, piece by piece: it scrubs the key, reads the usage, takes out usage that only the
+//! sidecar asked for, and holds the end back.
 //!
-//! Pure. A piece goes on as the same memory that came, unless something in it has to change.
+//! Pure. A piece passes as the same memory that came, unless something in it has to change.
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr2_iter;
 
 use crate::scrub::Scrub;
-use crate::usage::{Event, Observer, Seen, UsageIn};
+use crate::usage::{ObservedResponse, ResponseObserver, SseEvent, UsageLocation};
 
-/// While usage is hidden, an event waits until it is whole; a larger one goes on as it is.
+/// Maximum size of an event that waits until it is complete, while usage is hidden; a larger one passes unchanged.
 const EVENT_MAX: usize = 64 * 1024;
 
-/// The state of one answer.
+/// State of the filter for one response.
 #[derive(Debug)]
-pub struct Filter {
+pub struct ResponseFilter {
     scrub: Scrub,
-    observer: Observer,
+    observer: ResponseObserver,
     hide_usage: bool,
-    /// The beginning of an event, while usage is hidden.
+    /// Beginning of an event, while usage is hidden.
     partial: BytesMut,
-    cut_line: CutLine,
-    events: Vec<Event>,
+    cut_line: CutLineEnd,
+    events: Vec<SseEvent>,
 }
 
-/// The last event ended in a CR at the very end of a piece; its LF may come with the next one.
+/// State after an event that ended in a CR at the end of a piece: its LF may come with the next piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum CutLine {
+enum CutLineEnd {
     #[default]
     None,
     OfKept,
     OfHidden,
 }
 
-/// What became of a piece.
+/// Result of filtering a piece.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Passed {
-    /// May go on.
-    pub on: Vec<Bytes>,
-    /// From the event that ends the stream: waits for the outcome.
+pub struct Filtered {
+    /// Bytes that may go to the client.
+    pub ready: Vec<Bytes>,
+    /// Bytes from the event that ends the stream on: they wait for the outcome.
     pub held: Vec<Bytes>,
-    /// The stream has ended for the client.
+    /// True once the stream has ended for the client.
     pub terminal: bool,
-    /// Some of it was output.
+    /// True if some of the bytes were output.
     pub output: bool,
 }
 
-impl Filter {
-    /// For an answer that this observer reads.
+impl ResponseFilter {
+    /// Creates the filter of a response that this observer reads.
     #[must_use]
-    pub fn new(observer: Observer, hide_usage: bool) -> Self {
+    pub fn new(observer: ResponseObserver, hide_usage: bool) -> Self {
         Self {
             scrub: Scrub::default(),
             observer,
             hide_usage,
             partial: BytesMut::new(),
-            cut_line: CutLine::None,
+            cut_line: CutLineEnd::None,
             events: Vec::new(),
         }
     }
 
-    /// Takes a piece.
-    pub fn pass(&mut self, key: &[u8], piece: Bytes, passed: &mut Passed) {
+    /// Filters a piece.
+    pub fn pass(&mut self, key: &[u8], piece: Bytes, filtered: &mut Filtered) {
         let piece = self.scrub.pass(key, piece);
-        if passed.terminal {
-            return push(&mut passed.held, piece);
+        if filtered.terminal {
+            return push(&mut filtered.held, piece);
         }
         self.events.clear();
         self.observer.feed(&piece, &mut self.events);
-        passed.output |= self.events.iter().any(|event| event.output);
-        if self.hide_usage { self.pass_hiding(&piece, passed) } else { self.pass_whole(piece, passed) }
+        filtered.output |= self.events.iter().any(|event| event.output);
+        if self.hide_usage { self.pass_hiding(&piece, filtered) } else { self.pass_unchanged(piece, filtered) }
     }
 
-    /// The answer has ended: gives what was held for want of more.
-    pub fn finish(&mut self, passed: &mut Passed) {
+    /// Ends the response: returns the bytes that were held until more came.
+    pub fn finish(&mut self, filtered: &mut Filtered) {
         self.observer.finish();
-        let into = if passed.terminal { &mut passed.held } else { &mut passed.on };
+        let into = if filtered.terminal { &mut filtered.held } else { &mut filtered.ready };
         push(into, self.partial.split().freeze());
         push(into, self.scrub.finish());
     }
 
-    /// What has been seen of the answer, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> Seen {
-        self.observer.take_seen()
+    /// Moves out the observed facts of the response, for the record of a call that is over.
+    pub fn take_observed(&mut self) -> ObservedResponse {
+        self.observer.take_observed()
     }
 
-    /// What has been seen of the answer.
+    /// Returns the observed facts of the response.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
-        self.observer.seen()
+    pub fn observed(&self) -> &ObservedResponse {
+        self.observer.observed()
     }
 
-    fn pass_whole(&mut self, mut piece: Bytes, passed: &mut Passed) {
+    fn pass_unchanged(&mut self, mut piece: Bytes, filtered: &mut Filtered) {
         if let Some(ends) = self.events.iter().position(|event| event.terminal) {
             let from = ends.checked_sub(1).map_or(0, |before| self.events[before].end);
-            push(&mut passed.held, piece.split_off(from));
-            passed.terminal = true;
+            push(&mut filtered.held, piece.split_off(from));
+            filtered.terminal = true;
         }
-        push(&mut passed.on, piece);
+        push(&mut filtered.ready, piece);
     }
 
-    fn pass_hiding(&mut self, piece: &Bytes, passed: &mut Passed) {
+    fn pass_hiding(&mut self, piece: &Bytes, filtered: &mut Filtered) {
         if piece.is_empty() {
             return;
         }
-        // The LF of a line end that was cut goes the way of its event.
-        let lf = usize::from(self.cut_line != CutLine::None && piece[0] == b'\n');
-        if std::mem::take(&mut self.cut_line) == CutLine::OfKept {
-            push(&mut passed.on, piece.slice(..lf));
+        // The LF of a line end that was cut goes with its event.
+        let lf = usize::from(self.cut_line != CutLineEnd::None && piece[0] == b'\n');
+        if std::mem::take(&mut self.cut_line) == CutLineEnd::OfKept {
+            push(&mut filtered.ready, piece.slice(..lf));
         }
         let (mut run, mut at) = (lf, lf);
         for event in &self.events {
-            if event.terminal || event.usage != UsageIn::None {
-                push(&mut passed.on, piece.slice(run..at));
+            if event.terminal || event.usage != UsageLocation::None {
+                push(&mut filtered.ready, piece.slice(run..at));
                 run = event.end;
             }
             if event.terminal {
-                push(&mut passed.held, self.partial.split().freeze());
-                push(&mut passed.held, piece.slice(at..));
-                passed.terminal = true;
+                push(&mut filtered.held, self.partial.split().freeze());
+                push(&mut filtered.held, piece.slice(at..));
+                filtered.terminal = true;
                 return;
             }
             match event.usage {
-                UsageIn::None => push(&mut passed.on, self.partial.split().freeze()),
-                UsageIn::Alone => self.partial.clear(),
-                UsageIn::Beside(from, to) => {
+                UsageLocation::None => push(&mut filtered.ready, self.partial.split().freeze()),
+                UsageLocation::Alone => self.partial.clear(),
+                UsageLocation::Beside(from, to) => {
                     self.partial.extend_from_slice(&piece[at..event.end]);
-                    push(&mut passed.on, cut(&self.partial.split().freeze(), from, to));
+                    push(&mut filtered.ready, cut(&self.partial.split().freeze(), from, to));
                 }
             }
             at = event.end;
             if at == piece.len() && piece.ends_with(b"\r") {
-                self.cut_line = if event.usage == UsageIn::Alone { CutLine::OfHidden } else { CutLine::OfKept };
+                self.cut_line =
+                    if event.usage == UsageLocation::Alone { CutLineEnd::OfHidden } else { CutLineEnd::OfKept };
             }
         }
-        push(&mut passed.on, piece.slice(run..at));
+        push(&mut filtered.ready, piece.slice(run..at));
         self.partial.extend_from_slice(&piece[at..]);
         if self.partial.len() > EVENT_MAX {
             self.hide_usage = false;
-            push(&mut passed.on, self.partial.split().freeze());
+            push(&mut filtered.ready, self.partial.split().freeze());
         }
     }
 }
@@ -149,7 +150,7 @@ fn push(into: &mut Vec<Bytes>, piece: Bytes) {
     }
 }
 
-/// The event without some bytes of its one data line.
+/// Returns the event without some bytes of its one data line.
 fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
     let line_starts = std::iter::once(0).chain(memchr2_iter(b'\n', b'\r', event).map(|at| at + 1));
     let data = line_starts.into_iter().find(|at| event[*at..].starts_with(b"data:")).map(|at| at + 5);
@@ -163,7 +164,7 @@ fn cut(event: &Bytes, from: u64, to: u64) -> Bytes {
     out.freeze()
 }
 
-/// One piece of many, so that a burst is one write.
+/// Joins pieces, so that a burst is one write.
 #[must_use]
 pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
     if pieces.len() == 1 {
@@ -179,23 +180,23 @@ pub fn join(mut pieces: Vec<Bytes>) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Wire;
+    use crate::policy::ApiFormat;
 
     const KEY: &[u8] = b"sk-secret";
 
-    /// What goes on at once, what waits, for every size of piece.
-    fn passed(wire: Wire, hide: bool, answer: &str) -> (String, String) {
+    /// Returns what passes at once and what waits, the same for every size of piece.
+    fn filtered(format: ApiFormat, hide: bool, answer: &str) -> (String, String) {
         let text = |pieces: &[Bytes]| {
             pieces.iter().map(|piece| String::from_utf8_lossy(piece).into_owned()).collect::<String>()
         };
         let run = |size: usize| {
-            let mut filter = Filter::new(Observer::new(wire, true), hide);
-            let mut out = Passed::default();
+            let mut filter = ResponseFilter::new(ResponseObserver::new(format, true), hide);
+            let mut out = Filtered::default();
             for piece in answer.as_bytes().chunks(size) {
                 filter.pass(KEY, Bytes::copy_from_slice(piece), &mut out);
             }
             filter.finish(&mut out);
-            (text(&out.on), text(&out.held))
+            (text(&out.ready), text(&out.held))
         };
         let whole = run(answer.len());
         for size in 1..answer.len() {
@@ -212,25 +213,28 @@ mod tests {
     const DONE: &str = "data: [DONE]\n\n";
 
     #[test]
-    fn usage_that_the_client_did_not_ask_for_is_gone_whole() {
-        assert_eq!(passed(Wire::Chat, true, &format!("{CHAT}{USAGE}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+    fn unrequested_usage_is_removed_completely() {
         assert_eq!(
-            passed(Wire::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{CHAT}{USAGE}{DONE}")),
+            (CHAT.to_owned(), DONE.to_owned())
+        );
+        assert_eq!(
+            filtered(ApiFormat::Chat, false, &format!("{CHAT}{USAGE}{DONE}")),
             (format!("{CHAT}{USAGE}"), DONE.to_owned())
         );
         assert_eq!(
-            passed(Wire::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{CHAT}{CHAT}{USAGE}{CHAT}{DONE}")),
             (format!("{CHAT}{CHAT}{CHAT}"), DONE.to_owned())
         );
     }
 
     #[test]
-    fn a_hidden_event_takes_its_whole_line_end_with_it() {
+    fn a_hidden_event_is_removed_with_its_line_end() {
         let crlf = USAGE.replace('\n', "\r\n");
-        assert_eq!(passed(Wire::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
+        assert_eq!(filtered(ApiFormat::Chat, true, &format!("{crlf}{CHAT}{DONE}")), (CHAT.to_owned(), DONE.to_owned()));
         let kept = CHAT.replace('\n', "\r\n");
         assert_eq!(
-            passed(Wire::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
+            filtered(ApiFormat::Chat, true, &format!("{kept}{crlf}{kept}{DONE}")),
             (format!("{kept}{kept}"), DONE.to_owned())
         );
     }
@@ -240,29 +244,37 @@ mod tests {
         let both =
             "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1}}\r\n\r\n";
         let left = "data: {\"choices\":[{\"text\":\"x\"}]}\r\n\r\n";
-        assert_eq!(passed(Wire::Completions, true, &format!("{both}{DONE}")), (left.to_owned(), DONE.to_owned()));
+        assert_eq!(
+            filtered(ApiFormat::Completions, true, &format!("{both}{DONE}")),
+            (left.to_owned(), DONE.to_owned())
+        );
     }
 
     #[test]
     fn the_end_of_every_stream_is_held() {
         let stop = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-        assert_eq!(passed(Wire::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
+        assert_eq!(filtered(ApiFormat::Messages, false, &format!("data: {{\"type\":\"ping\"}}\n\n{stop}")).1, stop);
         let completed = "data: {\"type\":\"response.completed\",\"response\":{}}\n\n";
-        let (_, held) = passed(Wire::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
+        let (_, held) =
+            filtered(ApiFormat::Responses, false, &format!("data: {{\"type\":\"x\"}}\n\n{completed}{DONE}"));
         assert_eq!(held, format!("{completed}{DONE}"));
     }
 
     #[test]
-    fn the_line_that_ends_a_stream_is_held_before_its_blank_line_comes() {
-        for (wire, line) in [
-            (Wire::Chat, "data: [DONE]\n"),
-            (Wire::Messages, "data: {\"type\":\"message_stop\"}\n"),
-            (Wire::Responses, "data: {\"type\":\"response.completed\",\"response\":{}}\r\n"),
+    fn the_last_line_is_held_before_its_blank_line() {
+        for (format, line) in [
+            (ApiFormat::Chat, "data: [DONE]\n"),
+            (ApiFormat::Messages, "data: {\"type\":\"message_stop\"}\n"),
+            (ApiFormat::Responses, "data: {\"type\":\"response.completed\",\"response\":{}}\r\n"),
         ] {
             for hide in [true, false] {
-                let mut out = Passed::default();
-                Filter::new(Observer::new(wire, true), hide).pass(KEY, Bytes::from_static(line.as_bytes()), &mut out);
-                assert_eq!((out.terminal, out.on.len()), (true, 0), "{line}");
+                let mut out = Filtered::default();
+                ResponseFilter::new(ResponseObserver::new(format, true), hide).pass(
+                    KEY,
+                    Bytes::from_static(line.as_bytes()),
+                    &mut out,
+                );
+                assert_eq!((out.terminal, out.ready.len()), (true, 0), "{line}");
             }
         }
     }
@@ -270,16 +282,16 @@ mod tests {
     #[test]
     fn comments_and_a_missing_end_pass() {
         assert_eq!(
-            passed(Wire::Chat, true, ": ping\n\ndata: {\"a\":1}"),
+            filtered(ApiFormat::Chat, true, ": ping\n\ndata: {\"a\":1}"),
             (": ping\n\ndata: {\"a\":1}".to_owned(), String::new())
         );
     }
 
     #[test]
     fn an_event_too_large_to_wait_for_goes_on() {
-        let mut filter = Filter::new(Observer::new(Wire::Chat, true), true);
-        let mut out = Passed::default();
+        let mut filter = ResponseFilter::new(ResponseObserver::new(ApiFormat::Chat, true), true);
+        let mut out = Filtered::default();
         filter.pass(KEY, Bytes::from(format!("data: {{\"x\":\"{}", "y".repeat(EVENT_MAX))), &mut out);
-        assert_eq!(out.on.len(), 1);
+        assert_eq!(out.ready.len(), 1);
     }
 }

@@ -1,40 +1,40 @@
-//! A second opinion on where a request ends.
+//! A second check of where a request ends.
 //!
-//! Pure. hyper decides by RFC 9112 and forgets what it overruled: two equal lengths become one, a length
-//! beside `Transfer-Encoding` is dropped. We forward neither, but a peer that sends them is confused or
-//! hostile, and is told so. This reads the same bytes on the side; it never decides what a request says.
+//! Pure. hyper decides by RFC 9112, and drops what it overruled: two equal lengths become one, a length beside
+//! `Transfer-Encoding` is removed. The sidecar forwards neither header, but a client that sends them is confused or
+//! hostile, and gets an error. This check reads the same bytes beside hyper; it never decides what a request says.
 
 use memchr::memchr;
 
-/// The head can be read in two ways.
+/// Error for a head that can be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ambiguous;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum FramingState {
     /// Before the first byte of a head, or after blank lines that a parser skips.
     Between,
     /// In the first line of a head.
     RequestLine,
     /// In its headers.
     Head,
-    /// So many bytes of a body with a length.
+    /// Number of bytes left of a body with a length.
     Body(u64),
     ChunkSize,
-    /// So many bytes of a chunk, with the line break behind it.
+    /// Number of bytes left of a chunk, with the line break after it.
     Chunk(u64),
     Trailers,
-    /// The framing is hyper's to judge; nothing more is read here.
+    /// hyper judges the framing from here on; nothing more is read.
     Lost,
 }
 
-/// A line longer than this is cut; no framing header is.
+/// Maximum kept length of a line: a longer one is cut, and no framing header is that long.
 const LINE: usize = 96;
 
-/// Follows the requests of one connection.
+/// Follower of the requests of one connection.
 #[derive(Debug)]
 pub struct Framing {
-    at: At,
+    at: FramingState,
     line: [u8; LINE],
     len: usize,
     length: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Framing {
 
 impl Default for Framing {
     fn default() -> Self {
-        Self { at: At::Between, line: [0; LINE], len: 0, length: None, chunked: false }
+        Self { at: FramingState::Between, line: [0; LINE], len: 0, length: None, chunked: false }
     }
 }
 
@@ -51,26 +51,30 @@ impl Framing {
     /// Takes the bytes that were read.
     ///
     /// # Errors
-    /// [`Ambiguous`], at the end of the line that makes it so.
+    /// [`Ambiguous`], at the end of the line that makes the head ambiguous.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Ambiguous> {
         while !bytes.is_empty() {
             match &mut self.at {
-                At::Lost => return Ok(()),
-                At::Body(left) | At::Chunk(left) => {
+                FramingState::Lost => return Ok(()),
+                FramingState::Body(left) | FramingState::Chunk(left) => {
                     let taken = (bytes.len() as u64).min(*left);
                     *left -= taken;
                     bytes = &bytes[taken as usize..];
                     self.at = match self.at {
-                        At::Body(0) => At::Between,
-                        At::Chunk(0) => At::ChunkSize,
+                        FramingState::Body(0) => FramingState::Between,
+                        FramingState::Chunk(0) => FramingState::ChunkSize,
                         at => at,
                     };
                 }
-                At::Between | At::RequestLine | At::Head | At::ChunkSize | At::Trailers => {
+                FramingState::Between
+                | FramingState::RequestLine
+                | FramingState::Head
+                | FramingState::ChunkSize
+                | FramingState::Trailers => {
                     let Some(end) = memchr(b'\n', bytes) else {
                         self.keep(bytes);
-                        if self.at == At::Between {
-                            self.at = At::RequestLine;
+                        if self.at == FramingState::Between {
+                            self.at = FramingState::RequestLine;
                         }
                         return Ok(());
                     };
@@ -83,16 +87,16 @@ impl Framing {
         Ok(())
     }
 
-    /// Some of a head has come, and not all of it.
+    /// Returns true if some of a head has come, and not all of it.
     #[must_use]
     pub fn in_head(&self) -> bool {
-        matches!(self.at, At::RequestLine | At::Head)
+        matches!(self.at, FramingState::RequestLine | FramingState::Head)
     }
 
-    /// Between requests: an end of input here is no broken request.
+    /// Returns true between requests, where an end of input does not break a request.
     #[must_use]
     pub fn is_between(&self) -> bool {
-        matches!(self.at, At::Between | At::Lost)
+        matches!(self.at, FramingState::Between | FramingState::Lost)
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -113,26 +117,26 @@ impl Framing {
     fn whole_line(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match self.at {
-            At::Between | At::RequestLine if line.is_empty() => self.at = At::Between,
-            At::Between | At::RequestLine => self.at = At::Head,
-            At::Head if line.is_empty() => {
+            FramingState::Between | FramingState::RequestLine if line.is_empty() => self.at = FramingState::Between,
+            FramingState::Between | FramingState::RequestLine => self.at = FramingState::Head,
+            FramingState::Head if line.is_empty() => {
                 self.at = match (self.chunked, self.length.take()) {
-                    (true, _) => At::ChunkSize,
-                    (false, Some(length)) if length > 0 => At::Body(length),
-                    (false, _) => At::Between,
+                    (true, _) => FramingState::ChunkSize,
+                    (false, Some(length)) if length > 0 => FramingState::Body(length),
+                    (false, _) => FramingState::Between,
                 };
                 self.chunked = false;
             }
-            At::Head => self.header(line)?,
-            At::ChunkSize => self.at = chunk(line),
-            At::Trailers if line.is_empty() => self.at = At::Between,
-            At::Trailers | At::Body(_) | At::Chunk(_) | At::Lost => {}
+            FramingState::Head => self.header(line)?,
+            FramingState::ChunkSize => self.at = chunk(line),
+            FramingState::Trailers if line.is_empty() => self.at = FramingState::Between,
+            FramingState::Trailers | FramingState::Body(_) | FramingState::Chunk(_) | FramingState::Lost => {}
         }
         Ok(())
     }
 
     fn header(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
-        // Most lines are told by their first letter.
+        // The first letter rules most lines out.
         if !matches!(line.first(), Some(b'c' | b'C' | b't' | b'T')) {
             return Ok(());
         }
@@ -155,19 +159,19 @@ impl Framing {
     }
 }
 
-/// Digits and nothing else: `+5`, `5, 5` and `0x5` are read differently by different programs.
+/// Parses digits only: different programs read `+5`, `5, 5` and `0x5` differently.
 fn decimal(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     if digits { std::str::from_utf8(value).ok()?.parse().ok() } else { None }
 }
 
-fn chunk(line: &[u8]) -> At {
+fn chunk(line: &[u8]) -> FramingState {
     let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
     let size = std::str::from_utf8(&line[..digits]).ok().and_then(|hex| u64::from_str_radix(hex, 16).ok());
     match size {
-        Some(0) => At::Trailers,
-        Some(size) if size < u64::MAX - 2 => At::Chunk(size + 2),
-        _ => At::Lost,
+        Some(0) => FramingState::Trailers,
+        Some(size) if size < u64::MAX - 2 => FramingState::Chunk(size + 2),
+        _ => FramingState::Lost,
     }
 }
 

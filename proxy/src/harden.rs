@@ -1,8 +1,8 @@
-//! What the process gives up, because it will not need it.
+//! Rights that the process gives up, because it will not need them.
 //!
-//! First of all nobody may look into it: no core, no ptrace by the same user. Then, once everything is
-//! open that has to be, it gives up its user and capabilities, other files and processes (Landlock), and other system
-//! calls (seccomp). Each is stated in the ready line as applied, partial or not supported.
+//! First it prevents other processes from reading its memory: no core dump, no ptrace by the same user. Then, once
+//! everything that it needs is open, it gives up its user and capabilities, other files and processes (Landlock), and
+//! other system calls (seccomp). The ready line states each measure as applied, partial or not supported.
 
 mod privileges;
 mod seccomp;
@@ -21,12 +21,12 @@ use nix::unistd::Pid;
 use sluice_contract::ready::Measure;
 
 pub use privileges::User;
-pub use seccomp::Calls;
+pub use seccomp::SyscallNeeds;
 
-/// A measure failed although the kernel has it: the process must not go on without.
+/// A measure failed although the kernel has it: the process must not continue without it.
 #[derive(Debug, thiserror::Error)]
 pub enum HardenError {
-    /// A `prctl` or a limit.
+    /// A `prctl` or a limit failed.
     #[error("cannot give up core dumps and privileges")]
     Process(#[from] Errno),
     /// The process cannot become the user of `--user`.
@@ -37,24 +37,24 @@ pub enum HardenError {
         /// The kernel's reason.
         source: Errno,
     },
-    /// A capability set that cannot be emptied.
+    /// A capability set cannot be emptied.
     #[error("cannot give up capabilities: {0}")]
     Capabilities(String),
-    /// Landlock.
+    /// Landlock failed.
     #[error("cannot confine the process to its files")]
     Landlock(#[from] landlock::RulesetError),
-    /// A directory that was there a moment ago.
+    /// A directory that existed a moment ago is gone.
     #[error("cannot confine the process to its files")]
     Path(#[from] landlock::PathFdError),
-    /// seccomp.
+    /// seccomp failed.
     #[error("cannot confine the process to its system calls")]
     Seccomp(#[from] seccompiler::Error),
-    /// The parent was gone before the watch on it began.
+    /// The parent ended before the watch on it began.
     #[error("the parent process has already ended")]
     Orphan,
 }
 
-/// Before anything secret is read.
+/// Hardens the process. To be called before any secret is read.
 ///
 /// # Errors
 /// [`HardenError::Process`]
@@ -65,27 +65,28 @@ pub fn process() -> Result<(), HardenError> {
     Ok(())
 }
 
-/// What tells that the parent has ended. A signal of its own: the kernel sends it once for each thread of a dying parent
-/// that we are handed to, and a second SIGTERM would mean haste.
+/// Signal for the end of the parent. A signal of its own: the kernel sends it once for each thread of an ending
+/// parent, and a second SIGTERM would mean a faster stop.
 pub const ORPHANED: Signal = Signal::SIGUSR1;
 
-/// A watch on the parent: the process ends, in order, when its parent ends.
+/// Watch on the parent: the process ends in order when its parent ends.
 #[derive(Debug)]
 pub struct ParentWatch(Pid);
 
 impl ParentWatch {
-    /// Begins to watch the process that is the parent now.
+    /// Begins to watch the current parent.
     ///
     /// # Errors
-    /// [`HardenError::Orphan`] when the parent has ended already.
+    /// [`HardenError::Orphan`], if the parent has ended already.
     pub fn begin() -> Result<Self, HardenError> {
         let watch = Self(nix::unistd::getppid());
         prctl::set_pdeathsig(ORPHANED)?;
         if watch.is_orphan() { Err(HardenError::Orphan) } else { Ok(watch) }
     }
 
-    /// Asks the kernel again for its signal. The kernel forgets the request when the user of the process changes. If the
-    /// parent has ended meanwhile, the signal comes from here: the audit file is there by now, and gets its end.
+    /// Asks the kernel again for its signal, since the kernel forgets the request when the user of the process
+    /// changes. If the parent has ended meanwhile, this function raises the signal: the audit file exists by now, and
+    /// gets its end.
     ///
     /// # Errors
     /// [`HardenError::Process`]
@@ -97,14 +98,14 @@ impl ParentWatch {
         Ok(())
     }
 
-    /// Whether the parent has gone, perhaps before the request.
+    /// Returns true if the parent has ended, perhaps before the request.
     fn is_orphan(&self) -> bool {
         nix::unistd::getppid() != self.0
     }
 }
 
-/// Becomes the user, if one is given, and gives up all capabilities. To be called once all is open, and before another
-/// thread exists.
+/// Becomes the user, if one is given, and gives up all capabilities. To be called once everything is open, and before
+/// another thread exists.
 ///
 /// # Errors
 /// [`HardenError::User`], [`HardenError::Capabilities`]
@@ -112,22 +113,23 @@ pub fn privileges(user: Option<User>) -> Result<Measure, HardenError> {
     privileges::give_up(user)
 }
 
-/// The files and ports that are still needed. Files that are open already need no entry.
+/// Files and ports that are still needed. Files that are open already need no entry.
 #[derive(Debug)]
-pub struct Needs {
+pub struct HardeningNeeds {
     /// Directories in which files are removed.
     pub remove: Vec<PathBuf>,
     /// Files and directories that are read.
     pub read: Vec<PathBuf>,
-    /// TCP ports that are connected to; `None` leaves TCP alone.
+    /// TCP ports to connect to; `None` does not restrict TCP.
     pub connect: Option<Vec<u16>>,
 }
 
-/// Once all is open, and before another thread exists. Threads inherit it.
+/// Gives up all other files. To be called once everything is open, and before another thread exists: threads inherit
+/// it.
 ///
 /// # Errors
 /// [`HardenError::Landlock`], [`HardenError::Path`]
-pub fn files(needs: &Needs) -> Result<Measure, HardenError> {
+pub fn files(needs: &HardeningNeeds) -> Result<Measure, HardenError> {
     let abi = ABI::V6;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -161,11 +163,11 @@ fn existing(paths: &[PathBuf]) -> impl Iterator<Item = &Path> {
     paths.iter().map(PathBuf::as_path).filter(|path| path.exists())
 }
 
-/// Last, when all threads run: each of them gets it.
+/// Gives up all other system calls. To be called last, when all threads run: each of them gets the filter.
 ///
 /// # Errors
 /// [`HardenError::Seccomp`]
-pub fn system_calls(calls: Calls) -> Result<Measure, HardenError> {
+pub fn system_calls(calls: SyscallNeeds) -> Result<Measure, HardenError> {
     seccomp::apply(calls)
 }
 

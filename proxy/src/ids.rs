@@ -6,13 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use uuid::Uuid;
 
 const ID: usize = 16;
-/// Asked for at once: a static glibc makes each question to the system a read of `/dev/urandom`, on every call.
+/// Number of ids that are made at once: with a static glibc, each request to the system is a read of `/dev/urandom`.
 const IDS: usize = 32;
 
-/// Gives each call a random UUID.
-pub struct CallIds(Mutex<Pool>);
+/// Source of random UUIDs for calls.
+pub struct CallIds(Mutex<IdPool>);
 
-struct Pool {
+struct IdPool {
     bytes: [u8; ID * IDS],
     left: usize,
 }
@@ -25,12 +25,12 @@ impl fmt::Debug for CallIds {
 
 impl Default for CallIds {
     fn default() -> Self {
-        Self(Mutex::new(Pool { bytes: [0; ID * IDS], left: 0 }))
+        Self(Mutex::new(IdPool { bytes: [0; ID * IDS], left: 0 }))
     }
 }
 
 impl CallIds {
-    /// One that nobody has had.
+    /// Returns a new id.
     #[must_use]
     pub fn next(&self) -> Uuid {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn no_id_is_given_twice_and_each_is_a_random_one() {
+    fn each_id_is_random_and_unique() {
         let ids = CallIds::default();
         let given: HashSet<_> = (0..IDS * 3 + 1).map(|_| ids.next()).collect();
         assert_eq!(given.len(), IDS * 3 + 1);

@@ -1,9 +1,8 @@
-//! The client's request body, read and bounded, and cut into what goes upstream.
+//! The client's request body: read within limits, and cut into the outgoing body.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,137 +11,94 @@ use http::header::{EXPECT, HeaderMap};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::body::{BodyPolicy, BodyReader, Edit, Reading, put_at};
-use crate::policy::Wire;
+use crate::body::{BodyEdit, BodyPolicy, BodyReader, ParsedBody, put_at};
+use crate::body_budget::{BodyBudget, HeldBytes};
+use crate::idle_timeout::IdleTimeout;
+use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
-use crate::silence::Silence;
 use crate::upstream::Outgoing;
 
-/// A piece smaller than this is copied to the end of its neighbour: a client that writes byte by byte must
-/// not cost a piece a byte.
+/// Size below which a piece is copied to the end of the one before: a client that writes byte by byte must not cost
+/// one piece for each byte.
 const SMALL: usize = 4096;
 
-/// How much of a refused body is still read; as much as anybody sends by mistake.
+/// Maximum number of bytes of a refused body that are still read; a body sent by mistake is smaller.
 const LINGER_BYTES: u64 = 64 * 1024 * 1024;
-/// A connection is closed behind a refused body of which more was left.
+/// Maximum number of bytes left of a refused body after which the connection is used again.
 const LINGER_REUSE: u64 = 32 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(5);
 const LINGER_IDLE: Duration = Duration::from_secs(1);
 
-/// How many body bytes may be held at once, over all calls.
+/// A request body as it came, in pieces.
 #[derive(Debug)]
-pub struct Room {
-    max: u64,
-    used: AtomicU64,
-}
-
-/// Bytes held; given back when dropped.
-#[derive(Debug)]
-pub struct Held {
-    room: Arc<Room>,
-    bytes: u64,
-}
-
-impl Room {
-    /// Room for so many bytes.
-    #[must_use]
-    pub fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { max, used: AtomicU64::new(0) })
-    }
-
-    fn hold(self: &Arc<Self>) -> Held {
-        Held { room: Arc::clone(self), bytes: 0 }
-    }
-}
-
-impl Held {
-    fn grow(&mut self, by: u64) -> Result<(), Refusal> {
-        let used = self.room.used.fetch_add(by, Ordering::Relaxed) + by;
-        self.bytes += by;
-        if used <= self.room.max {
-            return Ok(());
-        }
-        let full = Refusal::new(Reason::TooManyCalls, "too many large requests at once; wait for one to end");
-        Err(full.retry_after(1))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// The body as it came, in pieces.
-#[derive(Debug)]
-pub struct Text {
+pub struct BufferedBody {
     pieces: Vec<Bytes>,
     small: BytesMut,
     len: u64,
-    held: Held,
+    held: HeldBytes,
 }
 
-/// What bounds a body.
+/// Limits of a body.
 #[derive(Debug, Clone)]
-pub struct Bounds {
-    /// Bytes.
+pub struct BodyLimits {
+    /// Maximum number of bytes.
     pub max: u64,
-    /// The longest silence between two pieces.
+    /// Maximum silence between two pieces.
     pub idle: Duration,
-    /// All bodies together.
-    pub room: Arc<Room>,
+    /// Budget for all bodies together.
+    pub budget: Arc<BodyBudget>,
 }
 
-/// Reads a body to its end, and what it says.
+/// Reads a body to its end, with the facts in it.
 ///
 /// # Errors
 /// The refusal, as soon as one is certain; the rest of the body is then not read.
 pub async fn read(
     body: &mut Incoming,
-    wire: Wire,
+    format: ApiFormat,
     policy: &BodyPolicy,
-    bounds: &Bounds,
-) -> Result<(Reading, Text), Refusal> {
-    let mut reader = BodyReader::new(wire, policy);
+    bounds: &BodyLimits,
+) -> Result<(ParsedBody, BufferedBody), Refusal> {
+    let mut reader = BodyReader::new(format, policy);
     let text = collect(body, bounds, |piece| reader.feed(piece)).await;
     let text = text.map_err(|refusal| refusal.for_model(reader.model()))?;
     Ok((reader.finish()?, text))
 }
 
-/// Reads a body to its end; each piece is shown as it comes.
+/// Reads a body to its end, and shows each piece to `see`.
 ///
 /// # Errors
-/// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or what `see` says.
+/// `body_too_large`, `too_many_calls`, `request_timeout`, `bad_request`, or the refusal of `see`.
 pub async fn collect(
     body: &mut Incoming,
-    bounds: &Bounds,
+    bounds: &BodyLimits,
     mut see: impl FnMut(&[u8]) -> Result<(), Refusal>,
-) -> Result<Text, Refusal> {
+) -> Result<BufferedBody, Refusal> {
     let too_large =
         || Refusal::new(Reason::BodyTooLarge, format!("the body is over the run's limit of {} bytes", bounds.max));
     if body.size_hint().lower() > bounds.max {
         return Err(too_large());
     }
-    let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.room.hold() };
-    let mut silence = Silence::new(bounds.idle);
+    let mut text = BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: bounds.budget.hold() };
+    let mut idle = IdleTimeout::new(bounds.idle);
     loop {
         let next = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(Ok(frame)),
-            Poll::Pending => silence.poll_over(cx).map(Err),
+            Poll::Pending => idle.poll_expired(cx).map(Err),
         });
         let Ok(next) = next.await else {
             return Err(Refusal::new(Reason::RequestTimeout, "the body stopped coming"));
         };
         let Some(frame) = next else { break };
-        silence.heard();
+        idle.reset();
         let frame = frame
             .map_err(|_| Refusal::new(Reason::BadRequest, "the body ended too early, or its framing is broken"))?;
-        // Request trailers say nothing that anybody may hear.
+        // Request trailers are dropped.
         let Ok(piece) = frame.into_data() else { continue };
         if text.len + piece.len() as u64 > bounds.max {
             return Err(too_large());
         }
-        text.held.grow(piece.len() as u64)?;
+        text.held.grow(piece.len() as u64).map_err(|_| too_many_bytes())?;
         see(&piece)?;
         text.push(piece);
     }
@@ -150,11 +106,17 @@ pub async fn collect(
     Ok(text)
 }
 
-/// Reads on behind a refusal, and throws away: a client that is still sending would meet a closed connection
-/// before it reads why. Bounded: 64 MiB, 5 s, and 1 s of silence. Returns whether the body came to its end after little
-/// more: then the connection may carry another request, and else a buffer has grown that hyper keeps as long as it.
+fn too_many_bytes() -> Refusal {
+    let full = Refusal::new(Reason::TooManyCalls, "too many large requests at once; wait for one to end");
+    full.retry_after(1)
+}
+
+/// Reads the rest of a refused body and discards it: a client that is still sending would find its connection closed
+/// before it reads the reason. Limits: 64 MiB, 5 s, and 1 s of silence. Returns true if the body ended after a few
+/// more bytes: then the connection may carry another request. Otherwise hyper's buffer has grown, and hyper would
+/// keep it as long as the connection.
 pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
-    // Who waits for a `100 Continue` has sent nothing, and asking for more would be telling it to.
+    // A client that waits for `100 Continue` has sent nothing, and a read would ask it to send.
     if headers.contains_key(EXPECT) {
         return false;
     }
@@ -174,25 +136,25 @@ pub async fn linger(body: &mut Incoming, headers: &HeaderMap) -> bool {
     body.is_end_stream() && LINGER_BYTES - left < LINGER_REUSE
 }
 
-impl Text {
-    /// Bytes in it.
+impl BufferedBody {
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the body has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its pieces, in their order.
+    /// Returns the pieces, in their order.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|piece| &piece[..])
     }
 
-    /// As it came.
+    /// Returns the body unchanged.
     #[must_use]
     pub fn whole(self) -> Outgoing {
         let mut out = Outgoing::holding(self.held);
@@ -200,9 +162,9 @@ impl Text {
         out
     }
 
-    /// As the policy wants it: slices of what came, behind and between our own bytes.
+    /// Returns the body as the policy wants it: slices of the original, after and between the sidecar's own bytes.
     #[must_use]
-    pub fn edited(self, mut edit: Edit, put: &[(u64, String)]) -> Outgoing {
+    pub fn edited(self, mut edit: BodyEdit, put: &[(u64, String)]) -> Outgoing {
         let Self { pieces, held, .. } = self;
         let mut out = Outgoing::holding(held);
         out.reserve(2 + 2 * (edit.keep.len() + edit.cut.len()) + pieces.len());
@@ -252,8 +214,9 @@ fn slice(pieces: &[Bytes], from: u64, to: u64, out: &mut Outgoing) {
 mod tests {
     use super::*;
 
-    fn text(pieces: &[&'static str]) -> Text {
-        let mut text = Text { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: Room::new(10).hold() };
+    fn text(pieces: &[&'static str]) -> BufferedBody {
+        let mut text =
+            BufferedBody { pieces: Vec::new(), small: BytesMut::new(), len: 0, held: BodyBudget::new(10).hold() };
         pieces.iter().for_each(|piece| text.push(Bytes::from_static(piece.as_bytes())));
         text.settle();
         text
@@ -268,7 +231,7 @@ mod tests {
 
     #[test]
     fn an_edit_is_made_of_slices_whatever_the_pieces() {
-        let edit = || Edit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], ..Edit::default() };
+        let edit = || BodyEdit { prefix: "{\"u\":1".to_owned(), keep: vec![(1, 4), (6, 9)], ..BodyEdit::default() };
         for pieces in
             [vec!["0abc45def9"], vec!["0a", "bc45d", "ef9"], vec!["0", "a", "b", "c", "4", "5", "d", "e", "f", "9"]]
         {
@@ -281,15 +244,5 @@ mod tests {
     fn small_pieces_become_one() {
         let pieces = vec!["x"; 1000];
         assert_eq!(text(&pieces).pieces.len(), 2);
-    }
-
-    #[test]
-    fn room_is_taken_and_given_back() {
-        let room = Room::new(10);
-        let mut one = room.hold();
-        one.grow(8).expect("fits");
-        assert_eq!(room.hold().grow(3).map_err(|refusal| refusal.reason), Err(Reason::TooManyCalls));
-        drop(one);
-        room.hold().grow(10).expect("all is free again");
     }
 }

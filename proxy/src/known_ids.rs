@@ -1,7 +1,7 @@
 //! Ids of the objects that a provider stores for this run: responses and conversations.
 //!
-//! Pure. All runs under one provider key share its store, so an id is good only in the run that received it in an
-//! answer. Ids are kept as digests, whole and in the bytes that the agent saw: a prefix or another spelling is
+//! Pure. All runs under one provider key share its store, so an id is good only in the run that received it in a
+//! response. Ids are kept as digests, whole and in the bytes that the agent saw: a prefix or another spelling is
 //! another id.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +15,7 @@ pub const IDS_MAX: usize = 4096;
 
 type Digest = [u8; 16];
 
-/// The ids that a run has received, and the tokens that each stands for.
+/// Ids that a run has received, each with the tokens of its object.
 #[derive(Debug, Default)]
 pub struct KnownIds {
     tokens: HashMap<Digest, u64>,
@@ -23,8 +23,8 @@ pub struct KnownIds {
 }
 
 impl KnownIds {
-    /// Adds the id of an object, with the tokens of its context: what a call that goes on from it is billed again.
-    /// What could not stand in a path is not an id, and is left out.
+    /// Adds the id of an object, with the tokens of its context: a call that continues from the object is billed for
+    /// them again. Text that could not be in a path is not an id, and is left out.
     pub fn add(&mut self, id: &str, tokens: u64) {
         if !is_id(id) {
             return;
@@ -41,7 +41,8 @@ impl KnownIds {
         }
     }
 
-    /// The tokens of the object's context; `None` for an id that this run has not received, or has received too long ago.
+    /// Returns the tokens of the object's context; `None` for an id that this run has not received, or received too
+    /// long ago.
     #[must_use]
     pub fn tokens(&self, id: &str) -> Option<u64> {
         self.tokens.get(&digest(id)).copied()

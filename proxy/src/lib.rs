@@ -2,27 +2,30 @@
 //!
 //! # The life of a call
 //!
-//! accept (the socket is the identity, [`server`], [`wire`]) → route ([`policy`]) → body ([`body`]) → reserve
-//! ([`caps`]) → intent, durable ([`audit`]) → inject ([`headers`]) → send ([`upstream`]) → screen ([`headers`]) → tap
-//! ([`tap`], [`filter`], [`usage`]) → close, once ([`carried`]) → settle ([`caps`]) → outcome, durable before the client
-//! sees the end ([`audit`]). [`exchange`] is that order, and nothing else.
+//! accept (the socket is the identity: [`server`], [`connection`]) → route ([`policy`]) → body ([`intake`], [`body`]) →
+//! reserve ([`share`], [`caps`]) → headers ([`headers`]) → intent, durable ([`audit`]) → send ([`upstream`]) → screen
+//! ([`screen`], [`headers`]) → tap ([`tap`], [`filter`], [`usage`]) → close, once ([`active_call`], [`call`]) → settle
+//! ([`caps`]) → outcome, durable before the client sees the end ([`audit`]). [`exchange`] holds that order, and nothing
+//! else.
 //!
-//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`, `refusal`, `screen`,
-//! `scrub`, `sse`, `stripped` and `usage`
-//! are pure: they know no clock, no socket and no file.
+//! `body`, `caps`, `estimate`, `filter`, `framing`, `headers`, `json`, `known_ids`, `models`, `policy`, `prices`,
+//! `refusal`, `screen`, `scrub`, `sse`, `stripped`, `text` and `usage` are pure: they know no clock, no socket and no file.
 
-pub mod answer;
+pub mod abort;
+pub mod active_call;
 pub mod audit;
 pub mod body;
+pub mod body_budget;
 pub mod call;
 pub mod caps;
-pub mod carried;
+pub mod connection;
 pub mod estimate;
 pub mod exchange;
 pub mod filter;
 pub mod framing;
 pub mod harden;
 pub mod headers;
+pub mod idle_timeout;
 pub mod ids;
 pub mod intake;
 pub mod json;
@@ -35,6 +38,7 @@ pub mod policy;
 pub mod prices;
 pub mod refusal;
 pub mod relay;
+pub mod response;
 pub mod run;
 pub mod screen;
 pub mod scrub;
@@ -42,15 +46,16 @@ pub mod secret;
 pub mod server;
 pub mod settings;
 pub mod share;
-pub mod silence;
 pub mod slots;
 pub mod socket;
 pub mod sse;
 pub mod start;
+pub mod start_error;
 pub mod stored;
 pub mod stripped;
 pub mod tap;
+pub mod text;
 pub mod tokens;
 pub mod upstream;
+pub mod upstream_failure;
 pub mod usage;
-pub mod wire;

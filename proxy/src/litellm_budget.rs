@@ -1,8 +1,8 @@
-//! Recognises the answers by which LiteLLM refuses a call for one of its own budgets.
+//! Recognition of the responses by which LiteLLM refuses a call for one of its own budgets.
 //!
-//! Pure. What an error body says cannot be believed by itself: LiteLLM copies `type` and `code` from the bodies of some
-//! providers. But it puts `litellm.SomeError: ` before each message of a provider, and names the call in a header of each
-//! answer that is past its own checks. A refusal for a budget comes before those, so it has neither.
+//! Pure. An error body cannot be believed by itself: LiteLLM copies `type` and `code` from the bodies of some
+//! providers. But it puts `litellm.SomeError: ` before each message of a provider, and names the call in a header of
+//! each response that is past its own checks. A refusal for a budget comes before those, so it has neither.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use sluice_contract::budget::{BUDGET_EXCEEDED, BudgetRefusal, owner_in_words};
 
 use crate::refusal::{Reason, Refusal};
 
-/// Maximum length of an answer that is looked at, in bytes.
+/// Maximum length of a response that is read, in bytes.
 pub const MAX: usize = 8192;
 
-/// Whether an answer with this head can be a refusal for a budget, so that its body has to be read first.
+/// Returns true if a response with this head can be a refusal for a budget, so that its body has to be read first.
 #[must_use]
 pub fn is_candidate(head: &response::Parts) -> bool {
     let text = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -28,14 +28,14 @@ pub fn is_candidate(head: &response::Parts) -> bool {
         && text(header::CONTENT_LENGTH).parse().is_ok_and(|length: usize| (1..=MAX).contains(&length))
 }
 
-/// The refusal that an answer is, if it is one of LiteLLM's own for a budget.
+/// Returns the budget that LiteLLM refused the call for, if the response is such a refusal of LiteLLM's own.
 #[must_use]
 pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<BudgetRefusal> {
     let members: BTreeMap<&str, &RawValue> = serde_json::from_slice(body).ok()?;
     let error: BTreeMap<&str, &RawValue> = serde_json::from_str(members.get("error")?.get()).ok()?;
     let text = |name| serde_json::from_str::<Cow<'_, str>>(error.get(name)?.get()).ok();
     let message = text("message")?;
-    // A router refuses behind the checks, with a status that no provider bills.
+    // A router refuses after the checks, with a status that no provider bills.
     if status == StatusCode::TOO_MANY_REQUESTS
         && let Some(budget) = BudgetRefusal::of_router(&message)
     {
@@ -45,12 +45,12 @@ pub fn read(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Option<Budg
     if is_own { BudgetRefusal::of_account(&message) } else { None }
 }
 
-/// Whether LiteLLM had admitted the request when the answer was made.
+/// Returns true if LiteLLM had admitted the request when it made the response.
 fn is_past_checks(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with("x-litellm-") || name.as_str().starts_with("llm_provider-"))
 }
 
-/// What the agent gets.
+/// Returns the refusal that the agent gets.
 #[must_use]
 pub fn refusal(budget: &BudgetRefusal) -> Refusal {
     let usd = |nanos| Usd::from_nanos(nanos).to_string();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_budget_and_nothing_of_the_key() {
+    fn a_refusal_names_the_budget_without_the_key() {
         let told = refusal(&read_422(&own(MESSAGE)).expect("one of LiteLLM's"));
         assert_eq!(told.reason, Reason::BudgetExceeded);
         assert!(told.message.contains("the key that the sidecar has"), "{}", told.message);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_is_no_budget_of_litellm() {
+    fn an_error_of_a_provider_is_not_a_budget() {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         assert_eq!(read(status, &of_provider(), own(MESSAGE).as_bytes()), None, "past the checks");
         for body in [

@@ -6,18 +6,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
-use sluice_proxy::audit::Sealed;
+use sluice_proxy::audit::LogTotals;
 use sluice_proxy::harden::{self, ParentWatch};
 use sluice_proxy::server::{self, Stage};
-use sluice_proxy::settings::{Exit, Flags, Settings, StartError};
+use sluice_proxy::settings::{ProxyFlags, ProxySettings};
 use sluice_proxy::start::{self, Started};
+use sluice_proxy::start_error::{SidecarExit, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 mod log;
 
 fn main() -> ExitCode {
-    // A wrong start is told in one line, whoever reads it.
+    // A failed start is reported in one line.
     match run() {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) => {
@@ -27,51 +28,51 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<Exit, StartError> {
-    harden::process().map_err(|error| StartError::caused("hardening", Exit::Software, &error))?;
+fn run() -> Result<SidecarExit, StartError> {
+    harden::process().map_err(|error| StartError::caused("hardening", SidecarExit::Software, &error))?;
     let Some((flags, only_check)) = flags()? else {
-        return Ok(Exit::Ok);
+        return Ok(SidecarExit::Ok);
     };
-    let settings = Settings::from_flags(flags)
-        .map_err(|error| if only_check { StartError { exit: Exit::Config, ..error } } else { error })?;
+    let settings = ProxySettings::from_flags(flags)
+        .map_err(|error| if only_check { StartError { exit: SidecarExit::Config, ..error } } else { error })?;
     if only_check {
         let checked = start::check(&settings)?;
-        return print(&checked.to_string()).map(|()| Exit::Ok);
+        return print(&checked.to_string()).map(|()| SidecarExit::Ok);
     }
-    let orphaned = |error| StartError::caused("--die-with-parent", Exit::Config, &error);
+    let orphaned = |error| StartError::caused("--die-with-parent", SidecarExit::Config, &error);
     let parent = settings.die_with_parent.then(ParentWatch::begin).transpose().map_err(orphaned)?;
     let log = log::open(settings.log.as_deref())?;
     let key = start::key(&settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| StartError::caused("runtime", Exit::Software, &error))?;
+        .map_err(|error| StartError::caused("runtime", SidecarExit::Software, &error))?;
     let exit = runtime.block_on(async {
-        // Before the ready line: a signal that comes right behind it must find its handler.
-        let signals = Signals::new().map_err(|error| StartError::caused("signals", Exit::Software, &error))?;
+        // Before the ready line: a signal that comes right after it must find its handler.
+        let signals = Signals::new().map_err(|error| StartError::caused("signals", SidecarExit::Software, &error))?;
         let opened = start::open(&settings, key)?;
         parent.as_ref().map_or(Ok(()), ParentWatch::renew).map_err(orphaned)?;
         let _log = log::begin(log, settings.log_level);
         let started = start::begin(&settings, opened)?;
-        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, a task by a push.
+        // On a task of its own: tokio wakes the future of `block_on` by a write to itself, and a task by a push.
         tokio::spawn(serve(settings, started, signals))
             .await
-            .map_err(|error| StartError::caused("serve", Exit::Software, &error))?
+            .map_err(|error| StartError::caused("serve", SidecarExit::Software, &error))?
     });
     drop(runtime);
     exit
 }
 
-/// The flags, and whether they are only to be checked; none when help or version was asked for.
-fn flags() -> Result<Option<(Flags, bool)>, StartError> {
+/// Reads the flags, with true if they are only to be checked; `None` if help or version was asked for.
+fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
     let mut args: Vec<_> = std::env::args_os().collect();
     let only_check = args.get(1).is_some_and(|arg| arg == "check");
     if only_check {
         args.remove(1);
     }
     // The variables are named after the flags; a column of them would hide the help.
-    let command = Flags::command().mut_args(|arg| arg.hide_env(true));
-    match command.try_get_matches_from(args).and_then(|matches| Flags::from_arg_matches(&matches)) {
+    let command = ProxyFlags::command().mut_args(|arg| arg.hide_env(true));
+    match command.try_get_matches_from(args).and_then(|matches| ProxyFlags::from_arg_matches(&matches)) {
         Ok(flags) => Ok(Some((flags, only_check))),
         Err(error) if !error.use_stderr() => print(error.render().to_string().trim_end()).map(|()| None),
         Err(error) => {
@@ -85,25 +86,25 @@ fn flags() -> Result<Option<(Flags, bool)>, StartError> {
             let said = said.join(" ");
             Err(StartError::new(
                 "usage",
-                Exit::Usage,
+                SidecarExit::Usage,
                 format!("{}; see sluice-proxy --help", said.trim_start_matches("error: ")),
             ))
         }
     }
 }
 
-/// Carries calls until a signal or the deadline, then ends in order.
-async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Result<Exit, StartError> {
+/// Serves calls until a signal or the deadline, then ends in order.
+async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<SidecarExit, StartError> {
     let ready = start::ready_line(&settings, &started);
     let Started { socket, run, connections, .. } = started;
-    let software = |error: &dyn std::error::Error| StartError::caused("serve", Exit::Software, error);
+    let software = |error: &dyn std::error::Error| StartError::caused("serve", SidecarExit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
         .map_err(|e| software(&e))?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
     if let Err(error) = print(&ready) {
-        // Nobody waits for it any more: the log has its end all the same.
+        // The launcher is gone: the log gets its end even so.
         let _ = run.journal.close("not_awaited").await;
         return Err(error);
     }
@@ -126,27 +127,27 @@ async fn serve(settings: Settings, started: Started, mut signals: Signals) -> Re
         }
     }
     let closed = run.journal.close(reason).await;
-    // Whoever waits for the socket to go finds the log complete.
+    // A launcher that waits for the socket to go then finds the log complete.
     drop(socket);
-    let Sealed { records, syncs } = closed.map_err(|_| {
+    let LogTotals { records, syncs } = closed.map_err(|_| {
         StartError::new(
             "--audit",
-            Exit::Audit,
+            SidecarExit::Audit,
             "the audit log is incomplete, since it could not be written; free its disk",
         )
     })?;
     tracing::info!(reason, cut = run.journal.calls_cut(), records, syncs, "ended");
-    Ok(if run.journal.calls_cut() > 0 { Exit::Cut } else { Exit::Ok })
+    Ok(if run.journal.calls_cut() > 0 { SidecarExit::Cut } else { SidecarExit::Ok })
 }
 
 fn print(line: &str) -> Result<(), StartError> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{line}")
         .and_then(|()| stdout.flush())
-        .map_err(|error| StartError::caused("stdout", Exit::Software, &error))
+        .map_err(|error| StartError::caused("stdout", SidecarExit::Software, &error))
 }
 
-/// The reason of a stop that nobody has asked for.
+/// Reason of a stop after the end of the parent.
 const PARENT_ENDED: &str = "parent_ended";
 
 struct Signals {
@@ -154,7 +155,7 @@ struct Signals {
     interrupt: Signal,
     hangup: Signal,
     orphaned: Signal,
-    /// Caught so that a file limit is an error of a write, and not the end of the process.
+    /// Handled, so that a file limit makes a write fail, and does not end the process.
     _file_limit: Signal,
 }
 
@@ -169,7 +170,7 @@ impl Signals {
         })
     }
 
-    /// The second one that asks to stop, or the end of this time.
+    /// Waits for the second signal that asks to stop, or for the end of this time.
     async fn cut_or(&mut self, reason: &str, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         let mut asked = reason != PARENT_ENDED;
@@ -183,7 +184,7 @@ impl Signals {
         }
     }
 
-    /// The first signal, or the end of this time.
+    /// Waits for the first signal, or for the end of this time.
     async fn stop_or(&mut self, time: Option<Duration>) -> &'static str {
         let time_is_up = async {
             match time {

@@ -1,11 +1,11 @@
-//! Upper bounds of what providers bill, in input tokens, for inline images, audio and documents.
+//! Upper bounds of the input tokens that providers bill for inline images, audio and documents.
 //!
 //! Pure: no clock, no I/O, and no state. The sender chooses every byte of a medium, so a bound holds for any bytes.
 //! The operator chooses the model names, and the sender only picks one of them.
 //!
-//! [`dimensions`] reads an image's width and height, [`Family::of`] tells how a model bills images, and
-//! [`image_tokens`] combines both. [`document_tokens`] and [`audio_tokens`] say where bytes give no bound at all.
-//! A bound covers the medium alone: the JSON around it is text, and the caller counts it as text.
+//! [`dimensions`] reads an image's width and height, [`Family::of`] finds how a model bills images, and
+//! [`image_tokens`] combines both. [`document_tokens`] and [`audio_tokens`] tell where bytes give no bound at all. A
+//! bound covers only the medium: the JSON around it is text, and the caller counts it as text.
 //!
 //! Every figure has its source and the date of the copy that was read. The stored copies were read in November 2026.
 
@@ -19,9 +19,9 @@ pub use family::Family;
 pub use head::dimensions;
 pub use image::{Detail, image_tokens};
 
-/// Tokens of a medium whose size in bytes is known.
+/// Estimate of the tokens of a medium whose size in bytes is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tokens {
+pub enum TokenEstimate {
     /// The provider bills at most this.
     Bound(u64),
     /// The bytes give no upper bound. A caller that must not pass a cap reserves the model's whole input window.
@@ -31,18 +31,18 @@ pub enum Tokens {
     },
 }
 
-/// What the provider reads a document's bytes as.
+/// Form in which the provider reads the bytes of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Document {
-    /// The provider reads the bytes as text. The caller must know this from the API, not from the sender's word.
+pub enum DocumentForm {
+    /// The provider reads the bytes as text. The caller must know this from the API, not from the sender.
     PlainText,
-    /// PDF, an office file, or anything that is not known: its pages may be compressed.
+    /// PDF, an office file, or an unknown form: the pages may be compressed.
     Packed,
 }
 
-/// What the provider reads an audio part's bytes as.
+/// Form in which the provider reads the bytes of an audio part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audio {
+pub enum AudioForm {
     /// 16-bit mono samples at 24 kHz without a header, as OpenAI's format `pcm16`. The sender cannot change the rate.
     Pcm16,
     /// Any file with a header, WAV included, and any raw audio whose rate the sender names.
@@ -52,7 +52,8 @@ pub enum Audio {
 /// Pages that a provider takes in one file. Google's page on document understanding (2026) says 3,000 for the newest
 /// Gemini models, 1,000 for Gemini 2.5; Anthropic's page on PDF support (2026-10) 600; OpenAI names only a size.
 const PAGES_MAX: u64 = 3000;
-/// An estimate: a page of dense text deflates to some 4 KiB. A page that repeats another needs some 100 bytes.
+/// Estimated bytes of a page: a page of dense text deflates to some 4 KiB. A page that repeats another one needs some
+/// 100 bytes.
 const PAGE_BYTES: u64 = 4096;
 /// The image of a page at the larger Claude limit, and its text: 1,500 to 3,000 tokens (Anthropic's page on PDF
 /// support, 2026-10), 30% more with the tokenizer of Claude 4.7 and later (its page on token counting, as quoted in a
@@ -64,13 +65,13 @@ const PAGE_TOKENS: u64 = image::CLAUDE_LARGE_MAX + 3900;
 /// There is no bound for a packed document: a compressed stream may hold any amount of text, and pages may share it.
 /// LiteLLM's own counter also reads every page of a PDF.
 #[must_use]
-pub fn document_tokens(bytes: u64, document: Document) -> Tokens {
+pub fn document_tokens(bytes: u64, document: DocumentForm) -> TokenEstimate {
     match document {
         // Tokenizers work on bytes, and no token is shorter than one.
-        Document::PlainText => Tokens::Bound(bytes),
-        Document::Packed => {
+        DocumentForm::PlainText => TokenEstimate::Bound(bytes),
+        DocumentForm::Packed => {
             let pages = bytes.div_ceil(PAGE_BYTES).clamp(1, PAGES_MAX);
-            Tokens::Unbounded { guess: pages.saturating_mul(PAGE_TOKENS) }
+            TokenEstimate::Unbounded { guess: pages.saturating_mul(PAGE_TOKENS) }
         }
     }
 }
@@ -91,13 +92,13 @@ const AUDIO_EXTRA: u64 = 16;
 /// There is no bound for encoded audio: a WAV header may name one sample a second, and FLAC, Opus and free-format MP3
 /// store hours of silence in a few kilobytes.
 #[must_use]
-pub fn audio_tokens(bytes: u64, audio: Audio) -> Tokens {
+pub fn audio_tokens(bytes: u64, audio: AudioForm) -> TokenEstimate {
     let at = |rate: u64| {
         let tokens = (u128::from(bytes) * u128::from(AUDIO_TOKENS_PER_SECOND)).div_ceil(u128::from(rate));
         u64::try_from(tokens).unwrap_or(u64::MAX).saturating_add(AUDIO_EXTRA)
     };
     match audio {
-        Audio::Pcm16 => Tokens::Bound(at(PCM16_BYTES_PER_SECOND)),
-        Audio::Encoded => Tokens::Unbounded { guess: at(ENCODED_BYTES_PER_SECOND) },
+        AudioForm::Pcm16 => TokenEstimate::Bound(at(PCM16_BYTES_PER_SECOND)),
+        AudioForm::Encoded => TokenEstimate::Unbounded { guess: at(ENCODED_BYTES_PER_SECOND) },
     }
 }

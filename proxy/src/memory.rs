@@ -1,18 +1,18 @@
-//! How much memory one sidecar may take: the arithmetic, and the kernel's limit that holds it.
+//! Maximum memory of one sidecar: the sum, and the kernel's limit that enforces it.
 //!
 //! | what | at most | with the default limits |
 //! |---|---|---|
 //! | the process itself: heap, stacks of its threads, TLS, prices | [`BASE`] | 64 MiB |
-//! | bodies of requests: `intake::Room` counts 4 x `--max-body` bytes; a read that fills half of its buffer keeps all of it, so twice that | 8 x `--max-body` | 256 MiB |
-//! | each connection: a buffer that grows to hold one head or one read, the answer that its client does not take, state | [`PER_CONNECTION`] | 320 x 192 KiB = 60 MiB |
-//! | each call: hyper's buffer of the upstream's answer (408 KiB), an event whose usage is hidden (64 KiB), state | [`PER_CALL`] | 64 x 512 KiB = 32 MiB |
+//! | bodies of requests: `body_budget::BodyBudget` counts 4 x `--max-body` bytes; a read that fills half of its buffer keeps all of it, so twice that | 8 x `--max-body` | 256 MiB |
+//! | each connection: a buffer that grows to hold one head or one read, the response that its client does not take, state | [`PER_CONNECTION`] | 320 x 192 KiB = 60 MiB |
+//! | each call: hyper's buffer of the upstream's response (408 KiB), an event whose usage is hidden (64 KiB), state | [`PER_CALL`] | 64 x 512 KiB = 32 MiB |
 //!
-//! The sum is the default of `--max-memory`: 412 MiB. Honest work takes a tenth of that.
+//! The sum is the default of `--max-memory`: 412 MiB. Usual work takes a tenth of that.
 //!
-//! The limit is `RLIMIT_DATA`, which counts the pages that a process may write to, whether it has touched them or not.
-//! A cgroup would count what is resident, but needs a delegated hierarchy, which a controller started from a shell or a
+//! The limit is `RLIMIT_DATA`, which counts the pages that a process may write to, also those that it has not touched.
+//! A cgroup would count resident pages, but needs a delegated hierarchy, which a controller started from a shell or a
 //! container does not have; `RLIMIT_AS` counts the program and its libraries too. A process that reaches the limit gets
-//! no memory and aborts. The run then ends as one whose sidecar was lost, and each call it had made is in its audit file.
+//! no memory and aborts. The run then ends like a run that lost its sidecar, and each call that it had made is in its audit file.
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -27,7 +27,7 @@ pub const PER_CALL: u64 = 512 << 10;
 
 /// Connections beyond those that calls need: pools of SDKs keep idle ones.
 const SPARE_CONNECTIONS: usize = 64;
-/// More connections than this wait, whatever `--max-concurrency` says.
+/// Maximum number of connections, also for a larger `--max-concurrency`.
 const CONNECTIONS_MAX: usize = 2048;
 
 /// Returns the maximum number of connections at once: four for each call that may be open, and 64.
@@ -48,14 +48,15 @@ pub fn needed(max_body: u64, concurrency: usize) -> u64 {
     let connections = PER_CONNECTION.saturating_mul(connections(concurrency) as u64);
     let calls = PER_CALL.saturating_mul(concurrency as u64);
     let all = BASE.saturating_add(bodies(max_body).saturating_mul(2)).saturating_add(connections).saturating_add(calls);
-    // It stands in the audit file, where integers end.
+    // The number appears in the audit file, whose integers are limited.
     all.min(INTEGER_MAX)
 }
 
-/// Limits the process to so many bytes. A lower limit that it was started with stays. Returns what is in force.
+/// Limits the memory of the process. A lower limit that the process was started with stays. Returns the limit in
+/// force.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system.
 pub fn limit(bytes: u64) -> Result<u64, Errno> {
     let (_, hard) = getrlimit(Resource::RLIMIT_DATA)?;
     let limit = bytes.min(hard);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_may_hold_a_read_and_an_answer_of_the_same_size() {
+    fn a_connection_holds_one_read_and_one_response() {
         assert!(PER_CONNECTION >= 3 * READ_MAX.max(HEAD_MAX) as u64);
     }
 }

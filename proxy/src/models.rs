@@ -8,22 +8,23 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::refusal::{Reason, Refusal, clip};
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
-/// A list of models is not longer than this.
+/// Maximum length of a list of models, in bytes.
 pub const MAX: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
-struct Named<'a> {
+struct ModelEntry<'a> {
     #[serde(borrow)]
     id: std::borrow::Cow<'a, str>,
 }
 
-/// The upstream's answer is not a list of models.
+/// Error for a response that is not a list of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAList;
 
-/// Admits a question for one model. An id of several segments has to be one that the operator has named.
+/// Admits a request for one model. An id of several segments must be one that the operator has named.
 ///
 /// # Errors
 /// `model_not_found`
@@ -32,32 +33,32 @@ pub fn admit(id: &str, allowed: &[String]) -> Result<(), Refusal> {
     if known { Ok(()) } else { Err(not_found(id)) }
 }
 
-/// The refusal for a model that is not in the list.
+/// Returns the refusal for a model that is not in the list.
 #[must_use]
 pub fn not_found(id: &str) -> Refusal {
     let message = format!("this run has no model '{}'; GET /v1/models lists those that it may use", clip(id, 64));
     Refusal::new(Reason::ModelNotFound, message).param("model").for_model(Some(id))
 }
 
-/// The entry of one model, as it stands in the list; `None` if the list does not have it.
+/// Returns the entry of one model, unchanged; `None` if the list does not have it.
 ///
 /// # Errors
 /// [`NotAList`]
 pub fn find(list: &[u8], id: &str) -> Result<Option<Bytes>, NotAList> {
     let (_, models) = read(list)?;
     let is_asked =
-        |model: &&&RawValue| serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| named.id == id);
+        |model: &&&RawValue| serde_json::from_str::<ModelEntry<'_>>(model.get()).is_ok_and(|named| named.id == id);
     Ok(models.iter().find(is_asked).map(|model| Bytes::copy_from_slice(model.get().as_bytes())))
 }
 
-/// The list without the models that are not allowed, everything else as it was.
+/// Returns the list without the models that are not allowed; the rest is unchanged.
 ///
 /// # Errors
 /// [`NotAList`]
 pub fn filter(list: &[u8], allowed: &[String]) -> Result<Bytes, NotAList> {
     let (mut list, models) = read(list)?;
     let is_allowed = |model: &&&RawValue| {
-        serde_json::from_str::<Named<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
+        serde_json::from_str::<ModelEntry<'_>>(model.get()).is_ok_and(|named| allowed.iter().any(|id| *id == named.id))
     };
     let kept: Vec<&RawValue> = models.iter().filter(is_allowed).copied().collect();
     let kept = serde_json::value::to_raw_value(&kept).map_err(|_| NotAList)?;
@@ -65,7 +66,7 @@ pub fn filter(list: &[u8], allowed: &[String]) -> Result<Bytes, NotAList> {
     serde_json::to_vec(&list).map(Bytes::from).map_err(|_| NotAList)
 }
 
-/// The members of a list, and its models.
+/// Returns the members of a list, and its models.
 fn read(list: &[u8]) -> Result<(BTreeMap<&str, &RawValue>, Vec<&RawValue>), NotAList> {
     let list: BTreeMap<&str, &RawValue> = serde_json::from_slice(list).map_err(|_| NotAList)?;
     let data: &RawValue = list.get("data").ok_or(NotAList)?;
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_model_is_given_as_it_stands_in_the_list() {
+    fn one_model_is_returned_unchanged() {
         let list = br#"{"object":"list","data":[{"no":"id"},{"id":"a","x":1.50},{"id":"b/c"}]}"#;
         assert_eq!(find(list, "a"), Ok(Some(Bytes::from_static(br#"{"id":"a","x":1.50}"#))));
         assert_eq!(find(list, "b/c"), Ok(Some(Bytes::from_static(br#"{"id":"b/c"}"#))));
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_with_slashes_must_be_one_that_was_named() {
+    fn an_id_with_slashes_must_be_allowed() {
         let allowed = ["a".to_owned(), "b/c".to_owned()];
         for (id, of_any, of_allowed) in
             [("a", true, true), ("b/c", false, true), ("b", true, false), ("b/d", false, false)]

@@ -1,14 +1,14 @@
-//! What is answered instead of a call: one reason word, its status, its text.
+//! Refusals: one reason word, its status, its text.
 //!
-//! Pure. The same word stands in the body's `code`, in the header `x-sluice-reason` and in the audit line.
-//! This is the only place where a reason becomes a status, and a refusal becomes JSON.
+//! Pure. The same word is in the body's `code`, in the header `x-sluice-reason` and in the audit log. Only this file
+//! turns a reason into a status, and a refusal into JSON.
 
 use std::borrow::Cow;
 
 use http::StatusCode;
 use sluice_contract::reason::{AUDIT_UNAVAILABLE, BUDGET_EXCEEDED, DRAINING};
 
-/// Whose error shape a caller expects.
+/// Error format that a caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// `{"error":{"message","type","code","param"}}`
@@ -19,21 +19,21 @@ pub enum Dialect {
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $word:tt $status:ident),* $(,)?) => {
-        /// Why. The words are stable: scripts, dashboards and agents match on them.
+        /// Reason of a refusal. The words are stable: scripts, dashboards and agents match on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Reason { $($(#[$doc])* $name),* }
 
         impl Reason {
-            /// Every reason there is.
+            /// All reasons.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The word.
+            /// Returns the word.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word),* }
             }
 
-            /// Its HTTP status.
+            /// Returns the HTTP status.
             #[must_use]
             pub fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status),* }
@@ -45,37 +45,38 @@ macro_rules! reasons {
 reasons! {
     /// The request head does not parse, or its framing can be read in two ways.
     BadRequest = "bad_request" BAD_REQUEST,
-    /// The request line and headers are larger than 64 KiB, or more than 100.
+    /// The request line and headers are larger than 64 KiB, or there are more than 100 headers.
     HeadTooLarge = "head_too_large" REQUEST_HEADER_FIELDS_TOO_LARGE,
     /// The request did not arrive in time.
     RequestTimeout = "request_timeout" REQUEST_TIMEOUT,
-    /// Another user on the host.
+    /// The caller is another user on the host.
     PeerNotAllowed = "peer_not_allowed" FORBIDDEN,
-    /// No such path here, whatever the upstream may have.
+    /// The path is not allowed, though the upstream may have it.
     RouteNotAllowed = "route_not_allowed" NOT_FOUND,
-    /// A model that is asked for by its id, and that this run may not use or that the upstream does not have.
+    /// A model was asked for by its id, and this run may not use it or the upstream does not have it.
     ModelNotFound = "model_not_found" NOT_FOUND,
-    /// An id of a stored object that this run has not received in an answer.
+    /// This run has not received the id of a stored object in a response.
     UnknownId = "unknown_id" NOT_FOUND,
-    /// The path is there, the method is not.
+    /// The path exists, but not with this method.
     MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED,
-    /// WebSocket and the like. Clients that can do without, such as Codex, go on in plain HTTP after a 426 alone.
+    /// An upgrade, such as a WebSocket. Clients that can do without one, such as Codex, use plain HTTP after a 426
+    /// only.
     UpgradeNotAllowed = "upgrade_not_allowed" UPGRADE_REQUIRED,
-    /// A relayed path of another run.
+    /// The relayed path belongs to another run.
     NotOwnRun = "not_own_run" FORBIDDEN,
-    /// A compressed request body.
+    /// The request body is compressed.
     EncodingNotAllowed = "content_encoding_not_allowed" UNSUPPORTED_MEDIA_TYPE,
-    /// Larger than `--max-body`.
+    /// The body is larger than `--max-body`.
     BodyTooLarge = "body_too_large" PAYLOAD_TOO_LARGE,
-    /// Not one JSON object.
+    /// The body is not one JSON object.
     InvalidJson = "invalid_json" BAD_REQUEST,
-    /// The same member twice: parsers disagree on which one counts.
+    /// The same member is there twice: parsers disagree on which one counts.
     DuplicateMember = "duplicate_member" BAD_REQUEST,
     /// A member that redirects, re-keys, re-prices, amplifies or hides a call.
     ParamNotAllowed = "param_not_allowed" BAD_REQUEST,
-    /// A public member with a value that cannot be.
+    /// A public member has a value that is not valid.
     InvalidParam = "invalid_param" BAD_REQUEST,
-    /// Not the model, or not one model, that this run may use.
+    /// The model is not one that this run may use, or there are several.
     ModelNotAllowed = "model_not_allowed" BAD_REQUEST,
     /// A tool that the provider or the gateway would run.
     ToolNotAllowed = "tool_not_allowed" BAD_REQUEST,
@@ -83,42 +84,42 @@ reasons! {
     RemoteMediaNotAllowed = "remote_media_not_allowed" BAD_REQUEST,
     /// The run's calls, tokens or dollars are spent or reserved.
     BudgetExceeded = BUDGET_EXCEEDED PAYMENT_REQUIRED,
-    /// Faster than `--rate`.
+    /// The calls come faster than `--rate`.
     RateLimited = "rate_limited" TOO_MANY_REQUESTS,
-    /// More at once than `--max-concurrency`, or more body bytes at once than fit.
+    /// There are more calls at once than `--max-concurrency`, or more body bytes at once than the budget.
     TooManyCalls = "too_many_calls" TOO_MANY_REQUESTS,
     /// The sidecar is stopping.
     Draining = DRAINING SERVICE_UNAVAILABLE,
     /// The audit log cannot be written, so nothing may be sent.
     AuditUnavailable = AUDIT_UNAVAILABLE SERVICE_UNAVAILABLE,
-    /// No connection to the upstream.
+    /// There is no connection to the upstream.
     UpstreamUnreachable = "upstream_unreachable" BAD_GATEWAY,
-    /// The upstream broke off before it answered.
+    /// The upstream broke off before its response.
     UpstreamClosed = "upstream_closed" BAD_GATEWAY,
     /// The upstream was silent for too long.
     UpstreamTimeout = "upstream_timeout" GATEWAY_TIMEOUT,
     /// The upstream refused the sidecar's key.
     UpstreamAuth = "upstream_auth" BAD_GATEWAY,
-    /// The upstream answered with a redirect, which nobody follows.
+    /// The upstream answered with a redirect, which is not followed.
     UpstreamRedirect = "upstream_redirect" BAD_GATEWAY,
-    /// The upstream answered in a form that cannot be checked.
+    /// The response of the upstream has a form that cannot be checked.
     UpstreamUnreadable = "upstream_unreadable" BAD_GATEWAY,
 }
 
-/// The methods of a path, one bit each: a refusal waits in every call's memory.
+/// Methods of a path, one bit each: a refusal takes memory in every call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Methods(u8);
 
 impl Methods {
     const NAMES: [&str; 4] = ["GET", "HEAD", "POST", "DELETE"];
 
-    /// Adds one that a route can have.
+    /// Adds a method that a route can have.
     #[must_use]
     pub fn with(self, method: &str) -> Self {
         Self(Self::NAMES.iter().position(|name| *name == method).map_or(self.0, |place| self.0 | 1 << place))
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no method.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -126,7 +127,7 @@ impl Methods {
 }
 
 impl std::fmt::Display for Methods {
-    /// As in the header `Allow`.
+    /// Writes the value of the header `Allow`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut separator = "";
         for (_, name) in Self::NAMES.iter().enumerate().filter(|(place, _)| self.0 & 1 << place != 0) {
@@ -137,27 +138,27 @@ impl std::fmt::Display for Methods {
     }
 }
 
-/// A request that is not, or not any more, a call.
+/// A request that is refused, at the start or later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// Reason of the refusal.
     pub reason: Reason,
-    /// What happened and what to do, for the person who reads the agent's log.
+    /// Message for the person who reads the agent's log: what happened, and what to do.
     pub message: Cow<'static, str>,
-    /// The member of the body that is at fault, if one is.
+    /// Name of the body member at fault, if there is one.
     pub param: Option<Box<str>>,
-    /// The tool that is at fault, by its type or by its name.
+    /// Type or name of the tool at fault.
     pub tool: Option<Box<str>>,
-    /// The model that was asked for, if it was read before the refusal.
+    /// Name of the requested model, if it was read before the refusal.
     pub model: Option<Box<str>>,
     /// Seconds after which to try again, if that can help.
     pub retry_after: Option<u32>,
-    /// The methods that the path takes, if the one asked for is not among them.
+    /// Methods that the path takes, if the requested one is not among them.
     pub allow: Methods,
 }
 
 impl Refusal {
-    /// A refusal with its words.
+    /// Creates a refusal with its message.
     pub fn new(reason: Reason, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             reason,
@@ -170,13 +171,13 @@ impl Refusal {
         }
     }
 
-    /// The run takes no more calls.
+    /// Creates the refusal of a run that takes no more calls.
     #[must_use]
     pub fn draining() -> Self {
         Self::new(Reason::Draining, "the run is ending; no new calls")
     }
 
-    /// No call can be written down.
+    /// Creates the refusal of a run whose audit log cannot be written.
     #[must_use]
     pub fn audit_unavailable() -> Self {
         Self::new(
@@ -185,21 +186,28 @@ impl Refusal {
         )
     }
 
-    /// Names the member of the body that is at fault.
+    /// Replaces the message.
+    #[must_use]
+    pub fn with_message(mut self, message: String) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// Names the body member at fault.
     #[must_use]
     pub fn param(mut self, name: &str) -> Self {
         self.param = bounded(name);
         self
     }
 
-    /// Names the tool that is at fault, by its type or by its name.
+    /// Names the tool at fault, by its type or its name.
     #[must_use]
     pub fn tool(mut self, name: &str) -> Self {
         self.tool = bounded(name);
         self
     }
 
-    /// Names the model that was asked for, unless the refusal names one already.
+    /// Names the requested model, unless the refusal names one already.
     #[must_use]
     pub fn for_model(mut self, name: Option<&str>) -> Self {
         self.model = self.model.or_else(|| bounded(name?));
@@ -213,14 +221,14 @@ impl Refusal {
         self
     }
 
-    /// Says when to come back.
+    /// Sets the seconds after which to try again.
     #[must_use]
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds.max(1));
         self
     }
 
-    /// The body, in the caller's dialect.
+    /// Returns the body, in the caller's dialect.
     #[must_use]
     pub fn body(&self, dialect: Dialect) -> String {
         let status = self.reason.status();
@@ -237,7 +245,7 @@ impl Refusal {
         .to_string()
     }
 
-    /// Whether an SDK that tries again by itself could ever succeed.
+    /// Returns true if a repeated request of an SDK can never succeed.
     #[must_use]
     pub fn is_final(&self) -> bool {
         matches!(
@@ -250,7 +258,8 @@ impl Refusal {
 /// Maximum length of a name in a refusal, in bytes.
 const NAME_MAX: usize = 64;
 
-/// What a body names, fit for a line of the log: without control characters, and cut. None if nothing is left.
+/// Returns a name from a body, fit for a line of the log: without control characters, and cut. `None` if nothing is
+/// left.
 fn bounded(name: &str) -> Option<Box<str>> {
     let printable = name.chars().filter(|c| !c.is_control());
     let mut bounded = String::new();
@@ -261,15 +270,6 @@ fn bounded(name: &str) -> Option<Box<str>> {
         bounded.push(c);
     }
     (!bounded.is_empty()).then(|| bounded.into())
-}
-
-/// Cuts at a character boundary.
-#[must_use]
-pub fn clip(text: &str, max: usize) -> &str {
-    match text.char_indices().map(|(i, c)| i + c.len_utf8()).take_while(|end| *end <= max).last() {
-        Some(end) => &text[..end],
-        None => "",
-    }
 }
 
 fn openai_type(status: StatusCode) -> &'static str {
@@ -340,10 +340,5 @@ mod tests {
         }
         let refusal = Refusal::new(Reason::ModelNotAllowed, "").for_model(Some("a")).for_model(Some("b"));
         assert_eq!(refusal.for_model(None).model.as_deref(), Some("a"));
-    }
-
-    #[test]
-    fn clipping_keeps_whole_characters() {
-        assert_eq!((clip("aé", 2), clip("aé", 3), clip("é", 1), clip("abc", 9)), ("a", "aé", "", "abc"));
     }
 }

@@ -1,7 +1,7 @@
-//! The way to the controller: events, messages, interventions and the task of this run, and no more.
+//! The requests to the controller: events, messages, interventions and the task of this run, and no others.
 //!
-//! The sandbox has no network, so its worker reports through its own socket. The controller knows the run
-//! by a token that only the sidecar holds.
+//! The sandbox has no network, so its worker reports through its own socket. The controller knows the run by a token
+//! that only the sidecar holds.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,41 +14,41 @@ use sluice_upstream::Address;
 
 use crate::filter;
 use crate::headers;
-use crate::intake::{self, Bounds};
+use crate::intake::{self, BodyLimits};
 use crate::refusal::{Reason, Refusal};
 use crate::scrub::Scrub;
 use crate::secret::Secret;
 use crate::upstream::{Outgoing, Upstream};
 
-/// An event is at most 100,000 bytes of JSON, escaped.
+/// Maximum length of a request; an event has at most 100,000 bytes of JSON, escaped.
 const REQUEST_MAX: u64 = 1024 * 1024;
 const ANSWER_MAX: usize = 4 * 1024 * 1024;
 
-/// The controller, as this run reaches it.
+/// Connection of this run to the controller.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it is.
+    /// Address of the controller.
     pub address: Address,
-    /// Connections to it.
+    /// Connections to the controller.
     pub upstream: Arc<Upstream>,
-    /// The run's token.
+    /// Token of the run.
     pub token: Secret,
 }
 
 impl Relay {
-    /// Carries one request to the controller and its whole answer back.
+    /// Carries one request to the controller, and its whole response back.
     ///
     /// # Errors
-    /// What the client gets instead.
+    /// The refusal that the client gets instead.
     pub async fn forward(
         &self,
         method: &Method,
         path: String,
         body: &mut Incoming,
-        bounds: &Bounds,
+        bounds: &BodyLimits,
         key: &[u8],
     ) -> Result<(StatusCode, HeaderMap, Bytes), Refusal> {
-        let bounds = Bounds { max: REQUEST_MAX, ..bounds.clone() };
+        let bounds = BodyLimits { max: REQUEST_MAX, ..bounds.clone() };
         let text = intake::collect(body, &bounds, |_| Ok(())).await?;
         let mut request = Request::new(if text.is_empty() { Outgoing::empty() } else { text.whole() });
         *request.method_mut() = method.clone();

@@ -1,4 +1,5 @@
-//! What all calls of a run share: the policies, the caps, the log, the upstream, and whether it is over.
+//! The context that all calls of a run share: the policies, the caps, the audit log, the upstream, and the state of
+//! the shutdown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,90 +10,82 @@ use sluice_contract::RunId;
 use sluice_upstream::Address;
 use tokio::task::JoinSet;
 
+use crate::abort::AbortMode;
 use crate::audit::Journal;
 use crate::body::BodyPolicy;
 use crate::caps::Caps;
 use crate::headers::Injector;
 use crate::ids::CallIds;
-use crate::intake::Bounds;
+use crate::intake::BodyLimits;
 use crate::known_ids::KnownIds;
 use crate::policy::Policy;
-use crate::prices::Prices;
+use crate::prices::PriceTable;
 use crate::relay::Relay;
 use crate::secret::Secret;
 use crate::upstream::Upstream;
 
-/// What becomes of a call whose client leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Abort {
-    /// Its answer is read on, to learn what it cost: hanging up is not free.
-    Drain,
-    /// Its connection is closed at once.
-    Cancel,
-}
-
-/// One run.
+/// Context of one run.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the fields are their types")]
-pub struct Run {
+pub struct RunContext {
     pub run_id: RunId,
     pub policy: Policy,
     pub body: BodyPolicy,
-    pub bounds: Bounds,
+    pub limits: BodyLimits,
     pub injector: Injector,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: Arc<Caps>,
-    /// How long a call waits for room in a cap.
+    /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
-    pub prices: Option<Prices>,
+    pub prices: Option<PriceTable>,
     pub journal: Arc<Journal>,
     pub key: Secret,
     pub address: Address,
     pub upstream: Arc<Upstream>,
     pub relay: Option<Relay>,
-    pub abort: Abort,
-    /// Users that may connect; empty is anybody whom the socket's mode lets in.
+    pub abort: AbortMode,
+    /// Users that may connect; if empty, every user whom the socket's mode lets in.
     pub peer_uids: Vec<u32>,
     pub call_ids: CallIds,
     /// Objects that the provider stores for this run.
     pub known_ids: Mutex<KnownIds>,
-    pub ending: Ending,
+    pub shutdown: ShutdownState,
 }
 
-/// How far the run is from its end.
+/// State of the run's shutdown.
 #[derive(Debug, Default)]
-pub struct Ending {
+pub struct ShutdownState {
     draining: AtomicBool,
     drains: Mutex<JoinSet<()>>,
 }
 
-impl Ending {
-    /// New calls are refused from here on.
+impl ShutdownState {
+    /// Refuses new calls from now on.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether new calls are refused.
+    /// Returns true if new calls are refused.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Reads an answer on behind a client that has left.
+    /// Reads a response on after its client has left.
     pub fn spawn_drain(&self, drain: impl Future<Output = ()> + Send + 'static) {
         let mut drains = self.drains.lock().unwrap_or_else(PoisonError::into_inner);
         while drains.try_join_next().is_some() {}
         drains.spawn(drain);
     }
 
-    /// The drains that are open, for whoever waits for them or ends them.
+    /// Returns the open drains, so that the caller can wait for them or end them.
     #[must_use]
     pub fn take_drains(&self) -> JoinSet<()> {
         std::mem::take(&mut self.drains.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// How long, and how far, an answer is read on behind its client.
+/// Maximum time for which a response is read on after its client has left.
 pub const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// Bytes.
+/// Maximum number of bytes that are then read.
 pub const DRAIN_BYTES: u64 = 4 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! Answers that no sandbox may see, and the want of an answer: what is said instead.
+//! Responses of the upstream that no sandbox may see, and the refusals that replace them.
 //!
 //! Pure.
 
@@ -6,9 +6,8 @@ use http::header::{self, HeaderValue};
 use http::{StatusCode, response};
 
 use crate::refusal::{Reason, Refusal};
-use crate::upstream::UpstreamError;
 
-/// It leaks the key, or leads elsewhere, or cannot be read.
+/// Returns a refusal if the response leaks the key, leads elsewhere, or cannot be read.
 #[must_use]
 pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     match upstream.status {
@@ -31,23 +30,6 @@ pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     unreadable.then(|| {
         Refusal::new(Reason::UpstreamUnreadable, "the upstream compressed its answer although it was asked not to")
     })
-}
-
-/// There is none.
-#[must_use]
-pub fn lost(broken: UpstreamError) -> Refusal {
-    match broken {
-        UpstreamError::Unreachable => {
-            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
-        }
-        UpstreamError::Closed | UpstreamError::Cut => Refusal::new(
-            Reason::UpstreamClosed,
-            "the upstream closed the connection before it answered; the call may have been made",
-        ),
-        UpstreamError::Timeout => {
-            Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
-        }
-    }
 }
 
 #[cfg(test)]

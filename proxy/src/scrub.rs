@@ -1,33 +1,33 @@
-//! The key never reaches the sandbox, not even inside an answer.
+//! The scrubber: the key never reaches the sandbox, not even inside a response.
 //!
-//! Pure. An upstream that echoes its own request, or an error page that quotes a header, would show it.
-//! Each occurrence is overwritten by as many `*`, so that lengths stay true; at most the beginning of a
-//! key at the very end of a piece waits for the next piece.
+//! Pure. An upstream that echoes its own request, or an error page that quotes a header, would show the key. Each
+//! occurrence is overwritten by as many `*`, so that lengths stay right. At most the beginning of a key at the very
+//! end of a piece waits for the next piece.
 
 use bytes::{Bytes, BytesMut};
 use memchr::{memchr_iter, memmem};
 
-/// Overwrites one text in a stream of pieces.
+/// Scrubber of one text in a stream of pieces.
 #[derive(Debug, Default)]
 pub struct Scrub {
-    /// The end of the last piece, where it could be the beginning of the key.
+    /// End of the last piece, if it could be the beginning of the key.
     held: Bytes,
 }
 
 impl Scrub {
-    /// The piece, clean; perhaps short of an end that the next call gives back.
+    /// Returns the clean piece, perhaps without an end that the next call returns.
     #[must_use]
     pub fn pass(&mut self, key: &[u8], piece: Bytes) -> Bytes {
         let mut piece = self.rejoin(piece);
         if is_in(key, &piece) {
-            piece = blot(key, &piece);
+            piece = overwrite(key, &piece);
         }
         let cut = piece.len() - beginning_at_end(key, &piece);
         self.held = piece.split_off(cut);
         piece
     }
 
-    /// What was held, once no piece follows.
+    /// Returns the bytes that were held, once no piece follows.
     #[must_use]
     pub fn finish(&mut self) -> Bytes {
         std::mem::take(&mut self.held)
@@ -44,8 +44,8 @@ impl Scrub {
     }
 }
 
-/// Whether the key stands in a text. Most are a header's value or one event, for which the table that a wide search
-/// makes first costs more than the search: a thousand instructions.
+/// Returns true if the text contains the key. Most texts are a header's value or one event, for which the table of a
+/// wide search costs more than the search: a thousand instructions.
 #[must_use]
 pub fn is_in(key: &[u8], text: &[u8]) -> bool {
     const SHORT: usize = 1024;
@@ -55,11 +55,11 @@ pub fn is_in(key: &[u8], text: &[u8]) -> bool {
     if text.len() > SHORT {
         return memmem::find(text, key).is_some();
     }
-    // By its last byte: keys begin like words, and end at random.
+    // Searched by the last byte: keys begin like words, and end at random.
     memchr_iter(key[before], &text[before..]).any(|at| text[at..].starts_with(key))
 }
 
-fn blot(key: &[u8], piece: &[u8]) -> Bytes {
+fn overwrite(key: &[u8], piece: &[u8]) -> Bytes {
     let mut clean = BytesMut::from(piece);
     let mut from = 0;
     while let Some(at) = memmem::find(&clean[from..], key) {
@@ -69,7 +69,7 @@ fn blot(key: &[u8], piece: &[u8]) -> Bytes {
     clean.freeze()
 }
 
-/// The longest end of `piece` with which the key begins.
+/// Returns the length of the longest end of `piece` with which the key begins.
 fn beginning_at_end(key: &[u8], piece: &[u8]) -> usize {
     let from = piece.len().saturating_sub(key.len() - 1);
     let tail = &piece[from..];
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_short_texts_and_in_long_ones() {
+    fn a_key_is_found_in_any_text() {
         for behind in [0, 1, 100, 200] {
             for before in [0, 1, 100, 200] {
                 let text = |key: &str| [&"s".repeat(before), key, &"s".repeat(behind)].concat();

@@ -1,4 +1,4 @@
-//! The upstream key: read once, kept once, shown to nobody.
+//! The upstream key: read once, kept once, never shown.
 
 use std::fmt;
 use std::io::Read;
@@ -7,40 +7,40 @@ use bytes::Bytes;
 use http::HeaderValue;
 use zeroize::Zeroizing;
 
-/// Longer than any key or signed token in use.
+/// Maximum length: longer than any key or signed token in use.
 const MAX: usize = 8192;
-/// A shorter text occurs in ordinary answers, and would be blotted out there.
+/// Minimum length: a shorter text occurs in ordinary responses, and would be scrubbed there.
 const MIN: usize = 6;
 
 const BEARER: &[u8] = b"Bearer ";
 
-/// `Bearer KEY`, in the one buffer that ever holds it: headers share it, and it is zeroed with the last
-/// of them. Its `Debug` says nothing.
+/// `Bearer KEY`, in the one buffer that ever holds it: headers share it, and it is zeroed with the last of them. The
+/// `Debug` output does not show it.
 pub struct Secret(Bytes);
 
-/// Why a key was not taken. Never quotes it.
+/// Reason why a key was not taken; never quotes the key.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file or stdin could not be read.
     #[error("cannot be read")]
     Unreadable(#[source] std::io::Error),
-    /// No key came.
+    /// The source is empty.
     #[error("is empty: write the key into it")]
     Empty,
-    /// Too short or too long to be one.
+    /// The key is too short or too long.
     #[error("holds {0} bytes; give a key of {MIN} to {MAX}")]
     Length(usize),
-    /// Something that no header may carry.
+    /// The key has a byte that no header may carry.
     #[error("holds a byte that is not visible ASCII, at position {0}; write one key on one line")]
     Alphabet(usize),
 }
 
 impl Secret {
-    /// Reads at most one key, to the end of the source: a final newline is not part of it. Bounded, and into one buffer
-    /// that never grows, so that no copy is left behind by a reallocation.
+    /// Reads one key, to the end of the source: a final newline is not part of it. The key is read within limits into
+    /// one buffer that never grows, so that no reallocation leaves a copy behind.
     ///
     /// # Errors
-    /// [`SecretError`], which tells which check failed.
+    /// [`SecretError`], with the check that failed.
     pub fn read(mut source: impl Read) -> Result<Self, SecretError> {
         let mut buffer = Zeroizing::new(vec![0; BEARER.len() + MAX + 3]);
         buffer[..BEARER.len()].copy_from_slice(BEARER);
@@ -71,7 +71,7 @@ impl Secret {
         }
     }
 
-    /// `Bearer KEY`, marked so that nothing prints it. Shares the key's memory.
+    /// Returns `Bearer KEY`, marked so that it is never printed. The value shares the key's memory.
     #[must_use]
     pub fn bearer(&self) -> HeaderValue {
         let mut header =
@@ -80,7 +80,7 @@ impl Secret {
         header
     }
 
-    /// The bytes, for the scrubber and nobody else.
+    /// Returns the bytes of the key, only for the scrubber.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0[BEARER.len()..]

@@ -1,6 +1,6 @@
-//! The socket's side: connections in, each with its peer, until the run ends.
+//! The server: accepts connections, each with its peer, until the run ends.
 //!
-//! All slots taken, one more connection is accepted and waits here; the rest wait in the listen backlog.
+//! If all slots are taken, one more connection is accepted and waits here; the others wait in the listen backlog.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,85 +18,96 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::connection::{ClientSocket, ConnState, WatchedStream};
 use crate::exchange::exchange;
 use crate::memory;
 use crate::refusal::{Reason, Refusal};
-use crate::run::Run;
+use crate::run::RunContext;
 use crate::slots::{SWEEP, Slot, Slots};
-use crate::wire::{Line, Stream, Wire};
 
-/// Heads larger than this are answered with 431.
+/// Maximum size of a head; a larger one is answered with 431.
 pub const HEAD_MAX: usize = 64 * 1024;
 /// Maximum number of bytes that one read takes from a client.
 pub const READ_MAX: usize = 64 * 1024;
-/// Pause before another idle connection is closed, when the last one did not end: its client does not read its answer.
+/// Pause before another idle connection is closed, if the last one did not end, because its client does not read its
+/// response.
 const CLOSE_NEXT: Duration = Duration::from_millis(100);
-/// After an accept that failed for want of descriptors or memory.
+/// Pause after an accept that failed for lack of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// How far the server is told to go.
+/// Stage of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Calls are carried.
     Open,
-    /// New calls are refused, open ones may end.
+    /// New calls are refused, and open ones may end.
     Drain,
-    /// What is open is cut.
+    /// Open calls are cut.
     Cut,
 }
 
-/// What comes in: the listener, the slots, and the connection that was accepted and has no slot yet.
-struct Door<'a> {
+/// Input of the server: the listener, the slots, and a connection that was accepted and has no slot yet.
+struct Acceptor<'a> {
     listener: &'a UnixListener,
-    run: &'a Arc<Run>,
+    run: &'a Arc<RunContext>,
     slots: Arc<Slots>,
     waiting: Option<UnixStream>,
 }
 
-/// Serves until it is told to stop, and returns once no call is open.
-pub async fn serve(listener: &UnixListener, run: &Arc<Run>, connections_max: usize, mut stage: watch::Receiver<Stage>) {
-    let mut door = Door { listener, run, slots: Slots::new(connections_max), waiting: None };
+/// Serves until the last stage, and returns once no call is open.
+pub async fn serve(
+    listener: &UnixListener,
+    run: &Arc<RunContext>,
+    connections_max: usize,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let mut acceptor = Acceptor { listener, run, slots: Slots::new(connections_max), waiting: None };
     let mut open = JoinSet::new();
-    accept_until(&mut door, &mut stage, Stage::Open, &mut open).await;
-    run.ending.drain();
+    accept_until(&mut acceptor, &mut stage, Stage::Open, &mut open).await;
+    run.shutdown.drain();
 
-    // Whoever connects from now on is told that the run is ending; whoever was here before may finish.
+    // New connections get the refusal of a run that is ending; connections from before may finish.
     let (mut late, mut drains) = (JoinSet::new(), JoinSet::new());
     let finish = async {
         while open.join_next().await.is_some() {}
-        drains = run.ending.take_drains();
+        drains = run.shutdown.take_drains();
         while drains.join_next().await.is_some() {}
     };
     tokio::select! {
         // Cancel-safe: both only wait, and what they wait for stays in `open` and `drains`.
         () = finish => {}
-        () = accept_until(&mut door, &mut stage, Stage::Drain, &mut late) => {}
+        () = accept_until(&mut acceptor, &mut stage, Stage::Drain, &mut late) => {}
     }
-    // What is still open ends: every task is dropped, and each open call writes its outcome as it goes.
+    // The open calls end: every task is dropped, and each open call writes its outcome then.
     run.journal.cut();
-    for tasks in [&mut open, &mut late, &mut drains, &mut run.ending.take_drains()] {
+    for tasks in [&mut open, &mut late, &mut drains, &mut run.shutdown.take_drains()] {
         tasks.shutdown().await;
     }
 }
 
 /// Accepts for as long as the stage lasts.
-async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, during: Stage, tasks: &mut JoinSet<()>) {
-    let slots = Arc::clone(&door.slots);
+async fn accept_until(
+    acceptor: &mut Acceptor<'_>,
+    stage: &mut watch::Receiver<Stage>,
+    during: Stage,
+    tasks: &mut JoinSet<()>,
+) {
+    let slots = Arc::clone(&acceptor.slots);
     let mut sweep = tokio::time::interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while *stage.borrow_and_update() <= during {
-        if let Some(stream) = door.waiting.take() {
+        if let Some(stream) = acceptor.waiting.take() {
             match slots.take(stream.as_raw_fd()) {
                 Some(slot) => {
-                    tasks.spawn(connection(Arc::clone(door.run), stream, slot, during, stage.clone()));
+                    tasks.spawn(connection(Arc::clone(acceptor.run), stream, slot, during, stage.clone()));
                 }
                 None => {
-                    door.waiting = Some(stream);
+                    acceptor.waiting = Some(stream);
                     slots.close_longest_idle();
                 }
             }
         }
-        let waits = door.waiting.is_some();
+        let waits = acceptor.waiting.is_some();
         tokio::select! {
             // Cancel-safe: a changed stage, a finished task and a new connection are each taken whole; the rest only wait.
             changed = stage.changed() => if changed.is_err() { return },
@@ -104,8 +115,8 @@ async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, d
             () = slots.one_became_idle(), if waits => {}
             () = tokio::time::sleep(CLOSE_NEXT), if waits => {}
             _ = sweep.tick(), if !slots.is_empty() => slots.close_expired(),
-            accepted = door.listener.accept(), if !waits => match accepted {
-                Ok((stream, _)) => door.waiting = Some(stream),
+            accepted = acceptor.listener.accept(), if !waits => match accepted {
+                Ok((stream, _)) => acceptor.waiting = Some(stream),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection; trying again");
                     tokio::time::sleep(BACKOFF).await;
@@ -115,68 +126,74 @@ async fn accept_until(door: &mut Door<'_>, stage: &mut watch::Receiver<Stage>, d
     }
 }
 
-/// One connection, for as long as it lasts.
-async fn connection(run: Arc<Run>, stream: UnixStream, slot: Slot, since: Stage, mut stage: watch::Receiver<Stage>) {
+/// Serves one connection to its end.
+async fn connection(
+    run: Arc<RunContext>,
+    stream: UnixStream,
+    slot: Slot,
+    since: Stage,
+    mut stage: watch::Receiver<Stage>,
+) {
     let peer = peer_of(&stream);
-    let stream = match stream.into_std().and_then(Stream::new) {
+    let stream = match stream.into_std().and_then(ClientSocket::new) {
         Ok(stream) => stream,
         Err(error) => return tracing::warn!(%error, "cannot watch a connection; it is closed"),
     };
-    let line = Arc::new(Line::new(&slot));
-    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, line.busy()));
+    let state = Arc::new(ConnState::new(&slot));
+    let service = service_fn(|request| exchange(Arc::clone(&run), peer, request, state.open_call()));
     let mut conn = pin!(
         http1::Builder::new()
             .max_header_size(HEAD_MAX)
             .max_buf_size(READ_MAX)
-            .serve_connection(TokioIo::new(Wire::new(stream, Arc::clone(&line), slot)), service)
+            .serve_connection(TokioIo::new(WatchedStream::new(stream, Arc::clone(&state), slot)), service)
     );
     let mut stopping = pin!(async {
         // The sender lives as long as the process.
         let _ = stage.wait_for(|stage| *stage > Stage::Open).await;
     });
-    // Who came while the run was ending stays for the refusal; who came before is told to end.
+    // A connection that came while the run was ending stays for the refusal; an earlier one is told to end.
     let mut told = since > Stage::Open;
     let ended = poll_fn(|cx| {
         if !told && stopping.as_mut().poll(cx).is_ready() {
             told = true;
-            line.close();
+            state.close();
             conn.as_mut().graceful_shutdown();
         }
         conn.as_mut().poll(cx)
     })
     .await;
-    // hyper swallows an error that came before the first byte of a request; the line remembers why.
-    if let Some(reason) = line.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
-        // A request that never became one is refused too, and the log says so.
+    // hyper drops an error that came before the first byte of a request; the connection state keeps the reason.
+    if let Some(reason) = state.fault().or_else(|| ended.err().as_ref().and_then(unparsed)) {
+        // A request that could not be parsed is refused too, and recorded.
         let _ = run.journal.refused("", "", &Refusal::new(reason, "")).await;
     }
 }
 
-/// Why hyper answered a head by itself, with the same status and an empty body.
+/// Returns the reason for which hyper answered a head by itself, with the same status and an empty body.
 fn unparsed(error: &hyper::Error) -> Option<Reason> {
     if error.is_parse_too_large() { Some(Reason::HeadTooLarge) } else { error.is_parse().then_some(Reason::BadRequest) }
 }
 
-/// Who the kernel says is there.
+/// Returns the peer as the kernel names it.
 fn peer_of(stream: &UnixStream) -> Peer {
     match stream.peer_cred() {
         Ok(cred) => Peer { pid: cred.pid(), uid: cred.uid() },
-        // Nobody: `u32::MAX` is no user, so a list of allowed ones refuses it.
+        // `u32::MAX` is not a user, so a list of allowed ones refuses it.
         Err(_) => Peer { pid: None, uid: u32::MAX },
     }
 }
 
-/// Maximum number of connections at once: what `--max-concurrency` needs, and fewer when there are not enough
-/// descriptors for each call to reach its upstream.
+/// Returns the maximum number of connections at once: as many as `--max-concurrency` needs, or fewer if there are not
+/// enough descriptors for each call to reach its upstream.
 ///
 /// # Errors
-/// The system's, when the limit cannot be read.
+/// The error of the system, if the limit cannot be read.
 pub fn connections_max(concurrency: usize) -> io::Result<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    // As high as we may: a raised soft limit costs nothing. If it is refused, the old one holds.
+    // As high as allowed: a raised soft limit costs nothing. If the system refuses, the old limit holds.
     let limit = if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    // A connection whose client does not read what it is sent has a second descriptor.
+    // A connection whose client does not read has a second descriptor.
     Ok((limit.saturating_sub(concurrency + 32) / 2).clamp(16, memory::connections(concurrency)))
 }

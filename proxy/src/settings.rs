@@ -1,6 +1,6 @@
-//! The command line: what the operator says, checked for what it says alone.
+//! The settings: the command line, each flag checked by itself.
 //!
-//! Every flag has an environment variable; the flag wins. Nothing secret is ever a flag or a variable.
+//! Each flag has an environment variable; the flag wins. No secret is ever a flag or a variable.
 
 mod flags;
 mod units;
@@ -11,55 +11,29 @@ use std::time::Duration;
 
 use http::HeaderName;
 use serde_json::{Map, Value};
-pub use sluice_contract::SidecarExit as Exit;
 use sluice_contract::Usd;
 use sluice_contract::record::{ByteCount, RunLimits};
-use sluice_contract::text::error_chain;
 use sluice_upstream::Address;
 
-pub use flags::Flags;
-use flags::{Dialect, OnAbort, Sync};
-pub use units::Memory;
+pub use flags::ProxyFlags;
+pub use units::MemoryLimit;
 
+use crate::abort::AbortMode;
 use crate::audit::SyncMode;
-use crate::body::params::{self, Server};
+use crate::body::params::{self, ServerKind};
 use crate::caps::CapLimits;
 use crate::harden::User;
 use crate::headers::{self, Identity};
 use crate::memory;
 use crate::policy::{Policy, Route};
-use crate::prices::Prices;
-use crate::run::Abort;
+use crate::prices::PriceTable;
+use crate::start_error::{SidecarExit, StartError, unreadable};
 use crate::upstream::Timeouts;
 
-/// A start that cannot be: which flag, why, what to do, and the exit code.
-#[derive(Debug, thiserror::Error)]
-#[error("{flag}: {cause}")]
-pub struct StartError {
-    /// The flag at fault.
-    pub flag: &'static str,
-    /// What is wrong, and what to do.
-    pub cause: String,
-    /// Its exit code.
-    pub exit: Exit,
-}
-
-impl StartError {
-    /// An error of one flag.
-    pub fn new(flag: &'static str, exit: Exit, cause: impl Into<String>) -> Self {
-        Self { flag, cause: cause.into(), exit }
-    }
-
-    /// An error with the chain of its causes.
-    pub fn caused(flag: &'static str, exit: Exit, error: &dyn std::error::Error) -> Self {
-        Self { flag, cause: error_chain(error), exit }
-    }
-}
-
-/// What the flags come to.
+/// Checked settings, made from the flags.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like the flags")]
-pub struct Settings {
+pub struct ProxySettings {
     pub socket: PathBuf,
     pub socket_mode: u32,
     pub peer_uids: Vec<u32>,
@@ -75,37 +49,37 @@ pub struct Settings {
     pub params: Vec<String>,
     pub betas: Vec<String>,
     pub tools: Vec<String>,
-    pub server: Server,
+    pub server: ServerKind,
     pub remote_media: bool,
     pub pass_response_headers: Vec<HeaderName>,
     pub caps: CapLimits,
     pub max_cost: Option<Usd>,
-    pub prices: Option<Prices>,
+    pub prices: Option<PriceTable>,
     pub max_body: u64,
-    /// Bytes; none is unlimited.
+    /// Maximum memory in bytes; `None` is unlimited.
     pub max_memory: Option<u64>,
     pub deadline: Option<Duration>,
     pub timeouts: Timeouts,
-    /// How long a call waits for room in a cap.
+    /// Time that a call waits for its share of a cap.
     pub cap_wait: Duration,
     pub drain: Duration,
-    pub abort: Abort,
+    pub abort: AbortMode,
     pub relay: Option<(Address, PathBuf)>,
     pub log: Option<PathBuf>,
     pub log_level: tracing::Level,
     pub die_with_parent: bool,
     pub user: Option<User>,
-    /// Whether root starts the process.
+    /// True if root starts the process.
     pub is_root: bool,
 }
 
-impl Settings {
-    /// Checks the flags, and reads the files that they name, but for keys.
+impl ProxySettings {
+    /// Checks the flags, and reads the files that they name, except keys.
     ///
     /// # Errors
     /// The first [`StartError`].
-    pub fn from_flags(flags: Flags) -> Result<Self, StartError> {
-        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, Exit::Usage, error);
+    pub fn from_flags(flags: ProxyFlags) -> Result<Self, StartError> {
+        let usage = |flag, error: &dyn std::error::Error| StartError::caused(flag, SidecarExit::Usage, error);
         let identity = Identity {
             run_id: flags.run_id.parse().map_err(|e| usage("--run-id", &e))?,
             attempt: flags.attempt,
@@ -114,51 +88,32 @@ impl Settings {
             metadata: metadata(flags.metadata.as_deref(), flags.metadata_file.as_deref())?,
         };
         if flags.max_concurrency == 0 {
-            return Err(StartError::new("--max-concurrency", Exit::Usage, "0 would refuse every call; want 1 or more"));
+            return Err(StartError::new(
+                "--max-concurrency",
+                SidecarExit::Usage,
+                "0 would refuse every call; want 1 or more",
+            ));
         }
         let prices = flags.prices.as_deref().map(prices).transpose()?;
-        let relay = match (flags.relay, flags.relay_token_file) {
-            (Some(url), Some(token)) => Some((url.parse().map_err(|e| usage("--relay", &e))?, token)),
-            (None, None) => None,
-            (Some(_), None) => {
-                return Err(StartError::new(
-                    "--relay",
-                    Exit::Usage,
-                    "needs --relay-token-file: the controller knows the run by it",
-                ));
-            }
-            (None, Some(_)) => {
-                return Err(StartError::new("--relay-token-file", Exit::Usage, "is for --relay, which is not given"));
-            }
-        };
+        let relay = relay(flags.relay.as_deref(), flags.relay_token_file)?;
         Ok(Self {
             socket: flags.socket,
-            // Who may connect is decided by the list of users, if there is one, and otherwise by the mode.
+            // The list of users decides who may connect, if there is one; otherwise the mode does.
             socket_mode: flags.socket_mode.unwrap_or(if flags.peer_uid.is_empty() { 0o600 } else { 0o666 }),
             peer_uids: flags.peer_uid,
             upstream: flags.upstream.parse().map_err(|e| usage("--upstream", &e))?,
             ca: flags.ca,
             audit: flags.audit,
-            audit_sync: match flags.audit_sync {
-                Sync::Call => SyncMode::Call,
-                Sync::Off => SyncMode::Off,
-            },
+            audit_sync: flags.audit_sync.into(),
             audit_key_file: flags.audit_key_file,
             identity,
             key_file: flags.key_file.filter(|path| path.as_os_str() != "-"),
             models: flags.model.into_iter().map(model).collect::<Result<_, _>>()?,
-            routes: flags
-                .allow
-                .iter()
-                .map(|text| Policy::parse_route(text).map_err(|e| usage("--allow", &e)))
-                .collect::<Result<_, _>>()?,
+            routes: flags.allow.iter().map(|text| route(text)).collect::<Result<_, _>>()?,
             params: flags.allow_param.into_iter().map(param).collect::<Result<_, _>>()?,
             betas: flags.allow_beta.into_iter().map(|text| plain("--allow-beta", text)).collect::<Result<_, _>>()?,
             tools: flags.allow_tool.into_iter().map(|text| plain("--allow-tool", text)).collect::<Result<_, _>>()?,
-            server: match flags.dialect {
-                Dialect::Openai => Server::OpenAi,
-                Dialect::Vllm => Server::Vllm,
-            },
+            server: flags.dialect.into(),
             remote_media: flags.allow_remote_media,
             pass_response_headers: flags
                 .pass_response_header
@@ -175,11 +130,7 @@ impl Settings {
             max_cost: flags.max_cost_usd,
             prices,
             max_body: flags.max_body,
-            max_memory: match flags.max_memory {
-                None => Some(memory::needed(flags.max_body, flags.max_concurrency)),
-                Some(Memory::Bytes(bytes)) => Some(bytes),
-                Some(Memory::Unlimited) => None,
-            },
+            max_memory: max_memory(flags.max_memory, flags.max_body, flags.max_concurrency),
             deadline: flags.deadline,
             timeouts: Timeouts {
                 connect: flags.connect_timeout,
@@ -188,10 +139,7 @@ impl Settings {
             },
             cap_wait: flags.cap_wait,
             drain: flags.drain,
-            abort: match flags.abort {
-                OnAbort::Drain => Abort::Drain,
-                OnAbort::Cancel => Abort::Cancel,
-            },
+            abort: flags.abort.into(),
             relay,
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
             log_level: flags.log_level,
@@ -201,11 +149,11 @@ impl Settings {
         })
     }
 
-    /// What `open` says of the limits.
+    /// Returns the limits, for the record `open`.
     #[must_use]
     pub fn limits(&self) -> RunLimits {
         RunLimits {
-            // Whole seconds, rounded up: a limit is never said to be shorter than it is.
+            // Whole seconds, rounded up: the record never shows a shorter limit than the real one.
             deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
@@ -217,11 +165,11 @@ impl Settings {
         }
     }
 
-    /// Everything that decides what a call may do: its digest is the policy's name.
+    /// Returns all settings that decide what a call may do: their digest names the policy.
     #[must_use]
     pub fn policy(&self) -> Value {
-        let abort = if self.abort == Abort::Drain { "drain" } else { "cancel" };
-        let dialect = if self.server == Server::Vllm { "vllm" } else { "openai" };
+        let abort = if self.abort == AbortMode::Drain { "drain" } else { "cancel" };
+        let dialect = if self.server == ServerKind::Vllm { "vllm" } else { "openai" };
         let routes: Vec<_> = Policy::new(&self.routes, None).describe().collect();
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
         let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
@@ -231,7 +179,7 @@ impl Settings {
         })
     }
 
-    /// What is allowed, but weaker than its reader may think.
+    /// Returns warnings about settings that are allowed, and weaker than they may seem.
     #[must_use]
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();
@@ -253,6 +201,36 @@ impl Settings {
     }
 }
 
+fn relay(url: Option<&str>, token: Option<PathBuf>) -> Result<Option<(Address, PathBuf)>, StartError> {
+    match (url, token) {
+        (Some(url), Some(token)) => {
+            let address = url.parse().map_err(|e| StartError::caused("--relay", SidecarExit::Usage, &e))?;
+            Ok(Some((address, token)))
+        }
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(StartError::new(
+            "--relay",
+            SidecarExit::Usage,
+            "needs --relay-token-file: the controller knows the run by it",
+        )),
+        (None, Some(_)) => {
+            Err(StartError::new("--relay-token-file", SidecarExit::Usage, "is for --relay, which is not given"))
+        }
+    }
+}
+
+fn max_memory(limit: Option<MemoryLimit>, max_body: u64, max_concurrency: usize) -> Option<u64> {
+    match limit {
+        None => Some(memory::needed(max_body, max_concurrency)),
+        Some(MemoryLimit::Bytes(bytes)) => Some(bytes),
+        Some(MemoryLimit::Unlimited) => None,
+    }
+}
+
+fn route(text: &str) -> Result<Route, StartError> {
+    Policy::parse_route(text).map_err(|error| StartError::caused("--allow", SidecarExit::Usage, &error))
+}
+
 fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value>, StartError> {
     let (flag, text) = match (text, file) {
         (None, None) => return Ok(Map::new()),
@@ -261,32 +239,23 @@ fn metadata(text: Option<&str>, file: Option<&Path>) -> Result<Map<String, Value
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(_) => Err(StartError::new(flag, Exit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
-        Err(error) => Err(StartError::new(flag, Exit::Config, format!("want one JSON object: {error}"))),
+        Ok(_) => Err(StartError::new(flag, SidecarExit::Config, "want one JSON object, such as {\"team\":\"search\"}")),
+        Err(error) => Err(StartError::new(flag, SidecarExit::Config, format!("want one JSON object: {error}"))),
     }
 }
 
-fn prices(path: &Path) -> Result<Prices, StartError> {
-    Prices::parse(&read("--prices", path)?).map_err(|error| StartError::caused("--prices", Exit::Config, &error))
+fn prices(path: &Path) -> Result<PriceTable, StartError> {
+    PriceTable::parse(&read("--prices", path)?)
+        .map_err(|error| StartError::caused("--prices", SidecarExit::Config, &error))
 }
 
 fn read(flag: &'static str, path: &Path) -> Result<String, StartError> {
     fs::read_to_string(path).map_err(|error| unreadable(flag, path, &error))
 }
 
-/// A file that is named and cannot be read.
-#[must_use]
-pub fn unreadable(flag: &'static str, path: &Path, error: &std::io::Error) -> StartError {
-    let (exit, fix) = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => (Exit::Permission, "let this user read it"),
-        _ => (Exit::NoInput, "name a file that can be read"),
-    };
-    StartError::new(flag, exit, format!("cannot read {}: {error}; {fix}", path.display()))
-}
-
 fn model(name: String) -> Result<String, StartError> {
     if name.is_empty() || name.contains(',') || name.chars().any(char::is_control) {
-        return Err(StartError::new("--model", Exit::Usage, "want one model's name; repeat the flag for more"));
+        return Err(StartError::new("--model", SidecarExit::Usage, "want one model's name; repeat the flag for more"));
     }
     Ok(name)
 }
@@ -297,7 +266,7 @@ fn param(name: String) -> Result<String, StartError> {
     }
     Err(StartError::new(
         "--allow-param",
-        Exit::Config,
+        SidecarExit::Config,
         format!("'{name}' decides who pays, with which key, at which host or what is logged; no sandbox may set it"),
     ))
 }
@@ -307,20 +276,21 @@ fn plain(flag: &'static str, text: String) -> Result<String, StartError> {
     if is_plain {
         Ok(text)
     } else {
-        Err(StartError::new(flag, Exit::Usage, "want one value of visible ASCII; repeat the flag for more"))
+        Err(StartError::new(flag, SidecarExit::Usage, "want one value of visible ASCII; repeat the flag for more"))
     }
 }
 
 fn response_header(text: &str) -> Result<HeaderName, StartError> {
     let flag = "--pass-response-header";
-    let name: HeaderName =
-        text.parse().map_err(|_| StartError::new(flag, Exit::Usage, format!("'{text}' is no header name")))?;
+    let name: HeaderName = text
+        .parse()
+        .map_err(|_| StartError::new(flag, SidecarExit::Usage, format!("'{text}' is not a header name")))?;
     if headers::may_pass(&name) {
         return Ok(name);
     }
     Err(StartError::new(
         flag,
-        Exit::Config,
+        SidecarExit::Config,
         format!(
             "'{name}' may not reach a sandbox: it would leak the operator's side, or steer the client; leave it out"
         ),

@@ -1,69 +1,75 @@
-//! A call's share of the run's caps: reserved, waited for where open calls have it, and written into the body as a bound.
+//! The share of the caps that a call gets: reserved, waited for if open calls have it, and written into the body as a
+//! bound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::body::Reading;
+use crate::body::ParsedBody;
 use crate::call::Clock;
-use crate::caps::{Ask, Reservation};
+use crate::caps::{CapRequest, Reservation};
 use crate::estimate::Estimate;
-use crate::intake::Text;
+use crate::intake::BufferedBody;
 use crate::policy::Route;
-use crate::prices::{Price, Terms};
+use crate::prices::{Price, RateFactors};
 use crate::refusal::{Reason, Refusal};
-use crate::run::Run;
+use crate::run::RunContext;
 
-/// How often a call that waits looks for room.
+/// Interval at which a waiting call tries again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a call may use.
+/// Share of one call.
 #[derive(Debug)]
 pub struct Share {
-    /// Its part of the caps.
+    /// Reservation of the call.
     pub reservation: Reservation,
-    /// The bound of the answer that was written for it.
+    /// Output bound that was written into the body.
     pub bound: Option<u64>,
-    /// The price that it rests on.
-    pub price: Option<(Arc<Price>, Terms)>,
+    /// Price of the reservation.
+    pub price: Option<(Arc<Price>, RateFactors)>,
 }
 
-/// Takes a share of the caps. Known words are looked at only where a token for each byte does not fit.
+/// Takes a share of the caps. Known words are counted only if one token for each byte does not fit.
 ///
 /// # Errors
-/// Those of [`crate::caps::Caps::reserve`]; where open calls leave no room, after a while.
+/// The refusals of [`crate::caps::Caps::reserve`]; if only open calls are in the way, after a while.
 pub async fn take(
-    run: &Run,
+    run: &RunContext,
     route: &Route,
-    reading: &mut Reading,
-    text: &Text,
+    parsed: &mut ParsedBody,
+    text: &BufferedBody,
     clock: &mut Clock,
 ) -> Result<Share, Refusal> {
-    let mut estimate = Estimate::of(reading, text.len(), run.prices.as_ref(), route.wire);
+    let mut estimate = Estimate::of(parsed, text.len(), run.prices.as_ref(), route.format);
     let by_bytes = estimate.by_bytes();
-    let ask = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(reading, text.pieces()) };
-    let reservation = match run.caps.reserve(ask, clock.began()) {
-        Err(refusal) if may_wait(run, &ask, &refusal) => Box::pin(wait(run, ask, refusal, clock)).await,
+    let request = if run.caps.fits(&by_bytes) { by_bytes } else { estimate.by_words(parsed, text.pieces()) };
+    let reservation = match run.caps.reserve(request, clock.began()) {
+        Err(refusal) if may_wait(run, &request, &refusal) => Box::pin(wait(run, request, refusal, clock)).await,
         reserved => reserved,
     };
-    let reservation = reservation.map_err(|refusal| refusal.for_model(reading.model.as_deref()))?;
-    let bound = bound(&estimate, &reservation, route, reading);
-    Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.terms)) })
+    let reservation = reservation.map_err(|refusal| refusal.for_model(parsed.model.as_deref()))?;
+    let bound = bound(&estimate, &reservation, route, parsed);
+    Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.factors)) })
 }
 
-fn may_wait(run: &Run, ask: &Ask, refusal: &Refusal) -> bool {
-    refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(ask)
+fn may_wait(run: &RunContext, request: &CapRequest, refusal: &Refusal) -> bool {
+    refusal.reason == Reason::BudgetExceeded && run.caps.may_fit_later(request)
 }
 
-/// Waits for open calls to free what they reserved and did not use: agents make two calls at once, and some give up when
-/// one of them is refused.
-async fn wait(run: &Run, ask: Ask, mut refusal: Refusal, clock: &mut Clock) -> Result<Reservation, Refusal> {
+/// Waits for open calls to free the reserved amounts that they did not use: agents make two calls at once, and some
+/// give up if one of them is refused.
+async fn wait(
+    run: &RunContext,
+    request: CapRequest,
+    mut refusal: Refusal,
+    clock: &mut Clock,
+) -> Result<Reservation, Refusal> {
     let since = Instant::now();
-    while since.elapsed() < run.cap_wait && may_wait(run, &ask, &refusal) {
+    while since.elapsed() < run.cap_wait && may_wait(run, &request, &refusal) {
         tokio::time::sleep(LOOK_AGAIN).await;
-        if run.ending.is_draining() {
+        if run.shutdown.is_draining() {
             return Err(Refusal::draining());
         }
-        match run.caps.reserve(ask, Instant::now()) {
+        match run.caps.reserve(request, Instant::now()) {
             Err(again) => refusal = again,
             reserved => {
                 clock.waited(since);
@@ -74,14 +80,14 @@ async fn wait(run: &Run, ask: Ask, mut refusal: Refusal, clock: &mut Clock) -> R
     Err(refusal)
 }
 
-/// Bounds the answer in the client's place, where what was reserved would be no upper bound otherwise.
-fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, reading: &mut Reading) -> Option<u64> {
+/// Bounds the response in the client's place, if the reservation would not be an upper bound otherwise.
+fn bound(estimate: &Estimate, reservation: &Reservation, route: &Route, parsed: &mut ParsedBody) -> Option<u64> {
     let granted = reservation.output().filter(|_| reservation.is_limited())?;
-    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
+    let is_bounded = parsed.max_output.is_some() || estimate.model_is_bounded();
     if is_bounded && !reservation.is_lowered() {
         return None;
     }
-    reading.bound_output(route.wire, granted);
-    reading.fit_thinking(granted, estimate.is_claude());
+    parsed.bound_output(route.format, granted);
+    parsed.fit_thinking(granted, estimate.is_claude());
     Some(granted)
 }

@@ -1,9 +1,9 @@
-//! The connections that may be open at once, and which of them has to go when another one waits.
+//! Slots for open connections, and the choice of the connection that is closed when another one waits.
 //!
-//! A client may keep connections open between its requests; SDKs keep up to 100. They cost memory and a place, so a
-//! connection that has carried no request for a minute is closed, and earlier when a new one waits for its place.
-//! The close never loses a request: only the receiving side of the socket is shut. What the client has sent by then is
-//! read and answered; what it sends later fails at once in its own `write`, so its SDK opens another connection.
+//! A client may keep connections open between its requests; SDKs keep up to 100. They cost memory and a slot, so a
+//! connection that has carried no request for a minute is closed, and earlier when a new one waits for a slot. The
+//! close never loses a request: only the receiving side of the socket is shut. Requests that the client has sent by
+//! then are read and answered; a later one fails at once in the client's `write`, so its SDK opens another connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use nix::sys::socket::{Shutdown, shutdown};
 use tokio::sync::Notify;
 
-/// How often [`Slots::close_expired`] is to be called.
+/// Interval at which [`Slots::close_expired`] is to be called.
 pub const SWEEP: Duration = Duration::from_secs(5);
 /// An idle connection is closed after this many sweeps: 60 to 65 s.
 const SWEEPS: usize = 12;
@@ -28,9 +28,9 @@ const BUSY: u64 = 0;
 #[derive(Debug)]
 pub struct Slots {
     max: usize,
-    /// Counts the moments at which connections became idle: their order, without a clock.
+    /// Counter of the moments at which connections became idle: their order, without a clock.
     moments: AtomicU64,
-    /// A connection waits for a slot.
+    /// True if a connection waits for a slot.
     wanted: AtomicBool,
     became_idle: Notify,
     table: Mutex<Table>,
@@ -39,37 +39,37 @@ pub struct Slots {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    open: BTreeMap<u64, Entry>,
-    /// The moment of each of the last sweeps.
+    open: BTreeMap<u64, SlotEntry>,
+    /// Moments of the last sweeps.
     sweeps: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     socket: RawFd,
     activity: Arc<Activity>,
-    /// It was told to end.
+    /// True once the connection was told to end.
     closing: bool,
 }
 
-/// The place of one connection; it is free again when this is dropped. Drop it before the socket that it names.
+/// Slot of one connection, free again when this value is dropped. To be dropped before the socket that it names.
 #[derive(Debug)]
 pub struct Slot {
     id: u64,
     activity: Arc<Activity>,
 }
 
-/// Whether a connection carries a request, or since when it does not.
+/// State of a connection: it carries a request, or has been idle since some moment.
 #[derive(Debug)]
 pub struct Activity {
     slots: Arc<Slots>,
     idle_since: AtomicU64,
-    /// It has carried a request.
+    /// True once the connection has carried a request.
     used: AtomicBool,
 }
 
 impl Slots {
-    /// A table for at most `max` connections.
+    /// Creates a table for at most `max` connections.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -81,7 +81,7 @@ impl Slots {
         })
     }
 
-    /// Takes a slot for a new connection, which is idle until its first byte. None if all are taken.
+    /// Takes a slot for a new connection, which is idle until its first byte. `None` if all are taken.
     #[must_use]
     pub fn take(self: &Arc<Self>, socket: RawFd) -> Option<Slot> {
         let mut table = self.lock();
@@ -97,17 +97,17 @@ impl Slots {
             idle_since: AtomicU64::new(self.moment()),
             used: AtomicBool::new(false),
         });
-        table.open.insert(id, Entry { socket, activity: Arc::clone(&activity), closing: false });
+        table.open.insert(id, SlotEntry { socket, activity: Arc::clone(&activity), closing: false });
         Some(Slot { id, activity })
     }
 
-    /// Whether no connection is open.
+    /// Returns true if no connection is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lock().open.is_empty()
     }
 
-    /// Closes the connection that has been idle for the longest time. Without an idle one it does nothing.
+    /// Closes the connection that has been idle for the longest time. Does nothing without an idle one.
     pub fn close_longest_idle(&self) {
         let mut table = self.lock();
         let before = table.sweeps.iter().nth_back(SWEEPS_FOR_FIRST - 1).copied().unwrap_or(BUSY);
@@ -120,7 +120,7 @@ impl Slots {
         }
     }
 
-    /// Closes the connections that have been idle since twelve sweeps ago.
+    /// Closes the connections that have been idle for twelve sweeps.
     pub fn close_expired(&self) {
         let mut table = self.lock();
         let now = self.moments.load(Ordering::Relaxed);
@@ -129,8 +129,8 @@ impl Slots {
             return;
         }
         let before = table.sweeps.pop_front().unwrap_or(BUSY);
-        let is_expired = |entry: &&mut Entry| entry.idle_since().is_some_and(|since| since <= before);
-        table.open.values_mut().filter(is_expired).for_each(Entry::close);
+        let is_expired = |entry: &&mut SlotEntry| entry.idle_since().is_some_and(|since| since <= before);
+        table.open.values_mut().filter(is_expired).for_each(SlotEntry::close);
     }
 
     /// Waits until a connection becomes idle while another one waits for a slot.
@@ -147,14 +147,14 @@ impl Slots {
     }
 }
 
-impl Entry {
-    /// None of one that carries a request, or ends.
+impl SlotEntry {
+    /// Returns the moment since which the connection is idle; `None` if it carries a request, or is ending.
     fn idle_since(&self) -> Option<u64> {
         let since = self.activity.idle_since.load(Ordering::Relaxed);
         (!self.closing && since != BUSY).then_some(since)
     }
 
-    /// Ends what the client may send. The event loop wakes the connection, which finds the end of its input.
+    /// Shuts the client's input. The event loop wakes the connection, which finds the end of its input.
     fn close(&mut self) {
         self.closing = true;
         // A socket that is no longer connected ends by itself.
@@ -163,7 +163,7 @@ impl Entry {
 }
 
 impl Slot {
-    /// Returns what the connection tells of its requests.
+    /// Returns the activity of the connection.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
@@ -171,7 +171,7 @@ impl Slot {
 }
 
 impl Activity {
-    /// The connection waits for a request. It is idle since the first of these calls.
+    /// Notes that the connection waits for a request. It is idle since the first of these calls.
     pub fn idle(&self) {
         if self.idle_since.load(Ordering::Relaxed) == BUSY {
             self.idle_since.store(self.slots.moment(), Ordering::Relaxed);
@@ -181,7 +181,7 @@ impl Activity {
         }
     }
 
-    /// A part of a request was read.
+    /// Notes that a part of a request was read.
     pub fn busy(&self) {
         self.idle_since.store(BUSY, Ordering::Relaxed);
         self.used.store(true, Ordering::Relaxed);
@@ -234,7 +234,7 @@ mod tests {
     fn the_longest_idle_connection_is_closed_first() {
         let slots = Slots::new(4);
         let mut all = [(); 4].map(|()| connect(&slots));
-        // The first one carries a request, the second one has been used last.
+        // The first one carries a request, the second one was used last.
         for used in [0, 2, 3, 1] {
             all[used].slot.activity.busy();
         }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_woken_by_a_connection_that_becomes_idle() {
+    async fn an_idle_connection_wakes_the_waiting_one() {
         let slots = Slots::new(1);
         let connection = connect(&slots);
         connection.slot.activity.busy();

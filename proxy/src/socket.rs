@@ -1,4 +1,4 @@
-//! The unix socket: bound under another name, so that whoever sees it can use it.
+//! The unix socket, bound under another name first: a client that sees it can use it.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,47 +13,47 @@ use nix::sys::stat::fstatat;
 use nix::unistd::{AccessFlags, UnlinkatFlags, access, unlinkat};
 use sluice_contract::ready::SOCKET_PATH_MAX;
 
-/// A listening socket; its file goes when it is dropped.
+/// A listening socket; its file is removed when this value is dropped.
 #[derive(Debug)]
-pub struct Socket {
+pub struct ListeningSocket {
     /// The listener, non-blocking.
     pub listener: UnixListener,
-    /// The directory of the socket. It is held open: later, the process may have no way to it by its path.
+    /// Directory of the socket, held open: the process may have no access to it by its path later.
     directory: File,
     name: OsString,
-    /// Device and inode: a file that somebody else put there since is not ours to remove.
+    /// Device and inode: a file that another process put there since is not removed.
     file: (u64, u64),
 }
 
-/// Why there is no socket.
+/// Reason why the socket cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Longer than the kernel takes.
+    /// The path is longer than the kernel takes.
     #[error("the path has {0} bytes, and a unix socket's may have {SOCKET_PATH_MAX}; choose a shorter one")]
     TooLong(usize),
-    /// No directory to put it into.
+    /// The path has no directory.
     #[error("its directory does not exist or is not a directory; create it first")]
     NoDirectory,
-    /// Somebody answers there.
+    /// Another process answers on the path.
     #[error("another process answers on it; stop it, or choose another path")]
     InUse,
-    /// Something else has that name.
+    /// A file of another kind has that name.
     #[error("it exists and is not a socket; it is left as it is")]
     NotASocket,
-    /// The system says no.
+    /// The system refused.
     #[error("cannot create it; its directory must be writable")]
     System(#[source] io::Error),
 }
 
 impl BindError {
-    /// Whether it is a question of permission.
+    /// Returns true if permissions are the reason.
     #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(self, Self::System(error) if error.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
-/// Whether a socket could be bound there now.
+/// Checks whether a socket could be bound there now.
 ///
 /// # Errors
 /// [`BindError`]
@@ -71,7 +71,7 @@ pub fn check(path: &Path) -> Result<(), BindError> {
         Err(error) => Err(BindError::System(error)),
         Ok(meta) if !meta.file_type().is_socket() => Err(BindError::NotASocket),
         Ok(_) => match UnixStream::connect(path) {
-            // Refused: whoever bound it is gone. Its file is stale, and a rename replaces it.
+            // Refused: the process that bound it is gone. The file is stale, and a rename replaces it.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Ok(_) => Err(BindError::InUse),
@@ -80,8 +80,8 @@ pub fn check(path: &Path) -> Result<(), BindError> {
     }
 }
 
-impl Socket {
-    /// Binds and listens; the socket appears with its mode, whatever the umask.
+impl ListeningSocket {
+    /// Binds and listens. The socket appears with its mode, independent of the umask.
     ///
     /// # Errors
     /// [`BindError`]
@@ -101,7 +101,7 @@ impl Socket {
         {
             return Err(error);
         }
-        // Bound by way of the directory's descriptor: the kernel's limit is for the path that clients use.
+        // Bound through the directory's descriptor: the kernel's limit is for the path that clients use.
         let directory = File::open(directory(path))?;
         let name = temporary.file_name().unwrap_or_default();
         let listener = UnixListener::bind(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))?;
@@ -114,7 +114,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for ListeningSocket {
     fn drop(&mut self) {
         let name = self.name.as_os_str();
         let found = fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
@@ -128,7 +128,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// In the same directory, so that the rename is one step.
+/// Returns a path in the same directory, so that the rename is one step.
 fn temporary(path: &Path) -> PathBuf {
     directory(path).join(format!(".s{}", std::process::id()))
 }

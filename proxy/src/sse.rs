@@ -1,25 +1,25 @@
-//! Server-sent events in any split: where data lie, where an event ends.
+//! Server-sent events in any split: the position of data, and the end of events.
 //!
-//! Pure, and without a buffer. Lines end in CR, LF or CRLF; only `data` fields matter here, since every
-//! wire format repeats the event's name in its data.
+//! Pure, and without a buffer. Lines end in CR, LF or CRLF. Only `data` fields matter here, since every API format
+//! repeats the event's name in its data.
 
 use memchr::memchr2;
 
-/// What the splitter passes.
+/// Part of the stream that the splitter reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum SsePiece<'a> {
     /// Some of the event's data; a field may come in several pieces.
     Data(&'a [u8]),
-    /// A data field ended; another one would be the next line of the same data.
+    /// The end of a data field; another one would be the next line of the same data.
     DataEnd,
-    /// The event ended; the offset after it in the chunk.
+    /// The end of an event; the offset after it in the chunk.
     End(usize),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum LineState {
     LineStart,
-    /// So many bytes of `data` have matched.
+    /// Number of bytes of `data` that have matched.
     Name(usize),
     /// After `data:`, where one blank is not part of the value.
     Blank,
@@ -27,22 +27,22 @@ enum At {
     Skip,
 }
 
-/// Splits a stream into events.
+/// Splitter of a stream into events.
 #[derive(Debug)]
-pub struct Splitter {
-    at: At,
+pub struct SseSplitter {
+    at: LineState,
     after_cr: bool,
 }
 
-impl Default for Splitter {
+impl Default for SseSplitter {
     fn default() -> Self {
-        Self { at: At::LineStart, after_cr: false }
+        Self { at: LineState::LineStart, after_cr: false }
     }
 }
 
-impl Splitter {
-    /// Takes the next chunk, and tells what is in it, in order.
-    pub fn feed<'a>(&mut self, chunk: &'a [u8], mut tell: impl FnMut(Piece<'a>)) {
+impl SseSplitter {
+    /// Takes the next chunk, and reports its parts, in order.
+    pub fn feed<'a>(&mut self, chunk: &'a [u8], mut tell: impl FnMut(SsePiece<'a>)) {
         let mut i = 0;
         while i < chunk.len() {
             let b = chunk[i];
@@ -55,31 +55,33 @@ impl Splitter {
                     self.after_cr = b == b'\r';
                     i += 1;
                     match self.at {
-                        At::LineStart => {
+                        LineState::LineStart => {
                             if self.after_cr && chunk.get(i) == Some(&b'\n') {
                                 self.after_cr = false;
                                 i += 1;
                             }
-                            tell(Piece::End(i));
+                            tell(SsePiece::End(i));
                         }
-                        At::Data | At::Blank => tell(Piece::DataEnd),
-                        At::Name(_) | At::Skip => {}
+                        LineState::Data | LineState::Blank => tell(SsePiece::DataEnd),
+                        LineState::Name(_) | LineState::Skip => {}
                     }
-                    self.at = At::LineStart;
+                    self.at = LineState::LineStart;
                 }
-                // The name may be cut; mostly it is not.
-                (At::LineStart, b'd') if chunk[i..].starts_with(b"data: ") => (self.at, i) = (At::Data, i + 6),
-                (At::LineStart, b'd') => (self.at, i) = (At::Name(1), i + 1),
-                (At::Name(4), b':') => (self.at, i) = (At::Blank, i + 1),
-                (At::Name(n), b) if n < 4 && b == b"data"[n] => (self.at, i) = (At::Name(n + 1), i + 1),
-                (At::Blank, b' ') => (self.at, i) = (At::Data, i + 1),
-                (At::LineStart | At::Name(_), _) => self.at = At::Skip,
-                (At::Blank, _) => self.at = At::Data,
-                (At::Data | At::Skip, _) => {
+                // The name may be cut by the end of the chunk; mostly it is not.
+                (LineState::LineStart, b'd') if chunk[i..].starts_with(b"data: ") => {
+                    (self.at, i) = (LineState::Data, i + 6)
+                }
+                (LineState::LineStart, b'd') => (self.at, i) = (LineState::Name(1), i + 1),
+                (LineState::Name(4), b':') => (self.at, i) = (LineState::Blank, i + 1),
+                (LineState::Name(n), b) if n < 4 && b == b"data"[n] => (self.at, i) = (LineState::Name(n + 1), i + 1),
+                (LineState::Blank, b' ') => (self.at, i) = (LineState::Data, i + 1),
+                (LineState::LineStart | LineState::Name(_), _) => self.at = LineState::Skip,
+                (LineState::Blank, _) => self.at = LineState::Data,
+                (LineState::Data | LineState::Skip, _) => {
                     let rest = &chunk[i..];
                     let len = memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-                    if self.at == At::Data {
-                        tell(Piece::Data(&rest[..len]));
+                    if self.at == LineState::Data {
+                        tell(SsePiece::Data(&rest[..len]));
                     }
                     i += len;
                 }
@@ -93,21 +95,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The data of each event, its lines joined, whatever the split.
+    /// Returns the data of each event, with its lines joined, for any split.
     fn events<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
-        let (mut splitter, mut done, mut now) = (Splitter::default(), Vec::new(), String::new());
+        let (mut splitter, mut done, mut now) = (SseSplitter::default(), Vec::new(), String::new());
         for chunk in chunks {
             splitter.feed(chunk, |piece| match piece {
-                Piece::Data(bytes) => now.push_str(&String::from_utf8_lossy(bytes)),
-                Piece::DataEnd => now.push('\n'),
-                Piece::End(_) => done.push(std::mem::take(&mut now)),
+                SsePiece::Data(bytes) => now.push_str(&String::from_utf8_lossy(bytes)),
+                SsePiece::DataEnd => now.push('\n'),
+                SsePiece::End(_) => done.push(std::mem::take(&mut now)),
             });
         }
         done
     }
 
     #[test]
-    fn lines_end_in_three_ways_and_data_may_have_several() {
+    fn lines_end_in_three_ways() {
         let text = b"event: x\ndata: one\n\ndata:two\r\ndata: three\r\n\r\n: comment\rdata:  four\r\rdatax: no\ndat\ndata\n\ndata:\n\n";
         let want = ["one\n", "two\nthree\n", " four\n", "", "\n"];
         assert_eq!(events([text.as_slice()]), want);
@@ -117,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_event_is_the_byte_after_its_blank_line() {
+    fn an_event_ends_after_its_blank_line() {
         let mut ends = Vec::new();
-        Splitter::default().feed(b"data: a\n\ndata: b\r\n\r\ndata: c", |piece| {
-            if let Piece::End(end) = piece {
+        SseSplitter::default().feed(b"data: a\n\ndata: b\r\n\r\ndata: c", |piece| {
+            if let SsePiece::End(end) = piece {
                 ends.push(end);
             }
         });

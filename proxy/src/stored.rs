@@ -1,19 +1,20 @@
-//! Objects that the provider stores, such as earlier responses: a run can name those that it has received, and no others.
+//! Objects that the provider stores, such as earlier responses: a run can name only those that it has received.
 
 use std::sync::PoisonError;
 
-use crate::body::Reading;
-use crate::refusal::{Reason, Refusal, clip};
-use crate::run::Run;
+use crate::body::ParsedBody;
+use crate::refusal::{Reason, Refusal};
+use crate::run::RunContext;
+use crate::text::clip;
 
-/// Longer ids are cut in messages.
+/// Maximum length of an id in messages.
 const SHOWN_MAX: usize = 64;
 
 /// Admits a request for a stored object by its id.
 ///
 /// # Errors
 /// `unknown_id`
-pub fn admit(run: &Run, id: &str) -> Result<(), Refusal> {
+pub fn admit(run: &RunContext, id: &str) -> Result<(), Refusal> {
     let is_known = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner).tokens(id).is_some();
     if is_known {
         return Ok(());
@@ -23,16 +24,16 @@ pub fn admit(run: &Run, id: &str) -> Result<(), Refusal> {
     Err(Refusal::new(Reason::UnknownId, message))
 }
 
-/// Admits the objects that a call goes on from, and counts what they add to its prompt.
+/// Admits the objects that a call continues from, and counts the tokens that they add to its prompt.
 ///
 /// # Errors
 /// `param_not_allowed`, for an id that the run has not received.
-pub fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
-    let Some(special) = reading.special.as_mut().filter(|special| !special.stored.is_empty()) else {
+pub fn admit_references(run: &RunContext, parsed: &mut ParsedBody) -> Result<(), Refusal> {
+    let Some(rare) = parsed.rare.as_mut().filter(|rare| !rare.stored.is_empty()) else {
         return Ok(());
     };
     let known_ids = run.known_ids.lock().unwrap_or_else(PoisonError::into_inner);
-    for stored in &special.stored {
+    for stored in &rare.stored {
         let Some(tokens) = known_ids.tokens(&stored.id) else {
             let message = format!(
                 "'{}' names '{}', and this run has received no answer with that id; send the whole conversation as input",
@@ -40,9 +41,9 @@ pub fn go_on_from(run: &Run, reading: &mut Reading) -> Result<(), Refusal> {
                 clip(&stored.id, SHOWN_MAX)
             );
             let refusal = Refusal::new(Reason::ParamNotAllowed, message).param(&stored.member);
-            return Err(refusal.for_model(reading.model.as_deref()));
+            return Err(refusal.for_model(parsed.model.as_deref()));
         };
-        let sum = special.stored_tokens.get_or_insert(0);
+        let sum = rare.stored_tokens.get_or_insert(0);
         *sum = sum.saturating_add(tokens);
     }
     Ok(())

@@ -10,12 +10,13 @@ const BYTES_MAX: usize = 1024;
 /// Maximum length of one name.
 const NAME_MAX: usize = 64;
 
-/// Members that identify or file a call, and the one that asks for usage: ours take their place, and the answer is the same.
+/// Members that identify or file a call, and the member that asks for usage: the sidecar sets its own, and the
+/// response is the same.
 const WITHOUT_EFFECT: [&str; 6] =
     ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "stream_options"];
 
-/// The names of dropped members that have an effect on the answer, for the header that tells the caller; bounded like
-/// [`bounded`].
+/// Returns the names of dropped members that have an effect on the response, for the header that tells the client;
+/// bounded like [`bounded`].
 #[must_use]
 pub fn effective(names: Vec<Cow<'static, str>>) -> Option<Box<str>> {
     let is_effective = |name: &Cow<'static, str>| {
@@ -26,13 +27,13 @@ pub fn effective(names: Vec<Cow<'static, str>>) -> Option<Box<str>> {
     (!names.is_empty()).then(|| names.join(", ").into())
 }
 
-/// Keeps what may be written, in its order, and counts the rest in one last entry.
+/// Returns the names that may be written, in their order, and the number of the others in one last entry.
 #[must_use]
 pub fn bounded(mut names: Vec<Cow<'static, str>>) -> Vec<Cow<'static, str>> {
-    // The entry with the count is part of it.
+    // The entry with the number is counted as well.
     let (mut bytes, mut left_out) = ("\"+1000\"".len(), 0_usize);
     names.retain(|name| {
-        // What is not copied from the client is ours.
+        // A name that is not copied from the client is the sidecar's own.
         let ours = matches!(name, Cow::Borrowed(_));
         let kept = (ours || is_identifier(name)) && bytes + name.len() + 3 <= BYTES_MAX;
         if kept {
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_told_what_had_an_effect() {
+    fn the_caller_gets_names_with_an_effect() {
         let told = |names: &[&str]| effective(names.iter().map(|name| Cow::Owned((*name).to_owned())).collect());
         assert_eq!(told(&[]), None);
         assert_eq!(told(&["user", "metadata", "tags", "safety_identifier", "stream_options", "input.metadata"]), None);
@@ -97,7 +98,7 @@ mod tests {
         let kept = of(&names.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(kept.last().map(|name| &**name), Some("+285"));
         assert!(serde_json::to_string(&kept).is_ok_and(|line| line.len() <= BYTES_MAX + 2), "{kept:?}");
-        // What still fits behind one that did not is named.
+        // A name that still fits after one that did not is written.
         let mixed: Vec<_> = names.iter().map(String::as_str).chain(["end"]).collect();
         assert_eq!(of(&mixed).iter().rev().nth(1).map(|name| &**name), Some("end"));
     }

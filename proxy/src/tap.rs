@@ -1,4 +1,4 @@
-//! The body of an answer: pieces go on at once, and the end once its outcome is durable.
+//! The body of a response: pieces go to the client at once, and the end once its outcome is durable.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -8,32 +8,31 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use crate::active_call::ActiveCall;
 use crate::audit::Ack;
-use crate::carried::Carried;
-use crate::filter::{Passed, join};
-use crate::policy::Wire;
-use crate::upstream::UpstreamError;
+use crate::filter::{Filtered, join};
+use crate::upstream_failure;
 
-/// What an upstream sends behind the end of an answer is taken in steps of this size.
+/// Step in which bytes after the end of a response are taken.
 const ENOUGH: usize = 64 * 1024;
-/// Pieces up to here are given as one: copying them costs less than a chunk of its own.
+/// Size up to which pieces are joined: a copy costs less than a chunk of its own.
 const SMALL: usize = 1024;
 
-/// The answer cannot be given whole; the connection to the client breaks off here.
+/// Error by which the connection to the client breaks off: the response cannot be given whole.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer was cut")]
-pub struct AnswerCut;
+pub struct ResponseCut;
 
-/// The body that the client gets.
+/// Body that the client gets.
 #[derive(Debug)]
 pub struct Tap {
-    carried: Carried,
+    active: ActiveCall,
     state: State,
-    /// Bytes that the answer's length still promises.
+    /// Number of bytes that the length of the response still promises.
     left: Option<u64>,
     /// A piece that may be the last one: it waits for the next, or for the outcome.
     held_back: Option<Bytes>,
-    /// May go, one behind the other.
+    /// Pieces that may go, in their order.
     ready: VecDeque<Bytes>,
     is_stream: bool,
 }
@@ -41,15 +40,15 @@ pub struct Tap {
 #[derive(Debug)]
 enum State {
     Passing,
-    /// The outcome is being written; then these go.
+    /// The outcome is being written; then these pieces go.
     Closing {
         ack: Ack,
         held: Vec<Bytes>,
-        then: Then,
+        then: AfterClosing,
     },
-    /// Behind the event that ended the stream.
+    /// After the event that ended the stream.
     Tail,
-    /// One turn for what was written to leave, and then the cut.
+    /// One turn for hyper to write, and then the cut.
     Cutting {
         flushed: bool,
     },
@@ -57,67 +56,69 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum AfterClosing {
     Tail,
     Done,
     Cut,
 }
 
 impl Tap {
-    /// For an answer whose head is known.
+    /// Creates the body of a response whose head is known.
     #[must_use]
-    pub fn new(carried: Carried, content_length: Option<u64>) -> Self {
-        let is_stream = carried.call.head.as_ref().is_some_and(|head| head.is_stream);
+    pub fn new(active: ActiveCall, content_length: Option<u64>) -> Self {
+        let is_stream = active.call.head.as_ref().is_some_and(|head| head.is_stream);
         let ready = VecDeque::new();
-        Self { carried, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
+        Self { active, state: State::Passing, left: content_length, held_back: None, ready, is_stream }
     }
 
-    /// The next piece, and what it may still have to wait for.
+    /// Returns the next pieces, except one that has to wait.
     fn poll_passing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Passed::default();
-        passed.on.extend(self.held_back.take());
+        let mut filtered = Filtered::default();
+        filtered.ready.extend(self.held_back.take());
         while matches!(self.state, State::Passing) {
-            match self.carried.poll_piece(cx, &mut passed) {
+            match self.active.poll_piece(cx, &mut filtered) {
                 Poll::Pending => {
                     if self.may_be_last() {
-                        self.held_back = passed.on.pop();
+                        self.held_back = filtered.ready.pop();
                     }
-                    return if passed.on.is_empty() { Poll::Pending } else { Poll::Ready(passed.on) };
+                    return if filtered.ready.is_empty() { Poll::Pending } else { Poll::Ready(filtered.ready) };
                 }
                 Poll::Ready(Some(Ok(len))) => {
                     self.left = self.left.map(|left| left.saturating_sub(len as u64));
-                    if passed.terminal {
-                        let ack = self.carried.complete();
-                        self.state = State::Closing { ack, held: mem::take(&mut passed.held), then: Then::Tail };
-                    } else if !self.may_be_last() && !passed.on.is_empty() {
+                    if filtered.terminal {
+                        let ack = self.active.complete();
+                        self.state =
+                            State::Closing { ack, held: mem::take(&mut filtered.held), then: AfterClosing::Tail };
+                    } else if !self.may_be_last() && !filtered.ready.is_empty() {
                         break;
-                    } else if passed.on.len() > 1 {
-                        self.held_back = passed.on.pop();
+                    } else if filtered.ready.len() > 1 {
+                        self.held_back = filtered.ready.pop();
                         break;
                     }
                 }
                 Poll::Ready(None) => {
-                    let ack = self.carried.complete();
-                    let held = if self.may_be_last() { mem::take(&mut passed.on) } else { Vec::new() };
-                    self.state = State::Closing { ack, held, then: Then::Done };
+                    let ack = self.active.complete();
+                    let held = if self.may_be_last() { mem::take(&mut filtered.ready) } else { Vec::new() };
+                    self.state = State::Closing { ack, held, then: AfterClosing::Done };
                 }
-                Poll::Ready(Some(Err(broken))) => {
-                    let ack = self.carried.broke(broken);
-                    let held = if self.is_stream { cut_event(self.carried.call.wire, broken) } else { None };
-                    self.state = State::Closing { ack, held: held.into_iter().collect(), then: Then::Cut };
+                Poll::Ready(Some(Err(error))) => {
+                    let ack = self.active.upstream_failed(error);
+                    let held =
+                        if self.is_stream { upstream_failure::event(self.active.call.format, error) } else { None };
+                    self.state = State::Closing { ack, held: held.into_iter().collect(), then: AfterClosing::Cut };
                 }
             }
         }
-        Poll::Ready(passed.on)
+        Poll::Ready(filtered.ready)
     }
 
-    /// The client could take what came last for the whole answer: its length is reached, or, in an answer
-    /// without one that is no stream of events, nobody knows.
+    /// Returns true if the client could take the last piece for the end of the response: its length is reached, or it
+    /// has no length and is not a stream of events.
     fn may_be_last(&self) -> bool {
         self.left.map_or(!self.is_stream, |left| left == 0)
     }
 
-    /// Waits for the outcome, then lets the end go, together with what came behind it.
+    /// Waits for the outcome, then returns the end, together with the bytes that came after it.
     fn poll_closing(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
         let State::Closing { ack, held, then } = &mut self.state else {
             return Poll::Ready(Vec::new());
@@ -125,14 +126,14 @@ impl Tap {
         let durable = ready!(Pin::new(ack).poll(cx));
         let (mut held, then) = (mem::take(held), *then);
         self.state = match (durable, then) {
-            // The client must not see the end of a call of which no outcome is known.
+            // The client must not see the end of a call without a known outcome.
             (Err(_), _) => {
                 held.clear();
                 State::Cutting { flushed: false }
             }
-            (Ok(()), Then::Cut) => State::Cutting { flushed: false },
-            (Ok(()), Then::Done) => State::Done,
-            (Ok(()), Then::Tail) => {
+            (Ok(()), AfterClosing::Cut) => State::Cutting { flushed: false },
+            (Ok(()), AfterClosing::Done) => State::Done,
+            (Ok(()), AfterClosing::Tail) => {
                 self.state = State::Tail;
                 return Poll::Ready(held);
             }
@@ -140,20 +141,20 @@ impl Tap {
         Poll::Ready(held)
     }
 
-    /// What the upstream sends behind the end; its own end frees the connection.
+    /// Returns bytes that the upstream sends after the end. The end of the connection frees it.
     fn poll_tail(&mut self, cx: &mut Context<'_>) -> Poll<Vec<Bytes>> {
-        let mut passed = Passed { terminal: true, ..Passed::default() };
-        // The client has the whole answer; how the connection ends is between us and the upstream.
-        if !matches!(ready!(self.carried.poll_piece(cx, &mut passed)), Some(Ok(_))) {
+        let mut filtered = Filtered { terminal: true, ..Filtered::default() };
+        // The client has the whole response; the end of the connection concerns only the upstream.
+        if !matches!(ready!(self.active.poll_piece(cx, &mut filtered)), Some(Ok(_))) {
             self.state = State::Done;
         }
-        Poll::Ready(passed.held)
+        Poll::Ready(filtered.held)
     }
 }
 
 impl Tap {
-    /// All that may go by now, as far as one turn takes it; an error instead where the answer breaks off.
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AnswerCut>> {
+    /// Collects the pieces that may go by now, in one turn; returns the error if the response breaks off.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ResponseCut>> {
         let mut taken = 0;
         loop {
             let nothing = self.ready.is_empty();
@@ -164,14 +165,14 @@ impl Tap {
                 State::Cutting { flushed } if !nothing || !*flushed => {
                     if nothing {
                         *flushed = true;
-                        // hyper drops what it has not written when a body fails: let it write first.
+                        // hyper drops unwritten bytes when a body fails: it gets a turn to write them.
                         cx.waker().wake_by_ref();
                     }
                     Poll::Pending
                 }
                 State::Cutting { .. } => {
                     self.state = State::Done;
-                    return Poll::Ready(Err(AnswerCut));
+                    return Poll::Ready(Err(ResponseCut));
                 }
                 State::Done => return Poll::Ready(Ok(())),
             };
@@ -183,7 +184,7 @@ impl Tap {
                 Poll::Pending if nothing => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(Ok(())),
             }
-            // While passing, what was gathered goes at once; only the end may still join it.
+            // While passing, the pieces go at once; only the end may still join them.
             let enough = match self.state {
                 State::Passing => !self.ready.is_empty(),
                 State::Tail => taken >= ENOUGH,
@@ -207,9 +208,9 @@ impl Tap {
 
 impl Body for Tap {
     type Data = Bytes;
-    type Error = AnswerCut;
+    type Error = ResponseCut;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, AnswerCut>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseCut>>> {
         if self.ready.is_empty() {
             ready!(self.poll_ready(cx))?;
         }
@@ -218,32 +219,5 @@ impl Body for Tap {
 
     fn is_end_stream(&self) -> bool {
         self.ready.is_empty() && matches!(self.state, State::Done)
-    }
-}
-
-/// The error event of the protocols that have one. A chat stream has none, and is never given a fake end.
-fn cut_event(wire: Wire, broken: UpstreamError) -> Option<Bytes> {
-    let message = match broken {
-        UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
-        UpstreamError::Closed | UpstreamError::Cut | UpstreamError::Unreachable => {
-            "the upstream broke off in the middle of its answer"
-        }
-    };
-    match wire {
-        Wire::Messages => Some(Bytes::from(format!(
-            "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":\"{message}\"}}}}\n\n"
-        ))),
-        Wire::Responses => Some(Bytes::from(format!(
-            "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
-        ))),
-        Wire::Chat
-        | Wire::Completions
-        | Wire::Embeddings
-        | Wire::CountTokens
-        | Wire::Compact
-        | Wire::InputTokens
-        | Wire::Models
-        | Wire::Stored
-        | Wire::Other => None,
     }
 }

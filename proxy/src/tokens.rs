@@ -1,12 +1,12 @@
-//! An upper bound of the tokens of a JSON text that is closer than one token a byte, whoever wrote the text.
+//! An upper bound of the tokens of any JSON text, closer than one token for each byte.
 //!
-//! Pure. The tokenizers cut a text into pieces by a regular expression, and merge bytes within a piece only. So a
+//! Pure. The tokenizers cut a text into pieces by a regular expression, and merge bytes only within a piece. So a
 //! bound of each piece is enough, and the bounds add up. A piece never has more tokens than bytes. Two kinds of
 //! pieces are counted closer:
 //!
 //! - A run of ASCII letters that is in `tokens/words.txt`. `tokens/words.py` checks each word of that list with every
-//!   ASCII byte that may stand in front and every contraction that may follow. Where something else touches the run
-//!   (a byte above 0x7f, a `\u` escape, a contraction in front), each letter counts one.
+//!   ASCII byte that may come before it and every contraction that may follow. If something else touches the run (a
+//!   byte above 0x7f, a `\u` escape, a contraction before it), each letter counts as one token.
 //! - A run of spaces: see `spaces`.
 //!
 //! The bound holds for cl100k_base and o200k_base, and for the older Claude tokenizer unless a text has characters
@@ -16,29 +16,29 @@
 //!
 //! A text may be JSON inside a JSON string, as a tool call's arguments are. The bound holds for the text that one
 //! decoding gives, and for the text that two decodings give. It does not hold for JSON that a gateway parses and writes
-//! again in a longer form: with `\u` escapes for what is not ASCII, or with a space behind each comma.
+//! again in a longer form: with `\u` escapes for non-ASCII text, or with a space after each comma.
 
 use std::mem;
 
-/// A word and its [class](class_tokens) a line, sorted by length and then as bytes.
+/// Words with their [class](class_tokens), one a line, sorted by length and then as bytes.
 const WORDS: &[u8] = include_bytes!("tokens/words.txt");
-/// Letters of the longest word in [`WORDS`].
+/// Length of the longest word in [`WORDS`].
 const LETTERS_MAX: usize = 16;
 const ALPHABET: usize = 52;
-/// Where in [`WORDS`] the words of a length and a first letter begin; the last of a length is where they end.
+/// Offsets in [`WORDS`] at which the words of a length and a first letter begin; the last of a length is the end.
 const STARTS: [[u32; ALPHABET + 1]; LETTERS_MAX + 1] = starts();
-const KINDS: [Kind; 256] = kinds();
+const KINDS: [CharClass; 256] = kinds();
 
-/// Counts a text that arrives in pieces. Its memory is constant, and where the pieces are cut does not matter.
+/// Counter of a text that arrives in pieces. The memory is constant, and the cuts between pieces do not matter.
 #[derive(Debug)]
 pub struct TokenBound {
     tokens: u64,
-    /// What stands in front of the open run of letters, or of the next byte.
+    /// Class of the text before the open run of letters, or before the next byte.
     front: Front,
-    /// The open run, as far as a word could go; `letters` is its whole length.
+    /// Beginning of the open run, as far as a word can reach; `letters` is the whole length.
     run: [u8; LETTERS_MAX],
     letters: u64,
-    /// Spaces that are not counted yet.
+    /// Number of spaces that are not counted yet.
     spaces: u64,
     escape: Escape,
 }
@@ -47,27 +47,27 @@ pub struct TokenBound {
 enum Front {
     Space,
     Apostrophe,
-    /// Any other ASCII byte that is no letter, or nothing.
+    /// Any other ASCII byte that is not a letter, or nothing.
     Ascii,
-    /// What may be a letter, or join one: then a run of ASCII letters is no word of its own.
+    /// A byte that may be a letter, or join one: then a run of ASCII letters is not a word of its own.
     Foreign,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Escape {
     None,
-    /// Behind a backslash. A run in front of it is still open: `\u` may continue it.
+    /// After a backslash. The run before it is still open: `\u` may continue it.
     Open,
-    /// Behind an escaped backslash. A run in front of it is still open, as `\u` may follow in the text.
+    /// After an escaped backslash. The run before it is still open, as `\u` may follow in the text.
     Backslash,
-    /// In the digits of `\u`; so many are missing.
+    /// In the digits of `\u`, with this many missing.
     Unicode(u8),
-    /// The same of a `\u` in the text.
+    /// In the digits of a `\u` in the text.
     UnicodeInText(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CharClass {
     Letter,
     Space,
     Apostrophe,
@@ -77,7 +77,7 @@ enum Kind {
 }
 
 impl TokenBound {
-    /// A count at zero.
+    /// Creates a counter at zero.
     #[must_use]
     pub fn new() -> Self {
         let run = [0; LETTERS_MAX];
@@ -93,8 +93,8 @@ impl TokenBound {
                 continue;
             }
             let kind = KINDS[usize::from(*byte)];
-            if kind == Kind::Letter {
-                let len = rest.iter().position(|b| KINDS[usize::from(*b)] != Kind::Letter).unwrap_or(rest.len());
+            if kind == CharClass::Letter {
+                let len = rest.iter().position(|b| KINDS[usize::from(*b)] != CharClass::Letter).unwrap_or(rest.len());
                 self.letters(&rest[..len]);
                 rest = &rest[len..];
                 continue;
@@ -112,7 +112,7 @@ impl TokenBound {
         self.tokens + u64::from(self.escape == Escape::Open)
     }
 
-    /// Takes a byte that belongs to an escape. Returns false if it does not, and is still to be counted.
+    /// Takes a byte that belongs to an escape. Returns false for another byte, which is still to be counted.
     fn escaped(&mut self, byte: u8) -> bool {
         match (mem::replace(&mut self.escape, Escape::None), byte) {
             (Escape::Open, b'u') => {
@@ -120,7 +120,7 @@ impl TokenBound {
                 (self.front, self.escape) = (Front::Foreign, Escape::Unicode(4));
                 self.tokens += 2;
             }
-            // Two, because in JSON inside of a string it begins an escape of its own.
+            // Two tokens, because inside a string of JSON it begins an escape of its own.
             (Escape::Open, b'\\') => {
                 self.escape = Escape::Backslash;
                 self.tokens += 2;
@@ -130,7 +130,7 @@ impl TokenBound {
                 self.front = Front::Ascii;
                 self.tokens += 1;
             }
-            // With the two of `\u` it is three: no character of four digits has more bytes in UTF-8, and half of a
+            // Three tokens with the two of `\u`: no character of four digits has more bytes in UTF-8, and half of a
             // surrogate pair has two.
             (Escape::Unicode(missing), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => match missing {
                 1 => self.tokens += 1,
@@ -151,8 +151,8 @@ impl TokenBound {
                 self.close_word();
                 self.front = Front::Ascii;
                 match byte {
-                    // Decoded once, this letter stands in front of the run; decoded twice, a control character does.
-                    // The words are checked for both.
+                    // Decoded once, this letter is before the run; decoded twice, a control character is. The words
+                    // are checked for both.
                     b'n' | b'r' | b't' => self.tokens += 1,
                     _ => {
                         if byte.is_ascii_alphabetic() {
@@ -176,31 +176,31 @@ impl TokenBound {
         self.letters += letters.len() as u64;
     }
 
-    fn other(&mut self, kind: Kind) {
-        if kind == Kind::Space {
+    fn other(&mut self, kind: CharClass) {
+        if kind == CharClass::Space {
             self.close_word();
             (self.front, self.spaces) = (Front::Space, self.spaces + 1);
             return;
         }
         self.close_spaces();
-        if kind == Kind::Backslash {
+        if kind == CharClass::Backslash {
             self.escape = Escape::Open;
             return;
         }
-        if kind == Kind::Foreign {
+        if kind == CharClass::Foreign {
             self.close_letters();
         } else {
             self.close_word();
         }
         self.front = match kind {
-            Kind::Apostrophe => Front::Apostrophe,
-            Kind::Foreign => Front::Foreign,
+            CharClass::Apostrophe => Front::Apostrophe,
+            CharClass::Foreign => Front::Foreign,
             _ => Front::Ascii,
         };
         self.tokens += 1;
     }
 
-    /// Ends the open run at an ASCII byte that is no letter.
+    /// Ends the open run at an ASCII byte that is not a letter.
     fn close_word(&mut self) {
         if self.letters == 0 {
             return;
@@ -229,29 +229,31 @@ impl Default for TokenBound {
     }
 }
 
-/// The tokens of a run of spaces, between anything.
+/// Returns the tokens of a run of spaces, between any text.
 ///
-/// A run is one piece, or one without its last space, which goes with what follows; other white space may be in the
-/// piece too. Merges happen in the order of the tokenizer's list. Only those are used here that come before any merge
-/// of a space with other white space. They leave the run with the same tokens whatever stands beside it, and all
-/// later merges only make fewer. The Claude tokenizer has the fewest such merges: up to eight spaces.
+/// A run is one piece, or one without its last space, which goes with the text after it; other white space may be in
+/// the piece too. Merges happen in the order of the tokenizer's list. Only merges that come before any merge of a
+/// space with other white space are used here. They leave the run with the same tokens beside any text, and all later
+/// merges only make fewer. The Claude tokenizer has the fewest such merges: up to eight spaces.
 fn spaces(run: u64) -> u64 {
     let rest = run % 8;
     run / 8 + u64::from(run != 0) + u64::from(rest >= 2) + u64::from(rest >= 6)
 }
 
-/// The tokens of a word that is on the list, and only then. Its letters are the first of `run`.
+/// Returns the tokens of a word that is on the list, and `None` for any other. The word is the first letters of
+/// `run`.
 fn word_tokens(run: &[u8; LETTERS_MAX], letters: usize, front: Front) -> Option<u64> {
     let starts = STARTS.get(letters)?;
     match front {
         Front::Foreign => return None,
-        // Here cl100k_base cuts a contraction off: the rest would be another word.
+        // cl100k_base splits a contraction off here: the rest would be another word.
         Front::Apostrophe if matches!(run[0] | 0x20, b's' | b'd' | b'm' | b't' | b'l' | b'v' | b'r') => return None,
         Front::Apostrophe | Front::Space | Front::Ascii => {}
     }
     let (first, stride) = (letter_index(run[0]), letters + 2);
     let lines = &WORDS[starts[first] as usize..starts[first + 1] as usize];
-    // Letters of the same length compare as numbers. The longest words end the list, so that this never falls short.
+    // Letters of the same length compare as numbers. The longest words end the list, so there are always enough
+    // bytes.
     let mask = u128::MAX << (8 * (LETTERS_MAX - letters));
     let word = u128::from_be_bytes(*run) & mask;
     let word_at = |line: usize| {
@@ -274,7 +276,8 @@ fn word_tokens(run: &[u8; LETTERS_MAX], letters: usize, front: Front) -> Option<
     None
 }
 
-/// The tokens of a word by its class in the list. A space in front is one token already, which the word may share.
+/// Returns the tokens of a word by its class in the list. A space before it is one token already, which the word may
+/// share.
 const fn class_tokens(class: u8, front: Front) -> u64 {
     match (class, front) {
         (b'1' | b'2', Front::Space) => 0,
@@ -293,7 +296,7 @@ const fn starts() -> [[u32; ALPHABET + 1]; LETTERS_MAX + 1] {
     let (mut line, mut end) = (0, 0);
     while end < WORDS.len() {
         if WORDS[end] == b'\n' {
-            // Its length for now; where it begins below.
+            // The length for now; the start is computed below.
             starts[end - line - 1][letter_index(WORDS[line])] += (end + 1 - line) as u32;
             line = end + 1;
         }
@@ -313,17 +316,17 @@ const fn starts() -> [[u32; ALPHABET + 1]; LETTERS_MAX + 1] {
     starts
 }
 
-const fn kinds() -> [Kind; 256] {
-    let mut kinds = [Kind::Other; 256];
+const fn kinds() -> [CharClass; 256] {
+    let mut kinds = [CharClass::Other; 256];
     let mut byte = 0;
     while byte < 256 {
         kinds[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' => Kind::Letter,
-            b' ' => Kind::Space,
-            b'\'' => Kind::Apostrophe,
-            b'\\' => Kind::Backslash,
-            0x80.. => Kind::Foreign,
-            _ => Kind::Other,
+            b'a'..=b'z' | b'A'..=b'Z' => CharClass::Letter,
+            b' ' => CharClass::Space,
+            b'\'' => CharClass::Apostrophe,
+            b'\\' => CharClass::Backslash,
+            0x80.. => CharClass::Foreign,
+            _ => CharClass::Other,
         };
         byte += 1;
     }

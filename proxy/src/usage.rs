@@ -1,137 +1,139 @@
-//! What an answer says of itself: tokens, cost, ids, errors; read while it goes by.
+//! Facts that a response tells about itself: tokens, cost, ids, errors; read while it passes.
 //!
-//! Pure. Later explicit values replace earlier ones and are never added: the Messages API counts
-//! cumulatively. A usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and
-//! counts for nothing. Which figure may be trusted where is the caller's to decide, by wire format.
+//! Pure. Later explicit values replace earlier ones and are never added: the Messages API counts cumulatively. A
+//! usage of zeros is a placeholder (LiteLLM sends one in every text-completion chunk) and counts for nothing. The
+//! caller decides which value can be trusted, by API format.
 
-mod facts;
-mod opening;
+mod common_prefix;
+mod response_fields;
 
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 
 use crate::json::{JsonError, Scanner};
-use crate::policy::Wire;
-use crate::sse::{Piece, Splitter};
-use facts::Facts;
-use opening::Opening;
+use crate::policy::ApiFormat;
+use crate::sse::{SsePiece, SseSplitter};
+use common_prefix::CommonPrefix;
+use response_fields::ResponseFields;
 
-/// What has been seen of an answer so far.
+/// Facts of a response so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// The provider's id of the answer.
+pub struct ObservedResponse {
+    /// Id that the provider gave the response.
     pub response_id: Option<String>,
-    /// The model that answered.
+    /// Model that answered.
     pub model: Option<String>,
-    /// Its tokens.
+    /// Tokens of the call.
     pub usage: Option<Usage>,
-    /// `usage.cost`, where the wire format's last event may be trusted with it.
+    /// `usage.cost`, if the last event of the API format can be trusted with it.
     pub cost: Option<Usd>,
-    /// An error stood in the answer, whatever its status.
+    /// True if the response holds an error, with any status.
     pub error: bool,
-    /// The gateway failed on its own, perhaps after a provider had answered.
+    /// True if the gateway failed on its own, perhaps after a provider had answered.
     pub gateway_fault: bool,
-    /// The event that ends a stream has passed.
+    /// True once the event that ends a stream has passed.
     pub terminal: bool,
-    /// The answer was not what its content type says.
+    /// True if the response is not what its content type says.
     pub unreadable: bool,
 }
 
-/// One event that ended in the chunk at hand.
+/// One event that ended in the current chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
-    /// The offset after it in the chunk; that of the chunk's end for the one that ends the stream.
+pub struct SseEvent {
+    /// Offset after the event in the chunk; for the event that ends the stream, the end of the chunk.
     pub end: usize,
-    /// It ends the stream for the client.
+    /// True if the event ends the stream for the client.
     pub terminal: bool,
-    /// It carries output.
+    /// True if the event carries output.
     pub output: bool,
-    /// It carries usage.
-    pub usage: UsageIn,
+    /// Location of usage in the event.
+    pub usage: UsageLocation,
 }
 
-/// Where an event's usage stands, for a client that did not ask for it.
+/// Location of an event's usage, for a client that did not ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsageIn {
+pub enum UsageLocation {
     /// There is none.
     None,
-    /// It is all that the event carries.
+    /// The event carries nothing else.
     Alone,
-    /// It stands beside output: bytes of the event's data, from and to, with one comma.
+    /// The usage is beside output: the bytes of the event's data from and to, with one comma.
     Beside(u64, u64),
 }
 
-/// Watches one answer.
+/// Observer of one response.
 #[derive(Debug)]
-pub enum Observer {
+pub enum ResponseObserver {
     /// One JSON document.
-    Unary(Box<Document>),
+    Unary(Box<JsonDocument>),
     /// A stream of events.
-    Stream(Box<Events>),
-    /// Something that has no usage: nothing is read.
-    Blind(Seen),
+    Stream(Box<EventStream>),
+    /// A response without usage: nothing is read.
+    Blind(ObservedResponse),
 }
 
-/// A JSON document, in pieces.
+/// Reader of a JSON document, in pieces.
 #[derive(Debug)]
-pub struct Document {
+pub struct JsonDocument {
     scanner: Scanner,
-    facts: Facts,
-    seen: Seen,
+    fields: ResponseFields,
+    observed: ObservedResponse,
 }
 
-/// A stream of events, in chunks.
+/// Reader of a stream of events, in chunks.
 #[derive(Debug)]
-pub struct Events {
-    wire: Wire,
-    splitter: Splitter,
+pub struct EventStream {
+    format: ApiFormat,
+    splitter: SseSplitter,
     scanner: Scanner,
-    facts: Facts,
-    opening: Opening,
-    data: Data,
-    seen: Seen,
+    fields: ResponseFields,
+    prefix: CommonPrefix,
+    data: DataKind,
+    observed: ObservedResponse,
 }
 
-/// The data of the event at hand.
+/// Kind of the current event's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Data {
+enum DataKind {
     /// None yet.
     Nothing,
     /// JSON.
     Json,
-    /// So many bytes of `[DONE]`.
+    /// This many bytes of `[DONE]`.
     Done(usize),
-    /// Neither: comments, pings.
+    /// Other data: comments, pings.
     Foreign,
 }
 
 const DONE: &[u8] = b"[DONE]";
 
-impl Observer {
-    /// For an answer of this shape.
+impl ResponseObserver {
+    /// Creates the observer of a response of this format.
     #[must_use]
-    pub fn new(wire: Wire, is_stream: bool) -> Self {
-        match wire {
-            Wire::Models | Wire::CountTokens | Wire::InputTokens | Wire::Stored => Self::Blind(Seen::default()),
-            _ if is_stream => Self::Stream(Box::new(Events {
-                wire,
-                splitter: Splitter::default(),
+    pub fn new(format: ApiFormat, is_stream: bool) -> Self {
+        match format {
+            ApiFormat::Models | ApiFormat::CountTokens | ApiFormat::InputTokens | ApiFormat::Stored => {
+                Self::Blind(ObservedResponse::default())
+            }
+            _ if is_stream => Self::Stream(Box::new(EventStream {
+                format,
+                splitter: SseSplitter::default(),
                 scanner: Scanner::new(),
-                facts: Facts::default(),
-                opening: Opening::default(),
-                data: Data::Nothing,
-                seen: Seen::default(),
+                fields: ResponseFields::default(),
+                prefix: CommonPrefix::default(),
+                data: DataKind::Nothing,
+                observed: ObservedResponse::default(),
             })),
-            _ => Self::Unary(Box::new(Document {
+            _ => Self::Unary(Box::new(JsonDocument {
                 scanner: Scanner::new(),
-                facts: Facts::default(),
-                seen: Seen::default(),
+                fields: ResponseFields::default(),
+                observed: ObservedResponse::default(),
             })),
         }
     }
 
-    /// Takes the next bytes of the answer; `events` gets those that ended in them.
-    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) {
+    /// Takes the next bytes of the response; the events that ended in them are added to `events`.
+    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<SseEvent>) {
         match self {
             Self::Unary(document) => document.feed(bytes),
             Self::Stream(stream) => stream.feed(bytes, events),
@@ -139,138 +141,149 @@ impl Observer {
         }
     }
 
-    /// The answer is complete: settles what only its end can settle.
+    /// Ends the response: settles what only its end can settle.
     pub fn finish(&mut self) {
         if let Self::Unary(document) = self {
             document.finish();
         }
     }
 
-    /// What has been seen, for the record of a call that is over.
-    pub fn take_seen(&mut self) -> Seen {
-        let seen = match self {
-            Self::Unary(document) => &mut document.seen,
-            Self::Stream(stream) => &mut stream.seen,
-            Self::Blind(seen) => seen,
+    /// Moves the facts out, for the record of a call that is over.
+    pub fn take_observed(&mut self) -> ObservedResponse {
+        let observed = match self {
+            Self::Unary(document) => &mut document.observed,
+            Self::Stream(stream) => &mut stream.observed,
+            Self::Blind(observed) => observed,
         };
-        // What decides how the rest is read stays.
-        let left = Seen { terminal: seen.terminal, unreadable: seen.unreadable, ..Seen::default() };
-        std::mem::replace(seen, left)
+        // The facts that decide how the rest is read stay.
+        let left = ObservedResponse {
+            terminal: observed.terminal,
+            unreadable: observed.unreadable,
+            ..ObservedResponse::default()
+        };
+        std::mem::replace(observed, left)
     }
 
-    /// What has been seen.
+    /// Returns the facts so far.
     #[must_use]
-    pub fn seen(&self) -> &Seen {
+    pub fn observed(&self) -> &ObservedResponse {
         match self {
-            Self::Unary(document) => &document.seen,
-            Self::Stream(stream) => &stream.seen,
-            Self::Blind(seen) => seen,
+            Self::Unary(document) => &document.observed,
+            Self::Stream(stream) => &stream.observed,
+            Self::Blind(observed) => observed,
         }
     }
 }
 
-impl Document {
+impl JsonDocument {
     fn feed(&mut self, bytes: &[u8]) {
-        if !self.seen.unreadable && self.scanner.feed(bytes, &mut self.facts).is_err() {
-            self.seen.unreadable = true;
+        if !self.observed.unreadable && self.scanner.feed(bytes, &mut self.fields).is_err() {
+            self.observed.unreadable = true;
         }
     }
 
     fn finish(&mut self) {
-        let ended: Result<(), JsonError> = self.scanner.finish(&mut self.facts);
-        self.seen.unreadable |= ended.is_err();
-        self.facts.take_into(&mut self.seen);
-        // A cost in a unary body is nobody's promise; the header's is.
-        self.seen.cost = None;
+        let ended: Result<(), JsonError> = self.scanner.finish(&mut self.fields);
+        self.observed.unreadable |= ended.is_err();
+        self.fields.take_into(&mut self.observed);
+        // A cost in a unary body cannot be trusted; the header's can.
+        self.observed.cost = None;
     }
 }
 
-impl Events {
-    fn feed(&mut self, chunk: &[u8], events: &mut Vec<Event>) {
-        let Self { wire, splitter, scanner, facts, opening, data, seen } = self;
+impl EventStream {
+    fn feed(&mut self, chunk: &[u8], events: &mut Vec<SseEvent>) {
+        let Self { format, splitter, scanner, fields, prefix, data, observed } = self;
         splitter.feed(chunk, |piece| match piece {
-            // What stands behind the end is not part of the answer, however the bytes are cut.
-            _ if seen.terminal => {}
-            Piece::Data(bytes) if *data == Data::Nothing && facts.lines == 0 && bytes.starts_with(b"{") => {
-                let known = opening.pass(bytes, scanner, facts);
-                *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], facts).is_ok()) {
-                    Data::Json
+            // Bytes after the end are not part of the response, for any split.
+            _ if observed.terminal => {}
+            SsePiece::Data(bytes) if *data == DataKind::Nothing && fields.lines == 0 && bytes.starts_with(b"{") => {
+                let known = prefix.pass(bytes, scanner, fields);
+                *data = if known.is_ok_and(|known| scanner.feed(&bytes[known..], fields).is_ok()) {
+                    DataKind::Json
                 } else {
-                    Data::Foreign
+                    DataKind::Foreign
                 };
             }
-            Piece::Data(bytes) => *data = read(*data, bytes, scanner, facts),
-            Piece::DataEnd => {
-                facts.lines += 1;
-                if *data == Data::Json && scanner.feed(b"\n", facts).is_err() {
-                    *data = Data::Foreign;
+            SsePiece::Data(bytes) => *data = read(*data, bytes, scanner, fields),
+            SsePiece::DataEnd => {
+                fields.lines += 1;
+                if *data == DataKind::Json && scanner.feed(b"\n", fields).is_err() {
+                    *data = DataKind::Foreign;
                 }
-                // A client may act on the line; the blank one behind it may come later.
-                if ends_stream(*data, scanner, facts) {
+                // A client may act on the line; the blank line after it may come later.
+                if ends_stream(*data, scanner, fields) {
                     events.push(close(
-                        *wire,
+                        *format,
                         chunk.len(),
-                        std::mem::replace(data, Data::Nothing),
+                        std::mem::replace(data, DataKind::Nothing),
                         scanner,
-                        facts,
-                        seen,
+                        fields,
+                        observed,
                     ));
                 }
             }
-            Piece::End(end) => {
-                events.push(close(*wire, end, std::mem::replace(data, Data::Nothing), scanner, facts, seen))
+            SsePiece::End(end) => {
+                events.push(close(*format, end, std::mem::replace(data, DataKind::Nothing), scanner, fields, observed))
             }
         });
     }
 }
 
-fn read(data: Data, bytes: &[u8], scanner: &mut Scanner, facts: &mut Facts) -> Data {
+fn read(data: DataKind, bytes: &[u8], scanner: &mut Scanner, fields: &mut ResponseFields) -> DataKind {
     match (data, bytes.first()) {
         (_, None) => data,
-        (Data::Nothing, Some(b'[')) => read(Data::Done(0), bytes, scanner, facts),
-        (Data::Nothing | Data::Json, _) => {
-            if scanner.feed(bytes, facts).is_ok() {
-                Data::Json
+        (DataKind::Nothing, Some(b'[')) => read(DataKind::Done(0), bytes, scanner, fields),
+        (DataKind::Nothing | DataKind::Json, _) => {
+            if scanner.feed(bytes, fields).is_ok() {
+                DataKind::Json
             } else {
-                Data::Foreign
+                DataKind::Foreign
             }
         }
-        (Data::Done(n), _) if DONE[n..].starts_with(bytes) => Data::Done(n + bytes.len()),
-        (Data::Done(_) | Data::Foreign, _) => Data::Foreign,
+        (DataKind::Done(n), _) if DONE[n..].starts_with(bytes) => DataKind::Done(n + bytes.len()),
+        (DataKind::Done(_) | DataKind::Foreign, _) => DataKind::Foreign,
     }
 }
 
-fn ends_stream(data: Data, scanner: &Scanner, facts: &Facts) -> bool {
+fn ends_stream(data: DataKind, scanner: &Scanner, fields: &ResponseFields) -> bool {
     match data {
-        Data::Done(n) => n == DONE.len(),
-        Data::Json => scanner.is_done() && facts.ends_stream(),
-        Data::Nothing | Data::Foreign => false,
+        DataKind::Done(n) => n == DONE.len(),
+        DataKind::Json => scanner.is_done() && fields.ends_stream(),
+        DataKind::Nothing | DataKind::Foreign => false,
     }
 }
 
-fn close(wire: Wire, end: usize, data: Data, scanner: &mut Scanner, facts: &mut Facts, seen: &mut Seen) -> Event {
-    let mut event = Event { end, terminal: false, output: false, usage: UsageIn::None };
+fn close(
+    format: ApiFormat,
+    end: usize,
+    data: DataKind,
+    scanner: &mut Scanner,
+    fields: &mut ResponseFields,
+    observed: &mut ObservedResponse,
+) -> SseEvent {
+    let mut event = SseEvent { end, terminal: false, output: false, usage: UsageLocation::None };
     match data {
-        Data::Done(n) => event.terminal = n == DONE.len(),
-        Data::Json => {
-            let whole: Result<(), JsonError> = scanner.finish(facts);
-            if whole.is_ok() {
-                event.terminal = facts.ends_stream();
-                event.output = facts.output;
-                event.usage = facts.usage_in();
-                let cost_before = seen.cost.take();
-                facts.take_into(seen);
+        DataKind::Done(n) => event.terminal = n == DONE.len(),
+        DataKind::Json => {
+            let complete: Result<(), JsonError> = scanner.finish(fields);
+            if complete.is_ok() {
+                event.terminal = fields.ends_stream();
+                event.output = fields.output;
+                event.usage = fields.usage_in();
+                let cost_before = observed.cost.take();
+                fields.take_into(observed);
                 // LiteLLM prices output only in `message_delta`: no cost of a Messages stream can be trusted.
-                seen.cost = if wire == Wire::Messages { None } else { seen.cost.take().or(cost_before) };
+                observed.cost = if format == ApiFormat::Messages { None } else { observed.cost.take().or(cost_before) };
             } else {
-                seen.unreadable = true;
+                observed.unreadable = true;
             }
         }
-        Data::Nothing | Data::Foreign => {}
+        DataKind::Nothing | DataKind::Foreign => {}
     }
-    seen.terminal |= event.terminal;
+    observed.terminal |= event.terminal;
     scanner.reset();
-    facts.reset();
+    fields.reset();
     event
 }
 

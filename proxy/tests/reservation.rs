@@ -1,5 +1,5 @@
-//! A strict reservation against a provider that answers with all it may, and bills by LiteLLM's own tokenizer and cost
-//! calculator, by `tests/python/reservation.py`.
+//! A strict reservation against a provider that writes the longest response, and bills by LiteLLM's own tokenizer and
+//! cost calculator, by `tests/python/reservation.py`.
 
 use std::{
     env,
@@ -9,18 +9,18 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
-use sluice_proxy::caps::{Ask, OUTPUT_FLOOR};
+use sluice_proxy::body::{BodyPolicy, BodyReader, ParsedBody};
+use sluice_proxy::caps::{CapRequest, OUTPUT_FLOOR};
 use sluice_proxy::estimate::Estimate;
-use sluice_proxy::policy::Wire;
-use sluice_proxy::prices::Prices;
+use sluice_proxy::policy::ApiFormat;
+use sluice_proxy::prices::PriceTable;
 
 mod random;
 
 use random::Random;
 
 const REQUESTS: usize = 3000;
-/// Of a hundred requests at least so many have a strict reservation.
+/// Minimum percentage of requests with a strict reservation.
 const STRICT_PERCENT: usize = 60;
 const WORDS: &str = include_str!("../src/tokens/words.txt");
 
@@ -43,14 +43,14 @@ fn no_strict_reservation_is_ever_exceeded() {
     let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut list = String::new();
     stdout.read_line(&mut list).expect("the price list is its first line");
-    let prices = Prices::parse(&list).expect("a price list in the shape of GET /model/info");
+    let prices = PriceTable::parse(&list).expect("a price list in the shape of GET /model/info");
     let models = Models::of(&list);
 
     let mut generator = Generator { random: Random(seed), words: words(), models };
     let (mut lines, mut calls, mut strict) = (String::new(), 0, 0);
     while calls < requests {
-        let (wire, body) = generator.request();
-        let line = call(wire, &body, &prices, &mut generator.random);
+        let (format, body) = generator.request();
+        let line = call(format, &body, &prices, &mut generator.random);
         strict += usize::from(line["strict"] == json!(true));
         calls += 1;
         lines += &line.to_string();
@@ -69,43 +69,43 @@ fn no_strict_reservation_is_ever_exceeded() {
     assert!(strict * 100 >= calls * STRICT_PERCENT, "only {strict} of {calls} reservations are strict");
 }
 
-/// Reads a request as the sidecar does, and says what is reserved for it and what goes upstream.
-fn call(wire: Wire, body: &str, prices: &Prices, random: &mut Random) -> Value {
+/// Reads a request as the sidecar does. Returns the reservation and the outgoing body.
+fn call(format: ApiFormat, body: &str, prices: &PriceTable, random: &mut Random) -> Value {
     let policy = BodyPolicy { account_json: "\"account\"".to_owned(), ..BodyPolicy::default() };
-    let mut reader = BodyReader::new(wire, &policy);
+    let mut reader = BodyReader::new(format, &policy);
     let read = body.as_bytes().chunks(1 << 14).try_for_each(|piece| reader.feed(piece));
-    let mut reading = read
+    let mut parsed = read
         .and_then(|()| reader.finish())
         .unwrap_or_else(|refusal| panic!("{refusal:?}: {}", &body[..body.len().min(2000)]));
-    let mut estimate = Estimate::of(&reading, body.len() as u64, Some(prices), wire);
-    let (bytes, words) = (estimate.by_bytes(), estimate.by_words(&reading, std::iter::once(body.as_bytes())));
+    let mut estimate = Estimate::of(&parsed, body.len() as u64, Some(prices), format);
+    let (bytes, words) = (estimate.by_bytes(), estimate.by_words(&parsed, std::iter::once(body.as_bytes())));
     assert!(words.tokens <= bytes.tokens, "words are counted closer than bytes: {body}");
     let wanted = bytes.output.map(|output| output.wanted);
-    // Where not all fits, a shorter answer is granted.
+    // If not all fits, a shorter response is granted.
     let granted =
         wanted.map(|wanted| if random.below(3) == 0 { (wanted / 2).max(wanted.min(OUTPUT_FLOOR)) } else { wanted });
-    let is_bounded = reading.max_output.is_some() || estimate.model_is_bounded();
+    let is_bounded = parsed.max_output.is_some() || estimate.model_is_bounded();
     if let Some(granted) = granted.filter(|_| granted != wanted || !is_bounded) {
-        reading.bound_output(wire, granted);
+        parsed.bound_output(format, granted);
     }
-    let reserved = |ask: &Ask| {
+    let reserved = |ask: &CapRequest| {
         let output = ask.output.unwrap_or_default();
         let answers = granted.unwrap_or(0) * output.choices;
         let femtos = ask.femtos + u128::from(answers) * output.femtos;
         json!({ "tokens": ask.tokens + answers, "answers": answers, "femtos": femtos.to_string() })
     };
     json!({
-        "model": reading.model,
-        "wire": format!("{wire:?}").to_lowercase(),
-        "body": sent(&reading, body),
+        "model": parsed.model,
+        "wire": format!("{format:?}").to_lowercase(),
+        "body": sent(&parsed, body),
         "strict": bytes.strict && words.strict,
         "reserved": { "bytes": reserved(&bytes), "words": reserved(&words) },
     })
 }
 
-fn sent(reading: &Reading, body: &str) -> String {
-    let mut sent = reading.edit.prefix.clone();
-    for (is_member, from, to) in reading.edit.ranges() {
+fn sent(parsed: &ParsedBody, body: &str) -> String {
+    let mut sent = parsed.edit.prefix.clone();
+    for (is_member, from, to) in parsed.edit.ranges() {
         if is_member {
             sent.push(',');
         }
@@ -116,11 +116,11 @@ fn sent(reading: &Reading, body: &str) -> String {
 
 fn words() -> Vec<&'static str> {
     let words = WORDS.lines().map(|line| &line[..line.len() - 1]);
-    // Tools have these names, and one of the gateway's own is refused.
+    // These are names of tools, and a tool of the gateway's is refused.
     words.filter(|word| !word.to_lowercase().starts_with("litellm")).collect()
 }
 
-/// The models of the price list, by what they are for.
+/// Models of the price list, by their use.
 struct Models {
     chat: Vec<String>,
     embedding: Vec<String>,
@@ -149,31 +149,32 @@ impl Generator {
         self.random.below(n) == 0
     }
 
-    fn request(&mut self) -> (Wire, String) {
-        let wire = [Wire::Chat, Wire::Responses, Wire::Messages, Wire::Completions, Wire::Embeddings]
-            [[0, 0, 0, 1, 1, 2, 2, 2, 3, 4][self.random.below(10)]];
-        let mut body = match wire {
-            Wire::Chat => self.chat(),
-            Wire::Responses => self.responses(),
-            Wire::Messages => self.messages(),
-            Wire::Completions => self.completions(),
+    fn request(&mut self) -> (ApiFormat, String) {
+        let format =
+            [ApiFormat::Chat, ApiFormat::Responses, ApiFormat::Messages, ApiFormat::Completions, ApiFormat::Embeddings]
+                [[0, 0, 0, 1, 1, 2, 2, 2, 3, 4][self.random.below(10)]];
+        let mut body = match format {
+            ApiFormat::Chat => self.chat(),
+            ApiFormat::Responses => self.responses(),
+            ApiFormat::Messages => self.messages(),
+            ApiFormat::Completions => self.completions(),
             _ => self.embeddings(),
         };
-        let models = if wire == Wire::Embeddings { &self.models.embedding } else { &self.models.chat };
+        let models = if format == ApiFormat::Embeddings { &self.models.embedding } else { &self.models.chat };
         body.insert("model".to_owned(), json!(models[self.random.below(models.len())]));
         self.bounds(&mut body);
         let mut text = String::new();
         self.write(&Value::Object(body), &mut text);
-        (wire, text)
+        (format, text)
     }
 
-    /// Bounds of the output by right and wrong names, one, two, or none.
+    /// Adds bounds of the output by right and wrong names: one, two, or none.
     fn bounds(&mut self, body: &mut Map<String, Value>) {
         for _ in 0..[0, 1, 2, 2, 3][self.random.below(5)] {
             let name = self.random.of(&[
                 "max_tokens", "max_tokens", "max_output_tokens", "max_completion_tokens", "max_tokens_to_sample",
             ]);
-            // Mostly small ones: what a long answer costs hides what the prompt costs.
+            // Mostly small ones: the cost of a long response hides the cost of the prompt.
             let bound = [Some(1), Some(1), Some(7), Some(20), Some(100), Some(4096), Some(60_000), Some(0), None]
                 [self.random.below(9)];
             body.insert(name.to_owned(), json!(bound));
@@ -373,7 +374,7 @@ impl Generator {
         }
     }
 
-    /// Tools, with `parameters` or `input_schema`, and inside of a `function` in the Chat API.
+    /// Adds tools, with `parameters` or `input_schema`, and inside a `function` in the Chat API.
     fn tools(&mut self, body: &mut Map<String, Value>, name: &str, is_chat: bool) {
         if !self.one_in(3) {
             return;
@@ -395,7 +396,7 @@ impl Generator {
         body.insert("tools".to_owned(), json!(tools));
     }
 
-    /// An object with definitions that refer to the ones before them.
+    /// Returns an object with definitions that refer to the ones before them.
     fn schema(&mut self, is_answer: bool) -> Value {
         let definitions = if self.one_in(2) { 0 } else { 1 + self.random.below(4) };
         let mut schema = json!({ "type": "object", "properties": self.properties(definitions, 3) });
@@ -439,7 +440,7 @@ impl Generator {
         }
     }
 
-    /// Any JSON, as the arguments of a tool call are.
+    /// Returns any JSON, like the arguments of a tool call.
     fn any(&mut self, depth: usize) -> Value {
         match self.random.below(if depth == 0 { 5 } else { 9 }) {
             0 => json!(self.random.below(100_000)),
@@ -460,7 +461,7 @@ impl Generator {
     fn text(&mut self) -> String {
         let most = [1, 6, 40, 200][self.random.below(4)];
         let mut text = String::new();
-        // Enough of them to pass the number of tokens above which some models are dearer.
+        // Enough to pass the number of tokens above which some models are dearer.
         if self.one_in(2000) {
             return "0 1 2 3 ".repeat(30_000 + self.random.below(8000));
         }
@@ -491,7 +492,7 @@ impl Generator {
         format!("data:image/png;base64,{}", self.image())
     }
 
-    /// The base64 of a PNG of some size, as far as its head.
+    /// Returns the base64 of the head of a PNG of some size.
     fn image(&mut self) -> String {
         const SIDES: [u32; 14] = [1, 28, 300, 384, 385, 512, 513, 768, 769, 1000, 1092, 2048, 4000, 8000];
         let mut side = || SIDES[self.random.below(SIDES.len())];

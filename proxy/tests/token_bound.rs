@@ -14,7 +14,7 @@ mod random;
 
 use random::Random;
 
-/// Random ones, beside each word of the list.
+/// Number of random texts, beside each word of the list.
 const TEXTS: usize = 20_000;
 const WORDS: &str = include_str!("../src/tokens/words.txt");
 
@@ -53,7 +53,7 @@ fn no_tokenizer_makes_more_tokens_than_the_bound() {
     assert_eq!(said.trim_end(), format!("{} texts hold", texts.len()), "seed {seed}");
 }
 
-/// The text of a JSON string, without its quotes: fragments side by side, and few as a rule, as each that is counted
+/// Returns the text of a JSON string, without its quotes: fragments side by side, mostly few, as each that is counted
 /// too high hides one that is counted too low.
 fn text(random: &mut Random, words: &[&str]) -> String {
     let mut text = String::new();
@@ -90,7 +90,7 @@ fn text(random: &mut Random, words: &[&str]) -> String {
                     random.of(&["'", "'", "é", "я", "ａ", "\\u0061", "\\\\u", "\\\\b", "\\\\n", "\\\\u0061", "\\\\x"]);
                 text += word;
             }
-            // A part of a word glued to another word: what no list knows.
+            // A part of a word joined to another word, which no list has.
             _ => {
                 text += &word[random.below(word.len())..];
                 text += random.of(words);
@@ -100,7 +100,7 @@ fn text(random: &mut Random, words: &[&str]) -> String {
     text
 }
 
-/// In capitals, with a capital, or with random ones.
+/// Returns the word in capitals, with a capital, or with random ones.
 fn cased(random: &mut Random, word: &str) -> String {
     match random.below(3) {
         0 => word.to_uppercase(),
@@ -130,7 +130,7 @@ const ESCAPES: &[&str] = &[
     "\\u0061",
 ];
 
-/// Any character that a JSON string may hold as it is.
+/// Returns any character that a JSON string may hold unescaped.
 fn ascii(random: &mut Random) -> char {
     loop {
         let byte = 0x20 + random.below(0x60) as u8;

@@ -50,7 +50,7 @@ fn any(bytes: &[u8]) {
     assert_ne!(verify(&bytes[..keep], &TrustAnchors::default()).exit_code(), 1, "a damaged file goes on");
 }
 
-/// By other means: intents without outcomes, in whole lines.
+/// Returns the intents without outcomes, in whole lines, by other means.
 fn open_calls(bytes: &[u8]) -> Vec<String> {
     let mut open = Vec::new();
     for line in bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
@@ -65,7 +65,7 @@ fn open_calls(bytes: &[u8]) -> Vec<String> {
     open
 }
 
-/// Every `prev` and `seq` states what is so, and every head.
+/// Makes every `prev`, `seq` and head right.
 fn fitted(input: &[u8]) -> Vec<u8> {
     let (mut bytes, mut chain) = (Vec::new(), Chain::default());
     for line in input.split_inclusive(|byte| *byte == b'\n') {
@@ -87,7 +87,7 @@ fn fitted(input: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A piece of a signed file is replaced: found, unless it is the same or only the last newline is gone.
+/// Replaces a piece of a signed file: that is found, unless the piece is the same or only the last newline is gone.
 fn altered(input: &[u8]) {
     let Some(([at_low, at_high, len], piece)) = input.split_first_chunk::<3>() else { return };
     let at = usize::from(u16::from_le_bytes([*at_low, *at_high])) % SIGNED.len();

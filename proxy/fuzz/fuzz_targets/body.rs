@@ -1,20 +1,21 @@
-//! The body policy against serde_json: what it lets through is what LiteLLM would read, with ours forced.
+//! The body policy against serde_json: the body that passes is the one that LiteLLM would read, with the forced
+//! members.
 //!
-//! Input: wire, policy and split, one byte each, a newline, the body.
+//! Input: API format, policy and split, one byte each, a newline, the body.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluice_proxy::body::{BodyPolicy, Reading};
-use sluice_proxy::policy::Wire;
+use sluice_proxy::body::{BodyPolicy, ParsedBody};
+use sluice_proxy::policy::ApiFormat;
 use sluice_proxy::refusal::Reason;
-use sluice_proxy_fuzz::{ACCOUNT, choices_and_input, cut, object, policy_of, read, sent, value, wire_of};
+use sluice_proxy_fuzz::{ACCOUNT, choices_and_input, cut, format_of, object, policy_of, read, sent, value};
 
 /// Names by which some route bounds its output.
 const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
-/// Acted upon by LiteLLM, whatever else this build knows.
+/// Members on which LiteLLM acts, known to this build or not.
 const DANGEROUS: &[&str] = &[
     "metadata", "litellm_metadata", "safety_identifier", "tags", "no_log", "callbacks", "success_callback", "api_base",
     "base_url", "api_key", "api_version", "organization", "custom_llm_provider", "model_list", "user_config",
@@ -26,10 +27,10 @@ const DANGEROUS: &[&str] = &[
 ];
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([wire, policy, split], body)) = choices_and_input(data) else { return };
-    let (wire, policy) = (wire_of(wire), policy_of(policy));
-    let whole = read(wire, &policy, [body]);
-    let pieces = read(wire, &policy, cut(body, split));
+    let Some(([format, policy, split], body)) = choices_and_input(data) else { return };
+    let (format, policy) = (format_of(format), policy_of(policy));
+    let whole = read(format, &policy, [body]);
+    let pieces = read(format, &policy, cut(body, split));
     match (&whole, &pieces) {
         (Ok(a), Ok(b)) => assert_eq!(a, b, "the split changed the reading"),
         // Only the offset in the message may differ.
@@ -37,28 +38,28 @@ fuzz_target!(|data: &[u8]| {
         _ => panic!("the split changed the answer: {whole:?} {pieces:?}"),
     }
     let Some(members) = object(body) else {
-        assert!(whole.is_err(), "accepted what is no JSON object");
+        assert!(whole.is_err(), "accepted a body that is not a JSON object");
         return;
     };
     match whole {
-        Ok(reading) => allowed(wire, &policy, body, &members.0, &reading),
+        Ok(parsed) => allowed(format, &policy, body, &members.0, &parsed),
         Err(refusal) => {
             assert!(!refusal.message.is_empty());
             let doubled = (1..members.0.len()).any(|i| members.0[..i].iter().any(|(name, _)| *name == members.0[i].0));
-            assert!(refusal.reason != Reason::DuplicateMember || doubled, "no member stands twice");
+            assert!(refusal.reason != Reason::DuplicateMember || doubled, "no member is twice in the body");
         }
     }
 });
 
-/// What has to be true of a body that goes on.
+/// Checks what must hold for a body that passes.
 fn allowed(
-    wire: Wire,
+    format: ApiFormat,
     policy: &BodyPolicy,
     body: &[u8],
     members: &[(String, &serde_json::value::RawValue)],
-    reading: &Reading,
+    parsed: &ParsedBody,
 ) {
-    let sent = sent(reading, body);
+    let sent = sent(parsed, body);
     let text = sent.as_str();
     let out = object(text.as_bytes()).expect("what goes upstream is one JSON object").0;
 
@@ -71,30 +72,30 @@ fn allowed(
         let plain = name.to_ascii_lowercase().replace('-', "_");
         let opened = policy.params.iter().any(|param| param == name);
         assert!(opened || !DANGEROUS.contains(&plain.as_str()), "{name} goes up: {text}");
-        let ours = name == "stream_options" && reading.hide_usage;
+        let ours = name == "stream_options" && parsed.hide_usage;
         assert!(
-            ours || members.iter().any(|(other, value)| other == name && is_part(raw.get(), value.get(), reading)),
+            ours || members.iter().any(|(other, value)| other == name && is_part(raw.get(), value.get(), parsed)),
             "{name} is not the client's: {text}"
         );
     }
     assert!(out.iter().any(|(name, _)| name == "user"), "no account: {text}");
     for (i, (name, _)) in members.iter().enumerate() {
-        // A name over 512 bytes is nobody's: each of them goes.
+        // A name over 512 bytes is not a known one: each of them is dropped.
         assert!(
             name.len() > 512 || members[..i].iter().all(|(other, _)| other != name),
-            "{name} stood twice and was let through"
+            "{name} was there twice and passed"
         );
         let gone = !out.iter().any(|(other, _)| other == name);
         assert!(
-            !gone || reading.stripped.iter().any(|stripped| name.starts_with(&**stripped)),
-            "{name} went without a word"
+            !gone || parsed.stripped.iter().any(|stripped| name.starts_with(&**stripped)),
+            "{name} was dropped without a name"
         );
     }
 
     let up = value(text).expect("checked above");
-    assert_eq!(up.get("model").and_then(Value::as_str), reading.model.as_deref());
-    assert!(reading.model.is_some() || wire == Wire::Other);
-    if let Some(model) = &reading.model {
+    assert_eq!(up.get("model").and_then(Value::as_str), parsed.model.as_deref());
+    assert!(parsed.model.is_some() || format == ApiFormat::Other);
+    if let Some(model) = &parsed.model {
         assert!(
             !model.contains(',')
                 && !model.contains("://")
@@ -102,8 +103,8 @@ fn allowed(
         );
         assert!(policy.models.is_empty() || policy.models.contains(model));
     }
-    assert_eq!(up.get("stream").and_then(Value::as_bool).unwrap_or(false), reading.stream);
-    if reading.stream && matches!(wire, Wire::Chat | Wire::Completions) {
+    assert_eq!(up.get("stream").and_then(Value::as_bool).unwrap_or(false), parsed.stream);
+    if parsed.stream && matches!(format, ApiFormat::Chat | ApiFormat::Completions) {
         assert_eq!(
             up.pointer("/stream_options/include_usage"),
             Some(&Value::Bool(true)),
@@ -111,40 +112,40 @@ fn allowed(
         );
     }
     assert_ne!(up.get("background"), Some(&Value::Bool(true)));
-    if !matches!(wire, Wire::Responses | Wire::Compact | Wire::InputTokens) {
+    if !matches!(format, ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens) {
         assert_ne!(up.get("store"), Some(&Value::Bool(true)));
     }
     // Each id of a stored object that goes up is one that the exchange looks up.
     for id in [up.get("previous_response_id"), up.get("conversation"), up.pointer("/conversation/id")] {
-        let Some(id) = id.and_then(Value::as_str).filter(|_| wire != Wire::Other) else { continue };
-        assert!(reading.special.iter().flat_map(|special| &special.stored).any(|stored| stored.id == id), "{text}");
+        let Some(id) = id.and_then(Value::as_str).filter(|_| format != ApiFormat::Other) else { continue };
+        assert!(parsed.rare.iter().flat_map(|rare| &rare.stored).any(|stored| stored.id == id), "{text}");
     }
     for name in ["n", "best_of"] {
-        assert!(up.get(name).and_then(Value::as_u64).is_none_or(|n| n <= 8 && n <= reading.choices));
+        assert!(up.get(name).and_then(Value::as_u64).is_none_or(|n| n <= 8 && n <= parsed.choices));
     }
-    bounds(wire, body, &out, reading);
+    bounds(format, body, &out, parsed);
     if !policy.remote_media {
-        for name in ["messages", "input", "system", "instructions"].iter().filter(|_| wire != Wire::Embeddings) {
+        for name in ["messages", "input", "system", "instructions"].iter().filter(|_| format != ApiFormat::Embeddings) {
             up.get(name).into_iter().for_each(|content| no_remote(content, text));
         }
     }
     if let Some(prompt) = up.get("prompt").and_then(Value::as_array) {
         let several = prompt.iter().filter(|one| one.is_string() || one.is_array()).count() as u64;
         assert!(
-            wire != Wire::Completions || several <= reading.choices,
+            format != ApiFormat::Completions || several <= parsed.choices,
             "{several} prompts, {} choices",
-            reading.choices
+            parsed.choices
         );
     }
     assert!(
-        reading.media.media.iter().all(|medium| medium.range.0 < medium.range.1 && medium.range.1 <= body.len() as u64)
+        parsed.media.media.iter().all(|medium| medium.range.0 < medium.range.1 && medium.range.1 <= body.len() as u64)
     );
 }
 
-/// A member as it was sent, or with something taken out of its inside.
-fn is_part(sent: &str, given: &str, reading: &Reading) -> bool {
+/// Returns true for a member as it was sent, or with something taken out of it.
+fn is_part(sent: &str, given: &str, parsed: &ParsedBody) -> bool {
     sent == given
-        || !reading.edit.cut.is_empty()
+        || !parsed.edit.cut.is_empty()
             && value(sent).zip(value(given)).is_some_and(|(sent, given)| is_subset(&sent, &given))
 }
 
@@ -160,33 +161,33 @@ fn is_subset(sent: &Value, given: &Value) -> bool {
     }
 }
 
-/// Only the route's own bound goes up, and the one that the sidecar sets is the only one.
-fn bounds(wire: Wire, body: &[u8], out: &[(String, &serde_json::value::RawValue)], reading: &Reading) {
-    if wire == Wire::Other {
+/// Checks that only the route's own bound goes up, and that a bound of the sidecar's is the only one.
+fn bounds(format: ApiFormat, body: &[u8], out: &[(String, &serde_json::value::RawValue)], parsed: &ParsedBody) {
+    if format == ApiFormat::Other {
         return;
     }
-    let own: &[&str] = match wire {
-        Wire::Chat => &["max_tokens", "max_completion_tokens"],
-        Wire::Completions | Wire::Messages | Wire::CountTokens => &["max_tokens"],
-        Wire::Responses => &["max_output_tokens"],
+    let own: &[&str] = match format {
+        ApiFormat::Chat => &["max_tokens", "max_completion_tokens"],
+        ApiFormat::Completions | ApiFormat::Messages | ApiFormat::CountTokens => &["max_tokens"],
+        ApiFormat::Responses => &["max_output_tokens"],
         _ => &[],
     };
     let is_bound = |name: &str| BOUNDS.contains(&name);
     for (name, raw) in out.iter().filter(|(name, _)| is_bound(name)) {
-        assert!(own.contains(&name.as_str()), "{name} is no bound of this route");
+        assert!(own.contains(&name.as_str()), "{name} does not belong to this route");
         let n: u64 = raw.get().parse().expect("a whole number");
-        // Of several the largest is reserved, and a 0 is no bound at all.
+        // The largest of several is reserved, and a 0 means no bound.
         assert!(
-            reading.max_output.is_none_or(|max| n <= max && n > 0),
+            parsed.max_output.is_none_or(|max| n <= max && n > 0),
             "{name} is {n}, reserved {:?}",
-            reading.max_output
+            parsed.max_output
         );
     }
     if own.is_empty() {
         return;
     }
-    let mut bounded = reading.clone();
-    bounded.bound_output(wire, 7);
+    let mut bounded = parsed.clone();
+    bounded.bound_output(format, 7);
     let text = sent(&bounded, body);
     let after = object(text.as_bytes()).expect("it is still one JSON object").0;
     let set: Vec<_> = after.iter().filter(|(name, _)| is_bound(name)).collect();
@@ -198,7 +199,7 @@ fn bounds(wire: Wire, body: &[u8], out: &[(String, &serde_json::value::RawValue)
     assert_eq!(others(&after), others(out), "another member changed");
 }
 
-/// No URL where somebody would fetch one. What an agent's own tool was called with is its own affair.
+/// Checks that there is no URL that would be fetched. The arguments of an agent's own tool are not checked.
 fn no_remote(content: &Value, text: &str) {
     let is_remote = |url: &str| {
         let url: String = url.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(8).collect();

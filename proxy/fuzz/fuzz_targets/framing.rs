@@ -1,4 +1,4 @@
-//! The second opinion on where a request ends, against itself: no split may change it.
+//! The second check of where a request ends, against itself: no split may change its result.
 //!
 //! Input: a split, a newline, the bytes of a connection.
 
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(follow(cut(bytes, b'0')), whole, "byte by byte it reads differently");
 });
 
-/// Whether it ended between requests, or inside a head.
+/// Returns whether the bytes end between requests, or inside a head.
 fn follow<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<(bool, bool), Ambiguous> {
     let mut framing = Framing::default();
     pieces.into_iter().try_for_each(|piece| framing.feed(piece))?;

@@ -1,25 +1,25 @@
-//! What stands inside of the members that go upstream, against models of it in serde_json: schemas, tools, and media.
+//! The inside of members that go upstream, against models of it in serde_json: schemas, tools, and media.
 //!
-//! Input: wire, policy and split, one byte each, a newline, the body.
+//! Input: API format, policy and split, one byte each, a newline, the body.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Map, Value};
-use sluice_proxy::body::{BodyPolicy, Reading};
+use sluice_proxy::body::{BodyPolicy, ParsedBody};
 use sluice_proxy::estimate::Estimate;
-use sluice_proxy::policy::Wire;
-use sluice_proxy_fuzz::{choices_and_input, cut, policy_of, read, sent, value, wire_of};
+use sluice_proxy::policy::ApiFormat;
+use sluice_proxy_fuzz::{choices_and_input, cut, format_of, policy_of, read, sent, value};
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([wire, policy, split], body)) = choices_and_input(data) else { return };
-    let (wire, policy) = (wire_of(wire), policy_of(policy));
-    // The members of such a route are the operator's affair.
-    if wire == Wire::Other {
+    let Some(([format, policy, split], body)) = choices_and_input(data) else { return };
+    let (format, policy) = (format_of(format), policy_of(policy));
+    // Only the operator knows the members of such a route.
+    if format == ApiFormat::Other {
         return;
     }
-    let Ok(reading) = read(wire, &policy, [body]) else { return };
-    let text = sent(&reading, body);
+    let Ok(parsed) = read(format, &policy, [body]) else { return };
+    let text = sent(&parsed, body);
     let up = value(&text).expect("what goes upstream is JSON");
 
     let mut grown = 0;
@@ -29,23 +29,27 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     for name in ["tools", "functions"] {
-        tools(wire, up.get(name), &policy, &mut grown, &text);
+        tools(format, up.get(name), &policy, &mut grown, &text);
     }
     for name in ["tool_choice", "function_call"] {
         up.get(name).into_iter().for_each(|choice| no_gateway_name(choice, &text));
     }
-    if wire != Wire::Embeddings {
+    if format != ApiFormat::Embeddings {
         let contents = ["messages", "input", "system", "instructions"];
         contents
             .iter()
             .filter_map(|name| up.get(name))
-            .for_each(|it| inner_tools(wire, it, 1, &policy, &mut grown, &text));
+            .for_each(|it| inner_tools(format, it, 1, &policy, &mut grown, &text));
     }
-    assert!(grown <= reading.extras.unfolded_bytes, "{grown} bytes more, reserved {:?}: {text}", reading.extras);
-    tokens(wire, &up, &reading, body, split, &text);
+    assert!(
+        grown <= parsed.cost_factors.expanded_bytes,
+        "{grown} bytes more, reserved {:?}: {text}",
+        parsed.cost_factors
+    );
+    tokens(format, &up, &parsed, body, split, &text);
 });
 
-/// What holds an answer to a schema: no member that makes the gateway validate it, and no reference to anywhere else.
+/// Checks the schema of a response: no member makes the gateway validate, and no reference leads outside.
 fn answer(holder: &Value, grown: &mut u64, text: &str) {
     let Value::Object(members) = holder else { return };
     for (name, inner) in members {
@@ -80,8 +84,8 @@ fn local(schema: &Value, text: &str) {
     }
 }
 
-/// By how many bytes a schema grows when each reference is written out, as LiteLLM's `unpack_defs` does it: by the last
-/// part of the reference, out of the definitions around it, and not again inside of itself.
+/// Returns the bytes by which a schema grows when each reference is written out, as LiteLLM's `unpack_defs` does it:
+/// by the last part of the reference, from the definitions around it, and not again inside itself.
 fn growth(schema: &Value) -> u64 {
     let mut left = 4 << 20;
     let after = unpacked(schema, &Map::new(), &[], &mut left);
@@ -89,7 +93,7 @@ fn growth(schema: &Value) -> u64 {
     after.saturating_sub(schema.to_string().len()) as u64
 }
 
-/// The length of a schema once it is unpacked.
+/// Returns the length of a schema after unpacking.
 fn unpacked<'a>(node: &'a Value, around: &Map<String, Value>, chain: &[&'a str], left: &mut i64) -> usize {
     if *left <= 0 {
         return 0;
@@ -125,8 +129,8 @@ fn unpacked<'a>(node: &'a Value, around: &Map<String, Value>, chain: &[&'a str],
     }
 }
 
-/// A list of tools: each is run by the agent, and none has a name that the gateway runs.
-fn tools(wire: Wire, list: Option<&Value>, policy: &BodyPolicy, grown: &mut u64, text: &str) {
+/// Checks a list of tools: each is run by the agent, and none has a name that the gateway runs.
+fn tools(format: ApiFormat, list: Option<&Value>, policy: &BodyPolicy, grown: &mut u64, text: &str) {
     for tool in list.and_then(Value::as_array).into_iter().flatten() {
         assert!(tool.is_object(), "a tool is {tool}");
         let kind = tool.get("type");
@@ -154,7 +158,10 @@ fn tools(wire: Wire, list: Option<&Value>, policy: &BodyPolicy, grown: &mut u64,
             },
             Some(kind) => panic!("a tool's type is {kind}"),
         }
-        assert!(wire != Wire::Messages || word("/name") != Some("web_search"), "a search of the provider's: {text}");
+        assert!(
+            format != ApiFormat::Messages || word("/name") != Some("web_search"),
+            "a search of the provider's: {text}"
+        );
         for name in ["server_url", "googleSearch", "connector_id", "container", "model", "api_base", "api_key"] {
             assert!(tool.get(name).is_none(), "{name} in a tool: {text}");
         }
@@ -163,11 +170,11 @@ fn tools(wire: Wire, list: Option<&Value>, policy: &BodyPolicy, grown: &mut u64,
         {
             *grown += tool.pointer(path).map_or(0, growth);
         }
-        tools(wire, tool.get("tools"), policy, grown, text);
+        tools(format, tool.get("tools"), policy, grown, text);
     }
 }
 
-/// No tool's name, wherever one may stand, that LiteLLM runs itself.
+/// Checks that no tool has a name that LiteLLM runs itself.
 fn no_gateway_name(tool: &Value, text: &str) {
     for path in ["/name", "/function/name", "/custom/name"] {
         if let Some(Value::String(name)) = tool.pointer(path) {
@@ -177,19 +184,19 @@ fn no_gateway_name(tool: &Value, text: &str) {
     }
 }
 
-/// Tools that come with the content of a conversation. The arguments of a tool call may look like anything.
-fn inner_tools(wire: Wire, content: &Value, depth: usize, policy: &BodyPolicy, grown: &mut u64, text: &str) {
+/// Checks the tools within the content of a conversation. The arguments of a tool call may look like anything.
+fn inner_tools(format: ApiFormat, content: &Value, depth: usize, policy: &BodyPolicy, grown: &mut u64, text: &str) {
     match content {
-        Value::Array(items) => items.iter().for_each(|item| inner_tools(wire, item, depth + 1, policy, grown, text)),
+        Value::Array(items) => items.iter().for_each(|item| inner_tools(format, item, depth + 1, policy, grown, text)),
         Value::Object(members) => {
             for (name, inner) in members {
-                if is_own(wire, name, depth + 1) {
+                if is_own(format, name, depth + 1) {
                     continue;
                 }
                 if name == "tools" {
-                    tools(wire, Some(inner), policy, grown, text);
+                    tools(format, Some(inner), policy, grown, text);
                 } else {
-                    inner_tools(wire, inner, depth + 1, policy, grown, text);
+                    inner_tools(format, inner, depth + 1, policy, grown, text);
                 }
             }
         }
@@ -197,19 +204,20 @@ fn inner_tools(wire: Wire, content: &Value, depth: usize, policy: &BodyPolicy, g
     }
 }
 
-fn is_own(wire: Wire, name: &str, depth: usize) -> bool {
-    let is_input = name == "input" && depth == 5 && matches!(wire, Wire::Messages | Wire::CountTokens);
+fn is_own(format: ApiFormat, name: &str, depth: usize) -> bool {
+    let is_input = name == "input" && depth == 5 && matches!(format, ApiFormat::Messages | ApiFormat::CountTokens);
     is_input || matches!(name, "annotations" | "citations")
 }
 
-/// A strict reservation has a token for each byte of the text, and for each image what LiteLLM counts at least.
-fn tokens(wire: Wire, up: &Value, reading: &Reading, body: &[u8], split: u8, text: &str) {
-    let mut estimate = Estimate::of(reading, body.len() as u64, None, wire);
+/// Checks that a strict reservation has a token for each byte of the text, and for each image at least what LiteLLM
+/// counts.
+fn tokens(format: ApiFormat, up: &Value, parsed: &ParsedBody, body: &[u8], split: u8, text: &str) {
+    let mut estimate = Estimate::of(parsed, body.len() as u64, None, format);
     let by_bytes = estimate.by_bytes();
-    let by_words = estimate.by_words(reading, std::iter::once(body));
-    assert_eq!(by_words, estimate.by_words(reading, cut(body, split).into_iter()), "the split changed the words");
+    let by_words = estimate.by_words(parsed, std::iter::once(body));
+    assert_eq!(by_words, estimate.by_words(parsed, cut(body, split).into_iter()), "the split changed the words");
     assert!(by_words.tokens <= by_bytes.tokens && by_words.strict == by_bytes.strict);
-    if !by_bytes.strict || !wire.is_billed() {
+    if !by_bytes.strict || !format.is_billed() {
         return;
     }
     let least: u64 = ["messages", "input", "system", "instructions", "prompt"]
@@ -237,7 +245,7 @@ fn content_tokens(content: &Value) -> u64 {
 
 const IMAGES: [&str; 4] = ["image", "image_url", "input_image", "computer_screenshot"];
 
-/// The longest string in a part that may be its image.
+/// Returns the longest string in a part that may be its image.
 fn longest(part: &Value) -> Option<u64> {
     const NAMES: [&str; 7] = ["image_url", "source", "file", "input_audio", "url", "data", "file_data"];
     match part {

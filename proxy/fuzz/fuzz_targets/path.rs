@@ -1,4 +1,4 @@
-//! The path policy: what is admitted is, byte for byte, a path that is written down.
+//! The path policy: an admitted path is, byte for byte, a listed one.
 //!
 //! Input: a policy, a newline, a method, a blank, a request target.
 
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use http::{Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use sluice_proxy::policy::{Admitted, Policy, Wire, is_id, stored_path};
+use sluice_proxy::policy::{Admission, ApiFormat, Policy, is_id, stored_path};
 use sluice_proxy_fuzz::choices_and_input;
 use sluice_upstream::Address;
 
@@ -40,34 +40,36 @@ fuzz_target!(|data: &[u8]| {
     let is_wide = choice == b'w';
     let policy = if is_wide { &WIDE } else { &PLAIN };
     let (Ok(parsed_method), Ok(uri)) = (Method::from_bytes(method), Uri::try_from(target)) else { return };
-    // What the client wrote, up to its query: nothing may have been made of it.
+    // The client's text up to its query must be unchanged.
     let written = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
 
     match policy.admit(&parsed_method, &uri) {
-        Ok(Admitted::Health) => {
+        Ok(Admission::Health) => {
             assert!(matches!(method, b"GET" | b"HEAD"));
             assert!(matches!(written, b"/health" | b"/" | b"/api/hello"));
         }
-        Ok(Admitted::Model(_, id)) => {
-            assert!(written.ends_with(id.as_bytes()) && !id.split('/').any(|segment| matches!(segment, "" | "." | "..")));
+        Ok(Admission::Model(_, id)) => {
+            assert!(
+                written.ends_with(id.as_bytes()) && !id.split('/').any(|segment| matches!(segment, "" | "." | ".."))
+            );
         }
-        Ok(Admitted::Stored(route, id)) => {
+        Ok(Admission::Stored(route, id)) => {
             assert!(is_wide && method == b"GET" && is_id(id) && !id.contains('/'));
             let path = stored_path(route, uri.path()).expect("it has an id");
             assert_eq!(path, format!("/v1/responses/{id}/input_items"));
             assert!(written == path.as_bytes() || written == &path.as_bytes()[3..]);
         }
-        Ok(Admitted::Call(route)) => {
+        Ok(Admission::Call(route)) => {
             assert!(
                 OPEN.contains(&(route.method.as_str(), route.path))
                     || is_wide && (route.method.as_str(), route.path) == ADDED
             );
             assert_eq!(method, route.method.as_str().as_bytes());
-            let short = (route.wire != Wire::Other).then(|| route.path.strip_prefix("/v1")).flatten();
+            let short = (route.format != ApiFormat::Other).then(|| route.path.strip_prefix("/v1")).flatten();
             assert!(written == route.path.as_bytes() || short.is_some_and(|short| written == short.as_bytes()));
             assert_eq!(ADDRESS.target(route.path).to_string(), format!("/proxy{}", route.path));
         }
-        Ok(Admitted::Relay(resource)) => {
+        Ok(Admission::Relay(resource)) => {
             assert!(is_wide && RELAYED.contains(&resource));
             assert_eq!(written, policy.relay_path(resource).as_bytes());
             assert!(method == b"GET" || method == b"POST" && resource != "task");

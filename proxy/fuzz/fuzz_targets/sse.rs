@@ -1,7 +1,7 @@
-//! The answer's way: whatever it is and however it is cut, the client gets the same, and never the key.
+//! The filter of responses: for any response and any split the client gets the same, and never the key.
 //!
-//! Input: wire, stream and hiding, and split, one byte each, a newline, the answer. A judge that splits events and reads JSON
-//! by other means says what may be missing.
+//! Input: API format, stream and hiding, and split, one byte each, a newline, the response. A judge that splits
+//! events and reads JSON by other means decides what may be missing.
 
 #![no_main]
 
@@ -10,25 +10,25 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use sluice_proxy::filter::{Filter, Passed};
-use sluice_proxy::policy::Wire;
-use sluice_proxy::usage::{Observer, Seen};
-use sluice_proxy_fuzz::{Members, choices_and_input, cut, object, value};
+use sluice_proxy::filter::{Filtered, ResponseFilter};
+use sluice_proxy::policy::ApiFormat;
+use sluice_proxy::usage::{ObservedResponse, ResponseObserver};
+use sluice_proxy_fuzz::{Members, choices_and_input, cut, format_of, object, value};
 
 const KEY: &[u8] = b"sk-secret";
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([wire, kind, split], answer)) = choices_and_input(data) else { return };
-    let wire = wire_of(wire);
+    let Some(([format, kind, split], answer)) = choices_and_input(data) else { return };
+    let format = format_of(format);
     let (is_stream, hide) = (kind != b'u', kind == b'h');
-    let whole = run(wire, is_stream, hide, [answer]);
-    let pieces = run(wire, is_stream, hide, cut(answer, split));
+    let whole = run(format, is_stream, hide, [answer]);
+    let pieces = run(format, is_stream, hide, cut(answer, split));
     assert_eq!(text(&pieces.all), text(&whole.all), "the split changed the answer");
-    assert_eq!(pieces.seen, whole.seen, "the split changed what was seen");
+    assert_eq!(pieces.observed, whole.observed, "the split changed what was seen");
     assert_eq!(pieces.terminal, whole.terminal, "the split moved the end");
     assert!(!contains(&whole.all, KEY) && !contains(&pieces.all, KEY), "the key came through");
 
-    let clean = blot(answer);
+    let clean = scrubbed(answer);
     if !hide {
         assert_eq!(text(&whole.all), text(&clean), "the answer was changed");
     } else {
@@ -39,55 +39,43 @@ fuzz_target!(|data: &[u8]| {
             text(&clean)
         );
     }
-    // What ends a stream, and all behind it, waits.
-    if let Some(end) = first_end(wire, &clean).filter(|_| is_stream) {
+    // The event that ends a stream waits, with all bytes after it.
+    if let Some(end) = first_end(format, &clean).filter(|_| is_stream) {
         assert!(whole.terminal, "the end was missed");
         assert!(whole.on <= end, "something behind the end did not wait");
     }
-    numbers(&whole.seen);
+    numbers(&whole.observed);
 });
 
 struct Out {
     all: Vec<u8>,
-    /// How much of it did not wait.
+    /// Number of bytes that did not wait.
     on: usize,
     terminal: bool,
-    seen: Seen,
+    observed: ObservedResponse,
 }
 
-fn run<'a>(wire: Wire, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
-    let mut filter = Filter::new(Observer::new(wire, is_stream), hide && is_stream);
+fn run<'a>(format: ApiFormat, is_stream: bool, hide: bool, pieces: impl IntoIterator<Item = &'a [u8]>) -> Out {
+    let mut filter = ResponseFilter::new(ResponseObserver::new(format, is_stream), hide && is_stream);
     let (mut out, mut held, mut terminal) = (Vec::new(), Vec::new(), false);
-    let mut take = |passed: Passed, terminal: &mut bool| {
-        assert!(!*terminal || passed.on.is_empty(), "something behind the end went on");
-        passed.on.iter().for_each(|piece| out.extend_from_slice(piece));
-        passed.held.iter().for_each(|piece| held.extend_from_slice(piece));
-        *terminal |= passed.terminal;
+    let mut take = |filtered: Filtered, terminal: &mut bool| {
+        assert!(!*terminal || filtered.ready.is_empty(), "something behind the end went on");
+        filtered.ready.iter().for_each(|piece| out.extend_from_slice(piece));
+        filtered.held.iter().for_each(|piece| held.extend_from_slice(piece));
+        *terminal |= filtered.terminal;
     };
     for piece in pieces {
-        let mut passed = Passed { terminal, ..Passed::default() };
-        filter.pass(KEY, Bytes::copy_from_slice(piece), &mut passed);
-        take(passed, &mut terminal);
+        let mut filtered = Filtered { terminal, ..Filtered::default() };
+        filter.pass(KEY, Bytes::copy_from_slice(piece), &mut filtered);
+        take(filtered, &mut terminal);
     }
-    let mut passed = Passed { terminal, ..Passed::default() };
-    filter.finish(&mut passed);
-    take(passed, &mut terminal);
-    let seen = filter.seen().clone();
+    let mut filtered = Filtered { terminal, ..Filtered::default() };
+    filter.finish(&mut filtered);
+    take(filtered, &mut terminal);
+    let observed = filter.observed().clone();
     let on = out.len();
     out.extend_from_slice(&held);
-    Out { all: out, on, terminal, seen }
-}
-
-fn wire_of(choice: u8) -> Wire {
-    match choice {
-        b'p' => Wire::Completions,
-        b'e' => Wire::Embeddings,
-        b'r' => Wire::Responses,
-        b'm' => Wire::Messages,
-        b't' => Wire::CountTokens,
-        b'o' => Wire::Other,
-        _ => Wire::Chat,
-    }
+    Out { all: out, on, terminal, observed }
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -98,7 +86,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-fn blot(answer: &[u8]) -> Vec<u8> {
+fn scrubbed(answer: &[u8]) -> Vec<u8> {
     let mut clean = answer.to_vec();
     while let Some(at) = clean.windows(KEY.len()).position(|window| window == KEY) {
         clean[at..at + KEY.len()].fill(b'*');
@@ -106,8 +94,8 @@ fn blot(answer: &[u8]) -> Vec<u8> {
     clean
 }
 
-fn numbers(seen: &Seen) {
-    if let Some(usage) = &seen.usage {
+fn numbers(observed: &ObservedResponse) {
+    if let Some(usage) = &observed.usage {
         for tokens in [usage.input, usage.output, usage.total, usage.cached_input, usage.cache_write, usage.reasoning] {
             assert!(tokens.is_none_or(|tokens| tokens < 1 << 53));
         }
@@ -115,15 +103,15 @@ fn numbers(seen: &Seen) {
     }
 }
 
-/// One event by its lines: where it stands, and its data, if it has just one line of it.
-struct Event<'a> {
+/// One event by its lines: its position, and its data, if it has exactly one line of it.
+struct SseEvent<'a> {
     bytes: &'a [u8],
     end: usize,
     data: Vec<&'a [u8]>,
     whole: bool,
 }
 
-fn events(answer: &[u8]) -> Vec<Event<'_>> {
+fn events(answer: &[u8]) -> Vec<SseEvent<'_>> {
     let (mut events, mut start, mut at, mut data) = (Vec::new(), 0, 0, Vec::new());
     while at < answer.len() {
         let len = answer[at..].iter().position(|b| matches!(b, b'\n' | b'\r'));
@@ -131,19 +119,19 @@ fn events(answer: &[u8]) -> Vec<Event<'_>> {
         let line = &answer[at..at + len];
         at += len + if answer[at + len..].starts_with(b"\r\n") { 2 } else { 1 };
         if line.is_empty() {
-            events.push(Event { bytes: &answer[start..at], end: at, data: std::mem::take(&mut data), whole: true });
+            events.push(SseEvent { bytes: &answer[start..at], end: at, data: std::mem::take(&mut data), whole: true });
             start = at;
         } else if let Some(rest) = line.strip_prefix(b"data:") {
             data.push(rest.strip_prefix(b" ").unwrap_or(rest));
         }
     }
     if start < answer.len() {
-        events.push(Event { bytes: &answer[start..], end: answer.len(), data, whole: false });
+        events.push(SseEvent { bytes: &answer[start..], end: answer.len(), data, whole: false });
     }
     events
 }
 
-impl Event<'_> {
+impl SseEvent<'_> {
     fn json(&self) -> Option<Value> {
         value(std::str::from_utf8(&self.data.join(&b'\n')).ok()?)
     }
@@ -171,7 +159,7 @@ impl Event<'_> {
     }
 }
 
-/// Whether the output is the input without whole usage events, or without the usage of some.
+/// Returns true if the output is the input without whole usage events, or without the usage of some.
 fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     let mut reached = BTreeSet::from([0usize]);
     for event in events(input) {
@@ -193,13 +181,13 @@ fn only_usage_is_missing(input: &[u8], output: &[u8]) -> bool {
     reached.contains(&output.len())
 }
 
-/// The event without its usage: with one of the commas around it gone, and all other members as they were.
-fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
+/// Returns the event without its usage: without one of the commas around it, and with all other members unchanged.
+fn without_usage(event: &SseEvent<'_>) -> Vec<Vec<u8>> {
     let [data] = event.data[..] else { return Vec::new() };
     let Some(Members(members)) = object(data) else { return Vec::new() };
     let offset = data.as_ptr() as usize - event.bytes.as_ptr() as usize;
     let end_of = |i: usize| members[i].1.get().as_ptr() as usize - data.as_ptr() as usize + members[i].1.get().len();
-    // Between two members there is nothing but blanks and a comma, so the next quote begins a name.
+    // Between two members there are only blanks and a comma, so the next quote begins a name.
     let name_at = |i: usize| {
         let from = i.checked_sub(1).map_or(0, end_of);
         from + data[from..].iter().position(|b| *b == b'"').expect("a member has a name")
@@ -227,9 +215,9 @@ fn without_usage(event: &Event<'_>) -> Vec<Vec<u8>> {
     all
 }
 
-/// Where the event begins that ends the stream for the client: behind it nothing may go on unheld.
-fn first_end(wire: Wire, answer: &[u8]) -> Option<usize> {
-    if matches!(wire, Wire::Models | Wire::CountTokens) {
+/// Returns the start of the event that ends the stream for the client: nothing after it may pass before the outcome.
+fn first_end(format: ApiFormat, answer: &[u8]) -> Option<usize> {
+    if matches!(format, ApiFormat::Models | ApiFormat::CountTokens | ApiFormat::InputTokens) {
         return None;
     }
     events(answer).iter().find(|event| event.ends_stream()).map(|event| event.end - event.bytes.len())

@@ -1,29 +1,29 @@
-//! What the targets share: input that a person can read, a split, and a second JSON parser as the judge.
+//! Shared parts of the targets: input that a person can read, a split, and a second JSON parser as the judge.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sluice_proxy::body::params::Server;
-use sluice_proxy::body::{BodyPolicy, BodyReader, Reading};
-use sluice_proxy::policy::Wire;
+use sluice_proxy::body::params::ServerKind;
+use sluice_proxy::body::{BodyPolicy, BodyReader, ParsedBody};
+use sluice_proxy::policy::ApiFormat;
 use sluice_proxy::refusal::Refusal;
 
-/// The account of every policy.
+/// Account of every policy.
 pub const ACCOUNT: &str = "acct-1";
 
-/// The first bytes are choices, as text; behind the first newline stands the input proper.
+/// Splits the data: the first bytes are choices, as text; the input proper follows the first newline.
 pub fn choices_and_input<const N: usize>(data: &[u8]) -> Option<([u8; N], &[u8])> {
     let (choices, rest) = data.split_first_chunk::<N>()?;
-    // The judge's own magic names: a fuzzer that watches comparisons finds them, and no sandbox does.
+    // Magic names of the judge: a fuzzer that watches comparisons finds them, and no sandbox does.
     if rest.windows(12).any(|window| window == b"$serde_json:") {
         return None;
     }
     Some((*choices, rest.strip_prefix(b"\n")?))
 }
 
-/// Cuts the input: `0` into single bytes, `1` not at all, everything else somewhere.
+/// Cuts the input: `0` into single bytes, `1` not at all, any other choice at some places.
 pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
     match choice {
         b'0' => input.chunks(1).collect(),
@@ -45,7 +45,7 @@ pub fn cut(input: &[u8], choice: u8) -> Vec<&[u8]> {
     }
 }
 
-/// The members of one object, in order, duplicates and all.
+/// Members of one object, in order, with duplicates.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(String, &'a RawValue)>);
 
@@ -69,7 +69,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// One object, checked to the last byte: serde_json looks at the inside of a string only when somebody wants it.
+/// Parses one object, to the last byte: serde_json does not check the inside of a string that is not read.
 pub fn object(text: &[u8]) -> Option<Members<'_>> {
     let text = std::str::from_utf8(text).ok()?;
     value(text)?;
@@ -80,7 +80,7 @@ pub fn object(text: &[u8]) -> Option<Members<'_>> {
     Some(members)
 }
 
-/// Any JSON.
+/// Parses any JSON.
 pub fn value(text: &str) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.disable_recursion_limit();
@@ -89,27 +89,27 @@ pub fn value(text: &str) -> Option<Value> {
     Some(value)
 }
 
-/// Whether it is JSON at all.
+/// Returns true if the text is one JSON value.
 pub fn is_json(text: &str) -> bool {
     value(text).is_some() && serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>().count() == 1
 }
 
-/// The route of a choice.
-pub fn wire_of(choice: u8) -> Wire {
+/// Returns the API format of a choice.
+pub fn format_of(choice: u8) -> ApiFormat {
     match choice {
-        b'p' => Wire::Completions,
-        b'e' => Wire::Embeddings,
-        b'r' => Wire::Responses,
-        b'm' => Wire::Messages,
-        b't' => Wire::CountTokens,
-        b'k' => Wire::Compact,
-        b'i' => Wire::InputTokens,
-        b'o' => Wire::Other,
-        _ => Wire::Chat,
+        b'p' => ApiFormat::Completions,
+        b'e' => ApiFormat::Embeddings,
+        b'r' => ApiFormat::Responses,
+        b'm' => ApiFormat::Messages,
+        b't' => ApiFormat::CountTokens,
+        b'k' => ApiFormat::Compact,
+        b'i' => ApiFormat::InputTokens,
+        b'o' => ApiFormat::Other,
+        _ => ApiFormat::Chat,
     }
 }
 
-/// The policy of a choice.
+/// Returns the policy of a choice.
 pub fn policy_of(choice: u8) -> BodyPolicy {
     let default = BodyPolicy { account_json: format!("\"{ACCOUNT}\""), ..BodyPolicy::default() };
     match choice {
@@ -117,7 +117,7 @@ pub fn policy_of(choice: u8) -> BodyPolicy {
         b'a' => BodyPolicy {
             params: vec!["num_retries".to_owned(), "vendor_x".to_owned()],
             tools: vec!["web_search_20250305".to_owned()],
-            server: Server::Vllm,
+            server: ServerKind::Vllm,
             remote_media: true,
             ..default
         },
@@ -130,24 +130,24 @@ pub fn policy_of(choice: u8) -> BodyPolicy {
 /// # Errors
 /// The refusal.
 pub fn read<'a>(
-    wire: Wire,
+    format: ApiFormat,
     policy: &BodyPolicy,
     pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Result<Reading, Refusal> {
-    let mut reader = BodyReader::new(wire, policy);
+) -> Result<ParsedBody, Refusal> {
+    let mut reader = BodyReader::new(format, policy);
     pieces.into_iter().try_for_each(|piece| reader.feed(piece))?;
     reader.finish()
 }
 
-/// What goes upstream of a body that was read.
-pub fn sent(reading: &Reading, body: &[u8]) -> String {
-    let mut sent = reading.edit.prefix.clone().into_bytes();
-    for (is_member, from, to) in reading.edit.ranges() {
+/// Returns the outgoing body.
+pub fn sent(parsed: &ParsedBody, body: &[u8]) -> String {
+    let mut sent = parsed.edit.prefix.clone().into_bytes();
+    for (is_member, from, to) in parsed.edit.ranges() {
         if is_member {
             sent.push(b',');
         }
         sent.extend_from_slice(&body[from as usize..to as usize]);
-        sent.extend_from_slice(reading.put_at(to).unwrap_or_default().as_bytes());
+        sent.extend_from_slice(parsed.put_at(to).unwrap_or_default().as_bytes());
     }
     sent.push(b'}');
     String::from_utf8(sent).expect("JSON is UTF-8")

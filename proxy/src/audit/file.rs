@@ -1,6 +1,7 @@
-//! The file under the log.
+//! The file of the audit log.
 //!
-//! One record is one write. What a full disk tears is cut off again, so that the file holds whole records.
+//! One record is one write. The part of a record that a full disk leaves is cut off again, so that the file holds
+//! whole records.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Write};
@@ -13,26 +14,26 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_contract::reader;
 use sluice_contract::recovery::{AuditOwner, RecoveryPlan, Unusable, plan};
 
-use super::{Log, Sink, Space};
+use super::{DiskSpace, LogSink, OpenLog};
 
-/// What the log asks of the system, one call each. A trait, so that tests can put faults there.
-pub trait Medium: Send {
+/// System calls of the log, one method each. A trait, so that tests can inject faults.
+pub trait AuditStorage: Send {
     /// Adds bytes at the end, perhaps not all of them.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Cuts the file to this length, and gives back what was reserved behind it.
+    /// Cuts the file to this length, and frees the blocks that were reserved after it.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     fn cut(&mut self, len: u64) -> io::Result<()>;
 
-    /// Makes the file, and its name, durable.
+    /// Makes the file and its name durable.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     fn sync(&mut self) -> io::Result<()>;
 }
 
@@ -40,44 +41,44 @@ pub trait Medium: Send {
 #[derive(Debug)]
 pub struct AuditFile<M> {
     medium: M,
-    /// Where the last whole record ends.
+    /// Offset after the last whole record.
     good: u64,
 }
 
-/// A file of the host, locked.
+/// A locked file of the host.
 #[derive(Debug)]
 pub struct OsFile {
     file: Arc<File>,
-    /// Synced once, with the first record: a file whose name is lost is lost.
+    /// Directory of the file, synced once, with the first record: a file whose name is lost is lost.
     directory: Option<File>,
 }
 
-/// Why there is no audit file.
+/// Reason for which the audit file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The system says no.
+    /// The system refused to create it.
     #[error("cannot create it")]
     Create(#[source] io::Error),
-    /// It is there, and cannot be read, or repaired.
-    #[error("cannot go on with it")]
+    /// The file exists, and cannot be read or repaired.
+    #[error("cannot continue it")]
     GoOn(#[source] io::Error),
-    /// Another sidecar writes it.
+    /// Another sidecar writes the file.
     #[error("another process holds its lock")]
     Locked,
-    /// What it holds is not the beginning of this attempt.
-    #[error("it exists, and cannot go on")]
+    /// The content is not the beginning of this attempt.
+    #[error("it exists, and cannot be continued")]
     Unusable(#[source] Unusable),
-    /// A device, a pipe, a directory.
+    /// The path is a device, a pipe or a directory.
     #[error("it is not a regular file")]
     NotAFile,
 }
 
-/// Creates the file (0600) or takes the one that is there, and locks it. A file of this attempt goes on; its
-/// torn last line is kept aside, in a file of its own beside it, and cut off.
+/// Creates the file (0600) or opens an existing one, and locks it. A file of this attempt continues; its torn last
+/// line is copied to a file beside it, and cut off.
 ///
 /// # Errors
-/// [`OpenError`]; then the file is as it was.
-pub fn open(path: &Path, owner: &AuditOwner<'_>) -> Result<Log, OpenError> {
+/// [`OpenError`]; the file is then unchanged.
+pub fn open(path: &Path, owner: &AuditOwner<'_>) -> Result<OpenLog, OpenError> {
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(OpenError::NotAFile);
     }
@@ -96,12 +97,12 @@ pub fn open(path: &Path, owner: &AuditOwner<'_>) -> Result<Log, OpenError> {
     }
     let good = past.as_ref().map_or(0, |plan| plan.keep);
     let file = Arc::new(file);
-    let space = OsSpace(Arc::clone(&file));
+    let space = OsDiskSpace(Arc::clone(&file));
     let sink = AuditFile { medium: OsFile { file, directory: Some(directory) }, good };
-    Ok(Log { sink: Box::new(sink), space: Box::new(space), past })
+    Ok(OpenLog { sink: Box::new(sink), space: Box::new(space), past })
 }
 
-/// Whether [`open`] would take the file, without a change to it.
+/// Checks whether [`open`] would take the file, and changes nothing.
 ///
 /// # Errors
 /// [`OpenError`]
@@ -116,13 +117,13 @@ pub fn check(path: &Path, owner: &AuditOwner<'_>) -> Result<(), OpenError> {
     }
 }
 
-/// How the file goes on; none if it is new.
+/// Returns the plan by which the file continues; `None` if it is new.
 fn past(path: &Path, file: &File, owner: &AuditOwner<'_>) -> Result<Option<RecoveryPlan>, OpenError> {
     let bytes = reader::read_file(BufReader::new(file)).map_err(OpenError::GoOn)?;
     if bytes.is_empty() && !aside(path, 0).exists() {
         return Ok(None);
     }
-    // Cut off by a restart that ended before it could say so.
+    // A restart cut the line off, and ended before it could write that.
     let before = match std::fs::read(aside(path, bytes.len() as u64)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other.map_err(OpenError::GoOn)?,
@@ -130,7 +131,7 @@ fn past(path: &Path, file: &File, owner: &AuditOwner<'_>) -> Result<Option<Recov
     plan(&bytes, &before, owner).map(Some).map_err(OpenError::Unusable)
 }
 
-/// First the copy is safe, then the original goes.
+/// Copies the torn line, makes the copy durable, and only then cuts the line off.
 fn cut_torn(path: &Path, mut file: &File, directory: &File, plan: &RecoveryPlan) -> io::Result<()> {
     use std::io::{Seek, SeekFrom};
     let mut torn = Vec::new();
@@ -148,28 +149,28 @@ fn cut_torn(path: &Path, mut file: &File, directory: &File, plan: &RecoveryPlan)
     file.sync_all()
 }
 
-/// Where the torn line that began at this offset is kept.
+/// Returns the path of the copy of a torn line that began at this offset.
 fn aside(path: &Path, offset: u64) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".torn-{offset}"));
     name.into()
 }
 
-/// Where a file stands.
+/// Returns the directory of a file.
 #[must_use]
 pub fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl<M: Medium> AuditFile<M> {
-    /// A file that ends here.
+impl<M: AuditStorage> AuditFile<M> {
+    /// Creates a file whose last whole record ends at `good`.
     #[must_use]
     pub fn new(medium: M, good: u64) -> Self {
         Self { medium, good }
     }
 }
 
-impl<M: Medium> Sink for AuditFile<M> {
+impl<M: AuditStorage> LogSink for AuditFile<M> {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         let written = loop {
             match self.medium.write(line) {
@@ -181,7 +182,7 @@ impl<M: Medium> Sink for AuditFile<M> {
             self.good += line.len() as u64;
             return Ok(());
         }
-        // A full disk tears a line. What stands must be whole records, so the torn one goes.
+        // A full disk tears a line. The file must hold whole records, so the torn line is cut off.
         self.medium.cut(self.good)?;
         Err(written
             .err()
@@ -197,7 +198,7 @@ impl<M: Medium> Sink for AuditFile<M> {
     }
 }
 
-impl Medium for OsFile {
+impl AuditStorage for OsFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self.file).write(bytes)
     }
@@ -218,11 +219,11 @@ impl Medium for OsFile {
     }
 }
 
-/// The same file, for the blocks behind its end.
+/// The same file, for the reservation of blocks after its end.
 #[derive(Debug)]
-struct OsSpace(Arc<File>);
+struct OsDiskSpace(Arc<File>);
 
-impl Space for OsSpace {
+impl DiskSpace for OsDiskSpace {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
         let (Ok(from), Ok(len)) = (from.try_into(), len.try_into()) else {
             return Err(io::ErrorKind::FileTooLarge.into());

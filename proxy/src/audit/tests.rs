@@ -1,8 +1,8 @@
-//! What is written when, and what becomes of a log that cannot be written.
+//! The order of the records, and a log that cannot be written.
 
 use sluice_contract::PrivateKey;
 use sluice_contract::certificate::key_file;
-use sluice_contract::record::{CallResult, End, RunLimits};
+use sluice_contract::record::{CallResult, End, RunLimits, SCHEMA};
 
 use super::*;
 
@@ -13,13 +13,13 @@ fn refusal() -> Refusal {
     Refusal::new(crate::refusal::Reason::RouteNotAllowed, "")
 }
 
-/// What happened to a scripted file, in order.
+/// Log of what happened to a scripted file, in order.
 #[derive(Debug, Clone, Default)]
 struct Script {
     events: Arc<Mutex<Vec<String>>>,
     fail_append: Option<usize>,
     fail_sync: Option<usize>,
-    /// Bytes.
+    /// Disk space, in bytes.
     room: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ struct Scripted {
     syncs: usize,
 }
 
-impl Sink for Scripted {
+impl LogSink for Scripted {
     fn append(&mut self, line: &[u8]) -> io::Result<()> {
         self.appends += 1;
         if self.script.fail_append == Some(self.appends) {
@@ -54,7 +54,7 @@ impl Sink for Scripted {
     }
 }
 
-impl Space for Script {
+impl DiskSpace for Script {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
         if self.room.is_some_and(|room| from + len > room) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -84,24 +84,24 @@ fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
 
 fn begin(script: &Script, mode: SyncMode) -> io::Result<Arc<Journal>> {
     let sink = Box::new(Scripted { script: script.clone(), ..Scripted::default() });
-    start(Log { sink, space: Box::new(script.clone()), past: None }, mode)
+    start(OpenLog { sink, space: Box::new(script.clone()), past: None }, mode)
 }
 
-fn start(log: Log, mode: SyncMode) -> io::Result<Arc<Journal>> {
+fn start(log: OpenLog, mode: SyncMode) -> io::Result<Arc<Journal>> {
     start_with(log, mode, None)
 }
 
-fn start_with(log: Log, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
-    let terms = Terms { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
-    Journal::begin(terms, log, |stamp| open_record(stamp, mode))
+fn start_with(log: OpenLog, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
+    let config = JournalConfig { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
+    Journal::begin(config, log, |stamp| open_record(stamp, mode))
 }
 
 fn events(script: &Script) -> Vec<String> {
     script.events.lock().expect("no test panics inside").clone()
 }
 
-fn planned() -> Planned<'static> {
-    Planned { call_id: "c", ..Planned::default() }
+fn planned() -> CallIntent<'static> {
+    CallIntent { call_id: "c", ..CallIntent::default() }
 }
 
 fn wait<T>(ack: impl Future<Output = T>) -> T {
@@ -130,8 +130,8 @@ fn an_intent_is_synced_before_it_is_acknowledged() {
     let (entry, ack) = journal.intent(planned()).expect("not poisoned");
     wait(ack).expect("written");
     assert_eq!(events(&script), ["0 open", "1 intent", "sync"]);
-    wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
-    assert_eq!(wait(journal.close("test")), Ok(Sealed { records: 4, syncs: 3 }));
+    wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("written");
+    assert_eq!(wait(journal.close("test")), Ok(LogTotals { records: 4, syncs: 3 }));
     assert_eq!(events(&script), ["0 open", "1 intent", "sync", "2 outcome", "sync", "3 close", "sync"]);
 }
 
@@ -142,11 +142,11 @@ fn calls_of_one_turn_share_a_sync() {
     let calls: Vec<_> = (0..64).map(|_| journal.intent(planned()).expect("not poisoned")).collect();
     let (calls, acks): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
     acks.into_iter().for_each(|ack| wait(ack).expect("written"));
-    let end = |call: Entry| call.close(Ended::not_sent(CallResult::Ok, End::Complete));
+    let end = |call: CallGuard| call.close(CallOutcome::not_sent(CallResult::Ok, End::Complete));
     let acks: Vec<_> = calls.into_iter().map(end).collect();
     acks.into_iter().for_each(|ack| wait(ack).expect("written"));
 
-    assert_eq!(wait(journal.close("test")), Ok(Sealed { records: 2 + 2 * 64, syncs: 3 }));
+    assert_eq!(wait(journal.close("test")), Ok(LogTotals { records: 2 + 2 * 64, syncs: 3 }));
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn a_failed_write_poisons_for_ever() {
         let (entry, ack) = journal.intent(planned()).expect("not poisoned yet");
         assert_eq!(wait(ack), Err(Poisoned));
         assert!(journal.refuses());
-        assert_eq!(wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))), Err(Poisoned));
+        assert_eq!(wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))), Err(Poisoned));
         assert!(journal.intent(planned()).is_err());
         assert_eq!(wait(journal.refused("GET", "/", &refusal())), Err(Poisoned));
         assert_eq!(wait(journal.close("test")), Err(Poisoned));
@@ -205,7 +205,7 @@ fn a_failed_sync_is_never_tried_again() {
 }
 
 #[test]
-fn a_disk_that_is_full_at_the_start_shows_at_the_start() {
+fn a_full_disk_fails_the_start() {
     let script = Script { fail_append: Some(1), ..Script::default() };
     assert!(begin(&script, SyncMode::Call).is_err());
 }
@@ -213,7 +213,7 @@ fn a_disk_that_is_full_at_the_start_shows_at_the_start() {
 #[test]
 fn a_full_disk_refuses_calls_and_loses_none() {
     for mode in [SyncMode::Call, SyncMode::Off] {
-        // Room for open, two intents and what they owe.
+        // Disk space for open, two intents and the outcomes and the close that are due.
         let script = Script { room: Some(2 * OUTCOME_MAX + CLOSE_MAX + 1800), ..Script::default() };
         let journal = begin(&script, mode).expect("begins");
         let (first, ack) = journal.intent(planned()).expect("room");
@@ -224,10 +224,10 @@ fn a_full_disk_refuses_calls_and_loses_none() {
         assert!(journal.refuses());
         assert_eq!(wait(journal.refused("GET", "/", &refusal())), Err(Poisoned));
 
-        wait(first.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
-        // There would be room again, but a log that was full once stays so.
+        wait(first.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
+        // The disk has space again, but a log that was full once stays full.
         assert!(journal.intent(planned()).is_err());
-        wait(second.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
+        wait(second.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("has its room");
 
         assert_eq!(wait(journal.close("test")), Err(Poisoned), "the end says that something is missing");
         let written: Vec<_> = events(&script).into_iter().filter(|event| event != "sync").collect();
@@ -248,7 +248,7 @@ fn no_record_is_longer_than_its_room() {
         reasoning: some,
         total: some,
     };
-    let ended = Ended {
+    let ended = CallOutcome {
         drained: Some(false),
         cache_hit: Some(true),
         litellm_call_id: name(),
@@ -267,11 +267,11 @@ fn no_record_is_longer_than_its_room() {
             total: most,
             ttfb: some,
         },
-        ..Ended::not_sent(CallResult::UpstreamError, End::CutByUpstream)
+        ..CallOutcome::not_sent(CallResult::UpstreamError, End::CutByUpstream)
     };
     let lengths = Arc::new(Mutex::new(Vec::new()));
     struct Lengths(Arc<Mutex<Vec<u64>>>);
-    impl Sink for Lengths {
+    impl LogSink for Lengths {
         fn append(&mut self, line: &[u8]) -> io::Result<()> {
             self.0.lock().expect("no test panics inside").push(line.len() as u64);
             Ok(())
@@ -283,14 +283,18 @@ fn no_record_is_longer_than_its_room() {
             Ok(())
         }
     }
-    let log = Log { sink: Box::new(Lengths(lengths.clone())), space: Box::new(Script::default()), past: None };
+    let log = OpenLog { sink: Box::new(Lengths(lengths.clone())), space: Box::new(Script::default()), past: None };
     let file = key_file(&[42; 32], &"r".repeat(63), u32::MAX, &PrivateKey::from_seed(&[1; 32]));
     let signer = Some(AuditSigner::parse(file.as_bytes()).expect("a key file"));
-    let terms =
-        Terms { run_id: "r".repeat(63).parse().expect("a run id"), attempt: u32::MAX, mode: SyncMode::Off, signer };
-    let journal = Journal::begin(terms, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
+    let config = JournalConfig {
+        run_id: "r".repeat(63).parse().expect("a run id"),
+        attempt: u32::MAX,
+        mode: SyncMode::Off,
+        signer,
+    };
+    let journal = Journal::begin(config, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
     let id = uuid::Uuid::max().to_string();
-    let (entry, ack) = journal.intent(Planned { call_id: &id, ..planned() }).expect("not poisoned");
+    let (entry, ack) = journal.intent(CallIntent { call_id: &id, ..planned() }).expect("not poisoned");
     wait(ack).expect("written");
     wait(entry.close(ended)).expect("written");
     wait(journal.close("deadline")).expect("closes");

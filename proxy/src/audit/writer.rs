@@ -1,7 +1,7 @@
-//! The writer thread: one write a record, one sync for all that are queued, then their acknowledgements.
+//! The writer thread: one write for each record, one sync for all that are queued, then their acknowledgements.
 //!
-//! It is called at the end of the event loop's turn, so that all calls of that turn share a sync: a record lets
-//! what else is ready run once before it calls. With nothing else to do that is at once.
+//! The thread is woken at the end of the event loop's turn, so that all calls of that turn share a sync: a record
+//! lets the other ready tasks run once before it wakes the thread. If there are none, the thread is woken at once.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Where lines go. A trait, so that tests can put faults there.
-pub trait Sink: Send {
+/// Destination of the lines. A trait, so that tests can inject faults.
+pub trait LogSink: Send {
     /// Appends one record, whole or not at all.
     ///
     /// # Errors
@@ -29,32 +29,32 @@ pub trait Sink: Send {
     /// Any error poisons the log; a sync is never tried again, since Linux marks the pages clean.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Gives back what was reserved and is not needed: nothing more will be appended.
+    /// Frees the reserved blocks that are not needed: nothing more will be appended.
     ///
     /// # Errors
-    /// The system's; nothing is lost by it.
+    /// The error of the system; it loses no record.
     fn trim(&mut self) -> io::Result<()>;
 }
 
-/// The log takes no more records, and says so for ever.
+/// The log takes no more records, from now on for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the audit log cannot be written")]
 pub struct Poisoned;
 
-/// Resolves when a record is as durable as it has to be.
+/// Future that resolves when a record is as durable as it has to be.
 #[derive(Debug)]
 #[must_use = "a record counts once it is acknowledged"]
 pub enum Ack {
-    /// It is, or never will be.
+    /// The result is known already.
     Known(Result<(), Poisoned>),
-    /// The writer will tell.
-    Waiting(Waiting),
+    /// The writer thread will report the result.
+    Waiting(PendingAck),
 }
 
-/// A record on its way to the writer.
+/// A record that was queued for the writer thread.
 #[derive(Debug)]
-pub struct Waiting {
-    told: oneshot::Receiver<Result<(), Poisoned>>,
+pub struct PendingAck {
+    result: oneshot::Receiver<Result<(), Poisoned>>,
     queue: Arc<Queue>,
     has_yielded: bool,
 }
@@ -70,9 +70,9 @@ impl Future for Ack {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }
-                waiting.queue.call();
+                waiting.queue.wake();
                 // A writer that is gone has written nothing.
-                ready!(Pin::new(&mut waiting.told).poll(cx)).unwrap_or(Err(Poisoned))
+                ready!(Pin::new(&mut waiting.result).poll(cx)).unwrap_or(Err(Poisoned))
             }
         };
         *self = Self::Known(known);
@@ -80,14 +80,14 @@ impl Future for Ack {
     }
 }
 
-impl Drop for Waiting {
-    /// Written all the same: nobody waits for the record of a call whose client has left.
+impl Drop for PendingAck {
+    /// The record is written even so: a client that has left waits for no acknowledgement.
     fn drop(&mut self) {
-        self.queue.call();
+        self.queue.wake();
     }
 }
 
-/// Whether a record was lost: once set, it stays.
+/// Flag that a record was lost. Once set, it stays set.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Poison(Arc<AtomicBool>);
 
@@ -105,77 +105,78 @@ impl Poison {
 }
 
 #[derive(Debug)]
-struct Job {
+struct WriteJob {
     line: Vec<u8>,
     ack: oneshot::Sender<Result<(), Poisoned>>,
 }
 
-/// A group of this many records tells that more are close behind: those share its sync, which costs more than the
-/// pause. Without it 64 calls at once take 0.39 syncs a call in place of about 0.1, and a quarter more CPU.
+/// Size of a group of records from which on more are expected soon: those share its sync, which costs more than the
+/// pause. Without the pause, 64 calls at once take 0.39 syncs a call instead of about 0.1, and a quarter more CPU.
 const DENSE: usize = 4;
-/// They are waited for until none came for so long.
+/// The pause ends when no record has come for this long.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// What waits for the writer. Not bounded here, because its senders are: each open call has two records at most,
-/// each connection one refusal, and each waits for its own.
+/// Queue of the writer thread. The queue needs no bound, because its senders are bounded: each open call has at most
+/// two records, each connection one refusal, and each sender waits for its own record.
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Mutex<Jobs>,
-    called: Condvar,
+    woken: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Jobs {
-    jobs: Vec<Job>,
-    is_called: bool,
-    /// The writer waits for more: those that come need not call it.
-    is_held: bool,
-    /// Nothing follows: the journal has let go, or the writer is gone.
+    jobs: Vec<WriteJob>,
+    is_woken: bool,
+    /// True while the writer waits for more records: those that come need not wake it.
+    is_gathering: bool,
+    /// True once nothing follows: the journal has closed its end, or the writer is gone.
     is_closed: bool,
 }
 
 impl Queue {
     fn push(&self, line: Vec<u8>) -> Option<oneshot::Receiver<Result<(), Poisoned>>> {
-        let (ack, told) = oneshot::channel();
+        let (ack, result) = oneshot::channel();
         let mut waiting = self.lock();
         if waiting.is_closed {
             return None;
         }
-        waiting.jobs.push(Job { line, ack });
-        Some(told)
+        waiting.jobs.push(WriteJob { line, ack });
+        Some(result)
     }
 
-    fn call(&self) {
+    fn wake(&self) {
         let mut waiting = self.lock();
-        if !waiting.jobs.is_empty() && !waiting.is_held && !mem::replace(&mut waiting.is_called, true) {
-            self.called.notify_one();
+        if !waiting.jobs.is_empty() && !waiting.is_gathering && !mem::replace(&mut waiting.is_woken, true) {
+            self.woken.notify_one();
         }
     }
 
     fn close(&self) {
         self.lock().is_closed = true;
-        self.called.notify_one();
+        self.woken.notify_one();
     }
 
-    /// Waits for a call, and takes all that is there; nothing once the queue is closed. `last` is what came last time.
-    fn take(&self, last: usize, group: &mut Vec<Job>) {
-        let idle = |waiting: &mut Jobs| !waiting.is_called && !waiting.is_closed;
-        let mut waiting = self.called.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+    /// Waits until it is woken, and takes all that is queued; nothing once the queue is closed. `last` is the number
+    /// of records taken the last time.
+    fn take(&self, last: usize, group: &mut Vec<WriteJob>) {
+        let idle = |waiting: &mut Jobs| !waiting.is_woken && !waiting.is_closed;
+        let mut waiting = self.woken.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         if last >= DENSE {
-            waiting = self.hold(waiting);
+            waiting = self.gather_more(waiting);
         }
-        waiting.is_called = false;
+        waiting.is_woken = false;
         mem::swap(&mut waiting.jobs, group);
     }
 
-    /// Waits for those that are close behind.
-    fn hold<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
-        waiting.is_held = true;
+    /// Waits for the records that are expected soon.
+    fn gather_more<'a>(&'a self, mut waiting: MutexGuard<'a, Jobs>) -> MutexGuard<'a, Jobs> {
+        waiting.is_gathering = true;
         let mut before = 0;
         while waiting.jobs.len() > mem::replace(&mut before, waiting.jobs.len()) && !waiting.is_closed {
-            waiting = self.called.wait_timeout(waiting, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+            waiting = self.woken.wait_timeout(waiting, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
         }
-        waiting.is_held = false;
+        waiting.is_gathering = false;
         waiting
     }
 
@@ -184,86 +185,86 @@ impl Queue {
     }
 }
 
-/// The journal's end of the queue. What is in it is written still.
-struct In(Arc<Queue>);
+/// The journal's end of the queue. Dropping it closes the queue; the queued records are still written.
+struct QueueSender(Arc<Queue>);
 
-impl Drop for In {
+impl Drop for QueueSender {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-/// The writer's. What is in it is lost, and whoever waits hears so.
-struct Taken(Arc<Queue>);
+/// The writer's end of the queue. Dropping it loses the queued records, and their senders get an error.
+struct QueueReceiver(Arc<Queue>);
 
-impl Drop for Taken {
+impl Drop for QueueReceiver {
     fn drop(&mut self) {
         self.0.close();
         self.0.lock().jobs.clear();
     }
 }
 
-/// Where the journal puts its lines.
-pub(super) enum Out {
-    /// Written at once, by whoever comes.
-    Here(Box<dyn Sink>),
-    /// Written by a thread.
-    Thread(Writer),
+/// Destination of the journal's lines.
+pub(super) enum LineOutput {
+    /// The caller writes at once.
+    Inline(Box<dyn LogSink>),
+    /// A thread writes.
+    Thread(WriterThread),
     Closed,
 }
 
-pub(super) struct Writer {
-    queue: In,
+pub(super) struct WriterThread {
+    queue: QueueSender,
     thread: JoinHandle<u64>,
 }
 
-impl fmt::Debug for Out {
+impl fmt::Debug for LineOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Here(_) => "Here",
+            Self::Inline(_) => "Inline",
             Self::Thread(_) => "Thread",
             Self::Closed => "Closed",
         })
     }
 }
 
-impl Out {
+impl LineOutput {
     /// Starts the thread that owns the sink from now on.
     ///
     /// # Errors
-    /// The system's.
-    pub(super) fn thread(sink: Box<dyn Sink>, poison: &Poison) -> io::Result<Self> {
+    /// The error of the system.
+    pub(super) fn thread(sink: Box<dyn LogSink>, poison: &Poison) -> io::Result<Self> {
         let queue = Arc::new(Queue::default());
-        let (taken, poison) = (Taken(Arc::clone(&queue)), poison.clone());
+        let (taken, poison) = (QueueReceiver(Arc::clone(&queue)), poison.clone());
         let write = move || write_in_groups(sink, &taken, &poison);
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
-        Ok(Self::Thread(Writer { queue: In(queue), thread }))
+        Ok(Self::Thread(WriterThread { queue: QueueSender(queue), thread }))
     }
 
     pub(super) fn append(&mut self, line: Vec<u8>, poison: &Poison) -> Ack {
         match self {
-            Self::Here(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
-            Self::Thread(Writer { queue: In(queue), .. }) => match queue.push(line) {
-                Some(told) => Ack::Waiting(Waiting { told, queue: Arc::clone(queue), has_yielded: false }),
+            Self::Inline(sink) => Ack::Known(sink.append(&line).map_err(|error| poison.set(&error))),
+            Self::Thread(WriterThread { queue: QueueSender(queue), .. }) => match queue.push(line) {
+                Some(result) => Ack::Waiting(PendingAck { result, queue: Arc::clone(queue), has_yielded: false }),
                 None => Ack::Known(Err(Poisoned)),
             },
             Self::Closed => Ack::Known(Err(Poisoned)),
         }
     }
 
-    /// Everything is appended, and acknowledged: syncs, and lets the file go. Returns how many syncs it took.
+    /// Syncs and releases the file, once every record is acknowledged. Returns the number of syncs.
     ///
     /// # Errors
     /// [`Poisoned`]
     pub(super) fn end(self, poison: &Poison) -> Result<u64, Poisoned> {
         match self {
-            Self::Here(mut sink) => {
+            Self::Inline(mut sink) => {
                 sink.sync().map_err(|error| poison.set(&error))?;
                 let _ = sink.trim();
                 Ok(1)
             }
-            // The writer's queue is empty, and now closed: it ends at once.
-            Self::Thread(Writer { queue, thread }) => {
+            // The writer's queue is empty, and now closed: the thread ends at once.
+            Self::Thread(WriterThread { queue, thread }) => {
                 drop(queue);
                 thread.join().map_err(|_| Poisoned)
             }
@@ -272,8 +273,8 @@ impl Out {
     }
 }
 
-/// Returns how many syncs it took.
-fn write_in_groups(mut sink: Box<dyn Sink>, Taken(queue): &Taken, poison: &Poison) -> u64 {
+/// Writes the records in groups. Returns the number of syncs.
+fn write_in_groups(mut sink: Box<dyn LogSink>, QueueReceiver(queue): &QueueReceiver, poison: &Poison) -> u64 {
     let mut group = Vec::new();
     let mut syncs = 0;
     let mut last = 0;
@@ -291,7 +292,7 @@ fn write_in_groups(mut sink: Box<dyn Sink>, Taken(queue): &Taken, poison: &Poiso
             all.map_err(|error| poison.set(&error))
         };
         for job in group.drain(..) {
-            // Nobody waits for the record of a call whose client has left.
+            // A client that has left waits for no acknowledgement.
             let _ = job.ack.send(written);
         }
     }

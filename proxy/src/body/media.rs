@@ -1,51 +1,51 @@
-//! Media that come with the content: which strings are images, documents or audio, and which only look so.
+//! Media in the content: images, documents and audio, and strings that only look like them.
 //!
-//! A string is verified as a medium when it stands where one of the public APIs has it, in a part whose type
-//! says so. Everything else under a medium's name is counted twice, as text and as a medium: a provider may
-//! read it as either, and the larger one is billed.
+//! A string is verified as a medium if it is in a place that one of the public APIs has for media, in a part whose
+//! type says so. Every other string under a medium's name is counted twice, as text and as a medium: a provider may
+//! read it as either, and the larger count is billed.
 
-use crate::json::{Container, Text};
+use crate::json::{JsonContainer, StrPrefix};
 use crate::media::{self, Detail};
 
-/// Parts of one body that are kept apart; further ones are counted as the dearest image, and as text.
+/// Maximum number of listed parts; further ones are counted as the dearest image, and as text.
 const PARTS_MAX: usize = 4096;
 
-/// What a medium is.
+/// Kind of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// An image, with its width and height when its first bytes say them.
+pub enum MediaKind {
+    /// An image, with its width and height if its first bytes tell them.
     Image(Option<(u32, u32)>, Detail),
     /// A document of any number of pages.
     Document,
     /// Recorded sound.
     Audio,
-    /// Something that is stored outside, of any kind and size.
+    /// A stored object of any kind and size.
     Stored,
 }
 
 /// One medium in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Medium {
-    /// What it is.
-    pub kind: Kind,
-    /// Where its string stands in the body, quotes included.
+pub struct MediaItem {
+    /// Kind of the medium.
+    pub kind: MediaKind,
+    /// Range of the string in the body, quotes included.
     pub range: (u64, u64),
-    /// No provider reads it as text.
+    /// True if no provider reads it as text.
     pub verified: bool,
 }
 
-/// The media of one body.
+/// Media of one body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MediaFound {
-    /// In their order.
-    pub media: Vec<Medium>,
-    /// Further ones, beyond what is kept apart.
+pub struct MediaList {
+    /// Listed media, in their order.
+    pub media: Vec<MediaItem>,
+    /// Number of further media, which are not listed.
     pub more: u64,
 }
 
 /// Types of parts that hold a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Part {
+enum MediaPart {
     #[default]
     Other,
     Image,
@@ -53,9 +53,9 @@ enum Part {
     Audio,
 }
 
-/// The member at hand, as far as it matters for media.
+/// Class of the current member's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Name {
+enum MemberName {
     #[default]
     Other,
     Type,
@@ -66,61 +66,62 @@ enum Name {
     Medium,
 }
 
-/// One open object.
+/// State of one open object.
 #[derive(Debug, Clone, Copy, Default)]
-struct Object {
-    name: Name,
-    part: Part,
-    /// A `source` with this type holds base64.
+struct OpenObject {
+    name: MemberName,
+    part: MediaPart,
+    /// True if the `type` of a `source` says base64.
     is_base64: bool,
-    /// A `source` with this type holds text.
+    /// True if the `type` of a `source` says text.
     is_text: bool,
     detail: Option<Detail>,
-    found: Option<Found>,
-    /// Arrays that are open inside it.
+    found: Option<MediaCandidate>,
+    /// Number of open arrays in the object.
     arrays: u32,
 }
 
 /// A string that may be a medium of the part around it.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct MediaCandidate {
     range: (u64, u64),
     dimensions: Option<(u32, u32)>,
-    /// It says what it is: a `data:` URL of an image, or base64 in a source that says so.
+    /// True if the string says what it is: a `data:` URL of an image, or base64 in a source that says so.
     is_data: bool,
     is_image: bool,
-    /// It has blanks, or is too short for a medium. Lenient decoders skip blanks, so in a medium's part it is one still.
+    /// True if the string has blanks, or is too short for a medium. Lenient decoders skip blanks, so in a medium's
+    /// part it still is one.
     is_odd: bool,
     detail: Option<Detail>,
 }
 
-/// Finds the media of one body.
+/// Finder of the media of one body.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
-    objects: Vec<Object>,
-    found: MediaFound,
+pub(super) struct MediaFinder {
+    objects: Vec<OpenObject>,
+    found: MediaList,
 }
 
-impl Parts {
+impl MediaFinder {
     pub(super) fn key(&mut self, key: &[u8]) {
         let Some(object) = self.objects.last_mut() else { return };
         object.name = match key {
-            b"type" => Name::Type,
-            b"detail" => Name::Detail,
-            b"image_url" | b"source" | b"file" | b"input_audio" => Name::Holder,
-            b"url" | b"data" | b"file_data" => Name::Medium,
-            _ => Name::Other,
+            b"type" => MemberName::Type,
+            b"detail" => MemberName::Detail,
+            b"image_url" | b"source" | b"file" | b"input_audio" => MemberName::Holder,
+            b"url" | b"data" | b"file_data" => MemberName::Medium,
+            _ => MemberName::Other,
         };
-        if object.name == Name::Type {
-            // Parsers keep the last of two types, and what is not a string is not one.
-            (object.part, object.is_base64, object.is_text) = (Part::Other, false, false);
+        if object.name == MemberName::Type {
+            // Parsers keep the last of two types, and a type that is not a string does not count.
+            (object.part, object.is_base64, object.is_text) = (MediaPart::Other, false, false);
         }
     }
 
-    pub(super) fn open(&mut self, kind: Container) {
+    pub(super) fn open(&mut self, kind: JsonContainer) {
         match kind {
-            Container::Object => self.objects.push(Object::default()),
-            Container::Array => {
+            JsonContainer::Object => self.objects.push(OpenObject::default()),
+            JsonContainer::Array => {
                 if let Some(object) = self.objects.last_mut() {
                     object.arrays += 1;
                 }
@@ -128,8 +129,8 @@ impl Parts {
         }
     }
 
-    pub(super) fn close(&mut self, kind: Container) {
-        if kind == Container::Array {
+    pub(super) fn close(&mut self, kind: JsonContainer) {
+        if kind == JsonContainer::Array {
             if let Some(object) = self.objects.last_mut() {
                 object.arrays = object.arrays.saturating_sub(1);
             }
@@ -138,10 +139,12 @@ impl Parts {
         let Some(object) = self.objects.pop() else { return };
         let Some(mut found) = object.found.filter(|found| !(found.is_odd && object.is_text)) else { return };
         found.detail = merged(found.detail, object.detail);
-        let is_part = object.part != Part::Other;
+        let is_part = object.part != MediaPart::Other;
         match self.objects.last_mut() {
-            // The object that a part holds: the part knows what it is.
-            Some(outer) if !is_part && outer.arrays == 0 && outer.name == Name::Holder && outer.found.is_none() => {
+            // The object within a part: the part knows the kind.
+            Some(outer)
+                if !is_part && outer.arrays == 0 && outer.name == MemberName::Holder && outer.found.is_none() =>
+            {
                 found.is_data |= object.is_base64;
                 outer.found = Some(found);
             }
@@ -149,14 +152,14 @@ impl Parts {
         }
     }
 
-    /// Takes the address of something that is stored outside.
+    /// Takes the address of a stored object.
     pub(super) fn stored(&mut self, start: u64, end: u64) {
-        self.add(Medium { kind: Kind::Stored, range: (start, end), verified: false });
+        self.add(MediaItem { kind: MediaKind::Stored, range: (start, end), verified: false });
     }
 
-    /// Takes a `data:` URL that is a medium wherever it stands.
-    pub(super) fn inline(&mut self, text: Text<'_>, start: u64, end: u64) {
-        let found = Found {
+    /// Takes a `data:` URL that is a medium in any place.
+    pub(super) fn inline(&mut self, text: StrPrefix<'_>, start: u64, end: u64) {
+        let found = MediaCandidate {
             range: (start, end),
             dimensions: media::dimensions(text.head),
             is_data: true,
@@ -164,27 +167,27 @@ impl Parts {
             is_odd: false,
             detail: None,
         };
-        self.put(Part::Other, found);
+        self.put(MediaPart::Other, found);
     }
 
-    /// Takes a string; `is_media` when it stands under a name that may hold a medium.
-    pub(super) fn string(&mut self, text: Text<'_>, is_media: bool, start: u64, end: u64) {
+    /// Takes a string; `is_media` is true under a name that may hold a medium.
+    pub(super) fn string(&mut self, text: StrPrefix<'_>, is_media: bool, start: u64, end: u64) {
         let Some(object) = self.objects.last_mut() else {
             return;
         };
         let in_array = object.arrays > 0;
         match object.name {
             _ if in_array => {}
-            Name::Type => {
+            MemberName::Type => {
                 object.part = match text.head {
-                    b"image_url" | b"input_image" | b"image" | b"computer_screenshot" => Part::Image,
-                    b"document" | b"file" | b"input_file" => Part::Document,
-                    b"input_audio" => Part::Audio,
-                    _ => Part::Other,
+                    b"image_url" | b"input_image" | b"image" | b"computer_screenshot" => MediaPart::Image,
+                    b"document" | b"file" | b"input_file" => MediaPart::Document,
+                    b"input_audio" => MediaPart::Audio,
+                    _ => MediaPart::Other,
                 };
                 (object.is_base64, object.is_text) = (text.head == b"base64", text.head == b"text");
             }
-            Name::Detail => {
+            MemberName::Detail => {
                 let detail = if text.head == b"low" { Detail::Low } else { Detail::of(text.as_str()) };
                 object.detail = merged(object.detail, Some(detail));
             }
@@ -195,7 +198,7 @@ impl Parts {
         }
         let is_url = text.head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:"));
         let is_image = is_image_url(text.head);
-        let found = Found {
+        let found = MediaCandidate {
             range: (start, end),
             dimensions: media::dimensions(text.head),
             is_data: is_url,
@@ -203,34 +206,36 @@ impl Parts {
             is_odd: text.head.len() < 16 || text.as_str().contains(char::is_whitespace),
             detail: None,
         };
-        let can_be_verified = matches!(object.name, Name::Holder | Name::Medium) && !in_array;
+        let can_be_verified = matches!(object.name, MemberName::Holder | MemberName::Medium) && !in_array;
         if can_be_verified && object.found.is_none() {
             object.found = Some(found);
         } else {
-            self.put(Part::Other, found);
+            self.put(MediaPart::Other, found);
         }
     }
 
-    /// A string whose part is known.
-    fn put(&mut self, part: Part, found: Found) {
-        if part == Part::Other && found.is_odd {
+    /// Adds a string whose part is known.
+    fn put(&mut self, part: MediaPart, found: MediaCandidate) {
+        if part == MediaPart::Other && found.is_odd {
             return;
         }
         let detail = found.detail.unwrap_or(Detail::of("auto"));
-        let verified = found.is_data && (part != Part::Image || found.is_image || found.dimensions.is_some());
+        let verified = found.is_data && (part != MediaPart::Image || found.is_image || found.dimensions.is_some());
         let kind = match part {
-            Part::Image => Kind::Image(found.dimensions, detail),
-            Part::Document => Kind::Document,
-            Part::Audio => Kind::Audio,
-            Part::Other if found.dimensions.is_some() || found.is_image => Kind::Image(found.dimensions, detail),
-            Part::Other => Kind::Document,
+            MediaPart::Image => MediaKind::Image(found.dimensions, detail),
+            MediaPart::Document => MediaKind::Document,
+            MediaPart::Audio => MediaKind::Audio,
+            MediaPart::Other if found.dimensions.is_some() || found.is_image => {
+                MediaKind::Image(found.dimensions, detail)
+            }
+            MediaPart::Other => MediaKind::Document,
         };
         // An audio part holds plain base64.
-        let verified = part != Part::Other && !found.is_odd && (verified || part == Part::Audio);
-        self.add(Medium { kind, range: found.range, verified });
+        let verified = part != MediaPart::Other && !found.is_odd && (verified || part == MediaPart::Audio);
+        self.add(MediaItem { kind, range: found.range, verified });
     }
 
-    fn add(&mut self, medium: Medium) {
+    fn add(&mut self, medium: MediaItem) {
         if self.found.media.len() < PARTS_MAX {
             self.found.media.push(medium);
         } else {
@@ -238,7 +243,7 @@ impl Parts {
         }
     }
 
-    pub(super) fn take(&mut self) -> MediaFound {
+    pub(super) fn take(&mut self) -> MediaList {
         std::mem::take(&mut self.found)
     }
 }
@@ -247,7 +252,7 @@ fn is_image_url(head: &[u8]) -> bool {
     head.get(..11).is_some_and(|head| head.eq_ignore_ascii_case(b"data:image/"))
 }
 
-/// Of two details the dearer one.
+/// Returns the dearer of two details.
 fn merged(a: Option<Detail>, b: Option<Detail>) -> Option<Detail> {
     match (a, b) {
         (Some(a), Some(b)) if a != b => Some(Detail::of("")),

@@ -1,349 +1,141 @@
-//! What each top-level member of a request body may do: the list, and nothing but the list.
+//! The rule for each top-level member of a request body: an allow-list.
 //!
-//! LiteLLM sends members that it does not know on to the provider, so a list of bad names can never be
-//! complete: a member that is not named here is dropped. Those that would redirect, re-key, re-price,
-//! amplify or hide a call are refused by name instead, so that their sender learns why.
+//! LiteLLM sends members that it does not know on to the provider, so a list of bad names can never be complete: a
+//! member that is not listed is dropped. Members that would redirect, re-key, re-price, amplify or hide a call are
+//! refused by name, so that their sender learns why.
 
-use super::schema::Reader;
-use super::shape::{Members, REFUSED, Shape};
+mod allowed;
+mod denied;
+
+use super::shape::{REFUSED, Shape};
 use super::{self_hosted, tools};
-use crate::policy::Wire;
+use crate::policy::ApiFormat;
+pub(super) use allowed::AllowedGroup;
+use denied::{STRIP, denied, normal};
 
-/// Which server runs the models, as far as it takes members that the public API does not have.
+/// Kind of the server that runs the models, by the members that it takes beside the public API's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Server {
-    /// The public API alone.
+pub enum ServerKind {
+    /// Only the public API.
     #[default]
     OpenAi,
-    /// vLLM, SGLang and their like.
+    /// vLLM, SGLang and similar servers.
     Vllm,
 }
 
-/// What happens to one member.
+/// Rule for one member.
 #[derive(Debug, Clone, Copy)]
-pub enum Rule {
-    /// Goes on as it is: the operator has opened it.
+pub enum MemberRule {
+    /// Passes unchanged: the operator has opened it.
     Keep,
-    /// Goes on with what this shape knows; the rest of it is taken out.
-    Inside(&'static Shape),
-    /// Goes on; remote media in it are refused.
+    /// Passes with the members that this shape knows; the others are taken out.
+    Nested(&'static Shape),
+    /// Passes; remote media in it are refused.
     Content,
     /// Must name an allowed model.
     Model,
-    /// `true`, `false` or null.
+    /// Must be `true`, `false` or null.
     Stream,
-    /// Ours on streams that would otherwise hide their usage.
+    /// Replaced on streams that would otherwise hide their usage.
     StreamOptions,
-    /// The route's own bound on output tokens; goes on, and is reserved.
+    /// Bound of the route on output tokens: passes, and is reserved.
     MaxOutput,
-    /// How many answers; bounded, and reserved.
+    /// Number of responses: limited, and reserved.
     Choices,
-    /// One text, or several of which each is answered and billed.
+    /// One text, or several, of which each is answered and billed.
     Prompts,
-    /// Goes on unless it is `true`.
+    /// Passes unless it is `true`.
     NotTrue,
-    /// Removed, and named in the audit line.
+    /// Removed, and named in the audit log.
     Strip,
-    /// Removed and named like that, unless the operator allows it by name.
+    /// Removed and named, unless the operator allows it by name.
     Drop,
     /// Refused, unless the operator allows it by name.
     Refuse,
-    /// Refused whatever anybody says: who pays, with which key, at which host, at what price, seen by whom.
+    /// Always refused: decides who pays, with which key, at which host, at what price, or who sees the call.
     Never,
 }
 
-/// Accounting and tracing members: ours are set, the client's are removed.
-const STRIP: &[&str] = &["user", "metadata", "litellm_metadata", "safety_identifier", "tags"];
-
-const NEVER: &[&str] = &[
-    // skips or forges what is logged
-    "no_log", "callbacks", "success_callback", "failure_callback", "service_callback", "logger_fn",
-    "turn_off_message_logging", "standard_logging_object", "proxy_server_request", "secret_fields",
-    "standard_callback_dynamic_params", // sets prices
-    "model_info", "base_model", "response_cost", // names another host, key or account
-    "api_base", "base_url", "api_key", "api_version", "api_type", "organization", "custom_llm_provider", "model_list",
-    "user_config", "router_settings_override", "extra_headers", "headers", "extra_body", "extra_query",
-    "provider_specific_header", "deployment_id", "specific_deployment", "allowed_model_region", "client",
-    "shared_session", "default_headers", "hf_model_name", "watsonx_project",
-    // calls somebody else when the call fails
-    "fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "default_fallbacks", "disable_fallbacks",
-    "weights", "user_api_key_dict", "input_cost", "output_cost",
-];
-
-const NEVER_PREFIX: &[&str] =
-    &["litellm_", "aws_", "vertex_", "azure_", "langfuse_", "langsmith_", "gcs_", "user_api_key"];
-const NEVER_PART: &[&str] = &["_cost_per_"];
-const NEVER_SUFFIX: &[&str] = &["_endpoint"];
-
-const REFUSE: &[&str] = &[
-    // more calls, or longer ones, than asked for
-    "num_retries", "max_retries", "stream_timeout", "request_timeout", "cooldown_time", "fastest_response",
-    "priority", // the gateway's cache
-    "cache", "caching", "ttl", "s_maxage", "cache_key", "no_cache", "no_store",
-    // the gateway's guardrails and stored prompts
-    "guardrails", "disable_global_guardrail", "disable_global_guardrails", "guardrail_config", "policies", "prompt_id",
-    "prompt_variables", "prompt_version", "prompt_label",
-    // egress through the provider or the gateway
-    "web_search_options", "mcp_servers", "plugins", "models", "route", "provider", "transforms", "container",
-    // what the provider stores for whoever names it
-    "previous_response_id", "conversation",
-];
-
-/// Some clients send how long they wait themselves. LiteLLM would wait as long and then call again; without it, the
-/// client waits as it wants to.
-const DROP: &[&str] = &["timeout"];
-
-const REFUSE_PREFIX: &[&str] = &["mock_"];
-
-/// Members of more than one route that set how a model samples: numbers and words that go to the provider,
-/// which takes them or refuses them.
-const SAMPLING: Members = &[
-    ("frequency_penalty", Shape::Scalar),
-    ("presence_penalty", Shape::Scalar),
-    ("seed", Shape::Scalar),
-    ("temperature", Shape::Scalar),
-    ("top_p", Shape::Scalar),
-    // A number for each token id.
-    ("logit_bias", Shape::Map),
-    ("logprobs", Shape::Scalar),
-    // Texts at which the answer ends.
-    ("stop", Shape::List(&Shape::Scalar)),
-];
-
-const CHAT: Members = &[
-    // The voice of a spoken answer; its price is reserved.
-    ("audio", Shape::Object(&[("format", Shape::Scalar), ("voice", Shape::Object(&[("id", Shape::Scalar)]))])),
-    ("function_call", Shape::Choice(tools::NAMED)),
-    ("modalities", Shape::List(&Shape::Scalar)),
-    ("parallel_tool_calls", Shape::Scalar),
-    // Text that the answer is likely to repeat; what it does not repeat is billed as output, and reserved.
-    ("prediction", Shape::Object(&[("type", Shape::Scalar), ("content", Shape::List(&Shape::Object(TEXT_PART)))])),
-    ("prompt_cache_key", Shape::Scalar),
-    ("prompt_cache_retention", Shape::Scalar),
-    ("reasoning", Shape::Object(REASONING)),
-    ("reasoning_effort", Shape::EffortOr(REASONING)),
-    // LiteLLM validates the answer by other members of it, and fetches what its schema refers to.
-    ("response_format", Shape::Object(RESPONSE_FORMAT)),
-    // A dearer tier is reserved at its price.
-    ("service_tier", Shape::Scalar),
-    ("thinking", Shape::Object(THINKING)),
-    ("tool_choice", Shape::Choice(tools::CHOICE)),
-    ("top_k", Shape::Scalar),
-    ("top_logprobs", Shape::Scalar),
-    ("verbosity", Shape::Scalar),
-];
-
-const COMPLETIONS: Members = &[("echo", Shape::Scalar), ("suffix", Shape::Scalar)];
-
-const EMBEDDINGS: Members =
-    &[("dimensions", Shape::Scalar), ("encoding_format", Shape::Scalar), ("input_type", Shape::Scalar)];
-
-const RESPONSES: Members = &[
-    // Ids that the run has received in answers; the exchange looks them up.
-    ("conversation", Shape::StoredIdOr(&[("id", Shape::StoredId)])),
-    ("previous_response_id", Shape::StoredId),
-    // Leaving it out is `true` at OpenAI (API reference of `POST /v1/responses`, `store`), and LiteLLM adds none: the
-    // answer is stored either way.
-    ("store", Shape::Scalar),
-    // Words for what the answer shows of itself.
-    ("include", Shape::List(&Shape::Scalar)),
-    ("max_tool_calls", Shape::Scalar),
-    ("parallel_tool_calls", Shape::Scalar),
-    ("prompt_cache_key", Shape::Scalar),
-    ("prompt_cache_retention", Shape::Scalar),
-    ("reasoning", Shape::Object(REASONING)),
-    ("service_tier", Shape::Scalar),
-    ("stream_options", Shape::Object(STREAM_OPTIONS)),
-    ("temperature", Shape::Scalar),
-    // As `response_format`.
-    ("text", Shape::Object(&[("format", Shape::Object(FORMAT)), ("verbosity", Shape::Scalar)])),
-    ("tool_choice", Shape::Choice(tools::CHOICE)),
-    ("top_logprobs", Shape::Scalar),
-    ("top_p", Shape::Scalar),
-    ("truncation", Shape::Scalar),
-];
-
-const MESSAGES: Members = &[
-    ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
-    // What Anthropic clears from a long conversation.
-    ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
-    // As `response_format`, and how much the model may think.
-    ("output_config", Shape::Object(OUTPUT_CONFIG)),
-    ("output_format", Shape::Object(FORMAT)),
-    ("service_tier", Shape::Scalar),
-    ("stop_sequences", Shape::List(&Shape::Scalar)),
-    ("temperature", Shape::Scalar),
-    ("thinking", Shape::Object(THINKING)),
-    ("tool_choice", Shape::Choice(tools::CHOICE)),
-    ("top_k", Shape::Scalar),
-    ("top_p", Shape::Scalar),
-];
-
-const COUNT_TOKENS: Members = &[
-    ("cache_control", Shape::Object(tools::CACHE_CONTROL)),
-    ("context_management", Shape::Object(&[("edits", Shape::List(&Shape::Object(EDIT)))])),
-    ("output_config", Shape::Object(OUTPUT_CONFIG)),
-    ("output_format", Shape::Object(FORMAT)),
-    ("thinking", Shape::Object(THINKING)),
-    ("tool_choice", Shape::Choice(tools::CHOICE)),
-];
-
-const TEXT_PART: Members = &[("type", Shape::Scalar), ("text", Shape::Scalar)];
-
-const REASONING: Members = &[
-    // LiteLLM gives Claude models a budget of tokens by this word.
-    ("effort", Shape::Effort),
-    ("summary", Shape::Scalar),
-    ("generate_summary", Shape::Scalar),
-    ("context", Shape::Scalar),
-    ("mode", Shape::Scalar),
-    ("enabled", Shape::Scalar),
-    ("exclude", Shape::Scalar),
-];
-
-const THINKING: Members =
-    &[("type", Shape::Scalar), ("budget_tokens", Shape::ThinkingBudget), ("display", Shape::Scalar)];
-
-const RESPONSE_FORMAT: Members = &[("type", Shape::Scalar), ("json_schema", Shape::Object(JSON_SCHEMA))];
-
-const JSON_SCHEMA: Members = &[
-    ("name", Shape::Scalar),
-    ("description", Shape::Scalar),
-    ("schema", Shape::Schema(Reader::Answer)),
-    ("strict", Shape::Scalar),
-];
-
-const FORMAT: Members = &[
-    ("type", Shape::Scalar),
-    ("name", Shape::Scalar),
-    ("description", Shape::Scalar),
-    ("schema", Shape::Schema(Reader::Answer)),
-    ("strict", Shape::Scalar),
-];
-
-const STREAM_OPTIONS: Members = &[("include_obfuscation", Shape::Scalar), ("include_usage", Shape::Scalar)];
-
-const OUTPUT_CONFIG: Members = &[
-    ("effort", Shape::Scalar),
-    ("format", Shape::Object(FORMAT)),
-    ("task_budget", Shape::Object(&[("type", Shape::Scalar), ("total", Shape::Scalar), ("remaining", Shape::Scalar)])),
-];
-
-const AMOUNT: Members = &[("type", Shape::Scalar), ("value", Shape::Scalar)];
-
-const EDIT: Members = &[
-    // The others make the gateway or the provider write a summary, in a call of its own.
-    ("type", Shape::OneOf(&["clear_tool_uses_20250919", "clear_thinking_20251015"])),
-    ("trigger", Shape::Object(AMOUNT)),
-    ("keep", Shape::Object(AMOUNT)),
-    ("clear_at_least", Shape::Object(AMOUNT)),
-    ("clear_tool_inputs", Shape::List(&Shape::Scalar)),
-    ("exclude_tools", Shape::List(&Shape::Scalar)),
-];
-
-/// Names by which some route bounds its output. LiteLLM drops those that are not the route's own.
+/// Names by which some route bounds its output. LiteLLM drops those that do not belong to the route.
 const BOUNDS: [&str; 4] = ["max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample"];
 
-/// The rule for a member of this route's bodies; `None` for one that nobody knows.
+/// Returns the rule for a member of this route's bodies; `None` for an unknown one.
 #[must_use]
-pub fn rule(wire: Wire, server: Server, name: &str) -> Option<Rule> {
-    public(wire, name).or_else(|| server.member(wire, name)).or_else(|| denied(name))
+pub fn rule(format: ApiFormat, server: ServerKind, name: &str) -> Option<MemberRule> {
+    public(format, name).or_else(|| server.member(format, name)).or_else(|| denied(name))
 }
 
-impl Server {
-    /// The members that this kind of server takes beside those of the public API.
-    fn member(self, wire: Wire, name: &str) -> Option<Rule> {
-        let lists: &[Members] = match (self, wire) {
-            (Self::Vllm, Wire::Chat) => &[self_hosted::SAMPLING, self_hosted::CHAT],
-            (Self::Vllm, Wire::Completions) => &[self_hosted::SAMPLING],
-            _ => return None,
+impl ServerKind {
+    /// Returns the rule for a member that this kind of server takes beside those of the public API.
+    fn member(self, format: ApiFormat, name: &str) -> Option<MemberRule> {
+        let shape = match (self, format) {
+            (Self::Vllm, ApiFormat::Chat) => {
+                allowed::shape(self_hosted::SAMPLING, name).or_else(|| allowed::shape(self_hosted::CHAT, name))
+            }
+            (Self::Vllm, ApiFormat::Completions) => allowed::shape(self_hosted::SAMPLING, name),
+            _ => None,
         };
-        lists
-            .iter()
-            .flat_map(|list| list.iter())
-            .find(|(known, _)| *known == name)
-            .map(|(_, shape)| Rule::Inside(shape))
+        shape.map(MemberRule::Nested)
     }
 }
 
-/// Whether `--allow-param` may name it.
+/// Returns true if `--allow-param` may name this member.
 #[must_use]
 pub fn may_be_allowed(name: &str) -> bool {
     if let Some((member, inner)) = name.split_once('.') {
-        // Inside of a member that passes: whatever makes nobody act.
+        // A member inside one that passes, unless it makes the gateway act.
         return !STRIP.contains(&member) && denied(member).is_none() && !REFUSED.contains(&inner);
     }
     let structural = matches!(name, "model" | "stream" | "stream_options");
-    !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(Rule::Never))
+    !structural && !STRIP.contains(&name) && !BOUNDS.contains(&name) && !matches!(denied(name), Some(MemberRule::Never))
 }
 
-/// The members of the public API.
-fn public(wire: Wire, name: &str) -> Option<Rule> {
-    // On routes whose members nobody here knows, no spelling of them may pass.
-    if STRIP.contains(&name) || wire == Wire::Other && STRIP.contains(&normal(name).as_str()) {
-        return Some(Rule::Strip);
+/// Returns the rule for a member of the public API.
+fn public(format: ApiFormat, name: &str) -> Option<MemberRule> {
+    // On a route whose members are not known here, no spelling of these may pass.
+    if STRIP.contains(&name) || format == ApiFormat::Other && STRIP.contains(&normal(name).as_str()) {
+        return Some(MemberRule::Strip);
     }
     let common = match name {
-        "model" => Some(Rule::Model),
-        "stream" => Some(Rule::Stream),
+        "model" => Some(MemberRule::Model),
+        "stream" => Some(MemberRule::Stream),
         // LiteLLM takes `functions` for tools.
-        "tools" | "functions" => Some(Rule::Inside(&tools::TOOLS)),
-        "background" => Some(Rule::NotTrue),
-        // A chat is stored only where it is `true`.
-        "store" if !matches!(wire, Wire::Responses | Wire::Compact | Wire::InputTokens) => Some(Rule::NotTrue),
+        "tools" | "functions" => Some(MemberRule::Nested(&tools::TOOLS)),
+        "background" => Some(MemberRule::NotTrue),
+        // A chat is stored only if this is `true`.
+        "store" if !matches!(format, ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens) => {
+            Some(MemberRule::NotTrue)
+        }
         _ => None,
     };
     if common.is_some() {
         return common;
     }
-    let inside = |lists: &[Members]| {
-        let found = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == name);
-        found.map(|(_, shape)| Rule::Inside(shape))
-    };
-    match (wire, name) {
-        (Wire::Chat, "max_tokens" | "max_completion_tokens")
-        | (Wire::Completions | Wire::Messages | Wire::CountTokens, "max_tokens")
-        | (Wire::Responses, "max_output_tokens") => Some(Rule::MaxOutput),
-        (Wire::Chat | Wire::Completions | Wire::Other, "n") | (Wire::Completions | Wire::Other, "best_of") => {
-            Some(Rule::Choices)
+    let nested = |groups| allowed::shape(groups, name).map(MemberRule::Nested);
+    match (format, name) {
+        (ApiFormat::Chat, "max_tokens" | "max_completion_tokens")
+        | (ApiFormat::Completions | ApiFormat::Messages | ApiFormat::CountTokens, "max_tokens")
+        | (ApiFormat::Responses, "max_output_tokens") => Some(MemberRule::MaxOutput),
+        (ApiFormat::Chat | ApiFormat::Completions | ApiFormat::Other, "n")
+        | (ApiFormat::Completions | ApiFormat::Other, "best_of") => Some(MemberRule::Choices),
+        (ApiFormat::Chat, "messages")
+        | (ApiFormat::Messages | ApiFormat::CountTokens, "messages" | "system")
+        | (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, "input" | "instructions")
+        | (ApiFormat::Embeddings, "input") => Some(MemberRule::Content),
+        (ApiFormat::Completions, "prompt") => Some(MemberRule::Prompts),
+        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, "prompt") => Some(MemberRule::Refuse),
+        (ApiFormat::Chat | ApiFormat::Completions, "stream_options") => Some(MemberRule::StreamOptions),
+        (ApiFormat::Chat, _) => nested(allowed::CHAT),
+        (ApiFormat::Completions, _) => nested(allowed::COMPLETIONS),
+        (ApiFormat::Embeddings, _) => nested(allowed::EMBEDDINGS),
+        (ApiFormat::Responses | ApiFormat::Compact | ApiFormat::InputTokens, _) => nested(allowed::RESPONSES),
+        (ApiFormat::Messages, _) => nested(allowed::MESSAGES),
+        (ApiFormat::CountTokens, _) => nested(allowed::COUNT_TOKENS),
+        // The operator opened a route whose members only the operator knows: each member that is not denied passes.
+        (ApiFormat::Other | ApiFormat::Models | ApiFormat::Stored, _) => {
+            denied(name).is_none().then_some(MemberRule::Content)
         }
-        (Wire::Chat, "messages")
-        | (Wire::Messages | Wire::CountTokens, "messages" | "system")
-        | (Wire::Responses | Wire::Compact | Wire::InputTokens, "input" | "instructions")
-        | (Wire::Embeddings, "input") => Some(Rule::Content),
-        (Wire::Completions, "prompt") => Some(Rule::Prompts),
-        (Wire::Responses | Wire::Compact | Wire::InputTokens, "prompt") => Some(Rule::Refuse),
-        (Wire::Chat | Wire::Completions, "stream_options") => Some(Rule::StreamOptions),
-        (Wire::Chat, _) => inside(&[SAMPLING, CHAT]),
-        (Wire::Completions, _) => inside(&[SAMPLING, COMPLETIONS]),
-        (Wire::Embeddings, _) => inside(&[EMBEDDINGS]),
-        (Wire::Responses | Wire::Compact | Wire::InputTokens, _) => inside(&[RESPONSES]),
-        (Wire::Messages, _) => inside(&[MESSAGES]),
-        (Wire::CountTokens, _) => inside(&[COUNT_TOKENS]),
-        // The operator opened a route whose members only the operator knows: what is not denied passes.
-        (Wire::Other | Wire::Models | Wire::Stored, _) => denied(name).is_none().then_some(Rule::Content),
     }
-}
-
-fn normal(name: &str) -> String {
-    name.to_ascii_lowercase().replace('-', "_")
-}
-
-/// LiteLLM's own members, in any spelling that some version may take for them.
-fn denied(name: &str) -> Option<Rule> {
-    let name = normal(name);
-    let never = NEVER.contains(&name.as_str())
-        || NEVER_PREFIX.iter().any(|prefix| name.starts_with(prefix))
-        || NEVER_PART.iter().any(|part| name.contains(part))
-        || NEVER_SUFFIX.iter().any(|suffix| name.ends_with(suffix));
-    if never {
-        return Some(Rule::Never);
-    }
-    if DROP.contains(&name.as_str()) {
-        return Some(Rule::Drop);
-    }
-    let refuse = REFUSE.contains(&name.as_str()) || REFUSE_PREFIX.iter().any(|prefix| name.starts_with(prefix));
-    refuse.then_some(Rule::Refuse)
 }
 
 #[cfg(test)]
@@ -356,41 +148,41 @@ mod tests {
             "no-log", "no_log", "NO-LOG", "api_base", "base_url", "input_cost_per_token", "aws_region_name",
             "x_endpoint", "litellm_params",
         ] {
-            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Never)), "{name}");
+            assert!(matches!(rule(ApiFormat::Chat, ServerKind::Vllm, name), Some(MemberRule::Never)), "{name}");
             assert!(!may_be_allowed(name), "{name}");
         }
         for name in ["mock_response", "num_retries", "cache", "web_search_options", "previous_response_id", "s-maxage"]
         {
-            assert!(matches!(rule(Wire::Chat, Server::Vllm, name), Some(Rule::Refuse)), "{name}");
+            assert!(matches!(rule(ApiFormat::Chat, ServerKind::Vllm, name), Some(MemberRule::Refuse)), "{name}");
             assert!(may_be_allowed(name), "{name}");
         }
     }
 
     #[test]
-    fn identity_is_ours_on_every_route() {
-        for wire in [
-            Wire::Chat,
-            Wire::Completions,
-            Wire::Embeddings,
-            Wire::Responses,
-            Wire::Messages,
-            Wire::CountTokens,
-            Wire::Compact,
-            Wire::InputTokens,
-            Wire::Other,
+    fn identity_members_are_stripped_on_every_route() {
+        for format in [
+            ApiFormat::Chat,
+            ApiFormat::Completions,
+            ApiFormat::Embeddings,
+            ApiFormat::Responses,
+            ApiFormat::Messages,
+            ApiFormat::CountTokens,
+            ApiFormat::Compact,
+            ApiFormat::InputTokens,
+            ApiFormat::Other,
         ] {
             for name in STRIP {
-                assert!(matches!(rule(wire, Server::Vllm, name), Some(Rule::Strip)), "{wire:?} {name}");
+                assert!(matches!(rule(format, ServerKind::Vllm, name), Some(MemberRule::Strip)), "{format:?} {name}");
                 assert!(!may_be_allowed(name));
             }
         }
     }
 
     #[test]
-    fn what_nobody_knows_has_no_rule() {
-        assert!(rule(Wire::Chat, Server::Vllm, "totally_unknown").is_none());
-        assert!(rule(Wire::Chat, Server::Vllm, "system").is_none());
-        assert!(matches!(rule(Wire::Other, Server::Vllm, "totally_unknown"), Some(Rule::Content)));
-        assert!(matches!(rule(Wire::Other, Server::Vllm, "api_base"), Some(Rule::Never)));
+    fn an_unknown_member_has_no_rule() {
+        assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "totally_unknown").is_none());
+        assert!(rule(ApiFormat::Chat, ServerKind::Vllm, "system").is_none());
+        assert!(matches!(rule(ApiFormat::Other, ServerKind::Vllm, "totally_unknown"), Some(MemberRule::Content)));
+        assert!(matches!(rule(ApiFormat::Other, ServerKind::Vllm, "api_base"), Some(MemberRule::Never)));
     }
 }

@@ -1,134 +1,136 @@
-//! What may stand inside a member that goes upstream: an allow-list, all the way down.
+//! Shapes of the values inside a member that goes upstream: an allow-list at every depth.
 //!
-//! LiteLLM acts on members at any depth: `response_format.enforce_validation` makes it validate the answer
-//! after the provider was paid, and fetch every URL in the schema. So the inside of a member is known, or it
-//! is taken out and named in the audit line; the few names that make the gateway act are refused.
+//! LiteLLM acts on members at any depth: `response_format.enforce_validation` makes it validate the response after
+//! the provider was paid, and fetch every URL in the schema. So the inside of a member is known, or it is taken out
+//! and named in the audit log; the few names that make the gateway act are refused.
 
 use std::borrow::Cow;
 
-use super::schema::{Reader, Schema};
-use super::tools::{self, ToolCheck};
-use super::{Special, StoredId, invalid, no_stored_id, not_allowed};
-use crate::json::{Container, Scalar, Text};
-use crate::policy::Wire;
-use crate::refusal::{Reason, Refusal, clip};
+use super::errors::{invalid, no_stored_id, not_allowed};
+use super::parsed::{RareFields, StoredId};
+use super::schema::{SchemaUse, SchemaVisitor};
+use super::tool_check::{self, ToolCheck};
+use crate::json::{JsonContainer, JsonScalar, StrPrefix};
+use crate::policy::ApiFormat;
+use crate::refusal::{Reason, Refusal};
+use crate::text::clip;
 
-/// The members of an object, and the shape of each.
-pub type Members = &'static [(&'static str, Shape)];
+/// Members of an object, with the shape of each.
+pub type MemberShapes = &'static [(&'static str, Shape)];
 
-/// What a value may be. A scalar may stand wherever an object or an array may: providers refuse what they
-/// do not expect, and none of them acts on it.
+/// Shape of a value. A scalar may take the place of an object or an array: providers refuse values that they do not
+/// expect, and none of them acts on such a value.
 #[derive(Debug)]
 pub enum Shape {
     /// A string, a number, a boolean or null.
     Scalar,
-    /// Any JSON: the model reads it, and nothing in between acts on it.
+    /// Any JSON: the model reads it, and no program acts on it.
     Any,
     /// The name of a tool: not one that the gateway runs.
     ToolName,
-    /// A word that decides who runs a tool: this one, for the agent.
+    /// A word that decides who runs a tool: this one means the agent.
     Word(&'static str),
-    /// How many tokens the model may think.
+    /// Number of tokens that the model may think.
     ThinkingBudget,
-    /// A word for how much the model is to think.
+    /// A word for how much the model thinks.
     Effort,
     /// Such a word, or an object of these members.
-    EffortOr(Members),
+    EffortOr(MemberShapes),
     /// The id of an object that the provider stores.
     StoredId,
     /// Such an id, or an object of these members.
-    StoredIdOr(Members),
+    StoredIdOr(MemberShapes),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// An object of scalars with any names.
     Map,
     /// An array of values of one shape.
     List(&'static Shape),
-    /// An object of these members; each other one is taken out.
-    Object(Members),
+    /// An object of these members; all others are taken out.
+    Object(MemberShapes),
     /// The name of a tool, or an object of these members.
-    Choice(Members),
-    /// A tool, with these members; its type says who runs it.
-    Tool(Members),
+    Choice(MemberShapes),
+    /// A tool with these members; its type decides who runs it.
+    Tool(MemberShapes),
     /// A JSON schema.
-    Schema(Reader),
+    Schema(SchemaUse),
 }
 
-/// Members of one body that are taken out of others: honest clients send a few that nobody here knows yet.
+/// Maximum number of members that are taken out of others: honest clients send a few unknown ones.
 const TAKEN_OUT_MAX: usize = 128;
 
-/// Members that make LiteLLM validate an answer after the provider was paid for it. No operator can open them.
+/// Members that make LiteLLM validate a response after the provider was paid for it. No operator can open them.
 pub(super) const REFUSED: [&str; 2] = ["enforce_validation", "response_schema"];
 
-/// Follows one member, and finds what has to be taken out of it.
+/// Visitor of one member, which finds the members to be taken out of it.
 #[derive(Debug, Default)]
-pub(super) struct Inside {
-    frames: Vec<Frame>,
-    /// The shape of the next member's value.
+pub(super) struct NestedVisitor {
+    containers: Vec<OpenContainer>,
+    /// Shape of the next member's value.
     next: Option<&'static Shape>,
-    /// The depth of a member that is being taken out.
+    /// Depth of a member that is being taken out.
     dropping: Option<usize>,
-    /// The depth of a value of any shape.
+    /// Depth of a value of any shape.
     any: Option<usize>,
-    /// The schema at hand, and the depth of its value.
-    schema: Option<(usize, Box<Schema>)>,
+    /// The current schema, and the depth of its value.
+    schema: Option<(usize, Box<SchemaVisitor>)>,
     /// Ranges of the body that do not go upstream, in their order.
     pub(super) cuts: Vec<(u64, u64)>,
-    /// What was taken out, as `member.name`.
+    /// Names that were taken out, as `member.name`.
     pub(super) names: Vec<Cow<'static, str>>,
     /// Bytes by which schemas grow when their references are written out.
-    pub(super) unfolded: u64,
-    /// Tools that a provider describes to the model in words of its own.
+    pub(super) expanded: u64,
+    /// Number of tools that a provider describes to the model in its own words.
     pub(super) typed_tools: u64,
-    /// What few bodies have.
-    pub(super) special: Option<Box<Special>>,
+    /// Facts that few bodies have.
+    pub(super) rare: Option<Box<RareFields>>,
 }
 
-/// One open container.
+/// State of one open container.
 #[derive(Debug)]
-struct Frame {
-    holds: Holds,
-    /// The offset behind its opening bracket, then behind its last member that stays.
+struct OpenContainer {
+    holds: ContainerShape,
+    /// Offset after the opening bracket, then after the last member that stays.
     kept_until: u64,
-    /// A member stays, so a later one is taken out together with the comma before it.
+    /// True if a member stays, so that a later one is taken out together with the comma before it.
     keeps_any: bool,
-    /// A member was taken out and none stays yet: its comma is the one that follows.
+    /// True if a member was taken out and none stays yet: the comma after it goes with it.
     owes_comma: bool,
     tool: Option<Box<ToolCheck>>,
-    /// What was taken out of this container itself, by its place in `cuts` and in `names`.
+    /// Members taken out of this container itself, by their index in `cuts` and in `names`.
     own: Vec<(Option<usize>, usize)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Holds {
-    Members(Members),
+enum ContainerShape {
+    Members(MemberShapes),
     Each(&'static Shape),
 }
 
-/// Where a value stands: the depth, and the top-level member around it.
+/// Position of a value: the depth, and the top-level member around it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) wire: Wire,
+pub(super) struct ValuePosition<'a> {
+    pub(super) format: ApiFormat,
     pub(super) depth: usize,
     pub(super) member: &'a str,
-    /// What the operator lets through, as `--allow-param` names it.
+    /// Names that the operator allows, as `--allow-param` names them.
     pub(super) opened: &'a [String],
 }
 
-impl Inside {
+impl NestedVisitor {
     /// Starts on the value of a member.
     pub(super) fn begin(&mut self, shape: &'static Shape) {
-        self.frames.clear();
+        self.containers.clear();
         (self.next, self.dropping, self.any, self.schema) = (Some(shape), None, None, None);
     }
 
-    /// Whether the value that [`Self::begin`] announced has ended.
+    /// Returns true once the value that [`Self::begin`] announced has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.frames.is_empty() && self.next.is_none()
+        self.containers.is_empty() && self.next.is_none()
     }
 
     /// Takes a name.
-    pub(super) fn key(&mut self, at: Place<'_>, key: Text<'_>, start: u64) -> Result<(), Refusal> {
+    pub(super) fn key(&mut self, at: ValuePosition<'_>, key: StrPrefix<'_>, start: u64) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some() {
             return Ok(());
         }
@@ -136,22 +138,22 @@ impl Inside {
             schema.key(key);
             return Ok(());
         }
-        let Some(frame) = self.frames.last_mut() else { return Ok(()) };
-        if frame.owes_comma
+        let Some(container) = self.containers.last_mut() else { return Ok(()) };
+        if container.owes_comma
             && let Some(cut) = self.cuts.last_mut()
         {
             cut.1 = start;
         }
-        let known = match frame.holds {
-            Holds::Each(shape) => Some(("", shape)),
-            Holds::Members(members) => {
-                let found = members.iter().find(|(name, _)| key.whole() == Some(name.as_bytes()));
+        let known = match container.holds {
+            ContainerShape::Each(shape) => Some(("", shape)),
+            ContainerShape::Members(members) => {
+                let found = members.iter().find(|(name, _)| key.complete() == Some(name.as_bytes()));
                 found.map(|(name, shape)| (*name, shape))
             }
         };
         if let Some((name, shape)) = known {
             self.next = Some(shape);
-            if let Some(tool) = &mut frame.tool {
+            if let Some(tool) = &mut container.tool {
                 tool.begin(name);
             }
             return Ok(());
@@ -160,29 +162,29 @@ impl Inside {
         if REFUSED.iter().any(|refused| refused.as_bytes() == key.head) {
             return Err(not_allowed(&name));
         }
-        if key.whole && at.opened.contains(&name) {
+        if key.complete && at.opened.contains(&name) {
             self.next = Some(&Shape::Any);
             return Ok(());
         }
         // Members that follow each other are taken out as one range.
-        let follows = self.cuts.last().is_some_and(|cut| cut.0 == frame.kept_until);
-        let is_new = !frame.owes_comma && !follows;
+        let follows = self.cuts.last().is_some_and(|cut| cut.0 == container.kept_until);
+        let is_new = !container.owes_comma && !follows;
         if is_new {
-            self.cuts.push((frame.kept_until, frame.kept_until));
-            frame.owes_comma = !frame.keeps_any;
+            self.cuts.push((container.kept_until, container.kept_until));
+            container.owes_comma = !container.keeps_any;
         }
         if self.names.len() == TAKEN_OUT_MAX {
             let many = format!("more than {TAKEN_OUT_MAX} members inside of others are not known here; leave them out");
             return Err(Refusal::new(Reason::InvalidParam, many).param(&name));
         }
         self.names.push(name.into());
-        frame.own.push((is_new.then(|| self.cuts.len() - 1), self.names.len() - 1));
+        container.own.push((is_new.then(|| self.cuts.len() - 1), self.names.len() - 1));
         self.dropping = Some(at.depth);
         Ok(())
     }
 
     /// Takes the beginning of a container.
-    pub(super) fn open(&mut self, at: Place<'_>, kind: Container, start: u64) -> Result<(), Refusal> {
+    pub(super) fn open(&mut self, at: ValuePosition<'_>, kind: JsonContainer, start: u64) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some() {
             return Ok(());
         }
@@ -196,28 +198,28 @@ impl Inside {
                 self.any = Some(at.depth);
                 return Ok(());
             }
-            (Shape::Schema(reader), _) => {
-                let mut schema = Box::new(Schema::new(*reader));
+            (Shape::Schema(schema_use), _) => {
+                let mut schema = Box::new(SchemaVisitor::new(*schema_use));
                 schema.open(kind, start).map_err(|refusal| refusal.param(at.member))?;
                 self.schema = Some((at.depth, schema));
                 return Ok(());
             }
             (
                 Shape::Object(members) | Shape::Choice(members) | Shape::EffortOr(members) | Shape::StoredIdOr(members),
-                Container::Object,
-            ) => Holds::Members(members),
-            (Shape::Tool(members), Container::Object) => {
+                JsonContainer::Object,
+            ) => ContainerShape::Members(members),
+            (Shape::Tool(members), JsonContainer::Object) => {
                 tool = Some(Box::new(ToolCheck::default()));
-                Holds::Members(members)
+                ContainerShape::Members(members)
             }
-            (Shape::Map, Container::Object) => Holds::Each(&Shape::Scalar),
-            (Shape::List(each), Container::Array) => Holds::Each(each),
-            (Shape::Tool(_), Container::Array) => return Err(tools::refused("a tool is an object")),
-            (Shape::StoredId, _) | (Shape::StoredIdOr(_), Container::Array) => return Err(no_stored_id(at.member)),
-            (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, Container::Array) => {
+            (Shape::Map, JsonContainer::Object) => ContainerShape::Each(&Shape::Scalar),
+            (Shape::List(each), JsonContainer::Array) => ContainerShape::Each(each),
+            (Shape::Tool(_), JsonContainer::Array) => return Err(tool_check::refused("a tool is an object")),
+            (Shape::StoredId, _) | (Shape::StoredIdOr(_), JsonContainer::Array) => return Err(no_stored_id(at.member)),
+            (Shape::Object(_) | Shape::Choice(_) | Shape::EffortOr(_) | Shape::Map, JsonContainer::Array) => {
                 return Err(invalid(at.member, "want an object"));
             }
-            (Shape::List(_), Container::Object) => return Err(invalid(at.member, "want an array")),
+            (Shape::List(_), JsonContainer::Object) => return Err(invalid(at.member, "want an array")),
             (
                 Shape::Scalar
                 | Shape::ToolName
@@ -228,12 +230,12 @@ impl Inside {
                 _,
             ) => {
                 if self.is_type_of_tool() {
-                    return Err(tools::refused("a tool's type is a string"));
+                    return Err(tool_check::refused("a tool's type is a string"));
                 }
                 return Err(invalid(at.member, "want text, a number, true, false or null"));
             }
         };
-        self.frames.push(Frame {
+        self.containers.push(OpenContainer {
             holds,
             kept_until: start + 1,
             keeps_any: false,
@@ -244,8 +246,8 @@ impl Inside {
         Ok(())
     }
 
-    /// Takes the end of a container. `allowed` are the types of tools that the operator has opened.
-    pub(super) fn close(&mut self, at: Place<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
+    /// Takes the end of a container. `allowed` holds the types of tools that the operator has opened.
+    pub(super) fn close(&mut self, at: ValuePosition<'_>, end: u64, allowed: &[String]) -> Result<(), Refusal> {
         if self.dropping.is_some() || self.any.is_some_and(|any| any != at.depth) {
             self.end(at.depth, end);
             return Ok(());
@@ -257,18 +259,24 @@ impl Inside {
                     if *own != at.depth {
                         return Ok(());
                     }
-                    self.unfolded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
+                    self.expanded += schema.finish().map_err(|refusal| refusal.param(at.member))?;
                     self.schema = None;
                 }
-                None => self.leave(at.wire, allowed)?,
+                None => self.end_container(at.format, allowed)?,
             }
         }
         self.end(at.depth, end);
         Ok(())
     }
 
-    /// Takes a value that is no container.
-    pub(super) fn scalar(&mut self, at: Place<'_>, value: Scalar<'_>, start: u64, end: u64) -> Result<(), Refusal> {
+    /// Takes a value that is not a container.
+    pub(super) fn scalar(
+        &mut self,
+        at: ValuePosition<'_>,
+        value: JsonScalar<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<(), Refusal> {
         if self.dropping.is_none() && self.any.is_none() {
             if let Some((_, schema)) = &mut self.schema {
                 return schema.scalar(value).map_err(|refusal| refusal.param(at.member));
@@ -279,76 +287,76 @@ impl Inside {
         Ok(())
     }
 
-    fn check(&mut self, at: Place<'_>, value: Scalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
+    fn check(&mut self, at: ValuePosition<'_>, value: JsonScalar<'_>, range: (u64, u64)) -> Result<(), Refusal> {
         let is_type = self.is_type_of_tool();
         match (self.shape(), value) {
-            (Shape::Tool(_), _) => return Err(tools::refused("a tool is an object")),
-            (Shape::List(Shape::Tool(_)), value) if value != Scalar::Null => {
+            (Shape::Tool(_), _) => return Err(tool_check::refused("a tool is an object")),
+            (Shape::List(Shape::Tool(_)), value) if value != JsonScalar::Null => {
                 return Err(invalid(at.member, "want an array"));
             }
-            (Shape::ToolName | Shape::Choice(_), Scalar::String(name)) => {
-                tools::check_name(name)?;
-                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+            (Shape::ToolName | Shape::Choice(_), JsonScalar::String(name)) => {
+                tool_check::check_name(name)?;
+                if let Some(tool) = self.containers.last_mut().and_then(|container| container.tool.as_mut()) {
                     tool.name(name);
                 }
             }
-            (Shape::OneOf(words), Scalar::String(text))
-                if !words.iter().any(|word| text.whole() == Some(word.as_bytes())) =>
+            (Shape::OneOf(words), JsonScalar::String(text))
+                if !words.iter().any(|word| text.complete() == Some(word.as_bytes())) =>
             {
                 let message = format!("'{}' may only name: {}", at.member, words.join(", "));
                 return Err(Refusal::new(Reason::ParamNotAllowed, message).param(at.member));
             }
-            (Shape::OneOf(_), Scalar::String(Text { head: b"clear_thinking_20251015", .. })) => {
-                self.special().thinking.is_needed = true
+            (Shape::OneOf(_), JsonScalar::String(StrPrefix { head: b"clear_thinking_20251015", .. })) => {
+                self.rare().thinking.is_needed = true
             }
-            (Shape::ThinkingBudget, value) => self.special().thinking.budget(value, range),
-            // LiteLLM reads `reasoning` on the Responses route alone.
-            (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.wire != Wire::Chat => {
-                self.special().thinking.word(value, range);
+            (Shape::ThinkingBudget, value) => self.rare().thinking.budget(value, range),
+            // LiteLLM reads `reasoning` only on the Responses route.
+            (Shape::Effort | Shape::EffortOr(_), value) if at.member != "reasoning" || at.format != ApiFormat::Chat => {
+                self.rare().thinking.word(value, range);
             }
             (Shape::StoredId | Shape::StoredIdOr(_), value) => self.stored(at.member, value)?,
             (Shape::Word(word), value) => {
-                let right = matches!(value, Scalar::String(text) if text.whole() == Some(word.as_bytes()));
-                // The word stands in the tool itself, or one level below.
-                if let Some(tool) = self.frames.iter_mut().rev().find_map(|frame| frame.tool.as_mut()) {
+                let right = matches!(value, JsonScalar::String(text) if text.complete() == Some(word.as_bytes()));
+                // The word belongs to the tool itself, or to an object one level below.
+                if let Some(tool) = self.containers.iter_mut().rev().find_map(|container| container.tool.as_mut()) {
                     tool.word(right, value);
                 }
             }
-            (_, Scalar::String(kind)) if is_type => {
-                if let Some(tool) = self.frames.last_mut().and_then(|frame| frame.tool.as_mut()) {
+            (_, JsonScalar::String(kind)) if is_type => {
+                if let Some(tool) = self.containers.last_mut().and_then(|container| container.tool.as_mut()) {
                     tool.kind(kind)?;
                 }
             }
-            _ if is_type => return Err(tools::refused("a tool's type is a string")),
+            _ if is_type => return Err(tool_check::refused("a tool's type is a string")),
             _ => {}
         }
         Ok(())
     }
 
-    pub(super) fn special(&mut self) -> &mut Special {
-        self.special.get_or_insert_default()
+    pub(super) fn rare(&mut self) -> &mut RareFields {
+        self.rare.get_or_insert_default()
     }
 
-    /// Takes the id of a stored object. Whether the run may name it is for the exchange to say.
-    fn stored(&mut self, member: &str, value: Scalar<'_>) -> Result<(), Refusal> {
+    /// Takes the id of a stored object. The exchange decides whether the run may name it.
+    fn stored(&mut self, member: &str, value: JsonScalar<'_>) -> Result<(), Refusal> {
         let id = match value {
-            Scalar::Null => return Ok(()),
-            Scalar::String(id) => id.whole.then(|| id.as_str().to_owned()),
+            JsonScalar::Null => return Ok(()),
+            JsonScalar::String(id) => id.complete.then(|| id.as_str().to_owned()),
             _ => None,
         };
         let id = id.ok_or_else(|| no_stored_id(member))?;
-        self.special().stored.push(StoredId { member: member.to_owned(), id });
+        self.rare().stored.push(StoredId { member: member.to_owned(), id });
         Ok(())
     }
 
-    /// The value at hand is the `type` of a tool.
+    /// Returns true if the current value is the `type` of a tool.
     fn is_type_of_tool(&self) -> bool {
-        self.frames.last().and_then(|frame| frame.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
+        self.containers.last().and_then(|container| container.tool.as_ref()).is_some_and(|tool| tool.is_at_type())
     }
 
-    /// The container at hand is complete.
-    fn leave(&mut self, wire: Wire, allowed: &[String]) -> Result<(), Refusal> {
-        let Some(Frame { tool: Some(tool), own, .. }) = self.frames.pop() else { return Ok(()) };
+    /// Ends the current container.
+    fn end_container(&mut self, format: ApiFormat, allowed: &[String]) -> Result<(), Refusal> {
+        let Some(OpenContainer { tool: Some(tool), own, .. }) = self.containers.pop() else { return Ok(()) };
         if tool.is_opened(allowed) {
             // Only the operator knows the members of such a tool: they all stay.
             for (cut, name) in own.into_iter().rev() {
@@ -357,18 +365,18 @@ impl Inside {
             }
         }
         self.typed_tools += u64::from(tool.is_typed());
-        tool.finish(wire, allowed)
+        tool.finish(format, allowed)
     }
 
-    /// The shape of the value at hand.
+    /// Returns the shape of the current value.
     fn shape(&self) -> &'static Shape {
-        match self.frames.last().map(|frame| frame.holds) {
-            Some(Holds::Each(shape)) => shape,
-            Some(Holds::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
+        match self.containers.last().map(|container| container.holds) {
+            Some(ContainerShape::Each(shape)) => shape,
+            Some(ContainerShape::Members(_)) | None => self.next.unwrap_or(&Shape::Scalar),
         }
     }
 
-    /// A value has ended: it stays, or the range that is taken out ends with it.
+    /// Ends a value: the value stays, or the range that is taken out ends with it.
     fn end(&mut self, depth: usize, end: u64) {
         match self.dropping {
             Some(dropped) if dropped == depth => {
@@ -381,8 +389,8 @@ impl Inside {
             None if self.any.is_some() => {}
             None => {
                 self.next = None;
-                if let Some(frame) = self.frames.last_mut() {
-                    (frame.kept_until, frame.keeps_any, frame.owes_comma) = (end, true, false);
+                if let Some(container) = self.containers.last_mut() {
+                    (container.kept_until, container.keeps_any, container.owes_comma) = (end, true, false);
                 }
             }
         }

@@ -1,67 +1,67 @@
-//! How much a model may think, and what becomes of that when its answer gets a lower bound.
+//! Thinking: its size, and its change when the response gets a lower bound.
 //!
-//! Pure. Anthropic refuses a `thinking.budget_tokens` below 1,024, and one that is not below `max_tokens`. LiteLLM makes
-//! such a budget of the word in `reasoning_effort` for Claude models, and does not hold it against the bound.
+//! Pure. Anthropic refuses a `thinking.budget_tokens` below 1,024, and one that is not below `max_tokens`. LiteLLM
+//! makes such a budget of the word in `reasoning_effort` for Claude models, and does not compare it with the bound.
 
-use super::Edit;
-use crate::json::{Scalar, Text};
+use super::edit::BodyEdit;
+use crate::json::{JsonScalar, StrPrefix};
 
-/// The smallest budget that Anthropic takes.
+/// Smallest budget that Anthropic takes.
 pub const BUDGET_MIN: u64 = 1024;
-/// The smallest bound of an answer that has room for such a budget, and as much beside it.
+/// Smallest bound of a response that leaves tokens for such a budget, and as many beside it.
 pub const OUTPUT_MIN: u64 = 2 * BUDGET_MIN;
 
-/// The words that LiteLLM knows, and its budgets for Claude models (`DEFAULT_REASONING_EFFORT_*_THINKING_BUDGET` in
+/// Words that LiteLLM knows, and its budgets for Claude models (`DEFAULT_REASONING_EFFORT_*_THINKING_BUDGET` in
 /// `constants.py` of 1.106.2 and 1.109.1), the largest first.
 const EFFORTS: [(&str, u64); 6] =
     [("max", 16384), ("xhigh", 8192), ("high", 4096), ("medium", 2048), ("low", 1024), ("minimal", 1024)];
 
-/// What a body says of thinking.
+/// Settings of thinking in one body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Thinking {
-    /// Tokens, and where the number stands.
+    /// Number of tokens, and the range of that number.
     budget: Option<(u64, (u64, u64))>,
-    /// A word, by its place among [`EFFORTS`], and where it stands.
+    /// Index of the word in [`EFFORTS`], and the range of that word.
     effort: Option<(usize, (u64, u64))>,
-    /// Where the value of `thinking` stands, if it is an object.
+    /// Range of the value of `thinking`, if it is an object.
     pub(super) object: Option<(u64, u64)>,
-    /// The conversation has blocks of thinking. Anthropic refuses one whose last answer begins with such a block when
-    /// the model may not think any more, and an edit that clears such blocks.
+    /// True if the conversation has blocks of thinking. Anthropic refuses a conversation whose last response begins
+    /// with such a block when the model may no longer think, and an edit that clears such blocks.
     pub(super) is_needed: bool,
 }
 
 impl Thinking {
     /// Takes the value of `budget_tokens`.
-    pub(super) fn budget(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+    pub(super) fn budget(&mut self, value: JsonScalar<'_>, range: (u64, u64)) {
         let tokens = match value {
-            Scalar::Number(number) => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
+            JsonScalar::Number(number) => std::str::from_utf8(number).ok().and_then(|number| number.parse().ok()),
             _ => None,
         };
         self.budget = tokens.map(|tokens| (tokens, range));
     }
 
     /// Takes the word of `reasoning_effort`, or of `reasoning.effort` on the Responses route.
-    pub(super) fn word(&mut self, value: Scalar<'_>, range: (u64, u64)) {
+    pub(super) fn word(&mut self, value: JsonScalar<'_>, range: (u64, u64)) {
         let place = match value {
-            Scalar::String(Text { head, .. }) => EFFORTS.iter().position(|(word, _)| word.as_bytes() == head),
+            JsonScalar::String(StrPrefix { head, .. }) => EFFORTS.iter().position(|(word, _)| word.as_bytes() == head),
             _ => None,
         };
         self.effort = place.map(|place| (place, range));
     }
 
-    /// The smallest bound of the answer that leaves room for thinking that cannot be switched off.
+    /// Returns the smallest bound of the response that leaves tokens for thinking that cannot be switched off.
     #[must_use]
     pub fn least_output(&self, is_claude: bool) -> Option<u64> {
         let has_budget = self.budget.is_some() || is_claude && self.effort.is_some();
         (has_budget && self.is_needed).then_some(OUTPUT_MIN)
     }
 
-    /// Fits what the body says to the bound that the sidecar has set. Names the members that were changed.
+    /// Fits the settings to the bound that the sidecar has set. Returns the names of the changed members.
     pub(super) fn fit(
         &self,
         bound: u64,
         is_claude: bool,
-        edit: &mut Edit,
+        edit: &mut BodyEdit,
         put: &mut Vec<(u64, String)>,
     ) -> [Option<&'static str>; 2] {
         let mut changed = [None; 2];

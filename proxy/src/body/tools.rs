@@ -1,65 +1,25 @@
 //! Tools: only those that the agent itself runs.
 //!
-//! `mcp`, `web_search`, `code_interpreter` and their like make the provider or the gateway call out. A tool
-//! is known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
-//! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows by name alone.
+//! `mcp`, `web_search`, `code_interpreter` and similar tools make the provider or the gateway call out. A tool is
+//! known by its `type`, or, without one, by members that only an agent's own tool has: Gemini takes
+//! `{"googleSearch":{}}`. LiteLLM runs some tools that it knows only by name.
 
-use super::schema::Reader;
-use super::shape::{Members, Shape};
-use crate::json::{Scalar, Text};
-use crate::policy::Wire;
-use crate::refusal::{Reason, Refusal, clip};
-
-/// Who runs a tool of one type, in the Chat, Responses and Messages APIs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runner {
-    /// The agent: the model only names it.
-    Agent,
-    /// The agent, if this member says so.
-    AgentIf(&'static str),
-}
-
-/// Tool types that the agent runs. Every other one is run by the provider or the gateway, or is unknown.
-/// From the API references of OpenAI (Responses, Chat) and Anthropic (Messages), November 2026.
-const TYPES: &[(&str, Runner)] = &[
-    ("function", Runner::Agent),
-    ("custom", Runner::Agent),
-    // Responses: a group of functions, each checked by itself.
-    ("namespace", Runner::Agent),
-    // Responses: the agent searches its own tools when `execution` is `client`; OpenAI does otherwise.
-    ("tool_search", Runner::AgentIf("execution")),
-    // Responses: a shell on the agent's machine, or in OpenAI's container.
-    ("local_shell", Runner::Agent),
-    ("shell", Runner::AgentIf("environment")),
-    ("apply_patch", Runner::Agent),
-    ("computer", Runner::Agent),
-    ("computer_use_preview", Runner::Agent),
-    // Messages: Anthropic knows their schemas, the agent runs them.
-    ("bash_20241022", Runner::Agent),
-    ("bash_20250124", Runner::Agent),
-    ("text_editor_20241022", Runner::Agent),
-    ("text_editor_20250124", Runner::Agent),
-    ("text_editor_20250429", Runner::Agent),
-    ("text_editor_20250728", Runner::Agent),
-    ("memory_20250818", Runner::Agent),
-    ("computer_20241022", Runner::Agent),
-    ("computer_20250124", Runner::Agent),
-    ("computer_20251124", Runner::Agent),
-];
+use super::schema::SchemaUse;
+use super::shape::{MemberShapes, Shape};
 
 /// A list of tools. A namespace holds tools that are checked like those at the top.
 pub(super) static TOOLS: Shape = Shape::List(&TOOL);
 
 static TOOL: Shape = Shape::Tool(MEMBERS);
 
-static MEMBERS: Members = &[
+static MEMBERS: MemberShapes = &[
     ("type", Shape::Scalar),
     ("function", Shape::Object(FUNCTION)),
     ("name", Shape::ToolName),
     ("description", Shape::Scalar),
-    ("parameters", Shape::Schema(Reader::Tool)),
-    ("input_schema", Shape::Schema(Reader::Tool)),
-    ("output_schema", Shape::Schema(Reader::Tool)),
+    ("parameters", Shape::Schema(SchemaUse::Tool)),
+    ("input_schema", Shape::Schema(SchemaUse::Tool)),
+    ("output_schema", Shape::Schema(SchemaUse::Tool)),
     ("strict", Shape::Scalar),
     ("cache_control", Shape::Object(CACHE_CONTROL)),
     ("custom", Shape::Object(CUSTOM)),
@@ -80,29 +40,31 @@ static MEMBERS: Members = &[
     ("max_characters", Shape::Scalar),
 ];
 
-const FUNCTION: Members = &[
+const FUNCTION: MemberShapes = &[
     ("name", Shape::ToolName),
     ("description", Shape::Scalar),
-    ("parameters", Shape::Schema(Reader::Tool)),
-    ("output_schema", Shape::Schema(Reader::Tool)),
+    ("parameters", Shape::Schema(SchemaUse::Tool)),
+    ("output_schema", Shape::Schema(SchemaUse::Tool)),
     ("strict", Shape::Scalar),
     ("cache_control", Shape::Object(CACHE_CONTROL)),
 ];
 
-const CUSTOM: Members = &[("name", Shape::ToolName), ("description", Shape::Scalar), ("format", Shape::Object(FORMAT))];
+const CUSTOM: MemberShapes =
+    &[("name", Shape::ToolName), ("description", Shape::Scalar), ("format", Shape::Object(FORMAT))];
 
-const FORMAT: Members = &[
+const FORMAT: MemberShapes = &[
     ("type", Shape::Scalar),
     ("syntax", Shape::Scalar),
     ("definition", Shape::Scalar),
     ("grammar", Shape::Object(&[("syntax", Shape::Scalar), ("definition", Shape::Scalar)])),
 ];
 
-/// Anthropic's marks for its prompt cache.
-pub(super) const CACHE_CONTROL: Members = &[("type", Shape::Scalar), ("ttl", Shape::Scalar), ("scope", Shape::Scalar)];
+/// Marks for Anthropic's prompt cache.
+pub(super) const CACHE_CONTROL: MemberShapes =
+    &[("type", Shape::Scalar), ("ttl", Shape::Scalar), ("scope", Shape::Scalar)];
 
-/// `tool_choice`: how a tool is chosen, and which.
-pub(super) const CHOICE: Members = &[
+/// `tool_choice`: the way of choosing a tool, and the tool.
+pub(super) const CHOICE: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::ToolName),
     ("function", Shape::Object(NAMED)),
@@ -114,9 +76,9 @@ pub(super) const CHOICE: Members = &[
 ];
 
 /// `function_call`, the older form.
-pub(super) const NAMED: Members = &[("name", Shape::ToolName)];
+pub(super) const NAMED: MemberShapes = &[("name", Shape::ToolName)];
 
-const CHOSEN: Members = &[
+const CHOSEN: MemberShapes = &[
     ("type", Shape::Scalar),
     ("name", Shape::ToolName),
     ("namespace", Shape::Scalar),
@@ -124,128 +86,3 @@ const CHOSEN: Members = &[
     ("function", Shape::Object(NAMED)),
     ("custom", Shape::Object(NAMED)),
 ];
-
-/// What has been seen of one tool.
-#[derive(Debug, Default)]
-pub(super) struct ToolCheck {
-    /// The member at hand.
-    at: &'static str,
-    /// Its type, if there was one.
-    kind: Option<String>,
-    /// Words by which somebody else would run it.
-    foreign: Option<String>,
-    /// Members that say that the agent runs it.
-    confirmed: Vec<&'static str>,
-    /// It has a member that only tools of agents have.
-    shaped: bool,
-    /// It says what its arguments are.
-    described: bool,
-    /// Its name, if it is one that the gateway takes for a search of the provider's.
-    searches: Option<String>,
-    /// It is that very name.
-    is_web_search: bool,
-}
-
-impl ToolCheck {
-    /// Takes the name of a member that is known.
-    pub(super) fn begin(&mut self, name: &'static str) {
-        self.at = name;
-        self.shaped |= matches!(name, "function" | "input_schema" | "name");
-        self.described |= matches!(name, "function" | "input_schema" | "parameters" | "custom" | "format");
-        // Parsers keep the last of two.
-        self.confirmed.retain(|confirmed| *confirmed != name);
-    }
-
-    /// Takes the name.
-    pub(super) fn name(&mut self, name: Text<'_>) {
-        if plain(name).starts_with("websearch") {
-            self.searches = Some(name.as_str().to_owned());
-        }
-        self.is_web_search |= name.head == b"web_search";
-    }
-
-    /// The value at hand is the tool's type.
-    pub(super) fn is_at_type(&self) -> bool {
-        self.at == "type"
-    }
-
-    /// Takes the type.
-    pub(super) fn kind(&mut self, kind: Text<'_>) -> Result<(), Refusal> {
-        if !kind.whole || self.kind.is_some() {
-            return Err(refused("a tool has one type, of at most 768 bytes"));
-        }
-        self.kind = Some(kind.as_str().to_owned());
-        Ok(())
-    }
-
-    /// Takes a word that decides who runs the tool.
-    pub(super) fn word(&mut self, is_agent: bool, value: Scalar<'_>) {
-        if is_agent {
-            self.confirmed.push(self.at);
-        } else if let Scalar::String(word) = value {
-            self.foreign = Some(format!("a tool with '{}' in its '{}'", clip(word.as_str(), 64), self.at));
-        }
-    }
-
-    /// Its provider knows it by its type.
-    pub(super) fn is_typed(&self) -> bool {
-        self.kind.as_ref().is_some_and(|kind| !matches!(kind.as_str(), "function" | "custom"))
-    }
-
-    /// Whether the operator has opened its type, whatever it holds.
-    pub(super) fn is_opened(&self, allowed: &[String]) -> bool {
-        self.kind.as_ref().is_some_and(|kind| allowed.contains(kind))
-    }
-
-    /// The tool is complete: whoever runs it is known.
-    pub(super) fn finish(&self, wire: Wire, allowed: &[String]) -> Result<(), Refusal> {
-        if self.is_opened(allowed) {
-            return Ok(());
-        }
-        // On its way to a model of OpenAI's, LiteLLM makes a search of the provider's of such a Messages tool.
-        if let Some(name) = &self.searches
-            && (self.is_web_search && wire == Wire::Messages || !self.described)
-        {
-            return Err(refused(
-                "the gateway would put the provider's web search in the place of this tool; give it another name",
-            )
-            .tool(self.kind.as_ref().unwrap_or(name)));
-        }
-        let Some(kind) = &self.kind else {
-            return if self.shaped { Ok(()) } else { Err(refused("a tool needs a type")) };
-        };
-        let runner = TYPES.iter().find(|(name, _)| name == kind).map(|(_, runner)| *runner);
-        let why = match (runner, &self.foreign) {
-            (None, _) => format!("tools of type '{}' run", clip(kind, 64)),
-            (Some(_), Some(foreign)) => format!("{foreign} runs"),
-            (Some(Runner::AgentIf(member)), None) if !self.confirmed.contains(&member) => {
-                format!("a tool of type '{kind}' without '{member}' for the agent runs")
-            }
-            (Some(Runner::Agent | Runner::AgentIf(_)), None) => return Ok(()),
-        };
-        Err(refused(&format!("{why} outside the sandbox")).tool(kind))
-    }
-}
-
-/// Refuses the name of a tool that LiteLLM runs itself, in any spelling that it may take for one.
-pub(super) fn check_name(name: Text<'_>) -> Result<(), Refusal> {
-    if plain(name).starts_with("litellm") {
-        let message =
-            format!("the gateway itself runs the tool '{}'; give your tool another name", clip(name.as_str(), 64));
-        return Err(Refusal::new(Reason::ToolNotAllowed, message).param("tools").tool(name.as_str()));
-    }
-    Ok(())
-}
-
-/// Letters and digits of a name, in lower case.
-fn plain(name: Text<'_>) -> String {
-    name.as_str().chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-}
-
-pub(super) fn refused(what: &str) -> Refusal {
-    Refusal::new(
-        Reason::ToolNotAllowed,
-        format!("{what}; use tools that the agent runs, or ask the operator for --allow-tool"),
-    )
-    .param("tools")
-}

@@ -79,7 +79,7 @@ fn become_user(user: User) -> Result<(), Errno> {
     setresuid(uid, uid, uid)
 }
 
-/// Whether a `/proc/PID/status` states that all five capability sets are empty.
+/// Returns true if a `/proc/PID/status` states that all five capability sets are empty.
 fn are_empty(status: &str) -> bool {
     ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"].iter().all(|set| {
         let value = status.lines().find_map(|line| line.strip_prefix(set));

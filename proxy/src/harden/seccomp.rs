@@ -13,16 +13,16 @@ use seccompiler::{
 
 use super::{HardenError, Measure};
 
-/// What the settings decide about the system calls.
+/// System calls that depend on the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Calls {
-    /// Whether calls go to a unix socket.
+pub struct SyscallNeeds {
+    /// True if calls go to a unix socket.
     pub unix: bool,
-    /// Whether names are resolved: the resolver binds UDP sockets.
+    /// True if names are resolved: the resolver binds UDP sockets.
     pub resolve: bool,
 }
 
-/// With the reason for each group.
+/// Returns the system calls that are always allowed, in groups with a reason each.
 fn allowed() -> Vec<i64> {
     let mut calls = vec![
         // bytes in and out
@@ -82,7 +82,7 @@ fn allowed() -> Vec<i64> {
         libc::SYS_sched_getaffinity,
         libc::SYS_restart_syscall,
         libc::SYS_membarrier,
-        // signals: handlers, and the abort of a bug
+        // signals: handlers, and the abort after a bug
         libc::SYS_rt_sigaction,
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigreturn,
@@ -102,7 +102,7 @@ fn allowed() -> Vec<i64> {
     calls
 }
 
-pub(super) fn apply(calls: Calls) -> Result<Measure, HardenError> {
+pub(super) fn apply(calls: SyscallNeeds) -> Result<Measure, HardenError> {
     let arch = match std::env::consts::ARCH {
         "x86_64" => TargetArch::x86_64,
         "aarch64" => TargetArch::aarch64,
@@ -119,8 +119,8 @@ pub(super) fn apply(calls: Calls) -> Result<Measure, HardenError> {
     }
 }
 
-/// The filter of the process with this id.
-fn program(calls: Calls, pid: u32, arch: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
+/// Returns the filter for the process with this id.
+fn program(calls: SyscallNeeds, pid: u32, arch: TargetArch) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = allowed().into_iter().map(|call| (call, Vec::new())).collect();
     let unix = calls.unix.then_some(libc::AF_UNIX);
     let families = [libc::AF_INET, libc::AF_INET6].into_iter().chain(unix);
@@ -132,9 +132,9 @@ fn program(calls: Calls, pid: u32, arch: TargetArch) -> Result<BpfProgram, secco
     if calls.resolve {
         rules.insert(libc::SYS_bind, Vec::new());
     }
-    // The abort of a bug signals the process itself.
+    // The abort after a bug signals the process itself.
     rules.insert(libc::SYS_tgkill, vec![rule(0, SeccompCmpOp::Eq, u64::from(pid))?]);
-    // A new thread names itself, perhaps when the filter is already on.
+    // A new thread names itself, perhaps after the filter was installed.
     rules.insert(libc::SYS_prctl, vec![rule(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?]);
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, denied, SeccompAction::Allow, arch).map_err(seccompiler::Error::from)?;

@@ -14,10 +14,10 @@ use nix::sys::signal::kill;
 
 use super::*;
 
-/// Tells the child what to do: its role, and the directory with what it tries to reach.
+/// Variable that gives the child its role, and the directory with what it tries to reach.
 const ROLE: &str = "SLUICE_TEST_CONFINED";
-/// Owns nothing on any host.
-const STRANGER: User = User { uid: 2_000_000_123, gid: 2_000_000_123 };
+/// A user that owns nothing on any host.
+const UNPRIVILEGED: User = User { uid: 2_000_000_123, gid: 2_000_000_123 };
 
 fn word<T>(result: io::Result<T>) -> String {
     match result {
@@ -32,7 +32,7 @@ fn word<T>(result: io::Result<T>) -> String {
     .to_owned()
 }
 
-/// The child: does nothing unless a test below has started it.
+/// Runs the child's part; does nothing unless a test below has started it.
 #[test]
 fn confined() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -44,12 +44,13 @@ fn confined() {
     let listener = UnixListener::bind(dir.join("sock/own")).expect("it binds before it is confined");
 
     process().expect("the kernel has it");
-    let capabilities = privileges((user == "stranger").then_some(STRANGER)).expect("we are root");
-    let needs = Needs { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
+    let capabilities = privileges((user == "stranger").then_some(UNPRIVILEGED)).expect("we are root");
+    let needs =
+        HardeningNeeds { remove: vec![dir.join("sock")], read: vec!["/etc/hosts".into()], connect: Some(vec![open]) };
     // The filter does not allow the question.
     let uid = nix::unistd::Uid::effective();
     let landlock = files(&needs).expect("the kernel has it, or not");
-    let calls = Calls { unix: unix == "unix", resolve: false };
+    let calls = SyscallNeeds { unix: unix == "unix", resolve: false };
     assert_eq!(system_calls(calls).expect("the kernel has it"), Measure::Applied);
     if unix == "abort" {
         std::process::abort();
@@ -112,7 +113,7 @@ fn child(user: &str, unix: &str) -> std::process::Output {
     mode("audit", 0o700).expect("it is ours");
     mode("audit/other.jsonl", 0o600).expect("it is ours");
     let _listeners = ["engine.sock", "open.sock"].map(|name| UnixListener::bind(dir.join(name)).expect("it is free"));
-    // As the Docker Engine makes its own.
+    // The mode that the Docker Engine gives its own socket.
     mode("engine.sock", 0o660).expect("it is ours");
     mode("open.sock", 0o666).expect("it is ours");
     let name = format!("sluice-confined-{user}-{unix}-{}", std::process::id());
@@ -167,7 +168,7 @@ fn over_tcp(landlock: &str) -> BTreeMap<String, String> {
     )
 }
 
-/// What this kernel has of Landlock. The tests below hold with and without it.
+/// Returns the state of Landlock on this kernel. The tests below hold with and without it.
 fn landlock(tried: &BTreeMap<String, String>) -> &str {
     &tried["landlock"]
 }

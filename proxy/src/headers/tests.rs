@@ -1,3 +1,8 @@
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::betas::is_beta;
+use super::response::is_amount;
 use super::*;
 
 fn identity(metadata: &str) -> Identity {
@@ -29,7 +34,7 @@ fn lines(map: &HeaderMap) -> Vec<(String, String)> {
     lines
 }
 
-/// Everything that some version of LiteLLM acts on.
+/// Headers that some version of LiteLLM acts on.
 const HOSTILE: &[(&str, &str)] = &[
     ("x-litellm-api-key", "sk-other"),
     ("authorization", "Bearer sk-dummy"),
@@ -88,17 +93,22 @@ const HOSTILE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn nothing_that_a_client_says_changes_the_head() {
+fn no_client_header_changes_the_head() {
     let injector = injector("{}").expect("valid");
     assert_eq!(
-        lines(&injector.outbound(&client(HOSTILE), "cid", true)),
-        lines(&injector.outbound(&HeaderMap::new(), "cid", true)),
+        lines(&injector.outbound(&client(HOSTILE), "cid", true, &mut Vec::new())),
+        lines(&injector.outbound(&HeaderMap::new(), "cid", true, &mut Vec::new())),
     );
 }
 
 #[test]
 fn the_head_is_what_litellm_needs() {
-    let head = injector(r#"{"team":"ä😀","session_id":"s1"}"#).expect("valid").outbound(&HeaderMap::new(), "cid", true);
+    let head = injector(r#"{"team":"ä😀","session_id":"s1"}"#).expect("valid").outbound(
+        &HeaderMap::new(),
+        "cid",
+        true,
+        &mut Vec::new(),
+    );
     let metadata = r#"{"attempt":2,"graph_id":"sandbox:agent","run_id":"r1","sluice_call_id":"cid","session_id":"s1","team":"\u00e4\ud83d\ude00"}"#;
     let want = [
         ("accept-encoding", "identity"),
@@ -121,7 +131,7 @@ fn the_head_is_what_litellm_needs() {
 }
 
 #[test]
-fn the_little_that_passes_is_listed() {
+fn only_listed_headers_pass() {
     let head = injector("{}").expect("valid").outbound(
         &client(&[
             ("accept", "text/event-stream"),
@@ -132,6 +142,7 @@ fn the_little_that_passes_is_listed() {
         ]),
         "cid",
         false,
+        &mut Vec::new(),
     );
     let of = |name: &str| head.get_all(name).iter().map(|v| v.to_str().expect("ASCII")).collect::<Vec<_>>();
     assert_eq!(of("accept"), ["text/event-stream"]);
@@ -141,9 +152,9 @@ fn the_little_that_passes_is_listed() {
 }
 
 #[test]
-fn what_is_taken_out_is_named_once() {
+fn each_dropped_header_is_named_once() {
     let mut names = Vec::new();
-    injector("{}").expect("valid").stripped(&client(HOSTILE), &mut names);
+    let _ = injector("{}").expect("valid").outbound(&client(HOSTILE), "cid", true, &mut names);
     for name in ["authorization", "x-litellm-customer-id", "langfuse_trace_id", "cookie", "x-keep", "traceparent"] {
         assert_eq!(names.iter().filter(|n| *n == name).count(), 1, "{name}");
     }
@@ -151,8 +162,43 @@ fn what_is_taken_out_is_named_once() {
     let many: Vec<_> = (0..100).map(|n| (format!("x-{n}"), "v".to_owned())).collect();
     let many: Vec<_> = many.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     let mut names = Vec::new();
-    injector("{}").expect("valid").stripped(&client(&many), &mut names);
+    let _ = injector("{}").expect("valid").outbound(&client(&many), "cid", true, &mut names);
     assert_eq!(names.len(), 100);
+}
+
+/// The names of headers that the sidecar replaces in silence.
+const TRANSPORT: &[&str] = &[
+    "host", "connection", "content-length", "content-type", "transfer-encoding", "expect", "accept-encoding",
+    "user-agent", "keep-alive",
+];
+
+#[test]
+fn every_client_header_is_sent_or_named() {
+    let allowed = [
+        ("accept", "text/event-stream"),
+        ("accept", "x/y"),
+        ("anthropic-version", "2023-06-01"),
+        ("anthropic-version", "2024-01-01"),
+        ("anthropic-beta", "prompt-caching-2024-07-31, mcp-client-2025-04-04"),
+        ("anthropic-beta", "mine-2026"),
+        ("anthropic-beta", "sk-secret"),
+        ("x-stainless-os", "Linux"),
+    ];
+    let request = client(&[HOSTILE, &allowed].concat());
+    let mut dropped = Vec::new();
+    let sent = injector("{}").expect("valid").outbound(&request, "cid", true, &mut dropped);
+    for (name, value) in request.iter().filter(|(name, _)| !TRANSPORT.contains(&name.as_str())) {
+        let value = value.to_str().expect("ASCII");
+        for part in value.split(',').map(str::trim) {
+            let is_sent = sent.get_all(name).iter().any(|sent| sent.to_str().is_ok_and(|sent| sent.contains(part)));
+            let is_named = dropped.iter().any(|dropped| {
+                *dropped == name.as_str()
+                    || **dropped == format!("{name}:{part}")
+                    || dropped.strip_suffix('*').is_some_and(|prefix| name.as_str().starts_with(prefix))
+            });
+            assert!(is_sent || is_named, "{name}: {part}");
+        }
+    }
 }
 
 #[test]
@@ -163,7 +209,7 @@ fn metadata_may_not_take_our_names_or_overflow() {
 }
 
 #[test]
-fn no_default_beta_makes_the_provider_run_or_read_something() {
+fn no_default_beta_makes_the_provider_act() {
     for part in [
         "code-execution", "files-api", "mcp", "web-fetch", "web-search", "skills", "compact", "memory", "agents",
         "fallback", "fast-mode", "advisor", "inline-tools", "tool-changes", "batches", "cache-keepalive",
@@ -177,7 +223,7 @@ fn no_default_beta_makes_the_provider_run_or_read_something() {
 fn a_dropped_beta_is_named_by_its_value() {
     let named = |value: &str| {
         let mut names = Vec::new();
-        injector("{}").expect("valid").stripped(&client(&[("anthropic-beta", value)]), &mut names);
+        let _ = injector("{}").expect("valid").outbound(&client(&[("anthropic-beta", value)]), "cid", true, &mut names);
         names
     };
     assert_eq!(named("claude-code-20250219, ,mine-2026"), [""; 0]);
@@ -185,7 +231,7 @@ fn a_dropped_beta_is_named_by_its_value() {
         named("skills-2025-10-02,claude-code-20250219,x-20260101"),
         ["anthropic-beta:skills-2025-10-02", "anthropic-beta:x-20260101"]
     );
-    // A secret that was put there by mistake has not the form of a beta.
+    // A secret that was put there by mistake does not have the form of a beta.
     assert_eq!(named("sk-secret, SKILLS-2025-10-02, a b-2025-10-02, 2025-10-02"), ["anthropic-beta"]);
     assert_eq!(named(&format!("{}-2025-10-02", "x".repeat(60))), ["anthropic-beta"]);
 }

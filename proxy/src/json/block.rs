@@ -1,11 +1,13 @@
-//! Sixty-four bytes at a time: which of them end a run of plain text.
+//! Search of 64 bytes at a time for the end of a run of plain text.
 
-/// As many bytes as a mark has bits.
+/// Number of bytes in a block: one for each bit of the result.
 pub(super) const BLOCK: usize = 64;
 
-/// A bit for each quote, backslash and control character, the first byte's the lowest; and whether all is ASCII.
+/// Returns a bit for each quote, backslash and control character, the first byte's the lowest; and true if all bytes
+/// are ASCII.
 pub(super) fn stops(block: &[u8; BLOCK]) -> (u64, bool) {
-    // Two plain loops that the compiler makes wide, and a product that collects the lowest bit of each of eight bytes.
+    // Two plain loops that the compiler vectorises, and a product that collects the lowest bit of each of eight
+    // bytes.
     let mut marks = [0; BLOCK];
     for (mark, byte) in marks.iter_mut().zip(block) {
         *mark = u8::from((*byte == b'"') | (*byte == b'\\') | (*byte < 0x20));

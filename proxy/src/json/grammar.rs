@@ -1,21 +1,21 @@
 //! The small grammars inside JSON: numbers and escapes.
 
-/// How many bytes a number could have here: what follows it is none of its characters.
+/// Returns the number of bytes that a number could have here: the byte after it is none of its characters.
 pub(super) fn number_run(text: &[u8]) -> usize {
-    // Most are whole.
-    let whole = digits(text);
-    let more = text[whole..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
-    more.map_or(text.len(), |more| whole + more)
+    // Most numbers are whole.
+    let complete = digits(text);
+    let more = text[complete..].iter().position(|b| !matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'));
+    more.map_or(text.len(), |more| complete + more)
 }
 
 /// `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
 pub(super) fn is_number(text: &[u8]) -> bool {
     let mut rest = text.strip_prefix(b"-").unwrap_or(text);
-    let whole = digits(rest);
-    if whole == 0 || (whole > 1 && rest[0] == b'0') {
+    let complete = digits(rest);
+    if complete == 0 || (complete > 1 && rest[0] == b'0') {
         return false;
     }
-    rest = &rest[whole..];
+    rest = &rest[complete..];
     if let Some(fraction) = rest.strip_prefix(b".") {
         let n = digits(fraction);
         if n == 0 {
@@ -37,7 +37,7 @@ pub(super) fn is_number(text: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// How many decimal digits `text` begins with; eight are looked at together.
+/// Returns the number of decimal digits at the beginning of `text`; eight are checked together.
 fn digits(text: &[u8]) -> usize {
     const HIGH: u64 = u64::from_ne_bytes([0xf0; 8]);
     const THREES: u64 = u64::from_ne_bytes([0x30; 8]);
@@ -54,8 +54,8 @@ fn digits(text: &[u8]) -> usize {
     len + text[len..].iter().take_while(|b| b.is_ascii_digit()).count()
 }
 
-/// What an escape at the beginning of `text` stands for, and its length; `None` for one that is cut or wrong, and for
-/// what is no escape: those are read byte by byte.
+/// Returns the character of an escape at the beginning of `text`, and the length; `None` for an escape that is cut or
+/// wrong, and for other text: those are read byte by byte.
 pub(super) fn decoded(text: &[u8]) -> Option<(char, usize)> {
     let len = escape(text)?;
     let decoded = match (len, text[1]) {
@@ -74,7 +74,7 @@ pub(super) fn decoded(text: &[u8]) -> Option<(char, usize)> {
     Some((decoded, len))
 }
 
-/// The length of the escape, or of the pair of surrogates, at the beginning of `text`.
+/// Returns the length of the escape, or of the pair of surrogates, at the beginning of `text`.
 #[inline]
 pub(super) fn escape(text: &[u8]) -> Option<usize> {
     match text {
@@ -84,7 +84,7 @@ pub(super) fn escape(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Behind the `\u`.
+/// Returns the length of a `\u` escape, from the digits after the `\u`.
 fn unicode_escape(digits: &[u8]) -> Option<usize> {
     match unit(digits)? {
         0xD800..0xDC00 => match &digits[4..] {
@@ -96,10 +96,10 @@ fn unicode_escape(digits: &[u8]) -> Option<usize> {
     }
 }
 
-/// Four hexadecimal digits.
+/// Returns the value of four hexadecimal digits.
 fn unit(digits: &[u8]) -> Option<u16> {
     let digits = digits.first_chunk::<4>()?.map(|digit| HEX[usize::from(digit)]);
-    // A byte that is no digit has a bit that no digit has.
+    // A byte that is not a digit has a bit that no digit has.
     let all = digits[0] | digits[1] | digits[2] | digits[3];
     (all < 16).then(|| digits.iter().fold(0, |unit, digit| unit << 4 | u16::from(*digit)))
 }

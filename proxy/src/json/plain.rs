@@ -1,30 +1,30 @@
-//! How far a string is plain text: the inner loop of every body and every answer.
+//! Length of plain text in a string: the inner loop of every body and every response.
 
 use memchr::memchr2;
 
 use super::block::{self, BLOCK};
 use super::grammar::escape;
 
-/// One byte of eight, eight times.
+/// The lowest bit of each of eight bytes.
 const ONES: u64 = u64::from_ne_bytes([1; 8]);
-/// The highest bit of each.
+/// The highest bit of each of eight bytes.
 const HIGHS: u64 = ONES << 7;
-/// So many bytes without an escape, and more are likely.
+/// Number of bytes without an escape after which more are likely.
 const NEAR: usize = 64;
-/// So many blocks without one, in text that has them.
+/// Number of blocks without an escape, in text that has some.
 const CLEAN: usize = 8;
-/// As much is looked at twice, and still in the nearest cache the second time.
+/// Number of bytes that are read twice, and are still in the nearest cache the second time.
 const WINDOW: usize = 8 * 1024;
 
-/// Where plain text ends: at a quote, a backslash, a control character, or the end of `text`; and whether all
-/// before it is ASCII.
+/// Returns the length of the plain text: up to a quote, a backslash, a control character, or the end of `text`; and
+/// true if all of it is ASCII.
 pub(super) fn plain(text: &[u8]) -> (usize, bool) {
     let (mut at, mut seen) = (0, 0);
     while let Some(word) = text[at..].first_chunk::<8>() {
         let word = u64::from_le_bytes(*word);
         let stops = stops(word);
         if stops != 0 {
-            // Exact for the first one, which is all that is asked for.
+            // Only the first stop is exact, and only that is needed.
             let first = stops & stops.wrapping_neg();
             seen |= word & (first - 1);
             return (at + first.trailing_zeros() as usize / 8, seen & HIGHS == 0);
@@ -41,8 +41,8 @@ pub(super) fn plain(text: &[u8]) -> (usize, bool) {
     (at + len, seen & HIGHS == 0 && rest[..len].is_ascii())
 }
 
-/// The same, and on over escapes: what is not kept need not be decoded. Text that is not ASCII may be a little behind
-/// the end.
+/// Returns the same, but continues over escapes: text that is not kept need not be decoded. Non-ASCII text may lie a
+/// little after the end.
 pub(super) fn plain_or_escaped(text: &[u8]) -> (usize, bool) {
     let (mut at, mut ascii, mut clean) = (0, true, 0);
     while let Some(block) = text[at..].first_chunk::<BLOCK>() {
@@ -76,20 +76,21 @@ pub(super) fn plain_or_escaped(text: &[u8]) -> (usize, bool) {
     }
 }
 
-/// The highest bit of each byte that is a quote, a backslash or a control character, and perhaps of some behind it.
+/// Returns the highest bit of each byte that is a quote, a backslash or a control character, and perhaps of some
+/// bytes after it.
 fn stops(word: u64) -> u64 {
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
     let control = word.wrapping_sub(ONES * 0x20) & !word;
     (zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5c)) | control) & HIGHS
 }
 
-/// The same for what is long: two passes that the compiler and memchr make wide.
+/// Returns the same for long text: two passes that the compiler and memchr vectorise.
 fn wide(text: &[u8]) -> (usize, bool) {
     let (mut len, mut ascii) = (0, true);
     for window in text.chunks(WINDOW) {
         let stop = memchr2(b'"', b'\\', window);
         let run = &window[..stop.unwrap_or(window.len())];
-        // One signed comparison finds control characters and what is not ASCII; which it was is asked if any.
+        // One signed comparison finds control characters and non-ASCII bytes; the rare case is told apart afterwards.
         if run.iter().fold(false, |odd, b| odd | (b.cast_signed() < 0x20)) {
             let control = run.iter().position(|b| *b < 0x20);
             ascii &= run[..control.unwrap_or(run.len())].is_ascii();
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Byte by byte.
+    /// Returns the same, byte by byte.
     fn plainly(text: &[u8]) -> (usize, bool) {
         let len = text.iter().position(|b| matches!(b, b'"' | b'\\' | ..0x20)).unwrap_or(text.len());
         (len, text[..len].is_ascii())

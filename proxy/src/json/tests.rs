@@ -1,30 +1,30 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Writes down everything it hears.
+/// Records all calls of the scanner.
 #[derive(Default, Debug, PartialEq)]
 struct Log(Vec<String>);
 
-impl Visit for Log {
+impl JsonVisitor for Log {
     type Stop = JsonError;
 
-    fn key(&mut self, depth: usize, key: Text<'_>, start: u64) -> Result<(), JsonError> {
-        self.0.push(format!("{depth} key {:?} {} @{start}", key.as_str(), key.whole));
+    fn key(&mut self, depth: usize, key: StrPrefix<'_>, start: u64) -> Result<(), JsonError> {
+        self.0.push(format!("{depth} key {:?} {} @{start}", key.as_str(), key.complete));
         Ok(())
     }
-    fn open(&mut self, depth: usize, kind: Container, start: u64) -> Result<(), JsonError> {
+    fn open(&mut self, depth: usize, kind: JsonContainer, start: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} open {kind:?} @{start}"));
         Ok(())
     }
-    fn close(&mut self, depth: usize, kind: Container, end: u64) -> Result<(), JsonError> {
+    fn close(&mut self, depth: usize, kind: JsonContainer, end: u64) -> Result<(), JsonError> {
         self.0.push(format!("{depth} close {kind:?} @{end}"));
         Ok(())
     }
-    fn scalar(&mut self, depth: usize, value: Scalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
+    fn scalar(&mut self, depth: usize, value: JsonScalar<'_>, start: u64, end: u64) -> Result<(), JsonError> {
         let value = match value {
-            Scalar::String(text) => format!("{:?} {}", text.as_str(), text.whole),
-            Scalar::Number(number) => String::from_utf8_lossy(number).into_owned(),
-            Scalar::Bool(_) | Scalar::Null => format!("{value:?}"),
+            JsonScalar::String(text) => format!("{:?} {}", text.as_str(), text.complete),
+            JsonScalar::Number(number) => String::from_utf8_lossy(number).into_owned(),
+            JsonScalar::Bool(_) | JsonScalar::Null => format!("{value:?}"),
         };
         self.0.push(format!("{depth} {value} @{start}..{end}"));
         Ok(())
@@ -86,7 +86,7 @@ fn what_python_tolerates_and_json_does_not_is_refused() {
 }
 
 #[test]
-fn a_number_of_any_length_ends_where_its_digits_do() {
+fn a_number_ends_with_its_last_digit() {
     for len in 1..20 {
         let digits = &"12345678901234567890"[..len];
         for (tail, good) in
@@ -130,7 +130,7 @@ const PARTS: [&str; 14] = [
 
 proptest! {
     #[test]
-    fn a_long_string_is_judged_alike_in_one_piece_and_in_many(
+    fn a_split_does_not_change_a_long_string(
         plain in 0..2 * TEXT_MAX,
         good in prop::collection::vec(0..9_usize, 0..300),
         odd in prop::collection::vec(0..PARTS.len(), 0..2),
@@ -138,9 +138,9 @@ proptest! {
     ) {
         let parts = good.iter().chain(&odd).chain(&more).map(|part| PARTS[*part]);
         let text = format!("[\"{}{}\"]", "y".repeat(plain), parts.collect::<String>());
-        let (whole, single) = (scan([text.as_bytes()]), scan(text.as_bytes().chunks(1)));
-        prop_assert_eq!(whole.is_ok(), serde_json::from_str::<serde_json::Value>(&text).is_ok());
-        prop_assert_eq!(whole.ok(), single.ok());
+        let (complete, single) = (scan([text.as_bytes()]), scan(text.as_bytes().chunks(1)));
+        prop_assert_eq!(complete.is_ok(), serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        prop_assert_eq!(complete.ok(), single.ok());
     }
 
     #[test]

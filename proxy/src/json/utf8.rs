@@ -1,6 +1,6 @@
-//! Whether bytes that come in pieces are UTF-8.
+//! UTF-8 check of bytes that come in pieces.
 
-/// UTF-8 in pieces: holds the up to three bytes of a character that a piece cut.
+/// State of the check: holds up to three bytes of a character that a piece cut.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Utf8 {
     cut: [u8; 4],
@@ -8,7 +8,8 @@ pub(super) struct Utf8 {
 }
 
 impl Utf8 {
-    /// False once the bytes cannot be UTF-8. `ends`: no character may go on beyond `run`.
+    /// Takes bytes. Returns false once they cannot be UTF-8. If `ends` is true, no character may continue after
+    /// `run`.
     pub(super) fn feed(&mut self, mut run: &[u8], ends: bool) -> bool {
         while self.len > 0 {
             let Some((first, rest)) = run.split_first() else {
@@ -35,8 +36,8 @@ impl Utf8 {
         }
     }
 
-    /// No character is cut at the moment.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Returns true if no character is cut at the moment.
+    pub(super) fn is_complete(&self) -> bool {
         self.len == 0
     }
 }

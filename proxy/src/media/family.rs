@@ -1,6 +1,6 @@
-//! How a model's provider bills images, by the names that the operator gave it.
+//! Families of models whose images are billed alike, found by the names that the operator gave.
 
-/// Models whose images are billed alike.
+/// Family of models whose images are billed alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Family {
     /// Claude before 4.7, but for Opus 4.5.
@@ -88,10 +88,10 @@ impl Family {
     }
 }
 
-/// Words of makers' models. A name with none of them is the operator's own.
+/// Words of the makers' models. A name with none of them is the operator's own.
 const MAKERS: [&str; 6] = ["claude", "gemini", "gpt", "codex", "computer-use", "chat-latest"];
 
-/// `None` if the name says nothing of a maker's model.
+/// Returns the family of one name; `None` if the name does not mention a maker's model.
 fn of_name(name: &str) -> Option<Family> {
     let name = name.to_ascii_lowercase();
     let model = name.rsplit('/').next().unwrap_or(&name);
@@ -111,13 +111,13 @@ fn of_name(name: &str) -> Option<Family> {
     }
 }
 
-/// Something like "o3-deep-research".
+/// Returns true for a name like "o3-deep-research".
 fn is_o_series(model: &str) -> bool {
     let mut bytes = model.bytes();
     bytes.next() == Some(b'o') && bytes.next().is_some_and(|byte| byte.is_ascii_digit())
 }
 
-/// The name without "-2024-08-06" at its end.
+/// Returns the name without a date such as "-2024-08-06" at its end.
 fn without_date(model: &str) -> &str {
     let Some(cut) = model.len().checked_sub(11).filter(|cut| model.is_char_boundary(*cut)) else {
         return model;
@@ -160,12 +160,13 @@ fn openai(model: &str) -> Option<Family> {
     })
 }
 
-/// Major and minor version after a word, whatever else follows: "claude-opus-4-5-20251101", "claude-3.5-sonnet".
+/// Returns the major and minor version after a word: (4, 5) for "claude-opus-4-5-20251101", (3, 5) for
+/// "claude-3.5-sonnet".
 fn version(model: &str) -> Option<(u8, u8)> {
     let mut parts = model
         .split(|c: char| !c.is_ascii_alphanumeric())
         .skip_while(|part| part.is_empty() || !part.bytes().all(|byte| byte.is_ascii_digit()));
-    // A date is no number of eight bits.
+    // A date does not fit into eight bits.
     let major = parts.next()?.parse().ok()?;
     Some((major, parts.next().and_then(|minor| minor.parse().ok()).unwrap_or(0)))
 }

@@ -1,14 +1,14 @@
-//! Width and height out of the first bytes of an image.
+//! Width and height from the first bytes of an image.
 //!
-//! A hostile sender writes these bytes, so the answer must be what every decoder reads from them. The decoder takes the
-//! size from the same fields: a small size there means a small image, or an error. Where decoders are known to differ,
-//! where a later part of the file may override the size, or where the format is animated, the answer is `None`, and the
-//! caller reserves the family's maximum. Exact equality matters, not only "at least": tile counts can fall as one side
-//! of an image grows, so a larger size is no upper bound.
+//! A hostile sender writes these bytes, so the result must be what every decoder reads from them. The decoder takes
+//! the size from the same fields: a small size there means a small image, or an error. Where decoders are known to
+//! differ, where a later part of the file may override the size, or where the format is animated, the result is
+//! `None`, and the caller reserves the family's maximum. Exact equality matters, not only "at least": tile counts can
+//! fall as one side of an image grows, so a larger size is not an upper bound.
 //!
 //! The formats are those that Anthropic and OpenAI document: PNG, JPEG, WebP and GIF. They take no BMP.
 
-/// Base64 characters that are read.
+/// Number of base64 characters that are read.
 const TEXT_MAX: usize = 512;
 const BYTES_MAX: usize = TEXT_MAX / 4 * 3;
 
@@ -24,7 +24,7 @@ pub fn dimensions(head: &[u8]) -> Option<(u32, u32)> {
     (width > 0 && height > 0).then_some((width, height))
 }
 
-/// The base64 text of a data URL, or all of the head.
+/// Returns the base64 text of a data URL, or the whole head.
 fn base64_of(head: &[u8]) -> Option<&[u8]> {
     if !head.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"data:")) {
         return Some(head);
@@ -220,7 +220,7 @@ fn gif(head: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Length of the colour table that the flags tell of.
+/// Returns the length of the colour table that the flags announce.
 fn colour_table(flags: u8) -> usize {
     if flags & 0x80 == 0 { 0 } else { 6 << (flags & 7) }
 }

@@ -11,7 +11,7 @@ pub enum Detail {
     High,
     /// `auto`, or none: the model's default.
     Auto,
-    /// `original`, and whatever is not known, such as LiteLLM's `ultra_high` for Gemini: the dearest.
+    /// `original`, and unknown values such as LiteLLM's `ultra_high` for Gemini: the dearest.
     Original,
 }
 
@@ -19,7 +19,7 @@ impl Detail {
     /// Every detail.
     pub const ALL: [Self; 4] = [Self::Low, Self::High, Self::Auto, Self::Original];
 
-    /// Returns the detail of this name; a name of any other spelling is the dearest.
+    /// Returns the detail of this name; an unknown name is the dearest.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {
@@ -31,9 +31,9 @@ impl Detail {
     }
 }
 
-/// How a family counts.
+/// Rule by which a family counts.
 #[derive(Debug, Clone, Copy)]
-enum Bill {
+enum ImageRate {
     Claude { patches: u64, area: u64 },
     Tiles { base: u64, tile: u64 },
     Patches { low: u64, high: u64, auto: u64, original: u64, percent: u64 },
@@ -44,8 +44,8 @@ enum Bill {
 /// Claude counts patches of 28 x 28 pixels, at most 1,568 of them, 4,784 with the larger limit (Anthropic's page on
 /// vision, 2026-10). Until 2026 the page said pixels / 750 for images scaled to 1,568 pixels and some 1,600 tokens; its
 /// largest example, 784 x 1568, is 1,640. 4,784 patches by that rule are 5,001. The larger count is taken.
-const CLAUDE: Bill = Bill::Claude { patches: 1568, area: 1640 };
-const CLAUDE_LARGE: Bill = Bill::Claude { patches: 4784, area: CLAUDE_LARGE_MAX };
+const CLAUDE: ImageRate = ImageRate::Claude { patches: 1568, area: 1640 };
+const CLAUDE_LARGE: ImageRate = ImageRate::Claude { patches: 4784, area: CLAUDE_LARGE_MAX };
 pub(super) const CLAUDE_LARGE_MAX: u64 = 5001;
 const CLAUDE_PATCH: u64 = 28;
 const CLAUDE_PIXELS: u64 = 750;
@@ -61,18 +61,18 @@ const PATCH_ROUNDING: u64 = 1;
 /// gpt-6-astra. Where a copy of spring 2026, which ends at gpt-5.4, differs, the larger figure is taken: multipliers of 1.62 for gpt-5-mini (now 1.2), 2.46 for gpt-5-nano (now 1.5);
 /// third-party copies have the same two for gpt-5.4-mini and -nano (now 1.2). The budget of the older models was 1,536
 /// patches and is 6,144. gpt-5.4's default is documented as that of `high`; gpt-5.5's is `original`, which is taken.
-fn bill(family: Family) -> Option<Bill> {
-    let older = |percent| Bill::Patches { low: 6144, high: 6144, auto: 6144, original: 6144, percent };
-    let gpt54 = |percent| Bill::Patches { low: 6144, high: 2500, auto: 10_000, original: 10_000, percent };
-    let newest = |most| Bill::Patches { low: PATCHES_LOW, high: 2500, auto: most, original: most, percent: 120 };
+fn bill(family: Family) -> Option<ImageRate> {
+    let older = |percent| ImageRate::Patches { low: 6144, high: 6144, auto: 6144, original: 6144, percent };
+    let gpt54 = |percent| ImageRate::Patches { low: 6144, high: 2500, auto: 10_000, original: 10_000, percent };
+    let newest = |most| ImageRate::Patches { low: PATCHES_LOW, high: 2500, auto: most, original: most, percent: 120 };
     Some(match family {
         Family::Claude => CLAUDE,
         Family::ClaudeLarge => CLAUDE_LARGE,
-        Family::Gpt4o => Bill::Tiles { base: 85, tile: 170 },
-        Family::Gpt4oMini => Bill::Tiles { base: 2833, tile: 5667 },
-        Family::Gpt5 => Bill::Tiles { base: 70, tile: 140 },
-        Family::O3 => Bill::Tiles { base: 75, tile: 150 },
-        Family::ComputerUse => Bill::Tiles { base: 65, tile: 129 },
+        Family::Gpt4o => ImageRate::Tiles { base: 85, tile: 170 },
+        Family::Gpt4oMini => ImageRate::Tiles { base: 2833, tile: 5667 },
+        Family::Gpt5 => ImageRate::Tiles { base: 70, tile: 140 },
+        Family::O3 => ImageRate::Tiles { base: 75, tile: 150 },
+        Family::ComputerUse => ImageRate::Tiles { base: 65, tile: 129 },
         Family::Gpt5Mini => older(162),
         Family::Gpt5Nano => older(246),
         Family::O4Mini => older(172),
@@ -82,8 +82,8 @@ fn bill(family: Family) -> Option<Bill> {
         Family::Gpt54Nano => gpt54(246),
         Family::Gpt55 => newest(10_000),
         Family::Gpt56 => newest(PATCHES_MAX),
-        Family::Gemini2 => Bill::GeminiTiles,
-        Family::Gemini3 => Bill::GeminiResolution,
+        Family::Gemini2 => ImageRate::GeminiTiles,
+        Family::Gemini3 => ImageRate::GeminiResolution,
         Family::Unknown => return None,
     })
 }
@@ -106,7 +106,7 @@ pub fn image_tokens(dimensions: Option<(u32, u32)>, detail: Detail, family: Fami
     by_provider.max(by_litellm(size, detail))
 }
 
-impl Bill {
+impl ImageRate {
     /// Tokens of an image by its shorter and longer side.
     fn tokens(self, size: Option<(u64, u64)>, detail: Detail) -> u64 {
         match self {

@@ -36,7 +36,7 @@ fn png(chunks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_png_has_its_size_when_its_data_is_seen() {
+fn a_png_needs_its_data_chunk() {
     // Made by zlib: 2 x 3 pixels, and the head of one with 1092 x 1092.
     let small = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAADAQAAAACRkeMsAAAAC0lEQVR42mNgAAEAAAYAAW0oEC8AAAAASUVORK5CYII=";
     let large = "iVBORw0KGgoAAAANSUhEUgAABEQAAAREAQAAAABU/vmOAAAAqUlEQVR42u3BgQAAAADDoPlTX+AIVQ";
@@ -60,7 +60,7 @@ fn a_png_has_its_size_when_its_data_is_seen() {
 }
 
 #[test]
-fn a_jpeg_has_its_size_when_the_frame_is_seen() {
+fn a_jpeg_needs_its_frame_header() {
     let frame = |kind: u8| [0xff, kind, 0, 17, 8, 0x03, 0x00, 0x04, 0x00, 3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1];
     let start = b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0\xff\xdb\0\x04\0\0".to_vec();
     for kind in [0xc0, 0xc1, 0xc2] {
@@ -78,7 +78,7 @@ fn webp(chunks: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_webp_has_its_size_when_canvas_and_frame_agree() {
+fn a_webp_needs_equal_canvas_and_frame() {
     let lossy = b"VP8 \x20\0\0\0\x30\x01\0\x9d\x01\x2a\x20\x43\x58\x02";
     let lossless = b"VP8L\x20\0\0\0\x2f\x1f\xc3\x95\0";
     let canvas = |flags: u8| [&b"VP8X\x0a\0\0\0"[..], &[flags, 0, 0, 0, 0x1f, 0x03, 0, 0x57, 0x02, 0]].concat();
@@ -93,7 +93,7 @@ fn a_webp_has_its_size_when_canvas_and_frame_agree() {
 }
 
 #[test]
-fn a_gif_has_its_size_when_the_first_frame_fills_it() {
+fn a_gif_needs_a_full_first_frame() {
     let gif = |frame: &[u8]| [b"GIF89a\x20\x03\x58\x02\x80\0\0\0\0\0\xff\xff\xff!\xf9\x04\0\0\0\0\0,", frame].concat();
     assert_eq!(size_of(&gif(b"\0\0\0\0\x20\x03\x58\x02\0")), Some((800, 600)));
     assert_eq!(size_of(&gif(b"\0\0\0\0\x20\x43\x58\x42\0")), None);
@@ -194,12 +194,12 @@ fn a_name_tells_its_family_or_none() {
 
 #[test]
 fn packed_bytes_have_no_bound() {
-    assert_eq!(document_tokens(900, Document::PlainText), Tokens::Bound(900));
-    assert_eq!(document_tokens(10_000, Document::Packed), Tokens::Unbounded { guess: 3 * 8901 });
-    assert_eq!(document_tokens(u64::MAX, Document::Packed), Tokens::Unbounded { guess: 3000 * 8901 });
-    assert_eq!(audio_tokens(480_000, Audio::Pcm16), Tokens::Bound(320 + 16));
-    assert_eq!(audio_tokens(60_000, Audio::Encoded), Tokens::Unbounded { guess: 1920 + 16 });
-    assert_eq!(audio_tokens(u64::MAX, Audio::Pcm16), Tokens::Bound(u64::MAX / 1500 + 1 + 16));
+    assert_eq!(document_tokens(900, DocumentForm::PlainText), TokenEstimate::Bound(900));
+    assert_eq!(document_tokens(10_000, DocumentForm::Packed), TokenEstimate::Unbounded { guess: 3 * 8901 });
+    assert_eq!(document_tokens(u64::MAX, DocumentForm::Packed), TokenEstimate::Unbounded { guess: 3000 * 8901 });
+    assert_eq!(audio_tokens(480_000, AudioForm::Pcm16), TokenEstimate::Bound(320 + 16));
+    assert_eq!(audio_tokens(60_000, AudioForm::Encoded), TokenEstimate::Unbounded { guess: 1920 + 16 });
+    assert_eq!(audio_tokens(u64::MAX, AudioForm::Pcm16), TokenEstimate::Bound(u64::MAX / 1500 + 1 + 16));
 }
 
 /// LiteLLM's counter, in floats as it is.
@@ -227,7 +227,7 @@ fn any_of<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> impl Strate
     prop::sample::select(all)
 }
 
-/// How files begin.
+/// Beginnings of image files.
 const STARTS: [&[u8]; 7] = [
     b"", b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR", b"\xff\xd8\xff", b"GIF89a", b"RIFF____WEBPVP8X\x0a\0\0\0",
     b"RIFF____WEBPVP8 ", b"RIFF____WEBPVP8L",
@@ -270,7 +270,7 @@ proptest! {
             (w, h) = (round(w * fit), round(h * fit));
             let shrink = (768.0 / w.min(h)).min(1.0);
             (w, h) = (round(w * shrink), round(h * shrink));
-            // What floats add is not a pixel.
+            // Floats add less than a pixel.
             let tiles = |side: f64| ((side - 1e-6) / 512.0).ceil() as u64;
             prop_assert!(85 + 170 * tiles(w) * tiles(h) <= bound);
         }

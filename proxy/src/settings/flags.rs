@@ -1,4 +1,4 @@
-//! The flags, and what `--help` says of them.
+//! The flags, with their help.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,9 @@ use clap::{Parser, ValueEnum};
 use sluice_contract::Usd;
 
 use super::units;
+use crate::abort::AbortMode;
+use crate::audit::SyncMode;
+use crate::body::params::ServerKind;
 use crate::harden::User;
 
 const EXAMPLES: &str = "\
@@ -31,7 +34,7 @@ Each flag can stand in the environment as well, as SLUICE_SOCKET, SLUICE_RUN_ID 
 Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file is not there · 70 internal
   73 cannot create the socket · 74 audit log · 77 permission · 78 configuration";
 
-/// The Sluice sidecar: one unix socket, one run, one upstream, every call written down first.
+/// The Sluice sidecar: one unix socket, one run, one upstream; every call is recorded before it is sent.
 #[derive(Debug, Parser)]
 #[command(
     name = "sluice-proxy",
@@ -42,15 +45,15 @@ Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file i
     help_template = "{about}\n\n{before-help}{usage-heading} sluice-proxy [check] [OPTIONS]\n\n{all-args}{after-help}"
 )]
 #[allow(missing_docs, reason = "the help texts are the docs")]
-pub struct Flags {
-    /// Where to listen: a path of at most 107 bytes, in a directory that exists
+pub struct ProxyFlags {
+    /// Path to listen on, of at most 107 bytes, in a directory that exists
     #[arg(long, value_name = "PATH", env = "SLUICE_SOCKET", help_heading = "The run")]
     pub socket: PathBuf,
-    /// Where calls go: http://HOST:PORT, https://HOST or unix:/PATH
+    /// Destination of calls: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
     pub upstream: String,
-    /// The audit file to create, or to go on with after a crash, in a directory that no sandbox sees: not in that of the
-    /// socket
+    /// The audit file to create, or to continue after a crash, in a directory that no sandbox sees: not in the
+    /// socket's
     #[arg(long, value_name = "PATH", env = "SLUICE_AUDIT", help_heading = "The run")]
     pub audit: PathBuf,
     /// The run: 1 to 63 of a-z, 0-9, '_' and '-'
@@ -59,13 +62,13 @@ pub struct Flags {
     /// The billing account that pays
     #[arg(long, value_name = "ID", env = "SLUICE_ACCOUNT", help_heading = "The run")]
     pub account: String,
-    /// Which start of the run this is
+    /// Number of the run's start
     #[arg(long, value_name = "N", default_value_t = 0, env = "SLUICE_ATTEMPT", help_heading = "The run")]
     pub attempt: u32,
     /// The graph that the run belongs to
     #[arg(long, value_name = "G", default_value = "sandbox:agent", env = "SLUICE_GRAPH_ID", help_heading = "The run")]
     pub graph_id: String,
-    /// A JSON object to stand on every spend row, beside the run's own names
+    /// A JSON object for every spend row, beside the run's own names
     #[arg(
         long,
         value_name = "JSON",
@@ -77,7 +80,7 @@ pub struct Flags {
     /// The same, from a file
     #[arg(long, value_name = "FILE", env = "SLUICE_METADATA_FILE", help_heading = "The run")]
     pub metadata_file: Option<PathBuf>,
-    /// The upstream's key, one line, in a file that its owner alone can read; '-' is stdin, read once to its end
+    /// File with the upstream's key in one line, readable only for its owner; '-' is stdin, read once to its end
     #[arg(long, value_name = "PATH", default_value = "-", env = "SLUICE_KEY_FILE", help_heading = "The run")]
     pub key_file: Option<PathBuf>,
 
@@ -93,7 +96,7 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow: Vec<String>,
-    /// Let a body member through that is dropped or refused otherwise; thinking.NAME is one inside of another
+    /// Pass a body member that is dropped or refused otherwise; thinking.NAME is a member of another one
     #[arg(
         long,
         value_name = "NAME",
@@ -102,7 +105,7 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow_param: Vec<String>,
-    /// Let an anthropic-beta value through, beside those of the SDK and Claude Code
+    /// Pass an anthropic-beta value, beside those of the SDK and Claude Code
     #[arg(
         long,
         value_name = "VALUE",
@@ -111,7 +114,7 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow_beta: Vec<String>,
-    /// Let tools of this type through, beside those that the agent runs; they run outside the sandbox, and the URLs that
+    /// Pass tools of this type, beside those that the agent runs; they run outside the sandbox, and the URLs that
     /// they found can be sent back only with --allow-remote-media
     #[arg(
         long,
@@ -121,14 +124,14 @@ pub struct Flags {
         help_heading = "What calls may say"
     )]
     pub allow_tool: Vec<String>,
-    /// Which members bodies may have: those of the public APIs, or also those of vLLM and SGLang (min_p,
+    /// Members that bodies may have: those of the public APIs, or also those of vLLM and SGLang (min_p,
     /// chat_template_kwargs, structured_outputs, …)
-    #[arg(long, value_enum, default_value_t = Dialect::Openai, env = "SLUICE_DIALECT", help_heading = "What calls may say")]
-    pub dialect: Dialect,
-    /// Let URLs stand in messages that the upstream or the provider will fetch
+    #[arg(long, value_enum, default_value_t = DialectFlag::Openai, env = "SLUICE_DIALECT", help_heading = "What calls may say")]
+    pub dialect: DialectFlag,
+    /// Allow URLs in messages that the upstream or the provider will fetch
     #[arg(long, env = "SLUICE_ALLOW_REMOTE_MEDIA", help_heading = "What calls may say")]
     pub allow_remote_media: bool,
-    /// Let a header of the answer through to the sandbox
+    /// Pass a header of the response to the sandbox
     #[arg(
         long,
         value_name = "NAME",
@@ -138,64 +141,65 @@ pub struct Flags {
     )]
     pub pass_response_header: Vec<String>,
 
-    /// Calls of the whole run
+    /// Maximum number of calls of the whole run
     #[arg(long, value_name = "N", env = "SLUICE_MAX_CALLS", help_heading = "Caps")]
     pub max_calls: Option<u64>,
-    /// Tokens of the whole run, input and output
+    /// Maximum number of tokens of the whole run, input and output
     #[arg(long, value_name = "N", env = "SLUICE_MAX_TOKENS", help_heading = "Caps")]
     pub max_tokens: Option<u64>,
-    /// Dollars of the whole run
+    /// Maximum cost of the whole run, in dollars
     #[arg(long, value_name = "X", value_parser = units::usd, env = "SLUICE_MAX_COST_USD", help_heading = "Caps")]
     pub max_cost_usd: Option<Usd>,
-    /// Prices to reserve by: the JSON of LiteLLM's GET /model/info
+    /// Prices for reservations: the JSON of LiteLLM's GET /model/info
     #[arg(long, value_name = "FILE", env = "SLUICE_PRICES", help_heading = "Caps")]
     pub prices: Option<PathBuf>,
-    /// Calls at once
+    /// Maximum number of calls at once
     #[arg(long, value_name = "N", default_value_t = 64, env = "SLUICE_MAX_CONCURRENCY", help_heading = "Caps")]
     pub max_concurrency: usize,
-    /// Calls a second, such as 5/s, with a burst of as many
+    /// Maximum number of calls a second, such as 5/s, with a burst of the same size
     #[arg(long, value_name = "N/s", value_parser = units::rate, env = "SLUICE_RATE", help_heading = "Caps")]
     pub rate: Option<u64>,
-    /// The largest request body; four of them may be held at once
+    /// Maximum size of a request body; four of them may be held at once
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "32MiB", env = "SLUICE_MAX_BODY", help_heading = "Caps")]
     pub max_body: u64,
-    /// Memory of the sidecar, or 'none'; a sidecar that needs more aborts [default: what the other limits need]
+    /// Maximum memory of the sidecar, or 'none'; a sidecar that needs more aborts [default: as much as the other
+    /// limits need]
     #[arg(long, value_name = "SIZE", value_parser = units::memory, env = "SLUICE_MAX_MEMORY", help_heading = "Caps")]
-    pub max_memory: Option<units::Memory>,
-    /// The run ends after so long, in seconds or as 10m
-    #[arg(long, value_name = "SECS", value_parser = units::some_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
+    pub max_memory: Option<units::MemoryLimit>,
+    /// Time after which the run ends, in seconds or as 10m
+    #[arg(long, value_name = "SECS", value_parser = units::nonzero_duration, env = "SLUICE_DEADLINE", help_heading = "Caps")]
     pub deadline: Option<Duration>,
 
-    /// Silence until a connection stands
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "5s", env = "SLUICE_CONNECT_TIMEOUT", help_heading = "Times")]
+    /// Maximum silence until a connection is made
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "5s", env = "SLUICE_CONNECT_TIMEOUT", help_heading = "Times")]
     pub connect_timeout: Duration,
-    /// Silence until the answer's head; long prefill is legitimate
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "600s", env = "SLUICE_FIRST_BYTE_TIMEOUT", help_heading = "Times")]
+    /// Maximum silence until the head of the response; long prefill is legitimate
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "600s", env = "SLUICE_FIRST_BYTE_TIMEOUT", help_heading = "Times")]
     pub first_byte_timeout: Duration,
-    /// Silence in the middle of an answer or a request
-    #[arg(long, value_name = "TIME", value_parser = units::some_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
+    /// Maximum silence in the middle of a response or a request
+    #[arg(long, value_name = "TIME", value_parser = units::nonzero_duration, default_value = "300s", env = "SLUICE_IDLE_TIMEOUT", help_heading = "Times")]
     pub idle_timeout: Duration,
-    /// How long a call waits for others to end, where a cap has no room for what it reserves beside them
+    /// Time that a call waits for others to end, if their reservations leave too little of a cap
     #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "30s", env = "SLUICE_CAP_WAIT", help_heading = "Times")]
     pub cap_wait: Duration,
-    /// How long open calls may go on after SIGTERM or the deadline
+    /// Time that open calls may continue after SIGTERM or the deadline
     #[arg(long, value_name = "TIME", value_parser = sluice_contract::units::time, default_value = "10s", env = "SLUICE_DRAIN", help_heading = "Times")]
     pub drain: Duration,
-    /// When a client leaves: read the answer on to its usage, within 30 s and 4 MiB, or close at once
-    #[arg(long, value_enum, default_value_t = OnAbort::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
-    pub abort: OnAbort,
+    /// When a client leaves: read the response on to its usage, within 30 s and 4 MiB, or close at once
+    #[arg(long, value_enum, default_value_t = AbortFlag::Drain, env = "SLUICE_ABORT", help_heading = "Times")]
+    pub abort: AbortFlag,
 
-    /// When a record counts as written: on disk at each call, or in the kernel
-    #[arg(long, value_enum, default_value_t = Sync::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
-    pub audit_sync: Sync,
+    /// Point from which a record counts as written: on disk at each call, or in the kernel
+    #[arg(long, value_enum, default_value_t = SyncFlag::Call, env = "SLUICE_AUDIT_SYNC", help_heading = "The host")]
+    pub audit_sync: SyncFlag,
     /// The key that signs the end of the audit file: an Ed25519 seed, one line of 64 hex digits; a second line may certify
     /// the key for this run and attempt
     #[arg(long, value_name = "FILE", env = "SLUICE_AUDIT_KEY_FILE", help_heading = "The host")]
     pub audit_key_file: Option<PathBuf>,
-    /// Mode of the socket, whatever the umask [default: 0600, or 0666 where the users who may connect are listed]
+    /// Mode of the socket, independent of the umask [default: 0600, or 0666 if the users who may connect are listed]
     #[arg(long, value_name = "MODE", value_parser = units::mode, env = "SLUICE_SOCKET_MODE", help_heading = "The host")]
     pub socket_mode: Option<u32>,
-    /// A user that may connect; repeat for more [default: whom the mode lets in]
+    /// A user that may connect; repeat for more [default: every user whom the mode lets in]
     #[arg(long, value_name = "UID", env = "SLUICE_PEER_UID", value_delimiter = ' ', help_heading = "The host")]
     pub peer_uid: Vec<u32>,
     /// Certificates to trust for https, instead of the system's
@@ -204,17 +208,17 @@ pub struct Flags {
     /// The controller, for /api/v1/sandboxes/RUN/(events|messages|interventions|task)
     #[arg(long, value_name = "URL", env = "SLUICE_RELAY", help_heading = "The host")]
     pub relay: Option<String>,
-    /// The run's token for it
+    /// File with the run's token for the controller
     #[arg(long, value_name = "FILE", env = "SLUICE_RELAY_TOKEN_FILE", help_heading = "The host")]
     pub relay_token_file: Option<PathBuf>,
-    /// Where the operator's log goes
+    /// File of the operator's log, or 'stderr'
     #[arg(long, value_name = "FILE|stderr", default_value = "stderr", env = "SLUICE_LOG", help_heading = "The host")]
     pub log: Option<PathBuf>,
     /// error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "SLUICE_LOG_LEVEL", help_heading = "The host")]
     pub log_level: tracing::Level,
-    /// Become this user, who should own nothing, once files and socket are open; takes root. The socket's directory should
-    /// be writable for the user, who removes the socket at the end [default: the user who starts it]
+    /// Become this user, who should own nothing, once files and socket are open; needs root. The socket's directory
+    /// should be writable for the user, who removes the socket at the end [default: the user who starts it]
     #[arg(long, value_name = "UID[:GID]", env = "SLUICE_USER", help_heading = "The host")]
     pub user: Option<User>,
     /// End, in order, when the process that started this one ends
@@ -225,7 +229,7 @@ pub struct Flags {
 /// `--dialect`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum Dialect {
+pub enum DialectFlag {
     Openai,
     Vllm,
 }
@@ -233,7 +237,7 @@ pub enum Dialect {
 /// `--abort`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum OnAbort {
+pub enum AbortFlag {
     Drain,
     Cancel,
 }
@@ -241,7 +245,34 @@ pub enum OnAbort {
 /// `--audit-sync`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
-pub enum Sync {
+pub enum SyncFlag {
     Call,
     Off,
+}
+
+impl From<DialectFlag> for ServerKind {
+    fn from(flag: DialectFlag) -> Self {
+        match flag {
+            DialectFlag::Openai => Self::OpenAi,
+            DialectFlag::Vllm => Self::Vllm,
+        }
+    }
+}
+
+impl From<AbortFlag> for AbortMode {
+    fn from(flag: AbortFlag) -> Self {
+        match flag {
+            AbortFlag::Drain => Self::Drain,
+            AbortFlag::Cancel => Self::Cancel,
+        }
+    }
+}
+
+impl From<SyncFlag> for SyncMode {
+    fn from(flag: SyncFlag) -> Self {
+        match flag {
+            SyncFlag::Call => Self::Call,
+            SyncFlag::Off => Self::Off,
+        }
+    }
 }

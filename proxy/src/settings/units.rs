@@ -15,7 +15,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 /// Value of `--max-memory`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryLimit {
     /// Limit in bytes.
     Bytes(u64),
     /// No limit but the kernel's own.
@@ -23,19 +23,19 @@ pub enum Memory {
 }
 
 /// Parses `400MiB` or `none`.
-pub(super) fn memory(text: &str) -> Result<Memory, String> {
+pub(super) fn memory(text: &str) -> Result<MemoryLimit, String> {
     if text == "none" {
-        return Ok(Memory::Unlimited);
+        return Ok(MemoryLimit::Unlimited);
     }
     match size(text)? {
         // What is recorded must be an integer that every reader of JSON takes exactly.
         bytes if bytes > INTEGER_MAX => Err("want less than 8 PiB, or none".to_owned()),
-        bytes => Ok(Memory::Bytes(bytes)),
+        bytes => Ok(MemoryLimit::Bytes(bytes)),
     }
 }
 
 /// Parses a time above 0, such as `90` (seconds), `90s`, `2m` or `500ms`.
-pub(super) fn some_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     let duration = units::time(text)?;
     if duration.is_zero() { Err("want more than 0".to_owned()) } else { Ok(duration) }
 }
@@ -70,14 +70,14 @@ mod tests {
     #[test]
     fn units_are_read_as_people_write_them() {
         assert_eq!((size("32MiB"), size("1k"), size("10mb")), (Ok(32 << 20), Ok(1024), Ok(10 << 20)));
-        assert_eq!((memory("1MiB"), memory("none")), (Ok(Memory::Bytes(1 << 20)), Ok(Memory::Unlimited)));
+        assert_eq!((memory("1MiB"), memory("none")), (Ok(MemoryLimit::Bytes(1 << 20)), Ok(MemoryLimit::Unlimited)));
         assert!(memory("0").is_err() && memory("unlimited").is_err() && memory("8192TiB").is_err());
         assert!([size("0"), size("x"), size("5x"), size("99999999999GiB"), size("-1")].iter().all(Result::is_err));
         assert_eq!(
-            (some_duration("5"), some_duration("2m")),
+            (nonzero_duration("5"), nonzero_duration("2m")),
             (Ok(Duration::from_secs(5)), Ok(Duration::from_secs(120)))
         );
-        assert!(some_duration("x").is_err() && some_duration("500y").is_err() && some_duration("0s").is_err());
+        assert!(nonzero_duration("x").is_err() && nonzero_duration("500y").is_err() && nonzero_duration("0s").is_err());
         assert_eq!((rate("5/s"), rate("5")), (Ok(5), Ok(5)));
         assert!(rate("0").is_err() && rate("5/m").is_err());
         assert_eq!((mode("0666"), mode("660")), (Ok(0o666), Ok(0o660)));

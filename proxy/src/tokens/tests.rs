@@ -34,7 +34,7 @@ fn the_list_is_sorted_and_its_words_save_tokens() {
 }
 
 #[test]
-fn a_word_counts_one_unless_a_letter_may_touch_it() {
+fn a_word_counts_one_without_neighbouring_letters() {
     for (text, tokens) in [
         ("", 0),
         ("function", 1),
@@ -77,7 +77,7 @@ fn spaces_count_an_eighth_and_some() {
 
 proptest! {
     #[test]
-    fn pieces_do_not_change_it_and_it_is_at_most_the_bytes(
+    fn the_bound_ignores_splits_and_never_exceeds_bytes(
         parts in prop::collection::vec(prop::sample::select(PARTS), 0..20),
         cuts in prop::collection::vec(0..200_usize, 0..8),
     ) {

@@ -17,7 +17,7 @@ use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
 use super::{Outgoing, PooledConnection, Upstream};
-use crate::silence::Silence;
+use crate::idle_timeout::IdleTimeout;
 
 /// Maximum size of a piece that is joined from frames that are ready together.
 const GATHER: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub struct Flight {
     body: Option<Incoming>,
     /// Error to report after the piece that was returned last.
     error: Option<UpstreamError>,
-    silence: Silence,
+    idle: IdleTimeout,
     /// Time to connect; `None` if the connection was reused.
     pub connected: Option<Duration>,
 }
@@ -88,8 +88,8 @@ impl Flight {
         connected: Option<Duration>,
     ) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
-        let silence = Silence::new(upstream.timeouts().first_byte);
-        Self { upstream, link: Some(link), head: Some(head), body: None, error: None, silence, connected }
+        let idle = IdleTimeout::new(upstream.timeouts().first_byte);
+        Self { upstream, link: Some(link), head: Some(head), body: None, error: None, idle, connected }
     }
 
     /// Drives the connection once; returns the request if it can never be sent on this connection.
@@ -118,12 +118,12 @@ impl Flight {
             return Poll::Ready(Err(UpstreamError::Closed));
         };
         match head.as_mut().poll(&mut unwoken()) {
-            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(UpstreamError::Timeout)),
+            Poll::Pending => self.idle.poll_expired(cx).map(|()| Err(UpstreamError::Timeout)),
             Poll::Ready(sent) => {
                 self.head = None;
                 let (parts, body) = sent.map_err(|_| UpstreamError::Closed)?.into_parts();
                 self.body = Some(body);
-                self.silence.begin(self.upstream.timeouts().idle);
+                self.idle.begin(self.upstream.timeouts().idle);
                 Poll::Ready(Ok(parts))
             }
         }
@@ -137,10 +137,10 @@ impl Flight {
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         let first = match self.poll_frame(cx) {
             Poll::Ready(Some(Ok(first))) => first,
-            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(UpstreamError::Timeout))),
+            Poll::Pending => return self.idle.poll_expired(cx).map(|()| Some(Err(UpstreamError::Timeout))),
             ended => return ended,
         };
-        self.silence.heard();
+        self.idle.reset();
         if first.len() >= LARGE {
             return Poll::Ready(Some(Ok(first)));
         }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::intake::Held;
+use crate::body_budget::HeldBytes;
 
 /// Request body as a queue of pieces.
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Outgoing {
     pieces: VecDeque<Bytes>,
     left: u64,
     /// Part of the body budget, returned when the body is dropped.
-    _held: Option<Held>,
+    _held: Option<HeldBytes>,
 }
 
 impl Outgoing {
@@ -28,7 +28,7 @@ impl Outgoing {
 
     /// Returns an empty body that holds this part of the body budget.
     #[must_use]
-    pub fn holding(held: Held) -> Self {
+    pub fn holding(held: HeldBytes) -> Self {
         Self { _held: Some(held), ..Self::default() }
     }
 

@@ -1,4 +1,4 @@
-//! Every fault at every place: a file in memory whose system calls go wrong one by one.
+//! Every fault at every place: a file in memory with system calls that fail one by one.
 
 use sluice_contract::recovery::{AuditOwner, plan};
 use sluice_contract::{TrustAnchors, Verdict, verify};
@@ -7,30 +7,30 @@ use super::*;
 
 const OWNER: AuditOwner<'_> = AuditOwner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
 
-/// What goes wrong.
+/// Fault of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// The disk takes so many bytes, and reserves none beyond.
+    /// The disk takes this many bytes, and reserves none beyond.
     Disk(usize),
-    /// The disk takes so many bytes, and promised more.
+    /// The disk takes this many bytes, and promised more.
     Liar(usize),
-    /// The process ends in the write that goes beyond so many bytes.
+    /// The process ends in the write that goes beyond this many bytes.
     Kill(usize),
-    /// This write fails, and takes nothing; all later ones would go well.
+    /// This write fails and takes nothing; all later ones would succeed.
     Write(usize),
-    /// This sync fails; all later ones would go well.
+    /// This sync fails; all later ones would succeed.
     Sync(usize),
 }
 
-/// What a file in memory holds, and what of it would survive a power cut.
+/// Content of a file in memory, and the part of it that would survive a power cut.
 #[derive(Debug, Default)]
 struct Held {
     bytes: Vec<u8>,
     durable: Vec<u8>,
     writes: usize,
     syncs: usize,
-    /// Calls behind the one that failed.
+    /// Number of system calls after the one that failed.
     after: usize,
     failed: bool,
 }
@@ -48,7 +48,7 @@ impl Memory {
     }
 }
 
-impl Medium for Memory {
+impl AuditStorage for Memory {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let held = &mut *self.held.lock().expect("no test panics inside");
         held.writes += 1;
@@ -63,7 +63,7 @@ impl Medium for Memory {
         held.bytes.extend_from_slice(&bytes[..taken]);
         match (taken == bytes.len(), self.fault, taken) {
             (true, ..) => Ok(taken),
-            // Whatever comes is never seen: the process is gone.
+            // The result does not matter: the process is gone.
             (false, Fault::Kill(_), _) => Self::fail(held, io::ErrorKind::BrokenPipe),
             (false, _, 0) => Self::fail(held, io::ErrorKind::StorageFull),
             (false, ..) => {
@@ -94,7 +94,7 @@ impl Medium for Memory {
     }
 }
 
-impl Space for Memory {
+impl DiskSpace for Memory {
     fn reserve(&mut self, from: u64, len: u64) -> io::Result<()> {
         match self.fault {
             Fault::Disk(max) if from + len > max as u64 => Err(io::ErrorKind::StorageFull.into()),
@@ -103,7 +103,7 @@ impl Space for Memory {
     }
 }
 
-/// What somebody outside was told.
+/// Acknowledgements that a caller got.
 #[derive(Debug, Default)]
 struct Told {
     intents: Vec<String>,
@@ -112,17 +112,17 @@ struct Told {
     closed: bool,
 }
 
-/// A short life: calls one behind the other, calls at once, a refusal, an end.
+/// A short life: calls one after another, calls at once, a refusal, an end.
 fn live(journal: &Arc<Journal>, told: &mut Told) {
     let intend = |id: &str, told: &mut Told| {
-        let (entry, ack) = journal.intent(Planned { call_id: id, ..planned() }).ok()?;
+        let (entry, ack) = journal.intent(CallIntent { call_id: id, ..planned() }).ok()?;
         wait(ack).ok()?;
         told.intents.push(id.to_owned());
         Some(entry)
     };
-    let settle = |id: &str, entry: Option<Entry>, told: &mut Told| {
+    let settle = |id: &str, entry: Option<CallGuard>, told: &mut Told| {
         let Some(entry) = entry else { return };
-        if wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).is_ok() {
+        if wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).is_ok() {
             told.outcomes.push(id.to_owned());
         }
     };
@@ -141,7 +141,7 @@ fn run(fault: Fault, mode: SyncMode) -> (Held, Told) {
     let memory = Memory { held: Arc::default(), fault };
     let (sink, space) = (AuditFile::new(memory.clone(), 0), memory.clone());
     let mut told = Told::default();
-    let log = Log { sink: Box::new(sink), space: Box::new(space), past: None };
+    let log = OpenLog { sink: Box::new(sink), space: Box::new(space), past: None };
     if let Ok(journal) = start(log, mode) {
         live(&journal, &mut told);
     }
@@ -156,11 +156,11 @@ fn kinds(bytes: &[u8], kind: &str) -> Vec<String> {
     of_kind.map(|line| line["call_id"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// What must hold of bytes that are found after the end, however it came.
+/// Checks what must hold for bytes that are found after the end, for each kind of end.
 fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let verdict = verify(bytes, &TrustAnchors::default());
     assert_ne!(verdict.exit_code(), 1, "{name}: {verdict}");
-    // Whatever was acknowledged is there.
+    // Each acknowledged record is there.
     let (intents, outcomes) = (kinds(bytes, "intent"), kinds(bytes, "outcome"));
     assert!(told.intents.iter().all(|id| intents.contains(id)), "{name}: {told:?}, {intents:?}");
     assert!(told.outcomes.iter().all(|id| outcomes.contains(id)), "{name}: {told:?}, {outcomes:?}");
@@ -169,7 +169,7 @@ fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
         assert!(matches!(verdict, Verdict::Complete(_)), "{name}: {verdict}");
         return;
     }
-    // And it can go on.
+    // The file can continue.
     let past = match plan(bytes, b"", &OWNER) {
         Ok(past) => past,
         // The end was written, and its sync failed.
@@ -181,9 +181,9 @@ fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let memory = Memory { held: Arc::new(Mutex::new(held)), fault: Fault::None };
     let sink = Box::new(AuditFile::new(memory.clone(), past.keep));
     let open: Vec<_> = past.log.open_ids().map(str::to_owned).collect();
-    let log = Log { sink, space: Box::new(memory.clone()), past: Some(past) };
+    let log = OpenLog { sink, space: Box::new(memory.clone()), past: Some(past) };
     let journal = start(log, SyncMode::Off).expect("goes on");
-    wait(journal.intent(Planned { call_id: "later", ..planned() }).expect("room").1).expect("written");
+    wait(journal.intent(CallIntent { call_id: "later", ..planned() }).expect("room").1).expect("written");
     wait(journal.close("test")).expect("closes");
     let held = memory.held.lock().expect("no test panics inside");
     let verdict = verify(&held.bytes, &TrustAnchors::default());
@@ -197,7 +197,7 @@ fn assert_fault(fault: Fault, mode: SyncMode) -> Told {
     let (held, told) = run(fault, mode);
     assert_honest(&held.bytes, &told, &name);
     if mode == SyncMode::Call {
-        // A power cut takes what was not synced, all of it or a part.
+        // A power cut takes some or all of the bytes that were not synced.
         let unsynced = held.bytes.len().saturating_sub(held.durable.len());
         assert_honest(&held.durable, &told, &format!("{name}, power cut"));
         if held.bytes.starts_with(&held.durable) {
@@ -224,13 +224,13 @@ fn without_a_fault_all_is_told() {
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_byte_refuses_and_loses_nothing() {
+fn a_full_disk_loses_no_record() {
     for mode in MODES {
         let len = run(Fault::None, mode).0.bytes.len() + 2 * usize::try_from(OUTCOME_MAX).expect("small");
-        // What is refused is whole records, so not every byte is another case.
+        // Only whole records are refused, so not every byte is another case.
         for max in (0..len).step_by(5) {
             let told = assert_fault(Fault::Disk(max), mode);
-            // What was reserved is there: each call that went out has its outcome.
+            // Reserved blocks are there: each call that was sent has its outcome.
             assert_eq!(told.intents.len(), told.outcomes.len(), "{max}: {told:?}");
         }
     }
@@ -246,7 +246,7 @@ fn a_short_write_at_any_byte_leaves_whole_records() {
 }
 
 #[test]
-fn a_kill_at_any_byte_loses_nothing_that_was_told() {
+fn a_kill_loses_no_acknowledged_record() {
     for mode in MODES {
         for max in 0..run(Fault::None, mode).0.bytes.len() {
             assert_fault(Fault::Kill(max), mode);

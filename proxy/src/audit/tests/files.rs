@@ -1,4 +1,4 @@
-//! Real files: made, locked, gone on with, left alone.
+//! Real files: created, locked, continued, left alone.
 
 use std::path::PathBuf;
 
@@ -51,20 +51,20 @@ fn public() -> PublicKey {
     signer().expect("made above").key().public()
 }
 
-/// One call is whole and one is open; then its process is gone.
+/// Writes one complete call and one open call, and ends as a killed process does.
 fn killed(dir: &Dir) {
     let journal = start_with(open(&dir.file(), &OWNER).expect("a new file"), SyncMode::Call, signer()).expect("begins");
-    let (entry, ack) = journal.intent(Planned { call_id: "c1", ..planned() }).expect("room");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c1", ..planned() }).expect("room");
     wait(ack).expect("written");
-    wait(entry.close(Ended::not_sent(CallResult::Ok, End::Complete))).expect("written");
-    let (entry, ack) = journal.intent(Planned { call_id: "c2", ..planned() }).expect("room");
+    wait(entry.close(CallOutcome::not_sent(CallResult::Ok, End::Complete))).expect("written");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c2", ..planned() }).expect("room");
     wait(ack).expect("written");
-    // Its drop would write: a process that is killed does not.
+    // A drop would write: a killed process does not.
     std::mem::forget(entry);
     // Unlocks the file, as the end of the process does.
     let mut state = journal.lock();
-    let out = std::mem::replace(&mut state.out, Out::Closed);
-    state.room.release();
+    let out = std::mem::replace(&mut state.out, LineOutput::Closed);
+    state.disk_reserve.release();
     drop(state);
     out.end(&journal.poison).expect("the writer ends");
 }
@@ -97,7 +97,7 @@ fn a_dropped_entry_is_closed_as_never_sent() {
     assert!(text.lines().nth(2).expect("an outcome").contains(r#""null_reason":"not_sent""#), "{text}");
     assert!(text.lines().nth(3).expect("a close").contains(r#""calls":1"#), "{text}");
     assert!(matches!(dir.verdict(), Verdict::Complete(_)), "{}", dir.verdict());
-    // What has ended in order does not go on.
+    // A file that was closed in order does not continue.
     assert!(matches!(open(&dir.file(), &OWNER), Err(OpenError::Unusable(_))));
 }
 
@@ -114,14 +114,14 @@ fn nothing_stays_reserved_behind_the_end() {
 }
 
 #[test]
-fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
+fn a_torn_line_is_copied_and_cut_off() {
     let dir = Dir::new("torn");
     killed(&dir);
     let whole = std::fs::read(dir.file()).expect("the file");
     tear(&dir, b"{\"attempt\":0,\"call");
 
     let journal = start_with(open(&dir.file(), &OWNER).expect("goes on"), SyncMode::Call, signer()).expect("begins");
-    let (entry, ack) = journal.intent(Planned { call_id: "c3", ..planned() }).expect("room");
+    let (entry, ack) = journal.intent(CallIntent { call_id: "c3", ..planned() }).expect("room");
     wait(ack).expect("written");
     drop(entry);
     wait(journal.close("test")).expect("closes");
@@ -141,12 +141,12 @@ fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
 }
 
 #[test]
-fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
+fn an_interrupted_restart_is_completed() {
     let dir = Dir::new("twice");
     killed(&dir);
     let whole = std::fs::metadata(dir.file()).expect("the file").len();
     tear(&dir, b"torn");
-    // Cut, and gone before the first record.
+    // Cut, and ended before the first record.
     drop(open(&dir.file(), &OWNER).expect("goes on"));
     assert_eq!(std::fs::metadata(dir.file()).expect("the file").len(), whole);
 

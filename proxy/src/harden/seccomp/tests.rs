@@ -1,12 +1,12 @@
 use super::*;
 
 const PID: u32 = 4321;
-const TCP: Calls = Calls { unix: false, resolve: false };
-const UNIX: Calls = Calls { unix: true, resolve: false };
-const NAMES: Calls = Calls { unix: false, resolve: true };
+const TCP: SyscallNeeds = SyscallNeeds { unix: false, resolve: false };
+const UNIX: SyscallNeeds = SyscallNeeds { unix: true, resolve: false };
+const NAMES: SyscallNeeds = SyscallNeeds { unix: false, resolve: true };
 
-/// Runs the filter as the kernel does: whether it lets this call with these arguments through.
-fn allows(calls: Calls, number: i64, args: &[u64]) -> bool {
+/// Runs the filter as the kernel does. Returns true if it allows this call with these arguments.
+fn allows(calls: SyscallNeeds, number: i64, args: &[u64]) -> bool {
     let (load, jump, and, ret) = (0x20, 0x05, 0x54, 0x06);
     let mut data = [0; 64];
     data[..4].copy_from_slice(&(number as u32).to_ne_bytes());

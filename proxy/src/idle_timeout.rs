@@ -1,4 +1,5 @@
-//! A timeout by silence: the timer is only made once somebody has to wait, and is moved only when it fires, or would fire too late.
+//! A timeout for silence. The timer is made only once a task has to wait, and is moved only when it fires, or would
+//! fire too late.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,37 +7,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// How long nothing has been heard, since somebody had to wait: what is there at once asks no clock.
+/// Time since the last activity, counted from the first wait: data that are there at once cost no look at the clock.
 #[derive(Debug)]
-pub struct Silence {
+pub struct IdleTimeout {
     limit: Duration,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Silence {
-    /// So long at most.
+impl IdleTimeout {
+    /// Creates a timeout of this length.
     #[must_use]
     pub fn new(limit: Duration) -> Self {
         Self { limit, since: None, timer: None }
     }
 
-    /// Another limit from now on.
+    /// Starts over with another limit.
     pub fn begin(&mut self, limit: Duration) {
         self.limit = limit;
-        self.heard();
+        self.reset();
     }
 
-    /// Something was heard.
-    pub fn heard(&mut self) {
+    /// Notes an activity.
+    pub fn reset(&mut self) {
         self.since = None;
     }
 
-    /// Ready once it has lasted too long.
-    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Becomes ready once the silence has lasted too long.
+    pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let ends = *self.since.get_or_insert_with(Instant::now) + self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(ends)));
-        // One that fires too early is moved then.
+        // A timer that fires too early is moved then.
         if timer.deadline() > ends {
             timer.as_mut().reset(ends);
         }

@@ -1,18 +1,15 @@
-//! One call's place in the log: an intent is followed by one outcome, however the call ends.
+//! The facts of one call that its two records hold.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use sluice_contract::Usd;
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
 
-use super::{Ack, Journal};
-
-/// What an intent says.
+/// Facts of a call's intent.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
-pub struct Planned<'a> {
+pub struct CallIntent<'a> {
     pub bound: Option<u64>,
     pub call_id: &'a str,
     pub method: &'a str,
@@ -27,10 +24,10 @@ pub struct Planned<'a> {
     pub stripped: Vec<Cow<'a, str>>,
 }
 
-/// What an outcome says.
+/// Facts of a call's outcome.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the members of the record")]
-pub struct Ended {
+pub struct CallOutcome {
     pub budget: Option<Box<BudgetRefusal>>,
     pub result: CallResult,
     pub end: End,
@@ -48,8 +45,8 @@ pub struct Ended {
     pub timing: Timing,
 }
 
-impl Ended {
-    /// The client left, or was cut, before anything went upstream.
+impl CallOutcome {
+    /// Returns the outcome of a call that ended before anything went upstream.
     #[must_use]
     pub fn not_sent(result: CallResult, end: End) -> Self {
         Self {
@@ -69,43 +66,5 @@ impl Ended {
             resp_bytes: 0,
             timing: Timing::default(),
         }
-    }
-}
-
-/// An intent without its outcome. Closing it consumes it; dropping it closes it as never sent.
-#[derive(Debug)]
-pub struct Entry {
-    journal: Arc<Journal>,
-    call: u64,
-    /// Taken by the outcome.
-    call_id: Option<Box<str>>,
-}
-
-impl Entry {
-    pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: &str) -> Self {
-        Self { journal, call, call_id: Some(call_id.into()) }
-    }
-
-    /// Writes the outcome.
-    pub fn close(mut self, ended: Ended) -> Ack {
-        self.write(ended)
-    }
-
-    fn write(&mut self, ended: Ended) -> Ack {
-        match self.call_id.take() {
-            Some(call_id) => self.journal.outcome(self.call, &call_id, ended),
-            None => Ack::Known(Ok(())),
-        }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let (result, end) = if self.journal.is_cutting() {
-            (CallResult::Deadline, End::CutByLimit)
-        } else {
-            (CallResult::ClientAbort, End::CutByClient)
-        };
-        drop(self.write(Ended::not_sent(result, end)));
     }
 }

@@ -1,9 +1,9 @@
-//! The client's end of a connection, watched for what hyper does not watch.
+//! The client's end of a connection, watched for four events that hyper does not report.
 //!
-//! Four things: a head that can be read in two ways, one that does not come to its end, one that hyper refuses
-//! without a word, and a client that has left while its call is open. A half-closed client has not left; it waits for its answer.
+//! A head that can be read in two ways, a head that does not end, a head that hyper refuses without a body, and a
+//! client that leaves while its call is open. A half-closed client has not left; it waits for its response.
 
-mod stream;
+mod socket;
 
 use std::io;
 use std::pin::Pin;
@@ -20,42 +20,42 @@ use crate::framing::Framing;
 use crate::refusal::{Dialect, Reason, Refusal};
 use crate::slots::{Activity, Slot};
 
-pub use stream::Stream;
+pub use socket::ClientSocket;
 
-/// A head has so long from its first byte to its last.
+/// Time from the first byte of a head to its last.
 const SLOW_HEAD: Duration = Duration::from_secs(10);
 
-/// How often a half-closed client is looked at; the kernel does not tell twice.
+/// Interval at which a half-closed client is checked; the kernel does not report its end a second time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What the connection and its calls know of each other.
+/// State that the connection and its calls share.
 #[derive(Debug)]
-pub struct Line {
+pub struct ConnState {
     activity: Arc<Activity>,
-    /// Not in the middle of a request, as far as it was read.
+    /// True between two requests, as far as the bytes were read.
     between: AtomicBool,
-    /// Calls whose answer is not yet given; hyper serves one at a time.
-    busy: AtomicBool,
-    /// The head that was read last became a call. If it did not, what hyper writes is an error of its own.
+    /// True while a response is not yet given; hyper serves one call at a time.
+    has_open_call: AtomicBool,
+    /// True if the last head that was read became a call. If it did not, hyper writes an error of its own.
     called: AtomicBool,
-    /// The connection ends at the next pause.
+    /// True if the connection is to end before the next request.
     closing: AtomicBool,
-    /// Why the connection was ended by us: a [`Reason`] that no call has told.
+    /// Fault for which the sidecar ended the connection: a [`Reason`] that no call has recorded.
     fault: AtomicU8,
 }
 
-/// A call is open on the line.
+/// Guard of an open call on the connection.
 #[derive(Debug)]
-pub struct Busy(Arc<Line>);
+pub struct OpenCallGuard(Arc<ConnState>);
 
-impl Line {
-    /// The line of a connection that was just accepted.
+impl ConnState {
+    /// Creates the state of a connection that was just accepted.
     #[must_use]
     pub fn new(slot: &Slot) -> Self {
         Self {
             activity: Arc::clone(slot.activity()),
             between: AtomicBool::new(true),
-            busy: AtomicBool::new(false),
+            has_open_call: AtomicBool::new(false),
             called: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             fault: AtomicU8::new(0),
@@ -64,19 +64,19 @@ impl Line {
 
     /// Marks a call as open until the guard is dropped.
     #[must_use]
-    pub fn busy(self: &Arc<Self>) -> Busy {
+    pub fn open_call(self: &Arc<Self>) -> OpenCallGuard {
         self.activity.busy();
-        self.busy.store(true, Ordering::Release);
+        self.has_open_call.store(true, Ordering::Release);
         self.called.store(true, Ordering::Release);
-        Busy(Arc::clone(self))
+        OpenCallGuard(Arc::clone(self))
     }
 
-    /// No further request is read.
+    /// Stops reading requests.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// What the connection was ended for.
+    /// Returns the fault for which the connection was ended.
     #[must_use]
     pub fn fault(&self) -> Option<Reason> {
         match self.fault.load(Ordering::Acquire) {
@@ -87,53 +87,54 @@ impl Line {
         }
     }
 
-    /// The bytes that were read end between two requests, or in the middle of one.
+    /// Notes whether the bytes that were read end between two requests, or within one.
     fn has_read(&self, between: bool) {
         self.between.store(between, Ordering::Release);
         if !between {
             self.activity.busy();
-        } else if !self.is_busy() {
-            // A blank line, or a request that becomes a call before anybody else can look.
+        } else if !self.has_open_call() {
+            // This is a blank line, or a request that becomes a call before any other task can look.
             self.activity.idle();
         }
     }
 
-    fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire)
+    fn has_open_call(&self) -> bool {
+        self.has_open_call.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Busy {
+impl Drop for OpenCallGuard {
     fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
+        self.0.has_open_call.store(false, Ordering::Release);
         if self.0.between.load(Ordering::Acquire) {
             self.0.activity.idle();
         }
     }
 }
 
-/// The stream under hyper.
+/// The stream that hyper reads and writes.
 #[derive(Debug)]
-pub struct Wire {
+pub struct WatchedStream {
     /// Before the stream, whose descriptor it names: fields are dropped in this order.
     _slot: Slot,
-    stream: Stream,
-    line: Arc<Line>,
+    stream: ClientSocket,
+    state: Arc<ConnState>,
     framing: Framing,
     ended: bool,
-    /// hyper has bytes that the client did not take yet: it would drop them at an end of input.
+    /// True if hyper has bytes that the client did not take yet: hyper would drop them at the end of the input.
     unflushed: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Wire {
-    /// A connection that was just accepted.
+impl WatchedStream {
+    /// Wraps a connection that was just accepted.
     #[must_use]
-    pub fn new(stream: Stream, line: Arc<Line>, slot: Slot) -> Self {
-        Self { _slot: slot, stream, line, framing: Framing::default(), ended: false, unflushed: false, timer: None }
+    pub fn new(stream: ClientSocket, state: Arc<ConnState>, slot: Slot) -> Self {
+        Self { _slot: slot, stream, state, framing: Framing::default(), ended: false, unflushed: false, timer: None }
     }
 
-    /// The client sends nothing more. That ends the connection, unless it waits for an answer to a whole request.
+    /// Handles the end of the client's input. It ends the connection, unless the client waits for the response to a
+    /// whole request.
     fn poll_left(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if !self.is_answering() || !self.framing.is_between() || self.stream.has_hung_up() {
@@ -147,19 +148,19 @@ impl Wire {
         }
     }
 
-    /// The client still gets bytes of an answer.
+    /// Returns true while the client still gets bytes of a response.
     fn is_answering(&self) -> bool {
-        self.line.is_busy() || self.unflushed
+        self.state.has_open_call() || self.unflushed
     }
 
-    /// Ends the connection with an answer of our own; hyper has none for this.
+    /// Ends the connection with a response of the sidecar's own; hyper has none for this.
     fn fail(&mut self, reason: Reason, message: &'static str) -> io::Error {
         let fault = match reason {
             Reason::RequestTimeout => 2,
             Reason::HeadTooLarge => 3,
             _ => 1,
         };
-        self.line.fault.store(fault, Ordering::Release);
+        self.state.fault.store(fault, Ordering::Release);
         if !self.is_answering() {
             let body = Refusal::new(reason, message).body(Dialect::OpenAi);
             let head = format!(
@@ -168,18 +169,18 @@ impl Wire {
                 body.len(),
                 reason.as_str(),
             );
-            // A client that does not read its answer does not get it.
+            // A client that does not read its response does not get it.
             let _ = self.stream.try_write(format!("{head}{body}").as_bytes());
         }
         io::Error::new(io::ErrorKind::InvalidData, message)
     }
 
-    /// hyper answers a head that it cannot read by itself, without a body; the client gets ours instead.
+    /// Replaces hyper's response to a head that it cannot read, which has no body, with one of the sidecar's own.
     fn replaces(&mut self, written: &[u8]) -> bool {
         let empty =
-            !self.line.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
+            !self.state.called.load(Ordering::Acquire) && memmem::find(written, b"\r\ncontent-length: 0\r\n").is_some();
         let (reason, message) = match written.get(9..12) {
-            Some(b"400") if empty => (Reason::BadRequest, "the request's head is no valid HTTP/1.1"),
+            Some(b"400") if empty => (Reason::BadRequest, "the request's head is not valid HTTP/1.1"),
             Some(b"414" | b"431") if empty => {
                 (Reason::HeadTooLarge, "the request's head is over 64 KiB, or has more than 100 headers")
             }
@@ -198,44 +199,44 @@ impl Wire {
         timer
             .as_mut()
             .poll(cx)
-            .map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head did not come to its end in 10 s")))
+            .map(|()| Err(self.fail(Reason::RequestTimeout, "the request's head was not complete after 10 s")))
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let wire = &mut *self;
-        if wire.ended {
-            return wire.poll_left(cx);
+        let this = &mut *self;
+        if this.ended {
+            return this.poll_left(cx);
         }
-        if wire.line.closing.load(Ordering::Acquire) && !wire.is_answering() {
+        if this.state.closing.load(Ordering::Acquire) && !this.is_answering() {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        if Pin::new(&mut wire.stream).poll_read(cx, buf)?.is_pending() {
-            return wire.poll_slow_head(cx);
+        if Pin::new(&mut this.stream).poll_read(cx, buf)?.is_pending() {
+            return this.poll_slow_head(cx);
         }
         let read = &buf.filled()[before..];
         if read.is_empty() {
-            wire.ended = true;
-            wire.timer = None;
-            return wire.poll_left(cx);
+            this.ended = true;
+            this.timer = None;
+            return this.poll_left(cx);
         }
-        if !wire.line.is_busy() {
-            wire.line.called.store(false, Ordering::Release);
+        if !this.state.has_open_call() {
+            this.state.called.store(false, Ordering::Release);
         }
-        if wire.framing.feed(read).is_err() {
-            return Poll::Ready(Err(wire.fail(Reason::BadRequest, "the request's length can be read in two ways")));
+        if this.framing.feed(read).is_err() {
+            return Poll::Ready(Err(this.fail(Reason::BadRequest, "the request's length can be read in two ways")));
         }
-        if !wire.framing.in_head() {
-            wire.timer = None;
+        if !this.framing.in_head() {
+            this.timer = None;
         }
-        wire.line.has_read(wire.framing.is_between());
+        this.state.has_read(this.framing.is_between());
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for WatchedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if self.replaces(buf) {
             return Poll::Ready(Ok(buf.len()));
@@ -264,7 +265,7 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked only when hyper has nothing left.
+        // hyper flushes only when it has nothing left.
         self.unflushed = false;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
@@ -282,17 +283,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixStream;
 
-    /// A connection of which the client has sent this much, read once.
-    async fn sent(bytes: &[u8]) -> (UnixStream, Wire, Arc<Line>) {
+    /// Returns a connection on which the client has sent these bytes, read once.
+    async fn sent(bytes: &[u8]) -> (UnixStream, WatchedStream, Arc<ConnState>) {
         let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
         let slot = Slots::new(1).take(server.as_raw_fd()).expect("a free slot");
-        let line = Arc::new(Line::new(&slot));
-        let server = server.into_std().and_then(Stream::new).expect("a descriptor");
-        let mut wire = Wire::new(server, Arc::clone(&line), slot);
+        let state = Arc::new(ConnState::new(&slot));
+        let server = server.into_std().and_then(ClientSocket::new).expect("a descriptor");
+        let mut stream = WatchedStream::new(server, Arc::clone(&state), slot);
         client.write_all(bytes).await.expect("the other end is open");
-        let read = wire.read(&mut [0; 256]).await.expect("it reads what came");
+        let read = stream.read(&mut [0; 256]).await.expect("it reads what came");
         assert_eq!(read, bytes.len());
-        (client, wire, line)
+        (client, stream, state)
     }
 
     async fn told(client: &mut UnixStream) -> String {
@@ -302,48 +303,48 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_head_that_does_not_come_to_its_end_is_answered_with_408() {
-        let (mut client, mut wire, line) = sent(b"GET /health HT").await;
+    async fn an_incomplete_head_is_answered_with_408() {
+        let (mut client, mut stream, state) = sent(b"GET /health HT").await;
         let began = tokio::time::Instant::now();
 
-        let ended = wire.read(&mut [0; 256]).await;
+        let ended = stream.read(&mut [0; 256]).await;
 
         assert_eq!((ended.is_err(), began.elapsed() >= SLOW_HEAD), (true, true));
-        assert_eq!(line.fault(), Some(Reason::RequestTimeout));
+        assert_eq!(state.fault(), Some(Reason::RequestTimeout));
         let answer = told(&mut client).await;
         assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("x-sluice-reason: request_timeout"), "{answer}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_whole_head_may_be_followed_by_any_silence() {
-        let (_client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+    async fn a_complete_head_may_be_followed_by_silence() {
+        let (_client, mut stream, state) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
 
-        let waited = tokio::time::timeout(SLOW_HEAD * 10, wire.read(&mut [0; 256])).await;
+        let waited = tokio::time::timeout(SLOW_HEAD * 10, stream.read(&mut [0; 256])).await;
 
-        assert!(waited.is_err() && line.fault().is_none(), "the next request may come whenever it likes");
+        assert!(waited.is_err() && state.fault().is_none(), "the next request may come whenever it likes");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_half_closed_client_is_waited_for_and_a_closed_one_is_not() {
-        let (mut client, mut wire, line) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
-        let busy = line.busy();
+    async fn only_a_half_closed_client_still_gets_its_response() {
+        let (mut client, mut stream, state) = sent(b"GET /health HTTP/1.1\r\n\r\n").await;
+        let busy = state.open_call();
         client.shutdown().await.expect("half of it closes");
-        let waited = tokio::time::timeout(LOOK_AGAIN * 5, wire.read(&mut [0; 256])).await;
+        let waited = tokio::time::timeout(LOOK_AGAIN * 5, stream.read(&mut [0; 256])).await;
         assert!(waited.is_err(), "its call is still open");
 
         drop(client);
-        assert_eq!(wire.read(&mut [0; 256]).await.expect("an end of input"), 0);
+        assert_eq!(stream.read(&mut [0; 256]).await.expect("an end of input"), 0);
         drop(busy);
     }
 
     #[tokio::test]
-    async fn the_librarys_own_error_gets_our_words() {
-        let (mut client, mut wire, line) = sent(b"nonsense\r\n\r\n").await;
+    async fn an_error_of_hyper_gets_a_body() {
+        let (mut client, mut stream, state) = sent(b"nonsense\r\n\r\n").await;
         let empty = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
 
-        assert_eq!(wire.write(empty).await.expect("taken"), empty.len());
+        assert_eq!(stream.write(empty).await.expect("taken"), empty.len());
 
         assert!(told(&mut client).await.contains("x-sluice-reason: bad_request"));
-        assert_eq!(line.fault(), Some(Reason::BadRequest));
+        assert_eq!(state.fault(), Some(Reason::BadRequest));
     }
 }

@@ -1,7 +1,8 @@
-//! The client's socket, watched for what the client sends, and not for room to write.
+//! The client's socket, watched only for input.
 //!
-//! tokio watches a `UnixStream` for both, and the kernel tells of room whenever the other end has read: a wake-up, and a
-//! turn of the event loop, for each piece of a stream. Here room is asked for once a write has found none.
+//! tokio watches a `UnixStream` in both directions, and the kernel reports free buffer space whenever the other end
+//! has read: a wake-up and a turn of the event loop for each piece of a stream. Here the output is watched only after
+//! a write has found no space.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,33 +17,33 @@ use nix::unistd::write;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
-/// A connected unix socket. tokio's pipes are its streams that are watched for one direction alone, and take any
+/// A connected unix socket. tokio's pipes are its streams that are watched in one direction only, and take any
 /// descriptor.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ClientSocket {
     socket: pipe::Receiver,
-    /// The same socket, while a write waits for room.
+    /// The same socket, while a write waits for buffer space.
     room: Option<pipe::Sender>,
 }
 
-impl Stream {
-    /// Takes a non-blocking socket into the event loop.
+impl ClientSocket {
+    /// Registers a non-blocking socket with the event loop.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         Ok(Self { socket: pipe::Receiver::from_owned_fd_unchecked(socket.into())?, room: None })
     }
 
-    /// Writes what goes at once.
+    /// Writes as much as the buffer takes at once.
     ///
     /// # Errors
-    /// The system's; `WouldBlock` if there is no room.
+    /// The error of the system; `WouldBlock` if the buffer is full.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(write(&self.socket, bytes)?)
     }
 
-    /// Both directions are closed: the kernel says so without a byte being read or written.
+    /// Returns true if both directions are closed: the kernel reports that without a read or a write.
     #[must_use]
     pub fn has_hung_up(&self) -> bool {
         let mut asked = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
@@ -50,7 +51,7 @@ impl Stream {
             && asked[0].revents().is_some_and(|told| told.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
     }
 
-    /// Writes what goes at once; else watches for room.
+    /// Writes as much as the buffer takes at once; if it is full, watches for space.
     fn poll_write_with(
         &mut self,
         at_once: impl Fn(&pipe::Receiver) -> nix::Result<usize>,
@@ -70,13 +71,13 @@ impl Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_with(|socket| write(socket, buf), |room| room.poll_write(cx, buf))
     }
@@ -93,7 +94,7 @@ impl AsyncWrite for Stream {
         true
     }
 
-    /// The kernel has everything; room is of interest again when something finds none.
+    /// The kernel has everything; the output is watched again after the next write that finds no space.
     fn poll_flush(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.room = None;
         Poll::Ready(Ok(()))
@@ -110,16 +111,16 @@ mod tests {
     use std::io::Read as _;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn pair() -> (UnixStream, Stream) {
+    fn pair() -> (UnixStream, ClientSocket) {
         let (client, server) = UnixStream::pair().expect("a pair of sockets");
         server.set_nonblocking(true).expect("an open socket");
-        (client, Stream::new(server).expect("a descriptor"))
+        (client, ClientSocket::new(server).expect("a descriptor"))
     }
 
-    /// What the kernel is to tell the event loop of a descriptor.
+    /// Returns the events that the kernel reports to the event loop for a descriptor.
     fn watched(fd: &impl AsRawFd) -> u32 {
         let loops = std::fs::read_dir("/proc/self/fdinfo").expect("the kernel tells").flatten();
-        // Other tests open and close descriptors meanwhile.
+        // Other tests open and close descriptors at the same time.
         let lines: String = loops.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
         let fd = fd.as_raw_fd().to_string();
         let told = lines.lines().filter_map(|line| line.strip_prefix("tfd:")).find_map(|line| {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_finds_no_room_goes_on_when_there_is_some() {
+    async fn a_blocked_write_continues_when_there_is_space() {
         let (mut client, mut stream) = pair();
         let sent: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let reader = tokio::task::spawn_blocking(move || {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_has_left_is_told_from_one_that_sends_no_more() {
+    async fn a_gone_peer_differs_from_a_half_closed_one() {
         let (client, mut stream) = pair();
         client.shutdown(std::net::Shutdown::Write).expect("half of it closes");
         assert_eq!(stream.read(&mut [0; 8]).await.expect("an end of input"), 0);

@@ -1,0 +1,48 @@
+//! The amounts that a run used before its sidecar was restarted, read from its audit log.
+//!
+//! Pure.
+
+use sluice_contract::record::{CallResult, End, NullReason, Usage};
+use sluice_contract::{AuditLog, Usd, could_be_billed};
+
+/// Amounts that a run used before its sidecar was restarted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "named like the caps")]
+pub struct PriorUsage {
+    pub calls: u64,
+    pub tokens: u64,
+    pub nanos: i64,
+    /// Number of calls that were never sent, among the others.
+    pub unsent: u64,
+}
+
+impl PriorUsage {
+    /// Reads the amounts from the audit log. A call whose cost or usage is not known is charged as it was reserved.
+    #[must_use]
+    pub fn of(log: &AuditLog) -> Self {
+        let mut used = Self::default();
+        for call in log.calls() {
+            let outcome = call.outcome.as_ref();
+            let why_null = outcome.and_then(|outcome| outcome.null_reason);
+            used.calls += 1;
+            if why_null == Some(NullReason::NotSent) {
+                used.unsent += 1;
+            }
+            let status = outcome.map(|outcome| outcome.status);
+            let is_unknown = outcome.is_none_or(|outcome| outcome.result == CallResult::Unknown);
+            let is_free = !is_unknown && status.is_some_and(|status| status.is_some() && !could_be_billed(status));
+            let is_cache_hit = outcome.is_some_and(|outcome| outcome.cache_hit == Some(true));
+            if is_free || is_cache_hit || matches!(why_null, Some(NullReason::NotSent | NullReason::NotBilled)) {
+                continue;
+            }
+            let cost = outcome.and_then(|outcome| outcome.cost_usd.as_deref());
+            let cost = cost.or(call.intent.reserved_usd.as_deref()).and_then(|text| Usd::parse(text).ok());
+            used.nanos = used.nanos.saturating_add(cost.map_or(0, |cost| cost.to_nanos()));
+            let is_whole = outcome.is_some_and(|it| it.end == End::Complete || it.drained == Some(true));
+            let usage = outcome.and_then(|outcome| outcome.usage.as_ref()).map_or(0, Usage::all);
+            let reserved = call.intent.reserved_tokens.filter(|_| !is_whole || usage == 0).map_or(0, |tokens| tokens.0);
+            used.tokens = used.tokens.saturating_add(usage.max(reserved));
+        }
+        used
+    }
+}

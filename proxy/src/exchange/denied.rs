@@ -1,0 +1,27 @@
+//! The two ways in which a request gets a refusal in place of the upstream's response.
+
+use uuid::Uuid;
+
+use crate::audit::Poisoned;
+use crate::refusal::Refusal;
+
+/// Reason for which the upstream's response is not given.
+pub(super) enum Denied {
+    /// The request was not forwarded, and the audit log has to say so.
+    Refused(Refusal),
+    /// The request was forwarded, and its outcome is written; the id is that of the call.
+    Failed(Refusal, Option<Uuid>),
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Poisoned> for Denied {
+    fn from(_: Poisoned) -> Self {
+        // The audit log takes no record of it.
+        Self::Failed(Refusal::audit_unavailable(), None)
+    }
+}

@@ -1,0 +1,53 @@
+//! The messages that the client gets when the upstream fails: a refusal before the response, an event within it.
+
+use bytes::Bytes;
+
+use crate::policy::ApiFormat;
+use crate::refusal::{Reason, Refusal};
+use crate::upstream::UpstreamError;
+
+/// Returns the refusal for a call that got no response.
+#[must_use]
+pub fn refusal(error: UpstreamError) -> Refusal {
+    match error {
+        UpstreamError::Unreachable => {
+            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
+        }
+        UpstreamError::Closed | UpstreamError::Cut => Refusal::new(
+            Reason::UpstreamClosed,
+            "the upstream closed the connection before it answered; the call may have been made",
+        ),
+        UpstreamError::Timeout => {
+            Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
+        }
+    }
+}
+
+/// Returns the error event for a stream that broke off, in the formats that have one. A chat stream has none, and never
+/// gets a false end.
+#[must_use]
+pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
+    let message = match error {
+        UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
+        UpstreamError::Closed | UpstreamError::Cut | UpstreamError::Unreachable => {
+            "the upstream broke off in the middle of its answer"
+        }
+    };
+    match format {
+        ApiFormat::Messages => Some(Bytes::from(format!(
+            "event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":\"api_error\",\"message\":\"{message}\"}}}}\n\n"
+        ))),
+        ApiFormat::Responses => Some(Bytes::from(format!(
+            "event: error\ndata: {{\"type\":\"error\",\"code\":\"upstream_cut\",\"message\":\"{message}\",\"param\":null,\"sequence_number\":0}}\n\n"
+        ))),
+        ApiFormat::Chat
+        | ApiFormat::Completions
+        | ApiFormat::Embeddings
+        | ApiFormat::CountTokens
+        | ApiFormat::Compact
+        | ApiFormat::InputTokens
+        | ApiFormat::Models
+        | ApiFormat::Stored
+        | ApiFormat::Other => None,
+    }
+}
