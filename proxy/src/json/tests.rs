@@ -156,6 +156,9 @@ proptest! {
 
     #[test]
     fn it_accepts_what_serde_accepts(text in prop::collection::vec(prop::sample::select(b"{}[],:\"\\u0019.eE+-tfnrul ad8c\n\xc3\xa9".to_vec()), 0..24)) {
-        prop_assert_eq!(valid(&text), serde_json::from_slice::<serde_json::Value>(&text).is_ok(), "{:?}", String::from_utf8_lossy(&text));
+        let parsed = serde_json::from_slice::<serde_json::Value>(&text);
+        // Valid JSON that a float cannot hold, such as 8e900: the scanner leaves numbers to those who read them.
+        prop_assume!(!parsed.as_ref().is_err_and(|error| error.to_string().starts_with("number out of range")));
+        prop_assert_eq!(valid(&text), parsed.is_ok(), "{:?}", String::from_utf8_lossy(&text));
     }
 }
