@@ -106,7 +106,7 @@ impl Store {
         readers.submit(Box::new(move |connection| {
             let result = connection.map_err(E::from).and_then(job);
             // The caller may have stopped waiting.
-            let _ = answer.send(result);
+            Box::new(move || drop(answer.send(result)))
         }));
         answered.await.map_err(|_| StoreError::Closed)?
     }

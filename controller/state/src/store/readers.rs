@@ -3,6 +3,7 @@
 //! A thread and its connection start when a job finds all others in use, up to a limit. They end with the store.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -12,8 +13,10 @@ use rusqlite::Connection;
 use super::error::StoreError;
 use super::schema;
 
-/// A job for a reader. The job receives an error when the connection cannot be opened.
-pub(super) type ReadJob = Box<dyn FnOnce(Result<&mut Connection, StoreError>) + Send>;
+/// A job for a reader. The job receives an error when the connection cannot be opened. It returns the delivery of its
+/// answer, which happens when the reader is ready for the next job.
+pub(super) type ReadJob = Box<dyn FnOnce(Result<&mut Connection, StoreError>) -> Delivery + Send>;
+pub(super) type Delivery = Box<dyn FnOnce()>;
 
 /// The threads that read one database.
 #[derive(Debug)]
@@ -33,7 +36,8 @@ struct Pool {
 struct Queue {
     jobs: VecDeque<ReadJob>,
     threads: usize,
-    idle: usize,
+    /// Threads that wait for a job, or are about to.
+    ready: usize,
     is_closed: bool,
 }
 
@@ -48,21 +52,20 @@ impl Readers {
     pub(super) fn submit(&self, job: ReadJob) {
         let mut queue = self.pool.lock();
         queue.jobs.push_back(job);
-        if queue.idle >= queue.jobs.len() || queue.threads == self.limit {
+        if queue.ready >= queue.jobs.len() || queue.threads == self.limit {
             self.pool.changed.notify_one();
             return;
         }
-        queue.threads += 1;
         let pool = Arc::clone(&self.pool);
-        if thread::Builder::new().spawn(move || pool.run()).is_err() {
-            queue.threads -= 1;
-            if queue.threads == 0 {
-                queue.jobs.clear();
-            }
+        if thread::Builder::new().spawn(move || pool.run()).is_ok() {
+            queue.threads += 1;
+            queue.ready += 1;
+        } else if queue.threads == 0 {
+            queue.jobs.clear();
         }
     }
 
-    /// Returns the number of threads that were started and have not ended.
+    /// Returns the number of threads that were started.
     #[cfg(test)]
     pub(super) fn threads(&self) -> usize {
         self.pool.lock().threads
@@ -77,34 +80,39 @@ impl Drop for Readers {
 }
 
 impl Pool {
-    /// Runs jobs until the pool is closed. A thread whose job panics is replaced by the next job.
-    fn run(self: Arc<Self>) {
-        let _ended = ThreadEnd(&self);
+    /// Runs jobs until the pool is closed.
+    fn run(&self) {
         let mut connection = None;
         while let Some(job) = self.next() {
-            match &mut connection {
+            // A job that panics drops its answer. It must not end the thread, which may have more jobs.
+            let delivery = catch_unwind(AssertUnwindSafe(|| match &mut connection {
                 Some(connection) => job(Ok(connection)),
                 None => match schema::open_reader(&self.path) {
                     Ok(opened) => job(Ok(connection.insert(opened))),
                     // The next job tries again.
                     Err(error) => job(Err(error)),
                 },
+            }));
+            self.lock().ready += 1;
+            match delivery {
+                Ok(deliver) => deliver(),
+                Err(_) => connection = None,
             }
         }
     }
 
+    /// Waits for the next job; `None` when the pool is closed and empty.
     fn next(&self) -> Option<ReadJob> {
         let mut queue = self.lock();
         loop {
             if let Some(job) = queue.jobs.pop_front() {
+                queue.ready -= 1;
                 return Some(job);
             }
             if queue.is_closed {
                 return None;
             }
-            queue.idle += 1;
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue.idle -= 1;
         }
     }
 
@@ -114,19 +122,11 @@ impl Pool {
     }
 }
 
-struct ThreadEnd<'a>(&'a Pool);
-
-impl Drop for ThreadEnd<'_> {
-    fn drop(&mut self) {
-        self.0.lock().threads -= 1;
-    }
-}
-
 impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { jobs, threads, idle, is_closed } = self;
+        let Self { jobs, threads, ready, is_closed } = self;
         let mut text = f.debug_struct("Queue");
-        text.field("jobs", &jobs.len()).field("threads", threads).field("idle", idle);
+        text.field("jobs", &jobs.len()).field("threads", threads).field("ready", ready);
         text.field("is_closed", is_closed).finish()
     }
 }

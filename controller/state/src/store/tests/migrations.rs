@@ -9,7 +9,7 @@ fn older(database: &Database, schema: usize) -> Connection {
     for step in &MIGRATIONS[..schema] {
         connection.execute_batch(step).expect("it is right");
     }
-    connection.pragma_update(None, "user_version", schema).expect("it is ours");
+    connection.pragma_update(None, "user_version", schema as i64).expect("it is ours");
     connection
 }
 
