@@ -155,7 +155,7 @@ impl Keys {
     /// Creates the private key that is used from now on. Its public key is stored before it can sign.
     fn make(&self) -> Result<PublicKey, KeyError> {
         let seed = random_seed()?;
-        let key = PrivateKey::from_seed(&*seed).public();
+        let key = PrivateKey::from_seed(&seed).public();
         self.publish(&key)?;
         // With its final size, so that no copy stays in freed memory.
         let mut line = Zeroizing::new(String::with_capacity(2 * seed.len()));
