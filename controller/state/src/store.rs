@@ -19,11 +19,12 @@ use sluice_contract::time::unix_micros;
 use tokio::sync::oneshot;
 
 mod columns;
+mod connect;
 mod error;
+mod migrations;
 mod outbox;
 mod readers;
 mod runs;
-mod schema;
 mod witnesses;
 
 pub(crate) use columns::{hash, run_key};
@@ -61,7 +62,7 @@ impl Store {
     /// # Errors
     /// As of [`Store::open`].
     pub fn open_with_readers(path: &Path, limit: usize) -> Result<Self, StoreError> {
-        let connection = schema::open(path)?;
+        let connection = connect::open(path)?;
         Ok(Self { writer: spawn_writer(connection), readers: Some(Arc::new(Readers::new(path, limit))) })
     }
 
@@ -70,7 +71,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`].
     pub fn read(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { writer: spawn_writer(schema::open_read_only(path)?), readers: None })
+        Ok(Self { writer: spawn_writer(connect::open_read_only(path)?), readers: None })
     }
 
     /// Runs a job on the connection that writes, after all jobs that were submitted to it before.

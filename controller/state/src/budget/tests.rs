@@ -75,11 +75,11 @@ struct Run {
 #[derive(Debug, Clone)]
 enum Op {
     Admit(Option<i64>),
-    /// One of its calls is billed, and costs so many parts of a hundred of what it holds.
+    /// A call of the run is billed, with a cost in percent of the hold.
     BookedReceipt(usize, i64),
-    /// It ends, with so many calls of unknown cost.
+    /// The run ends with calls of unknown cost; each has a reservation or not.
     End(usize, Vec<bool>),
-    /// The operator gives more.
+    /// The operator adds to the budget.
     Grant(i64),
 }
 
@@ -93,8 +93,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whatever order things happen in: what runs hold is never more than there is, and only a call that cost more
-    /// than its run held takes an account below zero.
+    /// In any order of events, the holds never exceed the budget, and only a call above the hold of its run takes an
+    /// account below zero.
     #[test]
     fn no_admission_takes_an_account_below_zero(ops in proptest::collection::vec(op(), 0..60)) {
         let mut runs: Vec<Run> = Vec::new();

@@ -47,16 +47,22 @@ impl Iterator for LedgerRows<'_> {
     }
 }
 
-impl<'a> LedgerRows<'a> {
-    pub(super) fn of(reading: &'a ParsedAudit) -> Result<Self, LedgerError> {
-        let file = match reading.billed {
+impl ParsedAudit {
+    /// Returns the rows that follow from the file, in pieces: each call with its entry, if it has one.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn rows(&self) -> Result<LedgerRows<'_>, LedgerError> {
+        let file = match self.billed {
             0 => None,
-            _ => reading.source.reader().map_err(|error| reading.unreadable(error))?,
+            _ => self.source.reader().map_err(|error| self.unreadable(error))?,
         };
         let at = Cursor { line: 1, offset: 0 };
-        Ok(Self { reading, file, at, head: Hash::ZERO, payer: None, open: BTreeMap::new() })
+        Ok(LedgerRows { reading: self, file, at, head: Hash::ZERO, payer: None, open: BTreeMap::new() })
     }
+}
 
+impl LedgerRows<'_> {
     fn piece(&mut self) -> io::Result<Vec<Row>> {
         let mut file = self.file.take().ok_or(io::ErrorKind::UnexpectedEof)?;
         let (mut rows, mut text) = (Vec::new(), Vec::new());

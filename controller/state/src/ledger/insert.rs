@@ -8,9 +8,16 @@ use super::audit_source::TrustLevel;
 use super::booked::Tokens;
 use super::entry::{LedgerEntry, ReceiptRow, SOURCE};
 use super::parsed_audit::ParsedAudit;
-use super::post::Posted;
 use super::status::ReceiptStatus;
 use crate::store::{EventContent, NewEvent, append_event};
+
+/// Number of new rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[allow(missing_docs, reason = "they say what they are")]
+pub struct Posted {
+    pub receipts: u64,
+    pub entries: u64,
+}
 
 /// Inserts a receipt and its entry, as far as they are new.
 pub(super) fn insert_row(

@@ -11,7 +11,6 @@ use sluice_contract::time::unix_micros;
 use sluice_contract::{Fault, Hash, RunKey, Story, Trust, Verdict, reason, verify_each};
 
 use super::LedgerError;
-use super::audit_rows::LedgerRows;
 use super::audit_source::{AuditSource, TrustLevel, Writer};
 
 /// A verified audit file. The file is read again for its rows, in pieces: it may have millions of lines.
@@ -193,14 +192,6 @@ impl ParsedAudit {
             at = Cursor { line: at.line + 1, offset: at.offset + text.len() as u64 };
         }
         story
-    }
-
-    /// Returns the rows that follow from the file, in pieces: each call with its entry, if it has one.
-    ///
-    /// # Errors
-    /// Errors of the file system.
-    pub fn rows(&self) -> Result<LedgerRows<'_>, LedgerError> {
-        LedgerRows::of(self)
     }
 
     pub(super) fn unreadable(&self, error: io::Error) -> LedgerError {

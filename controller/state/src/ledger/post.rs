@@ -6,17 +6,9 @@ use tokio::sync::oneshot;
 use super::LedgerError;
 use super::audit_rows::Row;
 use super::audit_source::TrustLevel;
-use super::insert::{insert_row, record_reading};
+use super::insert::{Posted, insert_row, record_reading};
 use super::parsed_audit::ParsedAudit;
 use crate::store::{Store, StoreError, now_us};
-
-/// Number of new rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[allow(missing_docs, reason = "they say what they are")]
-pub struct Posted {
-    pub receipts: u64,
-    pub entries: u64,
-}
 
 /// A posting in progress.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use sluice_contract::{PublicKey, RunKey, Trust, Witness};
 
 use super::audit_source::{AuditSource, Writer};
 use super::compare::{Difference, DifferenceKind, RebuildReport, compare_all};
+use super::insert::Posted;
 use super::parsed_audit::{ParsedAudit, read};
-use super::post::Posted;
 use super::{LedgerError, receipt_rows};
 use crate::layout::Layout;
 use crate::store::{Store, StoreError};

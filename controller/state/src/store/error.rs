@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use rusqlite::ErrorCode;
 use sluice_contract::RunKey;
 
-use super::schema::SCHEMA;
+use super::migrations::SCHEMA;
 
-/// Why the database did not do something.
+/// Error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be opened.

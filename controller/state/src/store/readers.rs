@@ -10,8 +10,8 @@ use std::thread;
 
 use rusqlite::Connection;
 
+use super::connect;
 use super::error::StoreError;
-use super::schema;
 
 /// A job for a reader. The job receives an error when the connection cannot be opened. It returns the delivery of its
 /// answer, which happens when the reader is ready for the next job.
@@ -87,7 +87,7 @@ impl Pool {
             // A job that panics drops its answer. It must not end the thread, which may have more jobs.
             let delivery = catch_unwind(AssertUnwindSafe(|| match &mut connection {
                 Some(connection) => job(Ok(connection)),
-                None => match schema::open_reader(&self.path) {
+                None => match connect::open_reader(&self.path) {
                     Ok(opened) => job(Ok(connection.insert(opened))),
                     // The next job tries again.
                     Err(error) => job(Err(error)),

@@ -65,7 +65,7 @@ impl TestDatabase {
         ));
     }
 
-    /// What came of it: an amount, or none.
+    /// Adds an entry: an amount, or none.
     fn entry(&self, run: &str, call: u32, status: &str, nanos: &str) {
         self.sql(&format!(
             "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, cost_usd, nano_usd,

@@ -1,7 +1,7 @@
 //! Upgrades of older databases.
 
-use super::schema::{MIGRATIONS, SCHEMA};
 use super::*;
+use crate::store::migrations::{MIGRATIONS, SCHEMA};
 
 /// Creates a database of an older schema.
 fn older(database: &Database, schema: usize) -> Connection {

@@ -1,4 +1,4 @@
-//! Opening of the database: its connections, and the steps between its schemas.
+//! Opening of the database: its connections, and the upgrade of its schema.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,20 +9,8 @@ use nix::fcntl::{Flock, FlockArg};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{StoreError, is_damage};
+use super::migrations::{MIGRATIONS, SCHEMA};
 
-/// The step from each schema to the next. A step that was released is never changed.
-pub(super) const MIGRATIONS: [&str; 8] = [
-    include_str!("migrations/1-runs.sql"),
-    include_str!("migrations/2-witnesses.sql"),
-    include_str!("migrations/3-ledger.sql"),
-    include_str!("migrations/4-reconcile.sql"),
-    include_str!("migrations/5-budgets.sql"),
-    include_str!("migrations/6-tokens.sql"),
-    include_str!("migrations/7-sums.sql"),
-    include_str!("migrations/8-outbox.sql"),
-];
-/// Schema of this build.
-pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 const BUSY: Duration = Duration::from_secs(10);
 
 /// Opens the connection that writes, and creates or upgrades the tables.
