@@ -209,7 +209,7 @@ impl Reconcile<'_> {
     /// from here on, since they will not be open for long.
     async fn add_open(&self, scope: &mut Scope, open: Filter, heard_us: i64) -> Result<(), ReconcileError> {
         let mut names = Vec::new();
-        for (bill, heard) in self.store.hold(open).await?.bills {
+        for (bill, heard) in self.store.receipts_for_reconcile(open).await?.receipts {
             if heard <= heard_us {
                 scope.windows.entry(bill.account.clone()).or_default().push(TimeWindow::around(origin_us(&bill)));
                 names.push(bill.source_reference);
@@ -234,9 +234,9 @@ impl Reconcile<'_> {
     async fn facts(&self, scope: &Scope, rows: &[SpendRow]) -> Result<Facts, ReconcileError> {
         let (mut known, mut under_way) = (HashMap::new(), HashSet::new());
         for filter in &scope.filters {
-            let held = self.store.hold(filter.clone()).await?;
+            let held = self.store.receipts_for_reconcile(filter.clone()).await?;
             under_way.extend(held.under_way);
-            known.extend(held.bills.into_iter().map(|(bill, heard)| (bill.source_reference.clone(), (bill, heard))));
+            known.extend(held.receipts.into_iter().map(|(bill, heard)| (bill.source_reference.clone(), (bill, heard))));
         }
         let in_question: HashSet<_> = known.values().map(|(bill, _)| bill.call_id.clone()).collect();
         let names = rows.iter().filter_map(SpendRow::call_id);

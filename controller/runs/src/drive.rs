@@ -111,7 +111,8 @@ impl Recorded {
     async fn note(&mut self, seen: Option<Witness>, reins: DriveContext<'_>) {
         self.unnoted = seen.or(self.unnoted);
         if let Some(seen) = self.unnoted {
-            self.why_unnoted = reins.host.store.witness(reins.key, seen).await.err().map(|error| error_chain(&error));
+            self.why_unnoted =
+                reins.host.store.add_witness(reins.key, seen).await.err().map(|error| error_chain(&error));
             self.unnoted = self.unnoted.filter(|_| self.why_unnoted.is_some());
         }
     }

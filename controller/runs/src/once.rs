@@ -85,11 +85,11 @@ pub async fn check(host: &Host, request: &RunRequest) -> Result<(), SidecarError
 /// budgets, if anything.
 ///
 /// # Errors
-/// [`BudgetError::Short`]: then nothing was written down. And when its record cannot be kept.
+/// [`BudgetError::Insufficient`]: then nothing was written down. And when its record cannot be kept.
 pub async fn admit(host: &Host, request: &RunRequest) -> Result<(Admitted, Option<String>), BudgetError> {
     let RunRequest { key, agent, asked, .. } = request;
     let log = BudgetLog { layout: &host.layout, keys: &host.keys, store: &host.store };
-    let note = log.ready(&asked.account).await?;
+    let note = log.check_admission(&asked.account).await?;
     let entry = RunRow {
         key: key.clone(),
         account: asked.account.clone(),
@@ -175,7 +175,7 @@ pub async fn run(
 
 async fn record(host: &Host, key: &RunKey, judgement: &Judgement, run: &Run) -> Result<(), StoreError> {
     let code = judgement.error.as_ref().map(|(code, _)| code.as_str());
-    let recorded = host.store.judge(key, 0, code, judgement.exit_code).await;
+    let recorded = host.store.record_result(key, 0, code, judgement.exit_code).await;
     // A run of which something is left says so itself.
     if check_complete(run).is_ok() { recorded } else { Ok(()) }
 }

@@ -179,7 +179,7 @@ impl<'a> RunResources<'a> {
             return None;
         }
         // A file that cannot be read now is judged when the run is over.
-        let seen = self.tail.look(&self.paths.audit).ok().flatten()?;
+        let seen = self.tail.read_new(&self.paths.audit).ok().flatten()?;
         self.witnesses.push(seen);
         Some(seen)
     }

@@ -94,7 +94,7 @@ pub async fn sweep(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String
         let told = found.iter().any(|other| other.kind == "run" && other.name == leftover.name);
         found.extend((!told || leftover.removed == Some(false)).then_some(leftover));
     }
-    for key in host.store.keys_orphaned().await.map_err(|error| error_chain(&error))? {
+    for key in host.store.orphaned_keys().await.map_err(|error| error_chain(&error))? {
         let removed = async { revoke(host, &key).await.map(|()| None) };
         found.extend(act(mode, "key", key.alias.clone(), removed).await);
     }
@@ -153,7 +153,7 @@ pub async fn recover_orphans(host: &Host) -> Vec<String> {
     }
     // What fails is tried again by the next one, and told by sluice ledger rebuild.
     let _ = catch_up(host).await;
-    for key in host.store.keys_orphaned().await.unwrap_or_default() {
+    for key in host.store.orphaned_keys().await.unwrap_or_default() {
         // Somebody waits for a run beside this: a LiteLLM that fails or is slow is asked once.
         if !matches!(timeout(PATIENCE, revoke(host, &key)).await, Ok(Ok(()))) && is_here(host, &key) {
             break;
@@ -189,7 +189,7 @@ async fn take_down(host: &Host, orphan: &OpenRun) -> Result<Option<String>, Stri
         Some(_) => (ErrorCode::AuditFailed, 120),
         None => (ErrorCode::Internal, 125),
     };
-    let _ = host.store.judge(key, generation, Some(error.as_str()), code).await;
+    let _ = host.store.record_result(key, generation, Some(error.as_str()), code).await;
     if check_complete(&run).is_ok() && !orphan.entry.image.is_empty() {
         // Its controller may have been killed while it waited for the container.
         let (name, identity) = (container_name(key), identity(key, &host.instance));
@@ -202,7 +202,7 @@ async fn take_down(host: &Host, orphan: &OpenRun) -> Result<Option<String>, Stri
     if is_probe && check_complete(&run).is_ok() {
         // No call of a run: neither its log nor its record is worth keeping.
         let _ = std::fs::remove_file(host.layout.run(key).audit);
-        host.store.forget(key, generation).await.map_err(|error| error_chain(&error))?;
+        host.store.delete_run(key, generation).await.map_err(|error| error_chain(&error))?;
     } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
         host.store.ingest(reading).done().await.map_err(|error| error_chain(&error))?;
     }

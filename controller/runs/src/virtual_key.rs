@@ -70,10 +70,10 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
         asked_us: now,
         expires_us: now.saturating_add(lifetime),
     };
-    store.key_asked(record).await?;
+    store.add_key(record).await?;
     let generated = virtual_key::generate(litellm, grant).await;
     if generated.as_ref().is_err_and(GenerateError::is_refusal) {
-        store.key_ended(&alias, "refused").await?;
+        store.end_key(&alias, "refused").await?;
     }
     Ok(generated?)
 }
@@ -83,7 +83,7 @@ pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result
 /// # Errors
 /// [`RevokeError`]. The record stays, so that a later run or sweep tries again.
 pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result<(), RevokeError> {
-    for record in store.keys_left().await?.iter().filter(|record| record.key == *key) {
+    for record in store.live_keys().await?.iter().filter(|record| record.key == *key) {
         revoke(store, litellm, record).await?;
     }
     Ok(())
@@ -95,7 +95,7 @@ pub async fn revoke_of(store: &Store, litellm: &Litellm, key: &RunKey) -> Result
 /// [`RevokeError`].
 pub async fn revoke(store: &Store, litellm: &Litellm, record: &KeyRecord) -> Result<(), RevokeError> {
     let why = end_of(virtual_key::delete(litellm, &record.alias).await, record, now_us())?;
-    Ok(store.key_ended(&record.alias, why).await?)
+    Ok(store.end_key(&record.alias, why).await?)
 }
 
 /// Abandons a key of a LiteLLM that is no longer in use, once the key must have ended by itself.
@@ -106,7 +106,7 @@ pub async fn abandon(store: &Store, record: &KeyRecord) -> Result<(), RevokeErro
     if !is_past(now_us(), record.expires_us, ABANDONED) {
         return Err(RevokeError::Elsewhere(record.upstream.clone()));
     }
-    Ok(store.key_ended(&record.alias, "expired").await?)
+    Ok(store.end_key(&record.alias, "expired").await?)
 }
 
 fn is_past(now: i64, from: i64, by: Duration) -> bool {

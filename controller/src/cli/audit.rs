@@ -187,7 +187,7 @@ impl Answer {
                 "unknown to this database: it has never seen run {key}; a database that was lost or is an old copy learns of it \
                  by sluice ledger rebuild; the file itself is {verdict}"
             ),
-            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key(fault)),
+            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault)),
             Self::Verdict(verdict, seen) => match verdict.report() {
                 Some(report) if vouched_by(report, seen).is_empty() => {
                     // Where there is no signature, no key helps.

@@ -98,7 +98,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     | Command::Confirm { common }) = &flags.command;
     let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
     let failed = |error: BudgetError| {
-        let code = if matches!(error, BudgetError::None(_) | BudgetError::TooMuch) { USAGE } else { FAILED };
+        let code = if matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch) { USAGE } else { FAILED };
         Failed::new(code, &error)
     };
     let store = match &flags.command {
@@ -113,7 +113,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let layout = Layout::at(&settings.state_dir);
     let keys = Keys::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
-    let is_lost = match (&flags.command, log.look().await) {
+    let is_lost = match (&flags.command, log.inspect().await) {
         (Command::Confirm { .. }, _) | (_, Ok(None)) => false,
         // The database has all budgets, or tells of all that it has.
         (Command::Show { .. }, Ok(Some(error)) | Err(error)) => {
@@ -146,7 +146,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let changes = matches!(flags.command, Command::Set { .. } | Command::Add { .. } | Command::Remove { .. });
     if changes
         && !is_lost
-        && let Some(error) = log.follow().await.map_err(|error| failed(error.into()))?
+        && let Some(error) = log.synchronize().await.map_err(|error| failed(error.into()))?
     {
         return Err(failed(error.into()));
     }
@@ -159,7 +159,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
 async fn show(store: &Store, account: Option<&Account>, as_json: bool) -> Result<(), BudgetError> {
     let budgets = store.budgets(account).await?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
-        return Err(BudgetError::None(account.clone()));
+        return Err(BudgetError::NoBudget(account.clone()));
     }
     let shown: Vec<_> =
         budgets.into_iter().map(|(account, balance, holds)| Shown { account, balance, holds }).collect();

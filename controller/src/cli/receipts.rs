@@ -11,7 +11,7 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_contract::{Account, RunKey};
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{self, BookedReceipt, Filter, Group, ListedReceipt, Total, Unsettled, UsageTable};
+use sluice_state::ledger::{self, BookedReceipt, Filter, GroupBy, ListSummary, Total, Unsettled, UsageTable};
 use sluice_state::store::Store;
 
 use super::{Common, FAILED, Failed, USAGE, print, print_json, put};
@@ -52,7 +52,7 @@ pub(super) struct Flags {
 pub(super) struct UsageFlags {
     /// A sum for each of these [default: account]
     #[arg(long, value_enum, value_name = "WHAT")]
-    by: Option<Group>,
+    by: Option<GroupBy>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -84,7 +84,7 @@ pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
 
 pub(super) async fn usage(flags: &UsageFlags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let by = flags.by.unwrap_or(Group::Account);
+    let by = flags.by.unwrap_or(GroupBy::Account);
     let store = open(&settings.state_dir)?;
     let UsageTable { groups, total, unsettled } = store.usage(by).await.map_err(|error| Failed::new(FAILED, &error))?;
     if flags.json {
@@ -222,8 +222,8 @@ impl List {
         if self.text.len() > ENOUGH { self.flush() } else { Ok(()) }
     }
 
-    fn end(&mut self, listed: &ListedReceipt) -> io::Result<()> {
-        let ListedReceipt { total, unsettled } = listed;
+    fn end(&mut self, listed: &ListSummary) -> io::Result<()> {
+        let ListSummary { total, unsettled } = listed;
         match self.format {
             Format::Table => self.text += &(sum_line(total) + &not_settled(unsettled)),
             Format::Json => {

@@ -235,7 +235,7 @@ impl Refused {
 impl From<BudgetError> for Refused {
     fn from(error: BudgetError) -> Self {
         match error {
-            BudgetError::Short(short) => {
+            BudgetError::Insufficient(short) => {
                 let code = ErrorCode::InsufficientCredits.as_str();
                 let failed = Failed { code: NO_BUDGET, message: format!("{code}: {short}") };
                 Self { failed, short: Some(short) }
@@ -266,7 +266,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
 
     let (admitted, note) = match once::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
-        Err(BudgetError::Short(_)) => {
+        Err(BudgetError::Insufficient(_)) => {
             told(&sweep::recover_orphans(&host).await);
             once::admit(&host, &request).await?
         }

@@ -58,7 +58,7 @@ async fn recorded(
         _ => Ok(()),
     });
     removed.map_err(|error| format!("cannot clean up {}: {error}", paths.root.display()))?;
-    store.forget(key, 0).await.map_err(|error| error_chain(&error))?;
+    store.delete_run(key, 0).await.map_err(|error| error_chain(&error))?;
     asked
 }
 

@@ -467,7 +467,7 @@ fn side_of(row: &SpendRow) -> Side {
 /// What a row adds to a receipt; with a cause, in place of all that stands.
 fn settlement(bill: &BookedReceipt, row: &SpendRow, cause: Option<&str>) -> Settlement {
     let live = bill.live().filter(|entry| entry.nano_usd.is_some() || entry.tokens != Tokens::default());
-    let takes_back: Vec<_> = if cause.is_some() { live.map(|entry| entry.id).collect() } else { Vec::new() };
+    let replaces: Vec<_> = if cause.is_some() { live.map(|entry| entry.id).collect() } else { Vec::new() };
     // Tokens that were counted here stand already.
     let counts = cause.is_some() || bill.usage.is_none();
     // A row has settled a receipt once. That it does so again, with another content, is another fact.
@@ -489,7 +489,7 @@ fn settlement(bill: &BookedReceipt, row: &SpendRow, cause: Option<&str>) -> Sett
         litellm_call_id: row.litellm_call_id.clone(),
         model_served: row.model.clone(),
         origin_us: row.end_us,
-        takes_back,
+        replaces,
         cause: cause.map(|why| format!("row {} of the spend log: {why}", row.request_id)),
     }
 }

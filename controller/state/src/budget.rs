@@ -1,10 +1,9 @@
-//! What an account may still spend, and whether a run may begin.
+//! Budgets of accounts, and the admission of runs.
 //!
-//! Pure. An account has a budget only if the operator set one. What is left of it is what was granted, less what the
-//! ledger says was spent since, less what is held for runs. A run holds its cap before anything of it exists; what it
-//! really spent takes the place of that once its receipts are in the ledger. Where nobody knows what was spent, the
-//! amount stays held: a call of unknown cost holds what its sidecar reserved for it, and a run of whose log nobody
-//! vouches holds all that it has not been billed for.
+//! Pure. An account has a budget only if the operator set one. Its remainder is the granted amount, less the spending in
+//! the ledger since then, less the amounts held for runs. A run holds its cap before anything of it exists; its receipts
+//! replace that hold when they are in the ledger. Amounts that are not known stay held: a call of unknown cost holds
+//! what its sidecar reserved for it, and a run without a trusted audit log holds everything that was not billed.
 
 use std::fmt;
 
@@ -12,64 +11,68 @@ use serde::Serialize;
 
 use crate::ledger::usd;
 
-mod book;
+mod account_state;
+mod accounts;
 mod error;
-mod keep;
+mod holds;
 mod log;
+mod log_file;
+mod log_rows;
+mod synchronize;
 
-pub use book::{Admission, Admitted, BudgetHold};
+pub use account_state::BudgetHold;
+pub use accounts::{Admission, Admitted};
 pub use error::{BudgetError, LogError};
-pub use keep::BudgetLog;
 pub use log::LineFault;
+pub use synchronize::BudgetLog;
 
-/// An account with a budget, in nano-USD.
+/// Amounts of an account with a budget, in nano-USD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
-    /// What the operator gave since it was set.
+    /// Granted by the operator since the budget was set.
     pub granted: i128,
-    /// What the ledger says was spent since.
+    /// Spent since then, according to the ledger.
     pub spent: i128,
-    /// What is kept for runs.
+    /// Held for runs.
     pub held: i128,
 }
 
-/// What became of a run that holds something.
+/// State of a run that has a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum After {
-    /// It is under way, or nobody vouches for what its log says: it may have spent all that it holds.
-    Unsure,
-    /// Its log was read to the end. Of its calls, these are of unknown cost; each with what was reserved for it, in
-    /// nano-USD, where that is known.
+pub enum HoldState {
+    /// The run has not ended, or its audit log is not trusted: it may have spent its whole hold.
+    Uncertain,
+    /// The audit log was read to its end.
     Read {
-        /// One for each such call.
+        /// Calls of unknown cost: the reservation of each, in nano-USD, where it is known.
         open: Vec<Option<i64>>,
     },
 }
 
-/// A run that is not admitted, and why.
+/// A run that is not admitted, since too little of the budget is left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub struct Shortfall {
-    /// Who was to pay.
+    /// Account that pays for the run.
     pub account: String,
-    /// What was asked for; none if any amount would have done.
+    /// Requested cap in nano-USD; none if any amount is enough.
     pub asked: Option<i64>,
-    /// The account as it stood.
+    /// Amounts of the account.
     pub balance: Balance,
 }
 
 impl Balance {
-    /// What may still be spent. Below zero after a call that cost more than was held for it.
+    /// Returns the amount that is left. It is negative after a call that cost more than its hold.
     #[must_use]
     pub fn left(self) -> i128 {
         self.granted - self.spent - self.held
     }
 
-    /// What a new run may hold: its own cap, or else so much by default, or what is left if that is less. None is
-    /// given more than is left, and nothing where nothing is.
+    /// Returns the amount that a new run holds: its cap if it has one, otherwise the default or the smaller amount that is
+    /// left.
     ///
     /// # Errors
-    /// The account as it stands.
+    /// The balance, if nothing is left or less than the cap.
     pub fn admit(self, cap: Option<i64>, default: i64) -> Result<i64, Balance> {
         let left = i64::try_from(self.left()).unwrap_or(if self.left() < 0 { 0 } else { i64::MAX });
         let hold = cap.unwrap_or_else(|| default.min(left));
@@ -77,15 +80,15 @@ impl Balance {
     }
 }
 
-/// What a run still holds of so much, when the ledger has billed it for so much.
+/// Returns the part of a hold that is still held after this amount was billed.
 #[must_use]
-pub fn still_held(hold: i64, billed: i128, after: &After) -> i128 {
+pub fn still_held(hold: i64, billed: i128, state: &HoldState) -> i128 {
     let rest = (i128::from(hold) - billed).max(0);
-    match after {
-        After::Unsure => rest,
-        After::Read { open } => {
+    match state {
+        HoldState::Uncertain => rest,
+        HoldState::Read { open } => {
             let reserved = open.iter().flatten().map(|nanos| i128::from(*nanos)).sum();
-            // A call without a reservation may have taken anything up to the cap.
+            // A call without a reservation may have cost anything up to the cap.
             if open.iter().any(Option::is_none) { rest.max(reserved) } else { reserved }
         }
     }
@@ -112,17 +115,17 @@ impl fmt::Display for Balance {
     }
 }
 
-/// Money as strings: a reader's numbers may be floats.
+/// Amounts as strings: a reader's numbers may be floats.
 impl Serialize for Balance {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Words {
+        struct BalanceFields {
             granted_usd: String,
             spent_usd: String,
             held_usd: String,
             left_usd: String,
         }
-        Words {
+        BalanceFields {
             granted_usd: usd(self.granted),
             spent_usd: usd(self.spent),
             held_usd: usd(self.held),

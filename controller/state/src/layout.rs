@@ -1,62 +1,62 @@
-//! Where everything of one controller lies: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use sha2::{Digest, Sha256};
-use sluice_contract::RunKey;
+use sluice_contract::ready::SOCKET_PATH_MAX;
+use sluice_contract::{RunKey, hex};
 
-/// The longest path that fits into a `sockaddr_un`.
-const SOCKET_PATH_MAX: usize = 107;
+use crate::file;
 
-/// The directory of one controller.
+/// Paths in the state directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     state: PathBuf,
 }
 
-/// The directories of one start of a run.
+/// Paths of one attempt of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPaths {
-    /// What is removed at the end.
+    /// Directory of the attempt, removed at its end.
     pub root: PathBuf,
-    /// Mounted read-only: the socket.
+    /// Directory of the socket, mounted read-only.
     pub sock: PathBuf,
-    /// Never mounted: the sidecar's log, and the key that signs its audit file.
+    /// Directory that is never mounted: the sidecar's log, and the key that signs its audit file.
     pub conf: PathBuf,
-    /// Mounted as the workspace.
+    /// Directory that is mounted as the workspace.
     pub work: PathBuf,
-    /// The socket itself.
+    /// Socket of the sidecar.
     pub socket: PathBuf,
-    /// The key file of the sidecar.
+    /// Key file of the sidecar.
     pub audit_key: PathBuf,
-    /// The audit file, which stays.
+    /// Audit file, which stays after the run.
     pub audit: PathBuf,
 }
 
-/// Why a state directory is of no use.
+/// Error of a state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
-    /// It cannot be made, or written.
+    /// The directory cannot be created or written.
     #[error("cannot use the state directory {0}")]
     State(PathBuf, #[source] io::Error),
-    /// A socket in it would have a name that the kernel does not take.
+    /// The path of a socket in it would be too long for the kernel.
     #[error(
         "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
     )]
     SocketPath {
-        /// The longest one that would come.
+        /// The longest path.
         path: PathBuf,
-        /// Its length.
+        /// Length of the path in bytes.
         len: usize,
     },
 }
 
 impl Layout {
-    /// Makes the directories that are missing, private to this user.
+    /// Creates the directories that are missing, private to this user.
     ///
     /// # Errors
     /// [`LayoutError::State`].
@@ -72,45 +72,42 @@ impl Layout {
         Ok(Self { state })
     }
 
-    /// The layout of a directory that is there already, or not.
+    /// Returns the paths in a directory, which may not exist.
     #[must_use]
     pub fn at(state: &Path) -> Self {
         Self { state: state.to_owned() }
     }
 
-    /// The directory itself.
+    /// Returns the state directory.
     #[must_use]
     pub fn state(&self) -> &Path {
         &self.state
     }
 
-    /// The database of runs.
+    /// Returns the path of the database.
     #[must_use]
     pub fn database(&self) -> PathBuf {
         self.state.join("sluice.db")
     }
 
-    /// The log of budgets, from which a lost database gets them back.
+    /// Returns the path of the budget log, which restores the budgets of a lost database.
     #[must_use]
     pub fn budget_log(&self) -> PathBuf {
         self.state.join("budgets.log")
     }
 
-    /// The name by which containers of this controller are known from those of others; made at first use.
+    /// Returns the name that marks the containers of this controller. The first use creates it.
     ///
     /// # Errors
-    /// When it can be neither read nor made.
+    /// Errors of the file system, and a file with other content.
     pub fn instance(&self) -> io::Result<String> {
         let path = self.state.join("instance");
         if !path.exists() {
-            // Of several first starts one goes first; one that was killed here is done again over its own remains.
+            // Of several first starts, one creates the name.
             let _first = Flock::lock(File::open(&self.state)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-            let aside = self.state.join("instance.new");
             if !path.exists() {
-                let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-                file.write_all(uuid::Uuid::new_v4().simple().to_string().as_bytes())?;
-                file.sync_all()?;
-                fs::rename(&aside, &path)?;
+                let name = uuid::Uuid::new_v4().simple().to_string();
+                file::replace(&path, &self.state.join("instance.new"), name.as_bytes())?;
             }
         }
         let name = fs::read_to_string(&path)?;
@@ -121,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// The places of one start of a run.
+    /// Returns the paths of one attempt of a run.
     #[must_use]
     pub fn run(&self, key: &RunKey) -> RunPaths {
         let root = self.state.join("runs").join(key.to_string());
@@ -137,24 +134,23 @@ impl Layout {
         }
     }
 
-    /// The directory of all run directories.
+    /// Returns the directory of all run directories.
     #[must_use]
     pub fn runs_directory(&self) -> PathBuf {
         self.state.join("runs")
     }
 
-    /// Where the prices of an upstream are kept.
+    /// Returns the path of the prices of an upstream.
     #[must_use]
     pub fn prices(&self, upstream: &str) -> PathBuf {
         let digest = Sha256::digest(upstream.as_bytes());
-        let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        self.state.join("prices").join(format!("{name}.json"))
+        self.state.join("prices").join(format!("{}.json", hex::encode(&digest[..8])))
     }
 
-    /// The runs whose audit files are there.
+    /// Returns the runs that have an audit file.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Errors of the file system.
     pub fn audited(&self) -> io::Result<Vec<RunKey>> {
         let mut keys = Vec::new();
         for entry in fs::read_dir(self.state.join("audit"))? {
@@ -165,10 +161,10 @@ impl Layout {
         Ok(keys)
     }
 
-    /// The run directories that are there, whoever made them.
+    /// Returns the runs that have a run directory, also of other users of the state directory.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// Errors of the file system.
     pub fn runs(&self) -> io::Result<Vec<RunKey>> {
         let mut keys = Vec::new();
         for entry in fs::read_dir(self.state.join("runs"))? {
@@ -180,7 +176,7 @@ impl Layout {
 }
 
 impl RunPaths {
-    /// That the kernel will take the socket's path.
+    /// Checks that the path of the socket is short enough for the kernel.
     ///
     /// # Errors
     /// [`LayoutError::SocketPath`].

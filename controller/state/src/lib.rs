@@ -4,6 +4,7 @@
 //! beside its queries.
 
 pub mod budget;
+pub mod file;
 pub mod keys;
 pub mod layout;
 pub mod ledger;

@@ -1,4 +1,4 @@
-//! Processes that can be found again: a pid means nothing after a reboot, or once it was given to another.
+//! Processes that can be found again: after a reboot or a reuse of its number, a pid alone means another process.
 
 use std::path::Path;
 use std::{fs, io};
@@ -7,27 +7,27 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// One process, for as long as it lives and never after.
+/// One process, told apart from all later ones with the same pid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Process id.
     pub pid: i32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub start: u64,
-    /// Which boot that was.
+    /// Id of the boot.
     pub boot: String,
 }
 
 impl Process {
-    /// The process that has this pid now.
+    /// Returns the process that has this pid now.
     ///
     /// # Errors
-    /// When there is none.
+    /// When no process has it.
     pub fn of(pid: i32) -> io::Result<Self> {
-        Ok(Self { pid, start: Stat::read(pid)?.start, boot: boot_id()? })
+        Ok(Self { pid, start: ProcStat::read(pid)?.start, boot: boot_id()? })
     }
 
-    /// This process.
+    /// Returns this process.
     ///
     /// # Errors
     /// Without `/proc`.
@@ -35,17 +35,17 @@ impl Process {
         Self::of(Pid::this().as_raw())
     }
 
-    /// Whether it still runs; one that only waits to be reaped does not.
+    /// Returns true if the process runs. A process that only waits to be reaped has ended.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         boot_id().is_ok_and(|boot| boot == self.boot)
-            && Stat::read(self.pid).is_ok_and(|stat| stat.start == self.start && stat.state != b'Z')
+            && ProcStat::read(self.pid).is_ok_and(|stat| stat.start == self.start && stat.state != b'Z')
     }
 
-    /// Sends a signal; one that has ended meanwhile needs none.
+    /// Sends a signal, unless the process has ended.
     ///
     /// # Errors
-    /// When it may not be signalled.
+    /// When the kernel does not allow it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         if !self.is_alive() {
             return Ok(());
@@ -56,16 +56,16 @@ impl Process {
         }
     }
 
-    /// The process of this program that has these two words in a row among its arguments.
+    /// Finds the process of this program that has these two words in a row among its arguments.
     ///
-    /// For the moment between a fork and its record: a controller that was killed there has written no pid.
+    /// A controller that was killed between a fork and its record has written no pid.
     #[must_use]
     pub fn find(program: &Path, flag: &str, value: &Path) -> Option<Self> {
         let program = fs::canonicalize(program).ok()?;
         let wanted = [flag.as_bytes(), value.as_os_str().as_encoded_bytes()];
         fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            // A sandbox can call its processes what it likes; it cannot run a file of the host.
+            // A sandbox can give its processes any name; it cannot run a file of the host.
             if fs::read_link(entry.path().join("exe")).ok()? != program {
                 return None;
             }
@@ -76,13 +76,13 @@ impl Process {
     }
 }
 
-struct Stat {
+struct ProcStat {
     state: u8,
     start: u64,
 }
 
-impl Stat {
-    /// Fields 3 and 22 of proc(5); the name before them may hold anything, also parentheses.
+impl ProcStat {
+    /// Reads fields 3 and 22 of proc(5). The name before them may hold anything, also parentheses.
     fn read(pid: i32) -> io::Result<Self> {
         let text = fs::read(format!("/proc/{pid}/stat"))?;
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "/proc/PID/stat");
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_one_of_another_boot_is_not() {
+    fn only_the_process_of_this_boot_is_alive() {
         let this = Process::current().expect("there is /proc");
         assert!(this.is_alive());
         assert!(!Process { boot: "another".into(), ..this.clone() }.is_alive());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_not_alive_before_it_is_reaped() {
+    fn an_unreaped_child_is_not_alive() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat");
         let process = Process::of(i32::try_from(child.id()).expect("a pid")).expect("it waits for input");
         assert!(process.is_alive());

@@ -1,68 +1,65 @@
-//! What each call of a run came to, from its audit file alone.
+//! Receipts and totals of one run, from its audit file alone.
 //!
-//! Pure: the same file gives the same receipts, whoever reads it and whenever.
+//! Pure: the same file gives the same receipts at any time.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{AuditLog, LoggedCall, RunKey, reader};
+use sluice_contract::{AuditLog, LoggedCall, RunKey, reader, reason};
 
 use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
 
-/// The bill of one call.
+/// Receipt of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Receipt {
-    /// `RUN/ATTEMPT/CALL`: the same call has the same one for ever.
+    /// Permanent name: `RUN/ATTEMPT/CALL`.
     pub source_reference: String,
-    /// The sidecar's own id of the call, which stands on LiteLLM's spend row.
+    /// Id of the call, which LiteLLM writes into its spend row.
     pub call_id: String,
-    /// LiteLLM's.
+    /// Id of the call at LiteLLM.
     pub litellm_call_id: Option<String>,
-    /// Whether its money is known.
+    /// Status: knowledge of the cost.
     pub status: ReceiptStatus,
-    /// How the call went.
+    /// Result of the call.
     pub result: Option<CallResult>,
-    /// What was asked for.
+    /// Requested model.
     pub model: Option<String>,
-    /// What answered.
+    /// Model that answered.
     pub model_served: Option<String>,
     /// Tokens as the provider counted them, with all input as input.
     pub usage: Option<Usage>,
-    /// Dollars, in the provider's own words.
+    /// Dollars as the provider writes them.
     pub cost_usd: Option<String>,
-    /// Why tokens or dollars are null.
+    /// Reason that tokens or dollars are null.
     pub null_reason: Option<NullReason>,
 }
 
-/// What a run came to.
+/// Totals of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunTotals {
-    /// One for each call that was written down.
+    /// Receipt of each recorded call.
     pub receipts: Vec<Receipt>,
-    /// Requests that were not forwarded.
+    /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// How many of them each reason has; those beyond the lines that a sidecar writes are in no reason.
+    /// Number of refusals for each reason. Refusals above the number of lines that a sidecar writes have no reason here.
     pub refused_by_reason: BTreeMap<String, u64>,
-    /// All tokens.
+    /// Sum of all tokens.
     pub usage: Usage,
-    /// All dollars that are known; null when there are none.
+    /// Sum of all known dollars; none without any.
     pub cost_usd: Option<String>,
-    /// Why a request was refused for money, if one was: a cap of the run, or else a budget at LiteLLM.
+    /// Reason that a request was refused for its cost: a cap of the run, or else a budget at LiteLLM.
     pub budget: Option<String>,
-    /// The budgets at LiteLLM that refused calls.
+    /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
-    /// Lines of the file.
+    /// Number of trusted lines.
     pub lines: u64,
-    /// Why the file is no complete account, if so.
+    /// Reason that the file is not a complete account of the run.
     pub fault: Option<String>,
 }
 
-/// The reason of refusals for a cap on the whole run.
-const CAP: &str = "budget_exceeded";
-
-/// What an audit file comes to.
+/// Computes the totals of an audit file.
 #[must_use]
 pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let log = reading.log();
@@ -75,7 +72,9 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
         usage: usage(&receipts),
         cost_usd: priced.then(|| log.totals().cost().to_string()),
         budget: match litellm_budgets.first() {
-            _ if log.refused().contains_key(CAP) => Some(format!("a call was refused: {CAP}")),
+            _ if log.refused().contains_key(reason::BUDGET_EXCEEDED) => {
+                Some(format!("a call was refused: {}", reason::BUDGET_EXCEEDED))
+            }
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
@@ -85,14 +84,14 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
     }
 }
 
-/// The tokens of all calls. Not those of `close`: an older sidecar may have begun the file, with counts of another meaning.
+/// Adds up the tokens of all calls. The sums in `close` are not used: an older sidecar may have counted differently.
 fn usage(receipts: &[Receipt]) -> Usage {
     let mut sum = Usage::default();
     receipts.iter().filter_map(|receipt| receipt.usage.as_ref()).for_each(|usage| sum.add(usage));
     sum
 }
 
-/// What the lines up to this one tell, from 1.
+/// Parses the lines up to this number, from 1.
 #[must_use]
 pub fn audit_log_to(bytes: &[u8], last: u64) -> AuditLog {
     let mut log = AuditLog::default();

@@ -1,100 +1,100 @@
-//! What a run is and what can happen to it.
+//! State of a run, and the events that change it.
 //!
-//! Pure: no clock, no I/O. The record changes by [`Run::apply`] alone, and an event that cannot have happened is
-//! refused by name.
+//! Pure: no clock, no I/O. Only [`Run::apply`] changes the state, and it refuses an event that is not possible in the
+//! present phase.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands; stored, and shown to people.
+/// Phase of a run, as stored and shown to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Requested; nothing exists yet.
     Pending,
-    /// Directories, sidecar and container are being made.
+    /// Directories, sidecar and container are being created.
     Creating,
     /// The container was started.
     Running,
-    /// Decided; what exists is being taken down.
+    /// The verdict is known; the resources are being removed.
     Completing,
-    /// Over, and nothing is left of it but its audit file.
+    /// The run has ended, and only its audit file is left.
     Closed,
 }
 
-/// How a container ended.
+/// End of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerExit {
-    /// Its exit code: 128 + n when a signal n ended it.
+    /// Exit code: 128 + n after a signal n.
     pub code: i64,
-    /// Whether the kernel killed something in it for want of memory.
+    /// True if the kernel killed a process in it for lack of memory.
     pub oom: bool,
 }
 
-/// Who asked for a run to end.
+/// Request to end a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancel {
-    /// The signal that we got.
+    /// Signal that the controller received.
     pub signal: i32,
 }
 
-/// Why a run ended: the first thing that decided it.
+/// Reason that a run ended. The first one stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunVerdict {
-    /// We were told to stop it.
+    /// The run was cancelled.
     Cancelled(Cancel),
-    /// It took longer than it may.
+    /// The deadline passed.
     TimedOut,
-    /// Its controller was killed, and this is another one.
+    /// The controller of the run was killed; another controller ends it.
     Interrupted,
-    /// Its sidecar went away before the container did.
+    /// The sidecar ended before the container.
     SidecarLost,
-    /// It never started.
+    /// The container was not started.
     NotStarted(StepFailure),
     /// The container ended.
     Exited(ContainerExit),
-    /// Somebody else removed the container.
+    /// Another program removed the container.
     Removed,
-    /// Where it stood could not be written down, and nobody would have found it.
+    /// The state of the run could not be recorded, so that no controller could have found it.
     Unrecorded(String),
 }
 
 /// A step that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepFailure {
-    /// What could not be done.
+    /// Step that failed.
     pub step: Step,
-    /// Why, with what to do.
+    /// Reason, with advice.
     pub message: String,
 }
 
-/// One thing to do to the world.
+/// One step of the execution of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Make the directories, and put the messages into the workspace.
+    /// Create the directories, and write the messages into the workspace.
     Prepare,
-    /// Spawn the sidecar and wait until it carries calls.
+    /// Start the sidecar, and wait until it accepts calls.
     StartSidecar,
     /// Create the container.
     CreateContainer,
     /// Attach to the container, and start it.
     StartContainer,
-    /// End the container, whatever it does about it.
+    /// Stop the container, by force if necessary.
     StopContainer,
-    /// Let the sidecar end its calls and its log.
+    /// Wait until the sidecar has ended its calls and its audit log.
     DrainSidecar,
-    /// Read the audit file: what the run cost.
+    /// Read the audit file, which has the cost of the run.
     Tally,
     /// Remove the container.
     RemoveContainer,
     /// Remove the directories.
     RemoveDirectories,
-    /// Write down that nothing is left.
+    /// Record that nothing is left.
     Close,
 }
 
-/// What happened.
+/// Event of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunEvent {
     /// A step was done.
@@ -103,56 +103,56 @@ pub enum RunEvent {
     Failed(StepFailure),
     /// The container ended.
     Exited(ContainerExit),
-    /// Somebody else removed the container.
+    /// Another program removed the container.
     Removed,
     /// The sidecar ended while it was needed.
     SidecarEnded,
-    /// We were told to stop.
+    /// Cancellation was requested.
     Cancelled(Cancel),
-    /// The time is up.
+    /// The deadline passed.
     DeadlinePassed,
-    /// The controller that began this run is gone.
+    /// The controller that began this run has ended.
     Orphaned,
-    /// Where it stands cannot be written down.
+    /// The state of the run cannot be recorded.
     Unrecorded(String),
 }
 
-/// The record of one start of a run.
+/// State of one attempt of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Where it stands.
+    /// Present phase.
     pub phase: Phase,
-    /// What decided it; from then on everything is taken down.
+    /// Reason of the end. When it is set, all resources are removed.
     pub verdict: Option<RunVerdict>,
-    /// Whether its audit file was read to the end.
+    /// True if the audit file was read to its end.
     pub tallied: bool,
-    /// Steps of taking down that failed, newest last.
+    /// Failed steps of the removal, newest last.
     pub teardown_failures: Vec<StepFailure>,
 }
 
-/// An event that cannot have happened to a run in this phase.
+/// Event that is not possible in the present phase.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a run that is {phase:?} cannot see {event:?}")]
 pub struct IllegalEvent {
-    /// Where the run stood.
+    /// Phase of the run.
     pub phase: Phase,
-    /// What was reported.
+    /// Event that was reported.
     pub event: Box<RunEvent>,
 }
 
 impl Run {
-    /// A run that was asked for.
+    /// Returns the state of a requested run.
     #[must_use]
     pub fn new() -> Self {
         Self { phase: Phase::Pending, verdict: None, tallied: false, teardown_failures: Vec::new() }
     }
 
-    /// The record after an event.
+    /// Returns the state after an event.
     ///
-    /// The first verdict stands: whatever a container does after we stopped it is our doing.
+    /// The first verdict stays: after it, the controller causes the events of the container.
     ///
     /// # Errors
-    /// [`IllegalEvent`]; the record is as it was.
+    /// [`IllegalEvent`] for an event that is not possible.
     pub fn apply(mut self, event: RunEvent) -> Result<Self, IllegalEvent> {
         use Phase::{Closed, Completing, Creating, Pending, Running};
         match (self.phase, event) {
@@ -177,9 +177,9 @@ impl Run {
                 ),
             ) => {}
             (Completing, RunEvent::Failed(failure)) => self.teardown_failures.push(failure),
-            // What is there is taken down all the same; who sees it through tells.
+            // The resources are removed anyway, and the caller reports the error.
             (Completing | Closed, RunEvent::Unrecorded(_)) => {}
-            // Side by side with the step that decided: what was made is seen, and taken down.
+            // These may arrive together with the event that set the verdict; created resources are removed.
             (
                 Completing,
                 RunEvent::Done(Step::StartSidecar | Step::CreateContainer)
@@ -208,7 +208,7 @@ impl Default for Run {
 }
 
 impl Phase {
-    /// The word in the database and in output.
+    /// Returns the word in the database and in output.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -222,7 +222,7 @@ impl Phase {
 }
 
 impl Step {
-    /// What could not be done, when it failed: `cannot …`.
+    /// Returns the words after "cannot" in the error of a failed step.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,20 +1,21 @@
-//! Whose turn it is to read an upstream's spend log, and when: of several controllers and runs, one at a time.
+//! Turns to read an upstream's spend log: of several controllers and runs, one reads it at a time.
 
 use std::time::Duration;
 
 use rusqlite::params;
+use sluice_contract::time::duration_micros;
 
 use crate::ledger::LedgerError;
 use crate::store::Store;
 
 impl Store {
-    /// Returns whether a call since `from_us` has an unknown cost although its end was recorded by `heard_us`. Both are
+    /// Returns whether a call since `from_us` has an unknown cost although its end was recorded by `recorded_us`. Both are
     /// microseconds since 1970.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn has_open_costs(&self, from_us: i64, heard_us: i64) -> Result<bool, LedgerError> {
-        self.call(move |connection| {
+    /// Errors of SQLite.
+    pub async fn has_open_costs(&self, from_us: i64, recorded_us: i64) -> Result<bool, LedgerError> {
+        self.query(move |connection| {
             Ok(connection
                 .prepare(
                     "SELECT 1 FROM entries JOIN receipts ON receipts.id = entries.receipt
@@ -23,7 +24,7 @@ impl Store {
                                        AND done.status NOT IN ('pending_cost', 'unknown'))
                      LIMIT 1",
                 )?
-                .exists([from_us, heard_us])?)
+                .exists([from_us, recorded_us])?)
         })
         .await
     }
@@ -31,7 +32,7 @@ impl Store {
     /// Takes the turn to read a spend log, and sets the next turn one pause later. Returns whether the caller has it.
     ///
     /// # Errors
-    /// Those of SQLite.
+    /// Errors of SQLite.
     pub async fn take_turn(
         &self,
         upstream: &str,
@@ -39,10 +40,10 @@ impl Store {
         pause: Duration,
         pause_max: Duration,
     ) -> Result<bool, LedgerError> {
-        let (upstream, next) = (upstream.to_owned(), now.saturating_add(micros(pause)));
+        let (upstream, next) = (upstream.to_owned(), now.saturating_add(duration_micros(pause)));
         // A turn further away than the longest pause was set while the clock was ahead.
-        let latest = now.saturating_add(micros(pause_max));
-        self.call(move |connection| {
+        let latest = now.saturating_add(duration_micros(pause_max));
+        self.write(move |connection| {
             let changed = connection.execute(
                 "INSERT INTO spend_logs (upstream, next_us) VALUES (?1, ?3)
                  ON CONFLICT (upstream) DO UPDATE SET next_us = ?3, fault = NULL WHERE next_us <= ?2 OR next_us > ?4",
@@ -56,10 +57,10 @@ impl Store {
     /// Postpones the next turn after a fault.
     ///
     /// # Errors
-    /// Those of SQLite.
+    /// Errors of SQLite.
     pub async fn postpone_turn(&self, upstream: &str, next_us: i64, fault: &str) -> Result<(), LedgerError> {
         let (upstream, fault) = (upstream.to_owned(), fault.to_owned());
-        self.call(move |connection| {
+        self.write(move |connection| {
             connection.execute(
                 "UPDATE spend_logs SET next_us = ?2, fault = ?3 WHERE upstream = ?1",
                 params![upstream, next_us, fault],
@@ -68,8 +69,4 @@ impl Store {
         })
         .await
     }
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,35 +1,34 @@
-//! Which keys LiteLLM was asked for, in the database.
+//! Virtual keys that LiteLLM was asked to create, in the database.
 
 use rusqlite::params;
 use sluice_contract::RunKey;
 
-use crate::ledger;
 use crate::run::Phase;
-use crate::store::{Store, StoreError, now_us};
+use crate::store::{Store, StoreError, now_us, run_key};
 
-/// A key that LiteLLM was asked for, and that may be there.
+/// A virtual key that LiteLLM was asked to create, and that may exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecord {
-    /// Its name at LiteLLM.
+    /// Name of the key at LiteLLM.
     pub alias: String,
-    /// Whose it is.
+    /// Run that uses the key.
     pub key: RunKey,
-    /// Which LiteLLM.
+    /// Address of LiteLLM.
     pub upstream: String,
-    /// When, in microseconds since 1970.
+    /// Time of the request, in microseconds since 1970.
     pub asked_us: i64,
-    /// When it ends by itself.
+    /// Time at which LiteLLM stops accepting the key, in microseconds since 1970.
     pub expires_us: i64,
 }
 
 impl Store {
-    /// Writes down that LiteLLM is about to be asked for a key.
+    /// Adds a key, before LiteLLM is asked to create it.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn key_asked(&self, asked: KeyRecord) -> Result<(), StoreError> {
-        self.call(move |connection| {
-            let KeyRecord { alias, key, upstream, asked_us, expires_us } = asked;
+    /// Errors of SQLite.
+    pub async fn add_key(&self, record: KeyRecord) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let KeyRecord { alias, key, upstream, asked_us, expires_us } = record;
             connection.execute(
                 "INSERT INTO virtual_keys (alias, run_id, attempt, upstream, asked_us, expires_us)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -40,13 +39,13 @@ impl Store {
         .await
     }
 
-    /// Writes down what became of it. Of several who say so, the first one stands.
+    /// Records the end of a key. The first record stays.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn key_ended(&self, alias: &str, why: &'static str) -> Result<(), StoreError> {
+    /// Errors of SQLite.
+    pub async fn end_key(&self, alias: &str, why: &'static str) -> Result<(), StoreError> {
         let alias = alias.to_owned();
-        self.call(move |connection| {
+        self.write(move |connection| {
             connection.execute(
                 "INSERT OR IGNORE INTO virtual_key_ends (alias, why, ended_us) VALUES (?1, ?2, ?3)",
                 params![alias, why, now_us()],
@@ -56,19 +55,19 @@ impl Store {
         .await
     }
 
-    /// The keys that may be there.
+    /// Returns the keys that may exist at LiteLLM.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn keys_left(&self) -> Result<Vec<KeyRecord>, StoreError> {
+    /// Errors of SQLite.
+    pub async fn live_keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.keys("1").await
     }
 
-    /// Those of them whose run is over: nobody needs them.
+    /// Returns the keys that may exist at LiteLLM and whose run has ended.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn keys_orphaned(&self) -> Result<Vec<KeyRecord>, StoreError> {
+    /// Errors of SQLite.
+    pub async fn orphaned_keys(&self) -> Result<Vec<KeyRecord>, StoreError> {
         self.keys(&format!("phase = '{}'", Phase::Closed.as_str())).await
     }
 
@@ -79,12 +78,12 @@ impl Store {
              WHERE NOT EXISTS (SELECT 1 FROM virtual_key_ends AS ends WHERE ends.alias = virtual_keys.alias) AND {clause}
              ORDER BY asked_us"
         );
-        self.call(move |connection| {
+        self.query(move |connection| {
             let mut query = connection.prepare(&query)?;
             let rows = query.query_map([], |row| {
                 Ok(KeyRecord {
                     alias: row.get(0)?,
-                    key: ledger::key(row, 1)?,
+                    key: run_key(row, 1)?,
                     upstream: row.get(3)?,
                     asked_us: row.get(4)?,
                     expires_us: row.get(5)?,

@@ -1,7 +1,7 @@
-//! What we saw of an audit file while it was written, kept where its writer cannot reach.
+//! Witnesses of an audit file: hashes of its lines, stored while it was written, where its writer cannot change them.
 //!
-//! A chain detects edits, and no rewrite of the whole by whoever owns file and key. Whoever has noted a line's hash in
-//! time can tell.
+//! A hash chain detects edits. It does not detect that the owner of file and key has rewritten everything; the stored hash
+//! of a line does.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, SeekFrom};
@@ -11,17 +11,17 @@ use std::path::Path;
 use nix::fcntl::OFlag;
 use sluice_contract::{Hash, Witness, reader};
 
-/// Opens an audit file to read it. What somebody has put in its place could be read without an end.
+/// Opens an audit file for reading. Anything but a regular file is refused: a device could be read without end.
 ///
 /// # Errors
-/// The system's, and for anything but a regular file.
+/// Errors of the file system, and for anything but a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
-/// A reader at the end of a file that grows.
+/// Reader at the end of a growing file.
 #[derive(Debug, Default)]
 pub struct AuditTail {
     offset: u64,
@@ -29,11 +29,11 @@ pub struct AuditTail {
 }
 
 impl AuditTail {
-    /// Reads on, and returns the last whole line's number and hash, if there is a new one. That line is on disk.
+    /// Reads the lines that are new, and returns number and hash of the last one. That line is on disk.
     ///
     /// # Errors
-    /// When the file cannot be read; one that is not there yet has no lines.
-    pub fn look(&mut self, path: &Path) -> io::Result<Option<Witness>> {
+    /// Errors of the file system. A file that does not exist yet has no lines.
+    pub fn read_new(&mut self, path: &Path) -> io::Result<Option<Witness>> {
         let mut file = match open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -41,7 +41,7 @@ impl AuditTail {
         file.seek(SeekFrom::Start(self.offset))?;
         let bytes = reader::read_file(BufReader::new(&file))?;
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else { return Ok(None) };
-        // A line that is noted here and lost in a power cut would look like one that somebody took away.
+        // A line that is stored as witness and lost in a power cut would look like a removed line.
         file.sync_data()?;
         let whole = &bytes[..=end];
         let last = whole[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
@@ -58,26 +58,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_look_sees_the_last_whole_line() {
-        let path = std::env::temp_dir().join(format!("sluice-witness-{}", std::process::id()));
+    fn each_read_returns_the_last_whole_line() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
         let mut tail = AuditTail::default();
-        assert_eq!(tail.look(&path).expect("no file is no line"), None);
+        assert_eq!(tail.read_new(&path).expect("no file is no line"), None);
         let mut file = File::create_new(&path).expect("it is not there yet");
-        let mut look_after = |text: &[u8]| {
+        let mut read_after = |text: &[u8]| {
             file.write_all(text).expect("there is room");
-            tail.look(&path).expect("it is ours")
+            tail.read_new(&path).expect("it is ours")
         };
         let seen = |seq, line: &[u8]| Some(Witness { seq, head: Hash::of(line) });
-        assert_eq!(look_after(b"a\nbb"), seen(0, b"a\n"));
-        assert_eq!(look_after(b""), None);
-        assert_eq!(look_after(b"b\nc\nd"), seen(2, b"c\n"));
-        assert_eq!(look_after(b"\n"), seen(3, b"d\n"));
+        assert_eq!(read_after(b"a\nbb"), seen(0, b"a\n"));
+        assert_eq!(read_after(b""), None);
+        assert_eq!(read_after(b"b\nc\nd"), seen(2, b"c\n"));
+        assert_eq!(read_after(b"\n"), seen(3, b"d\n"));
         std::fs::remove_file(&path).expect("it is ours");
         // A device without an end, and a directory.
         std::os::unix::fs::symlink("/dev/full", &path).expect("the name is free");
-        assert!(AuditTail::default().look(&path).is_err());
-        assert!(AuditTail::default().look(Path::new("/dev/full")).is_err());
-        assert!(AuditTail::default().look(Path::new("/dev")).is_err());
-        std::fs::remove_file(&path).expect("it is ours");
+        assert!(AuditTail::default().read_new(&path).is_err());
+        assert!(AuditTail::default().read_new(Path::new("/dev/full")).is_err());
+        assert!(AuditTail::default().read_new(Path::new("/dev")).is_err());
     }
 }

@@ -50,7 +50,7 @@ fn known(edit: impl FnOnce(&mut BookedEntry)) -> Known {
         period: "2026-11-20".into(),
         ..BookedReceipt::default()
     };
-    bill.take(entry);
+    bill.add_entry(entry);
     Known { bill, origin_day: "2026-11-20".into(), heard_us: OLD }
 }
 
@@ -116,11 +116,11 @@ fn classes(known: Vec<Known>, rows: Vec<SpendRow>) -> Vec<Class> {
 fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
     // As the database does it: what was seen of the call stays.
     let seen = known.bill.clone();
-    for (number, entry) in settlement.takes_back.iter().enumerate() {
+    for (number, entry) in settlement.replaces.iter().enumerate() {
         let taken = known.bill.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
         let tokens = taken.tokens;
         let minus = |number: Option<i64>| number.map(|number| -number);
-        known.bill.take(BookedEntry {
+        known.bill.add_entry(BookedEntry {
             id: 100 + i64::try_from(number).expect("few"),
             status: ReceiptStatus::Reversed,
             reverses: Some(*entry),
@@ -135,7 +135,7 @@ fn after(mut known: Known, settlement: &Settlement, period: &str) -> Known {
         });
     }
     let id = 199 + i64::try_from(known.bill.entries.len()).expect("few");
-    known.bill.take(BookedEntry {
+    known.bill.add_entry(BookedEntry {
         id,
         source_system: "litellm-spend".into(),
         source_reference: settlement.reference.clone(),
@@ -391,7 +391,7 @@ fn a_call_that_a_cache_answered_costs_nothing_whoever_knew_it_first() {
             if posts {
                 let settlement = remedy(&findings[0]);
                 assert_eq!((settlement.nano_usd, settlement.price_source), (Some(0), PriceSource::CacheHit));
-                assert_eq!(settlement.takes_back.is_empty(), known.bill.is_open());
+                assert_eq!(settlement.replaces.is_empty(), known.bill.is_open());
                 let again = join(&facts(vec![after(known, settlement, "2026-11-20")], vec![row.clone()]));
                 assert_eq!((again[0].class, &again[0].remedy), (Class::CacheHit, &None), "{again:?}");
             }
@@ -521,7 +521,7 @@ fn what_differs_is_corrected_with_a_cause_and_only_on_demand() {
         litellm_call_id: Some("l1".into()),
         model_served: None,
         origin_us: OLD,
-        takes_back: vec![1],
+        replaces: vec![1],
         cause: Some("row resp-1 of the spend log: 9000 here, 5400 there, in nano-USD".into()),
     };
     assert_eq!(*settlement, want);
@@ -535,7 +535,7 @@ fn a_row_that_changes_after_it_has_settled_a_receipt_is_told_and_not_taken() {
     let findings = join(&facts(vec![settled], vec![changed]));
     let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
     assert_eq!((findings[0].class, settlement.reference.as_str()), (Class::AmountDiffers, "r1/0/c1#resp-1#1"));
-    assert_eq!(settlement.takes_back, [1, 200]);
+    assert_eq!(settlement.replaces, [1, 200]);
 }
 
 #[test]

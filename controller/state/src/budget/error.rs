@@ -9,29 +9,29 @@ use super::Shortfall;
 use super::log::LineFault;
 use crate::keys::KeyError;
 use crate::ledger::LedgerError;
-use crate::store::StoreError;
+use crate::store::{StoreError, is_retryable_io};
 
-/// Why a budget cannot be told or changed, or a run not be admitted.
+/// Error of reading or changing a budget, or of admitting a run.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// There is not enough of it.
+    /// Too little of the budget is left.
     #[error(transparent)]
-    Short(Box<Shortfall>),
-    /// There is none.
+    Insufficient(Box<Shortfall>),
+    /// The account has no budget.
     #[error("account {0} has no budget; sluice budget set {0} USD gives it one")]
-    None(Account),
-    /// It cannot be counted.
+    NoBudget(Account),
+    /// The amount is too large.
     #[error("a budget of more than nine billion dollars cannot be counted")]
     TooMuch,
-    /// The ledger cannot tell.
+    /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    /// It is not known what accounts may spend.
+    /// The budget log prevents it.
     #[error(transparent)]
     Log(#[from] LogError),
 }
 
-/// Why it is not known what accounts may spend.
+/// Reason that the budgets of accounts are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The database is older than the log.
@@ -40,27 +40,27 @@ pub enum LogError {
          sluice ledger rebuild restores budgets and receipts"
     )]
     Ahead {
-        /// The log.
+        /// The file of the log.
         path: PathBuf,
-        /// How many.
+        /// Number of changes that the database does not have.
         lines: usize,
     },
-    /// Both are gone.
+    /// Database and log are gone.
     #[error(
         "there are audit files, and neither the database nor the budget log {0} says what accounts may spend; bring one of \
          both back, or: sluice ledger rebuild, sluice budget set ACCOUNT USD for each account with a limit, then sluice \
          budget confirm"
     )]
     Lost(PathBuf),
-    /// The database knows another log.
+    /// The log is not the one that the database recorded.
     #[error(
         "the budget log {path} is damaged: {reason}; the database has all budgets, and sluice budget confirm writes the log \
          anew"
     )]
     Damaged {
-        /// The log.
+        /// The file of the log.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
     /// Lines that the database does not know cannot be trusted.
@@ -69,28 +69,54 @@ pub enum LogError {
          sluice budget confirm"
     )]
     Forged(PathBuf, #[source] LineFault),
-    /// What an account has spent is not all in the database.
+    /// Some spending of the account is not in the database.
     #[error(
         "the database does not know {runs} of the audit files, such as {example}, so what account {account} has spent is not \
          known; sluice ledger rebuild reads them"
     )]
     Behind {
-        /// Whose budget.
+        /// Account with the budget.
         account: String,
-        /// How many.
+        /// Number of runs that the database does not know.
         runs: usize,
-        /// One of them.
+        /// One of these runs.
         example: RunKey,
     },
-    /// The file cannot be used.
+    /// The file of the log cannot be used.
     #[error("cannot use the budget log {0}")]
     Io(PathBuf, #[source] io::Error),
-    /// It cannot be signed.
+    /// The key of the log cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The database does not answer.
+    /// The database cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+}
+
+impl BudgetError {
+    /// Returns true if the same request may succeed later without a change by the operator.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            // The holds of other runs end, but no time is known: the caller decides.
+            Self::Insufficient(_) | Self::NoBudget(_) | Self::TooMuch => false,
+            Self::Ledger(error) => error.is_retryable(),
+            Self::Log(error) => error.is_retryable(),
+        }
+    }
+}
+
+impl LogError {
+    /// Returns true if the same request may succeed later without a change by the operator.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Io(_, error) => is_retryable_io(error),
+            Self::Key(error) => error.is_retryable(),
+            Self::Ledger(error) => error.is_retryable(),
+            Self::Ahead { .. } | Self::Lost(_) | Self::Damaged { .. } | Self::Forged(..) | Self::Behind { .. } => false,
+        }
+    }
 }
 
 impl From<StoreError> for BudgetError {
@@ -102,5 +128,26 @@ impl From<StoreError> for BudgetError {
 impl From<rusqlite::Error> for BudgetError {
     fn from(error: rusqlite::Error) -> Self {
         StoreError::from(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn only_passing_faults_are_retryable() {
+        let busy = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None);
+        let io = |kind: io::ErrorKind| LogError::Io("log".into(), kind.into());
+        assert!(BudgetError::from(busy()).is_retryable());
+        assert!(BudgetError::from(LogError::from(LedgerError::from(busy()))).is_retryable());
+        assert!(BudgetError::from(io(io::ErrorKind::StorageFull)).is_retryable());
+        assert!(!BudgetError::from(io(io::ErrorKind::NotFound)).is_retryable());
+        assert!(!BudgetError::TooMuch.is_retryable());
+        assert!(!BudgetError::from(LogError::Lost("log".into())).is_retryable());
+        let shortfall = Shortfall { account: "acct".into(), asked: None, balance: super::super::Balance::default() };
+        assert!(!BudgetError::Insufficient(Box::new(shortfall)).is_retryable());
     }
 }

@@ -1,57 +1,57 @@
-//! The budget log: every change of a budget as a signed line, so that a lost database lifts no limit.
+//! The budget log: each change of a budget is a signed line, so that limits survive the loss of the database.
 //!
-//! Pure. Each line states the hash of the line before, and the key of the state directory signs each line. The database comes
-//! first: a change is in the database before it is in the log. So a log that knows more than the database shows that the
-//! database is not the one that wrote it.
+//! Pure. Each line states the hash of the line before, and the key of the state directory signs each line. A change is in
+//! the database before it is in the log. So if the log has more than the database, the database is not the one that wrote
+//! the log.
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PublicKey, RunKey};
 
-/// What a line says.
+/// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
-    /// The log begins here, with the budgets that follow.
+pub(super) enum ChangeKind {
+    /// First line of a log.
     Begun,
-    /// From here on this much may be spent.
+    /// The budget is set to this amount.
     Set,
-    /// So much more.
+    /// This amount is added to the budget.
     Added,
-    /// There is no limit any more.
+    /// The account has no limit from here on.
     Removed,
 }
 
 /// A change of a budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
-    /// Whose budget; empty where the log begins.
+pub(super) struct BudgetChange {
+    /// Account with the budget; empty in the first line.
     pub account: String,
-    /// What happened.
-    pub kind: Kind,
-    /// How much, in nano-USD.
+    /// Kind of the change.
+    pub kind: ChangeKind,
+    /// Amount in nano-USD.
     pub nano_usd: i64,
-    /// When, in microseconds since 1970.
+    /// Time in microseconds since 1970.
     pub made_us: i64,
 }
 
 /// A line of the log that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogEntry {
-    /// What it says.
-    pub change: Change,
-    /// Runs that had begun before, and whose receipts came only later: they count in the budget.
+    /// Content of the line.
+    pub change: BudgetChange,
+    /// Runs that began before the change and whose receipts arrived after it: they count in the budget.
     pub late: Vec<RunKey>,
-    /// Of the line.
+    /// Hash of the line.
     pub hash: Hash,
 }
 
-/// Keys sorted, as in audit files.
+/// A line as JSON, with sorted keys as in audit files.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct LogLine {
     account: String,
     key_id: String,
-    kind: Kind,
+    kind: ChangeKind,
     late: Vec<String>,
     made_us: i64,
     /// A string: a reader's number may be a float.
@@ -62,29 +62,29 @@ struct Line {
     v: u32,
 }
 
-/// A line that cannot stand where it stands.
+/// A line that is not valid at its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
 pub struct LineFault {
-    /// From 1, as editors count.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the fault.
     pub reason: String,
 }
 
-/// The version of the lines.
+/// Version of the lines.
 const VERSION: u32 = 1;
 
-/// Writes the line that says this, with its newline.
+/// Returns the line of a change, with its newline.
 pub(super) fn line(
-    change: &Change,
+    change: &BudgetChange,
     late: &[RunKey],
     seq: u64,
     prev: Hash,
     key_id: &str,
     sign: impl FnOnce(Hash) -> String,
 ) -> Vec<u8> {
-    let mut line = Line {
+    let mut line = LogLine {
         account: change.account.clone(),
         key_id: key_id.to_owned(),
         kind: change.kind,
@@ -100,7 +100,7 @@ pub(super) fn line(
     line.bytes()
 }
 
-impl Line {
+impl LogLine {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = serde_json::to_vec(self).expect("plain data");
         bytes.push(b'\n');
@@ -108,13 +108,13 @@ impl Line {
     }
 }
 
-/// Reads a log. A last line without a newline was never finished, and is not part of it.
+/// Parses and verifies a log. A last line without a newline was never finished, and is ignored.
 ///
 /// # Errors
 /// The first [`LineFault`].
 pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, LineFault> {
     let (mut entries, mut prev) = (Vec::new(), Hash::ZERO);
-    for text in whole(bytes).split_inclusive(|byte| *byte == b'\n') {
+    for text in whole_lines(bytes).split_inclusive(|byte| *byte == b'\n') {
         let entry = verify(text, entries.len(), prev, keys)
             .map_err(|reason| LineFault { line: entries.len() + 1, reason: reason.to_owned() })?;
         prev = entry.hash;
@@ -123,13 +123,13 @@ pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, Li
     Ok(entries)
 }
 
-/// The whole lines.
-pub(super) fn whole(bytes: &[u8]) -> &[u8] {
+/// Returns the lines that end with a newline.
+pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)]
 }
 
 fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {
-    let mut line: Line = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
+    let mut line: LogLine = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
     if line.v != VERSION {
         return Err("it is of another version; use the newer sluice");
     }
@@ -146,79 +146,78 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<L
     if !key.verifies_budget(Hash::of(&line.bytes()), &signature) {
         return Err("its signature is not that of its key: it was altered");
     }
-    if (line.kind == Kind::Begun) != (place == 0) {
+    if (line.kind == ChangeKind::Begun) != (place == 0) {
         return Err("only the first line begins a log");
     }
     let nano_usd = line.nano_usd.parse().ok().filter(|nanos: &i64| *nanos >= 0).ok_or("nano_usd is not an amount")?;
     let late: Result<_, _> = line.late.iter().map(|run| run.parse()).collect();
-    let change = Change { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us };
+    let change = BudgetChange { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us };
     Ok(LogEntry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
-/// What the database knows of its log.
+/// State of the database in relation to its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Known {
-    /// The hashes of the lines that it wrote.
+pub(super) struct DatabaseState {
+    /// Hashes of the lines that it wrote.
     pub logged: Vec<Hash>,
-    /// Changes that it has, and that it did not see in the log yet.
-    pub unlogged: Vec<Change>,
-    /// Whether a run was ever admitted by this database, or there is nothing that another one could have known.
+    /// Changes that are not recorded as logged.
+    pub unlogged: Vec<BudgetChange>,
+    /// True if this database has admitted a run, or no run exists that another one could have admitted.
     pub is_original: bool,
 }
 
-/// What is to be done so that log and database agree.
+/// Steps after which log and database agree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// The first lines after those that are known are changes that the database has: a process was killed between writing a
-    /// line and noting it. So many are to be noted, and the other changes to be appended.
+pub(super) enum LogPlan {
+    /// Record the next lines, which a process wrote before it was killed, and append the other changes.
     Follow {
-        /// Lines to be noted.
+        /// Number of lines to record.
         adopt: usize,
     },
-    /// There is no log yet: begin one, and append all changes.
+    /// Begin a log, and append all changes.
     Begin,
-    /// The log has lines that the database has never had: it is an older one, or a new one.
+    /// The log has changes that the database never had: the database is an older copy, or a new one.
     Ahead {
-        /// How many.
+        /// Number of these changes.
         lines: usize,
     },
-    /// Neither database nor log says what the budgets were.
+    /// Neither database nor log has the budgets.
     Lost,
-    /// The database knows lines that the log does not have, or has otherwise.
+    /// The log lacks lines that the database recorded, or has other ones.
     Damaged {
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
 }
 
-/// Holds the log against the database.
+/// Compares the log with the database.
 #[must_use]
-pub(super) fn plan(log: Option<&[LogEntry]>, known: &Known) -> Plan {
+pub(super) fn plan(log: Option<&[LogEntry]>, known: &DatabaseState) -> LogPlan {
     let Some(log) = log.filter(|log| !log.is_empty()) else {
         return match (known.logged.len(), known.is_original) {
-            (0, true) => Plan::Begin,
-            (0, false) => Plan::Lost,
-            (lines, _) => Plan::Damaged { reason: format!("it is gone; it had {lines} lines") },
+            (0, true) => LogPlan::Begin,
+            (0, false) => LogPlan::Lost,
+            (lines, _) => LogPlan::Damaged { reason: format!("it is gone; it had {lines} lines") },
         };
     };
     for (place, (entry, hash)) in log.iter().zip(&known.logged).enumerate() {
         if entry.hash != *hash {
-            return Plan::Damaged { reason: format!("line {} is not the one that was written", place + 1) };
+            return LogPlan::Damaged { reason: format!("line {} is not the one that was written", place + 1) };
         }
     }
     if log.len() < known.logged.len() {
         let reason = format!("it has {} lines, and had {}", log.len(), known.logged.len());
-        return Plan::Damaged { reason };
+        return LogPlan::Damaged { reason };
     }
     let more = &log[known.logged.len()..];
     let begun = usize::from(known.logged.is_empty());
     let changes: Vec<_> = more.iter().skip(begun).map(|entry| &entry.change).collect();
     let is_ours = changes.len() <= known.unlogged.len() && changes.iter().zip(&known.unlogged).all(|(a, b)| *a == b);
-    // Of a database that was just made, a log without changes is as good as its own.
+    // For a new database, a log without changes is as good as its own.
     if is_ours && (begun == 0 || known.is_original || changes.is_empty()) {
-        Plan::Follow { adopt: more.len() }
+        LogPlan::Follow { adopt: more.len() }
     } else {
-        Plan::Ahead { lines: more.len() - begun.min(more.len()) }
+        LogPlan::Ahead { lines: more.len() - begun.min(more.len()) }
     }
 }
 
@@ -232,12 +231,12 @@ mod tests {
         PrivateKey::from_seed(&[7; 32])
     }
 
-    fn change(kind: Kind, nano_usd: i64) -> Change {
-        let account = if kind == Kind::Begun { String::new() } else { "acct-1".to_owned() };
-        Change { account, kind, nano_usd, made_us: nano_usd }
+    fn change(kind: ChangeKind, nano_usd: i64) -> BudgetChange {
+        let account = if kind == ChangeKind::Begun { String::new() } else { "acct-1".to_owned() };
+        BudgetChange { account, kind, nano_usd, made_us: nano_usd }
     }
 
-    fn written(changes: &[Change]) -> Vec<u8> {
+    fn written(changes: &[BudgetChange]) -> Vec<u8> {
         let (mut bytes, mut prev) = (Vec::new(), Hash::ZERO);
         for (seq, one) in (0..).zip(changes) {
             let late = ["r1.0".parse().expect("a run")];
@@ -249,15 +248,20 @@ mod tests {
     }
 
     fn log() -> Vec<u8> {
-        written(&[change(Kind::Begun, 0), change(Kind::Set, 5), change(Kind::Added, 2), change(Kind::Removed, 0)])
+        written(&[
+            change(ChangeKind::Begun, 0),
+            change(ChangeKind::Set, 5),
+            change(ChangeKind::Added, 2),
+            change(ChangeKind::Removed, 0),
+        ])
     }
 
     #[test]
-    fn a_log_is_read_as_it_was_written() {
+    fn a_log_is_read_as_written() {
         let keys = [key().public()];
         let entries = read(&log(), &keys).expect("it was well made");
         let kinds: Vec<_> = entries.iter().map(|entry| entry.change.kind).collect();
-        assert_eq!(kinds, [Kind::Begun, Kind::Set, Kind::Added, Kind::Removed]);
+        assert_eq!(kinds, [ChangeKind::Begun, ChangeKind::Set, ChangeKind::Added, ChangeKind::Removed]);
         assert_eq!((entries[1].change.nano_usd, entries[1].late[0].to_string()), (5, "r1.0".to_owned()));
         let torn = [&log()[..], b"{\"account\":\"a"].concat();
         assert_eq!(read(&torn, &keys), Ok(entries));
@@ -277,48 +281,48 @@ mod tests {
         let lines: Vec<_> = good.split_inclusive(|byte| *byte == b'\n').collect();
         assert!(read(&[lines[0], lines[2], lines[3]].concat(), &keys).is_err(), "a line was taken out");
         assert!(read(&lines[1..].concat(), &keys).is_err(), "the first line was taken away");
-        assert!(read(&[lines[0], lines[1], lines[1]].concat(), &keys).is_err(), "a line stands twice");
+        assert!(read(&[lines[0], lines[1], lines[1]].concat(), &keys).is_err(), "a line is repeated");
         let other = PrivateKey::from_seed(&[8; 32]).public();
         assert!(read(&good, &[other]).is_err_and(|fault| fault.reason.contains("does not know")));
     }
 
     #[test]
-    fn log_and_database_follow_each_other() {
+    fn each_state_of_log_and_database_has_a_plan() {
         let keys = [key().public()];
         let entries = read(&log(), &keys).expect("it was well made");
         let hashes: Vec<_> = entries.iter().map(|entry| entry.hash).collect();
         let changes: Vec<_> = entries[1..].iter().map(|entry| entry.change.clone()).collect();
-        let known = |logged: usize, unlogged: std::ops::Range<usize>, is_original| Known {
+        let known = |logged: usize, unlogged: std::ops::Range<usize>, is_original| DatabaseState {
             logged: hashes[..logged].to_vec(),
             unlogged: changes[unlogged].to_vec(),
             is_original,
         };
         let rows = [
-            // Nothing was ever written.
-            (None, known(0, 0..0, true), Plan::Begin),
-            (None, known(0, 0..2, true), Plan::Begin),
-            (None, known(0, 0..0, false), Plan::Lost),
-            // All was.
-            (Some(4), known(4, 3..3, true), Plan::Follow { adopt: 0 }),
-            // Killed before a line was written, and before it was noted.
-            (Some(3), known(3, 2..3, true), Plan::Follow { adopt: 0 }),
-            (Some(4), known(3, 2..3, true), Plan::Follow { adopt: 1 }),
-            (Some(1), known(0, 0..1, true), Plan::Follow { adopt: 1 }),
-            (Some(1), known(0, 0..0, false), Plan::Follow { adopt: 1 }),
-            // An old database, a new one, and one in which somebody has set another budget.
-            (Some(4), known(2, 1..1, true), Plan::Ahead { lines: 2 }),
-            (Some(4), known(0, 0..0, false), Plan::Ahead { lines: 3 }),
-            (Some(4), known(2, 2..3, true), Plan::Ahead { lines: 2 }),
+            // Nothing was written before.
+            (None, known(0, 0..0, true), LogPlan::Begin),
+            (None, known(0, 0..2, true), LogPlan::Begin),
+            (None, known(0, 0..0, false), LogPlan::Lost),
+            // Everything was written.
+            (Some(4), known(4, 3..3, true), LogPlan::Follow { adopt: 0 }),
+            // Killed before a line was written, and before it was recorded.
+            (Some(3), known(3, 2..3, true), LogPlan::Follow { adopt: 0 }),
+            (Some(4), known(3, 2..3, true), LogPlan::Follow { adopt: 1 }),
+            (Some(1), known(0, 0..1, true), LogPlan::Follow { adopt: 1 }),
+            (Some(1), known(0, 0..0, false), LogPlan::Follow { adopt: 1 }),
+            // An old database, a new one, and one with a different budget.
+            (Some(4), known(2, 1..1, true), LogPlan::Ahead { lines: 2 }),
+            (Some(4), known(0, 0..0, false), LogPlan::Ahead { lines: 3 }),
+            (Some(4), known(2, 2..3, true), LogPlan::Ahead { lines: 2 }),
         ];
         for (lines, known, expected) in rows {
             let log = lines.map(|lines: usize| &entries[..lines]);
             assert_eq!(plan(log, &known), expected, "{lines:?} {known:?}");
         }
         for log in [None, Some(&entries[..2])] {
-            assert!(matches!(plan(log, &known(4, 3..3, true)), Plan::Damaged { .. }));
+            assert!(matches!(plan(log, &known(4, 3..3, true)), LogPlan::Damaged { .. }));
         }
         let mut other = known(4, 3..3, true);
         other.logged[2] = Hash::ZERO;
-        assert!(matches!(plan(Some(&entries), &other), Plan::Damaged { .. }));
+        assert!(matches!(plan(Some(&entries), &other), LogPlan::Damaged { .. }));
     }
 }

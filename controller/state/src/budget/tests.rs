@@ -2,15 +2,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-mod book;
-mod keep;
+mod accounts;
+mod log_file;
 
 fn balance(granted: i128, spent: i128, held: i128) -> Balance {
     Balance { granted, spent, held }
 }
 
 #[test]
-fn a_run_is_admitted_with_what_is_left_at_most() {
+fn a_run_holds_at_most_the_remainder() {
     let rows = [
         // granted, spent, held, cap, what it holds
         ((100, 0, 0), Some(100), Some(100)),
@@ -34,13 +34,13 @@ fn a_run_is_admitted_with_what_is_left_at_most() {
 }
 
 #[test]
-fn what_nobody_knows_stays_held() {
-    let read = |open: &[Option<i64>]| After::Read { open: open.to_vec() };
+fn unknown_amounts_stay_held() {
+    let read = |open: &[Option<i64>]| HoldState::Read { open: open.to_vec() };
     let rows = [
         // hold, billed, after, still held
-        (100, 0, After::Unsure, 100),
-        (100, 30, After::Unsure, 70),
-        (100, 130, After::Unsure, 0),
+        (100, 0, HoldState::Uncertain, 100),
+        (100, 30, HoldState::Uncertain, 70),
+        (100, 130, HoldState::Uncertain, 0),
         (100, 30, read(&[]), 0),
         (100, 30, read(&[Some(20), Some(5)]), 25),
         (100, 30, read(&[Some(20), None]), 70),
@@ -54,7 +54,7 @@ fn what_nobody_knows_stays_held() {
 }
 
 #[test]
-fn a_shortfall_says_who_what_is_left_what_was_asked_and_what_to_do() {
+fn a_shortfall_names_account_amounts_and_advice() {
     let short = |asked, balance| Shortfall { account: "acct-1".into(), asked, balance }.to_string();
     assert_eq!(
         short(Some(500_000_000), balance(2_000_000_000, 1_200_000_000, 400_000_000)),
@@ -69,17 +69,17 @@ fn a_shortfall_says_who_what_is_left_what_was_asked_and_what_to_do() {
 struct Run {
     hold: i64,
     billed: i128,
-    after: After,
+    after: HoldState,
 }
 
 #[derive(Debug, Clone)]
 enum Op {
     Admit(Option<i64>),
-    /// One of its calls is billed, and costs so many parts of a hundred of what it holds.
+    /// A call of the run is billed, with a cost in percent of the hold.
     BookedReceipt(usize, i64),
-    /// It ends, with so many calls of unknown cost.
+    /// The run ends with calls of unknown cost; each has a reservation or not.
     End(usize, Vec<bool>),
-    /// The operator gives more.
+    /// The operator adds to the budget.
     Grant(i64),
 }
 
@@ -93,8 +93,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whatever order things happen in: what runs hold is never more than there is, and only a call that cost more
-    /// than its run held takes an account below zero.
+    /// In any order of events, the holds never exceed the budget, and only a call above the hold of its run takes an
+    /// account below zero.
     #[test]
     fn no_admission_takes_an_account_below_zero(ops in proptest::collection::vec(op(), 0..60)) {
         let mut runs: Vec<Run> = Vec::new();
@@ -111,15 +111,15 @@ proptest! {
                     let admitted = before.admit(cap, 100);
                     prop_assert_eq!(admitted.is_ok(), before.left() > 0 && cap.is_none_or(|cap| i128::from(cap) <= before.left()));
                     if let Ok(hold) = admitted {
-                        runs.push(Run { hold, billed: 0, after: After::Unsure });
+                        runs.push(Run { hold, billed: 0, after: HoldState::Uncertain });
                         prop_assert!(stands(&runs, granted).left() >= 0);
                         prop_assert_eq!(stands(&runs, granted).left(), before.left() - i128::from(hold));
                     }
                 }
-                Op::BookedReceipt(at, part) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == After::Unsure) {
+                Op::BookedReceipt(at, part) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == HoldState::Uncertain) {
                     run.billed += i128::from(run.hold * part / 100);
                 }
-                Op::End(at, open) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == After::Unsure) {
+                Op::End(at, open) => if let Some(run) = runs.get_mut(at).filter(|run| run.after == HoldState::Uncertain) {
                     // The sidecar reserves no more than is left of the cap.
                     let mut rest = (i128::from(run.hold) - run.billed).max(0);
                     let open = open.into_iter().map(|known| {
@@ -127,7 +127,7 @@ proptest! {
                         rest -= part;
                         known.then(|| i64::try_from(part).unwrap_or(0))
                     });
-                    run.after = After::Read { open: open.collect() };
+                    run.after = HoldState::Read { open: open.collect() };
                 }
                 Op::Grant(more) => granted += i128::from(more),
             }

@@ -8,35 +8,44 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 
-use super::{LedgerError, query};
+use super::LedgerError;
+use crate::file;
 use crate::store::Store;
 
 impl Store {
-    /// Copies all of one moment to a file that is not there yet; it is there whole, checked and on disk, or not at all.
+    /// Copies the database as of one moment to a new file. The copy is complete, checked and on disk, or does not exist.
     ///
     /// # Errors
     /// [`LedgerError::Backup`], [`LedgerError::Damaged`], and those of SQLite.
     pub async fn back_up(&self, to: &Path) -> Result<(), LedgerError> {
         let to = to.to_owned();
-        self.call(move |connection| {
-            let aside = Aside::beside(&to).map_err(|error| LedgerError::Backup(to.clone(), error))?;
-            copy(connection, &aside.0)?;
-            aside.publish(&to).map_err(|error| LedgerError::Backup(to.clone(), error))
+        self.query(move |connection| {
+            let copied = UnpublishedFile::beside(&to).map_err(|error| LedgerError::Backup(to.clone(), error))?;
+            copy(connection, &copied.0)?;
+            copied.publish(&to).map_err(|error| LedgerError::Backup(to.clone(), error))
         })
         .await
+    }
+
+    /// Checks the database file for damage.
+    ///
+    /// # Errors
+    /// [`LedgerError::Damaged`].
+    pub async fn check_integrity(&self) -> Result<(), LedgerError> {
+        self.query(|connection| integrity(connection)).await
     }
 }
 
 fn copy(from: &Connection, to: &Path) -> Result<(), LedgerError> {
     let mut copy = Connection::open(to)?;
-    // A writer holds up nobody who reads, so one step is enough.
+    // Writers do not block this read, so one step is enough.
     let done = Backup::new(from, &mut copy)?.step(-1)?;
     if done != StepResult::Done {
         return Err(busy().into());
     }
-    // One file, with nothing beside it.
+    // One file, without a WAL beside it.
     copy.pragma_update(None, "journal_mode", "DELETE")?;
-    query::integrity(&copy)
+    integrity(&copy)
 }
 
 fn busy() -> rusqlite::Error {
@@ -45,11 +54,11 @@ fn busy() -> rusqlite::Error {
 }
 
 /// A private file that is removed unless it is published.
-struct Aside(PathBuf);
+struct UnpublishedFile(PathBuf);
 
-impl Aside {
+impl UnpublishedFile {
     fn beside(to: &Path) -> io::Result<Self> {
-        // Said before the work is done; who comes first in the end is decided by the link.
+        // Reported before the work is done. The link decides between two that run at once.
         if to.symlink_metadata().is_ok() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -63,13 +72,21 @@ impl Aside {
     fn publish(&self, to: &Path) -> io::Result<()> {
         File::open(&self.0)?.sync_all()?;
         fs::hard_link(&self.0, to)?;
-        let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory)?.sync_all()
+        file::sync_directory(file::parent(to))
     }
 }
 
-impl Drop for Aside {
+impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
+}
+
+fn integrity(connection: &Connection) -> Result<(), LedgerError> {
+    let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    if found != "ok" {
+        return Err(LedgerError::Damaged(found));
+    }
+    let orphan = connection.prepare("PRAGMA foreign_key_check")?.exists([])?;
+    if orphan { Err(LedgerError::Damaged("a row names another that is gone".to_owned())) } else { Ok(()) }
 }

@@ -1,83 +1,83 @@
-//! The rows of the ledger, as their source gives them.
+//! Rows of the ledger, as their source gives them.
 //!
-//! When a row arrived is not in it: that is the database's to say, and differs each time it is built.
+//! The time of arrival is not a part of them: the database adds it, and it differs after each rebuild.
 
 use sluice_contract::record::Usage;
 use sluice_contract::{Hash, RunKey};
 
 use super::ReceiptStatus;
 
-/// The name of what our own audit files say.
+/// Source system of rows from audit files.
 pub const SOURCE: &str = "sluice-audit";
 
-/// The price source of a call that LiteLLM's cache answered, for nothing.
+/// Price source of a call that LiteLLM's cache answered free of charge.
 pub const CACHE_HIT: &str = "cache_hit";
 
-/// The price source of an earlier try of a call, which LiteLLM billed in a row of its own.
+/// Price source of an earlier try of a call, which LiteLLM billed in a row of its own.
 pub const RETRY: &str = "spend_log_retry";
 
 /// A call that was about to go upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiptRow {
-    /// Its name in its source: `RUN/ATTEMPT/CALL`.
+    /// Name in its source: `RUN/ATTEMPT/CALL`.
     pub reference: String,
-    /// Of the audit line that says all this; the line stands for all lines before it.
+    /// Hash of the audit line of the intent, which includes all lines before it.
     pub hash: Hash,
-    /// Which start of which run.
+    /// Attempt of the run.
     pub key: RunKey,
-    /// Which call of it, from 1.
+    /// Number of the call in the attempt, from 1.
     pub call: u64,
-    /// Its id, which stands on LiteLLM's spend row.
+    /// Id of the call, which LiteLLM writes into its spend row.
     pub call_id: String,
-    /// Who pays.
+    /// Account that pays.
     pub account: String,
-    /// The graph that the run belongs to.
+    /// Graph of the run.
     pub graph_id: String,
-    /// Of the request.
+    /// Method of the request.
     pub method: String,
-    /// Of the request.
+    /// Path of the request.
     pub path: String,
-    /// What was asked for.
+    /// Requested model.
     pub model: Option<String>,
-    /// Whether the answer was to be streamed.
+    /// True if a streamed response was requested.
     pub stream: bool,
-    /// What was kept of the run's cap for it, in dollars.
+    /// Amount that was reserved for the call, in dollars.
     pub reserved_usd: Option<String>,
-    /// When, in microseconds since 1970.
+    /// Time in microseconds since 1970.
     pub origin_us: i64,
 }
 
-/// What came of a call.
+/// End of a call, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// Its name in its source: the receipt's, with `#outcome` or `#end`.
+    /// Name in its source: the name of the receipt, with `#outcome` or `#end`.
     pub reference: String,
-    /// Of the audit line that says all this.
+    /// Hash of the audit line.
     pub hash: Hash,
-    /// What is known of its money from here on.
+    /// Status of the receipt after this entry.
     pub status: ReceiptStatus,
-    /// How the call went; none if nobody knows.
+    /// Result of the call; none if it is unknown.
     pub result: Option<String>,
-    /// Who ended it.
+    /// Cause of the end.
     pub ended: Option<String>,
-    /// What the upstream answered.
+    /// HTTP status of the upstream.
     pub http_status: Option<u16>,
-    /// LiteLLM's id of it.
+    /// Id of the call at LiteLLM.
     pub litellm_call_id: Option<String>,
-    /// The provider's.
+    /// Id of the response at the provider.
     pub response_id: Option<String>,
-    /// What answered.
+    /// Model that answered.
     pub model_served: Option<String>,
     /// Tokens as the provider counted them, with all input as input ([`Usage::inclusive`]).
     pub usage: Option<Usage>,
-    /// Dollars in the provider's own words.
+    /// Dollars as the source writes them.
     pub cost_usd: Option<String>,
-    /// The same, rounded half-even.
+    /// Amount in nano-USD, rounded half-even.
     pub nano_usd: Option<i64>,
-    /// Where that comes from.
+    /// Source of the amount.
     pub price_source: String,
-    /// Why tokens or dollars are not known.
+    /// Reason that tokens or dollars are unknown.
     pub null_reason: Option<String>,
-    /// When, in microseconds since 1970.
+    /// Time in microseconds since 1970.
     pub origin_us: i64,
 }

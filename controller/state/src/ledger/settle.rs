@@ -1,22 +1,19 @@
-//! What the spend log knows of receipts: added like everything else, once, and compared for ever after.
+//! Settlement of receipts by the spend log. An entry is added once, and compared after that.
 
-use std::collections::{HashMap, HashSet};
-
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Transaction, TransactionBehavior, params};
+use sluice_contract::Hash;
 use sluice_contract::record::Usage;
-use sluice_contract::{Hash, RunKey};
 
-use super::bill::BookedReceipt;
+use super::booked::BookedReceipt;
 use super::entry::{CACHE_HIT, LedgerEntry, RETRY, SOURCE};
-use super::query::{self, Filter};
 use super::status::ReceiptStatus;
-use super::{LedgerError, post};
+use super::{LedgerError, insert, receipt_rows};
 use crate::store::{Store, now_us};
 
-/// The name of what the spend log says.
+/// Source system of entries from the spend log.
 pub const SPEND_LOG: &str = "litellm-spend";
 
-/// Where the amount of a settlement comes from.
+/// Source of the amount of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PriceSource {
     /// A row of a call that LiteLLM answered, or no row at all.
@@ -26,38 +23,38 @@ pub enum PriceSource {
     FailureRow,
     /// A row of a call that LiteLLM's cache answered, for nothing.
     CacheHit,
-    /// A row of an earlier try of the call. It adds to the receipt, and stands in place of nothing.
+    /// A row of an earlier try of the call. Its amount is added to the receipt, and replaces nothing.
     Retry,
 }
 
-/// What settles a receipt.
+/// Entry that settles a receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// The receipt's name.
+    /// Name of the receipt.
     pub receipt: String,
-    /// Its own, in its source.
+    /// Name of the settlement in its source.
     pub reference: String,
-    /// Of the row.
+    /// Hash of the row in the spend log.
     pub hash: Hash,
-    /// Dollars in the source's own words; null where there is no row, and no money.
+    /// Dollars as the source writes them; none without a row.
     pub cost_usd: Option<String>,
-    /// The same, rounded half-even.
+    /// Amount in nano-USD, rounded half-even.
     pub nano_usd: Option<i64>,
-    /// Where that comes from.
+    /// Source of the amount.
     pub price_source: PriceSource,
-    /// Tokens that the receipt does not have.
+    /// Tokens, where the receipt has none.
     pub usage: Option<Usage>,
-    /// Why there is no money.
+    /// Reason that no amount is known.
     pub null_reason: Option<String>,
-    /// LiteLLM's id of the call.
+    /// Id of the call at LiteLLM.
     pub litellm_call_id: Option<String>,
-    /// What answered.
+    /// Model that answered.
     pub model_served: Option<String>,
-    /// When, in microseconds since 1970; 0 is when the call was.
+    /// Time in microseconds since 1970; 0 for the time of the call.
     pub origin_us: i64,
-    /// Entries that it stands in place of.
-    pub takes_back: Vec<i64>,
-    /// Why, if it takes something back.
+    /// Entries that the settlement replaces.
+    pub replaces: Vec<i64>,
+    /// Reason of the replacement.
     pub cause: Option<String>,
 }
 
@@ -78,32 +75,23 @@ impl Settlement {
             litellm_call_id: None,
             model_served: None,
             origin_us: 0,
-            takes_back: Vec::new(),
+            replaces: Vec::new(),
             cause: None,
         }
     }
 }
 
-/// What was new.
+/// Number of new rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Settled {
-    /// Receipts that were settled.
+    /// Settled receipts.
     pub receipts: u64,
-    /// Entries that were taken back.
+    /// Reversed entries.
     pub reversed: u64,
 }
 
-/// Receipts, and what is known beside them.
-#[derive(Debug, Clone, Default)]
-pub struct ReconcilableReceipts {
-    /// As they stand, each with the time when it was heard of last, in microseconds since 1970.
-    pub bills: Vec<(BookedReceipt, i64)>,
-    /// Runs of which more receipts may come.
-    pub under_way: HashSet<RunKey>,
-}
-
 impl PriceSource {
-    /// The word in the database and in output.
+    /// Returns the word in the database and in output.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -116,83 +104,13 @@ impl PriceSource {
 }
 
 impl Store {
-    /// Looks for receipts, with what a reconciliation asks of them, as of one moment.
+    /// Adds settlements, all of them or none. Existing ones are compared. A receipt that another process has settled in the
+    /// meantime is skipped.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn hold(&self, filter: Filter) -> Result<ReconcilableReceipts, LedgerError> {
-        self.call(move |connection| {
-            let moment = connection.transaction()?;
-            let bills = query::bills(&moment, &filter)?;
-            let bills = heard(&moment, bills)?;
-            Ok(ReconcilableReceipts { bills, under_way: under_way(&moment)? })
-        })
-        .await
-    }
-
-    /// Who pays the calls of these ids that have a receipt.
-    ///
-    /// # Errors
-    /// Those of SQLite.
-    pub async fn payers(&self, call_ids: Vec<String>) -> Result<HashMap<String, String>, LedgerError> {
-        self.call(move |connection| {
-            let mut query = connection.prepare("SELECT account FROM receipts WHERE call_id = ?1")?;
-            let mut payers = HashMap::new();
-            for id in call_ids {
-                let account = query.query_map([&id], |row| row.get(0))?.next().transpose()?;
-                payers.extend(account.map(|account| (id, account)));
-            }
-            Ok(payers)
-        })
-        .await
-    }
-
-    /// The accounts that have receipts.
-    ///
-    /// # Errors
-    /// Those of SQLite.
-    pub async fn payer_names(&self) -> Result<Vec<String>, LedgerError> {
-        self.call(|connection| {
-            let mut query = connection.prepare("SELECT DISTINCT account FROM receipts ORDER BY 1")?;
-            let names = query.query_map([], |row| row.get(0))?;
-            Ok(names.collect::<Result<_, _>>()?)
-        })
-        .await
-    }
-
-    /// Who pays a run, and from when to when it went, in microseconds since 1970. None if nobody knows it.
-    ///
-    /// # Errors
-    /// Those of SQLite.
-    pub async fn span_of_run(
-        &self,
-        run_id: String,
-        attempt: Option<u32>,
-    ) -> Result<Option<(String, i64, i64)>, LedgerError> {
-        self.call(move |connection| {
-            let mut query = connection.prepare(
-                "SELECT max(account), min(begun), max(ended) FROM (
-                     SELECT account, created_us AS begun, updated_us AS ended FROM runs
-                     WHERE run_id = ?1 AND (?2 IS NULL OR attempt = ?2)
-                     UNION ALL
-                     SELECT account, origin_us, origin_us FROM receipts
-                     WHERE run_id = ?1 AND (?2 IS NULL OR attempt = ?2))
-                 HAVING count(*) > 0",
-            )?;
-            let mut rows =
-                query.query_map(params![run_id, attempt], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            Ok(rows.next().transpose()?)
-        })
-        .await
-    }
-
-    /// Adds what the spend log knows, all of it or nothing. What is there already is compared; what somebody else has
-    /// settled meanwhile is left to the next look.
-    ///
-    /// # Errors
-    /// [`LedgerError::Conflict`], and those of SQLite.
+    /// [`LedgerError::Conflict`], and errors of SQLite.
     pub async fn settle(&self, settlements: Vec<Settlement>) -> Result<Settled, LedgerError> {
-        self.call(move |connection| {
+        self.write(move |connection| {
             let now = now_us();
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut settled = Settled::default();
@@ -212,40 +130,40 @@ fn settle(
     now: i64,
     settled: &mut Settled,
 ) -> Result<(), LedgerError> {
-    if post::known(change, "entries", SPEND_LOG, &settlement.reference, settlement.hash)?.is_some() {
+    if insert::known(change, "entries", SPEND_LOG, &settlement.reference, settlement.hash)?.is_some() {
         return Ok(());
     }
     let id: i64 = change
         .prepare("SELECT id FROM receipts WHERE source_system = ?1 AND source_reference = ?2")?
         .query_row([SOURCE, &settlement.receipt], |row| row.get(0))?;
-    let bill = query::bill(change, id)?;
+    let bill = receipt_rows::by_id(change, id)?;
     if !may_follow(&bill, settlement) {
         return Ok(());
     }
-    for entry in &settlement.takes_back {
-        take_back(change, *entry, settlement, now)?;
+    for entry in &settlement.replaces {
+        reverse(change, *entry, settlement, now)?;
         settled.reversed += 1;
     }
     let entry = entry(&bill, settlement, origin(change, id, settlement)?);
-    let entry = post::add_entry(change, id, SPEND_LOG, &entry, now)?;
+    let entry = insert::add_entry(change, id, SPEND_LOG, &entry, now)?;
     settled.receipts += 1;
-    post::tell(change, id, Some(entry), ReceiptStatus::Settled, now)
+    insert::append_receipt_event(change, id, Some(entry), ReceiptStatus::Settled, now)
 }
 
-/// Whether a receipt can take a settlement as it stands now.
+/// Returns true if a receipt in this state can take the settlement.
 fn may_follow(bill: &BookedReceipt, settlement: &Settlement) -> bool {
     if settlement.price_source == PriceSource::Retry {
-        // An open receipt would no longer be open: first comes what the call itself cost.
+        // It would close an open receipt: the cost of the call itself must come first.
         return matches!(bill.status, ReceiptStatus::Posted | ReceiptStatus::Settled);
     }
     let own = bill.without_retries();
     match &settlement.cause {
         None => own.is_open() || (own.status == ReceiptStatus::Settled && own.nano_usd.is_none()),
-        // All that it takes back stands still, and nothing came beside it.
+        // All entries that it replaces are still live, and no other amount was added.
         Some(_) => {
             let is_live = |id: &i64| own.live().any(|entry| entry.id == *id);
-            let is_named = |id: i64| settlement.takes_back.contains(&id);
-            settlement.takes_back.iter().all(is_live)
+            let is_named = |id: i64| settlement.replaces.contains(&id);
+            settlement.replaces.iter().all(is_live)
                 && own.live().filter(|entry| entry.nano_usd.is_some()).all(|entry| is_named(entry.id))
         }
     }
@@ -263,7 +181,7 @@ fn entry(bill: &BookedReceipt, settlement: &Settlement, origin_us: i64) -> Ledge
         reference: settlement.reference.clone(),
         hash: settlement.hash,
         status: ReceiptStatus::Settled,
-        // What was seen of the call stays so, also when the numbers beside it are taken back.
+        // Facts of the call stay, also when the numbers are reversed.
         result: bill.result.clone(),
         ended: bill.end.clone(),
         http_status: bill.http_status,
@@ -279,8 +197,8 @@ fn entry(bill: &BookedReceipt, settlement: &Settlement, origin_us: i64) -> Ledge
     }
 }
 
-/// An entry with the opposite numbers.
-fn take_back(change: &Transaction<'_>, entry: i64, settlement: &Settlement, now: i64) -> Result<(), LedgerError> {
+/// Inserts an entry with the opposite numbers.
+fn reverse(change: &Transaction<'_>, entry: i64, settlement: &Settlement, now: i64) -> Result<(), LedgerError> {
     let added = change.prepare(
         "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, reverses, cause, input,
                               output, cached_input, cache_write, reasoning, total, cost_usd, nano_usd, price_source,
@@ -291,32 +209,6 @@ fn take_back(change: &Transaction<'_>, entry: i64, settlement: &Settlement, now:
          FROM entries WHERE id = ?1",
     )?
     .execute(params![entry, SPEND_LOG, settlement.hash.to_string(), settlement.cause, now])?;
-    debug_assert_eq!(added, 1, "it was found before, in this change");
+    debug_assert_eq!(added, 1, "it was found before, in this transaction");
     Ok(())
-}
-
-/// With the time at which each was heard of last.
-fn heard(connection: &Connection, bills: Vec<BookedReceipt>) -> Result<Vec<(BookedReceipt, i64)>, LedgerError> {
-    let mut query = connection.prepare(
-        "SELECT max(receipts.arrived_us, ifnull((SELECT max(arrived_us) FROM entries WHERE receipt = receipts.id
-                                                 AND source_system = receipts.source_system), 0))
-         FROM receipts WHERE source_system = ?1 AND source_reference = ?2",
-    )?;
-    let mut heard = Vec::with_capacity(bills.len());
-    for bill in bills {
-        let at = query.query_row([&bill.source_system, &bill.source_reference], |row| row.get(0))?;
-        heard.push((bill, at));
-    }
-    Ok(heard)
-}
-
-/// Runs that are open, or whose audit file was not read to its end.
-fn under_way(connection: &Connection) -> Result<HashSet<RunKey>, LedgerError> {
-    let mut query = connection.prepare(
-        "SELECT run_id || '.' || attempt FROM runs WHERE phase <> 'closed' OR NOT EXISTS (
-             SELECT 1 FROM readings
-             WHERE readings.run_id = runs.run_id AND readings.attempt = runs.attempt AND ended = 1)",
-    )?;
-    let keys = query.query_map([], |row| row.get::<_, String>(0))?;
-    Ok(keys.collect::<Result<Vec<_>, _>>()?.iter().filter_map(|key| key.parse().ok()).collect())
 }

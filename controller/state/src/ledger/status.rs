@@ -1,4 +1,4 @@
-//! State of the money of a call, and the permanent name of its receipt.
+//! Status of a receipt, and its permanent name.
 //!
 //! Pure.
 

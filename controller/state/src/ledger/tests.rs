@@ -1,4 +1,4 @@
-//! One database, one process, files made up; the tests of whole runs have the rest.
+//! Tests with one database, one process and made-up files. The suites of whole runs test the rest.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
     CallResult, Close, CostSource, End, Intent, NullReason, Open, Outcome, Peer, RunLimits, SCHEMA, Timing, Usage,
 };
-use sluice_contract::{AuditLog, Hash, TrustAnchors, Usd};
+use sluice_contract::{AuditLog, Hash, RunKey, TrustAnchors, Usd};
+use tempfile::TempDir;
 
 use super::*;
 use crate::layout::Layout;
@@ -19,20 +20,18 @@ mod repeats;
 mod tokens;
 
 /// A state directory with a database and audit files.
-struct Books {
+struct TestLedger {
+    _directory: TempDir,
     layout: Layout,
     store: Store,
 }
 
-impl Books {
+impl TestLedger {
     fn new() -> Self {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("sluice-ledger-{}-{number}", std::process::id()));
-        let layout = Layout::open(&path).expect("it is not there yet");
+        let directory = tempfile::tempdir().expect("there is room");
+        let layout = Layout::open(directory.path()).expect("there is room");
         let store = Store::open(&layout.database()).expect("it is new");
-        Self { layout, store }
+        Self { _directory: directory, layout, store }
     }
 
     fn put(&self, key: &RunKey, bytes: &[u8]) {
@@ -51,19 +50,19 @@ impl Books {
         self.store.select(Filter::default()).await.expect("it is readable")
     }
 
-    async fn check(&self) -> Rebuilt {
+    async fn check(&self) -> RebuildReport {
         AuditArchive { layout: &self.layout, store: &self.store, keys: &[] }.check().await.expect("all is readable")
     }
 
-    async fn fill(&self) -> Rebuilt {
+    async fn fill(&self) -> RebuildReport {
         AuditArchive { layout: &self.layout, store: &self.store, keys: &[] }.fill().await.expect("all is readable")
     }
 
-    async fn found(&self) -> Vec<(Found, Option<String>)> {
+    async fn found(&self) -> Vec<(DifferenceKind, Option<String>)> {
         self.check().await.differences.into_iter().map(|one| (one.found, one.source_reference)).collect()
     }
 
-    /// Tries a statement on the same file, as anybody could.
+    /// Runs a statement on the same file, as another program could.
     fn sql(&self, statement: &str) -> rusqlite::Result<()> {
         rusqlite::Connection::open(self.layout.database())?.execute_batch(statement)
     }
@@ -71,12 +70,6 @@ impl Books {
     fn count(&self, table: &str) -> i64 {
         let connection = rusqlite::Connection::open(self.layout.database()).expect("it is there");
         connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("it is readable")
-    }
-}
-
-impl Drop for Books {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.layout.state());
     }
 }
 
@@ -88,24 +81,24 @@ fn seen_by(key: &RunKey, bytes: &[u8], trust: &TrustAnchors<'_>, writer: Writer)
     read(key, AuditSource::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
 }
 
-/// How many calls a file bills.
+/// Returns the number of calls that a file bills.
 fn billed(reading: &ParsedAudit) -> usize {
     reading.rows().expect("it is in memory").map(|rows| rows.expect("it is in memory").len()).sum()
 }
 
-/// Sums of receipts that are told apart, added up anew.
-fn grouped(bills: &[BookedReceipt], by: Group) -> std::collections::BTreeMap<String, Total> {
+/// Computes the totals of groups again.
+fn grouped(bills: &[BookedReceipt], by: GroupBy) -> std::collections::BTreeMap<String, Total> {
     let mut groups = std::collections::BTreeMap::<String, Total>::new();
     for bill in bills {
         let name = |period: &str| match by {
-            Group::Account => bill.account.clone(),
-            Group::Run => format!("{}.{}", bill.run_id, bill.attempt),
-            Group::Model => bill.model.clone().unwrap_or_default(),
-            Group::Day => period.to_owned(),
+            GroupBy::Account => bill.account.clone(),
+            GroupBy::Run => format!("{}.{}", bill.run_id, bill.attempt),
+            GroupBy::Model => bill.model.clone().unwrap_or_default(),
+            GroupBy::Day => period.to_owned(),
         };
         groups.entry(name(&bill.period)).or_default().count(bill);
-        for posting in &bill.entries {
-            groups.entry(name(&posting.period)).or_default().add(posting);
+        for entry in &bill.entries {
+            groups.entry(name(&entry.period)).or_default().add_entry(entry);
         }
     }
     groups
@@ -123,7 +116,7 @@ struct Made {
     result: CallResult,
     why: Option<NullReason>,
     is_cache_hit: bool,
-    /// Whether it came to an end that somebody saw.
+    /// True if the file has its outcome.
     seen: bool,
 }
 
@@ -154,7 +147,7 @@ struct Log {
     bytes: Vec<u8>,
 }
 
-/// What each call reserved, and the same in nano-USD.
+/// Reservation of each call, and the same in nano-USD.
 const RESERVED: &str = "0.0003";
 const RESERVED_NANOS: i128 = 300_000;
 const TS: &str = "2026-11-20T16:39:14.000001Z";
@@ -280,7 +273,7 @@ impl Log {
     }
 }
 
-/// A whole file of these calls, one after the other.
+/// Returns a complete file of these calls, one after the other.
 fn file(key: &RunKey, calls: &[Made]) -> Vec<u8> {
     written(Log::of(key), calls).close()
 }
@@ -296,11 +289,11 @@ fn written(mut log: Log, calls: &[Made]) -> Log {
 }
 
 fn statuses(selection: &Selection) -> Vec<&'static str> {
-    selection.bills.iter().map(|bill| bill.status.as_str()).collect()
+    selection.receipts.iter().map(|bill| bill.status.as_str()).collect()
 }
 
 fn costs() -> impl Strategy<Value = Option<String>> {
-    // As LiteLLM writes them, from what is below a nano-dollar to what no call costs.
+    // As LiteLLM writes them, from below a nano-dollar to more than any call costs.
     let amount = prop_oneof![
         (0u64..2_000_000, 0i32..14).prop_map(|(digits, places)| format!("{digits}e-{places:02}")),
         (0u64..100_000, 0u64..1_000_000_000).prop_map(|(whole, part)| format!("{whole}.{part:09}5")),

@@ -6,8 +6,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn receipts_usage_and_files_come_to_the_same(runs in prop::collection::vec((0..3u8, prop::collection::vec(made(), 0..8)), 1..5)) {
-        let books = Books::new();
+    fn receipts_usage_and_files_have_the_same_totals(runs in prop::collection::vec((0..3u8, prop::collection::vec(made(), 0..8)), 1..5)) {
+        let ledger = TestLedger::new();
         let (mut exact, mut tokens) = (0i128, 0i128);
         let mut by_files = 0i128;
         for (number, (account, calls)) in runs.iter().enumerate() {
@@ -16,45 +16,45 @@ proptest! {
             let bytes = written(log, calls).close();
             let (log, _) = AuditLog::read(&bytes).expect("it was well made");
             by_files += i128::from(log.totals().nanos);
-            books.put(&key, &bytes);
-            wait(books.ingest(&key, &bytes, Writer::Gone)).expect("it is new");
+            ledger.put(&key, &bytes);
+            wait(ledger.ingest(&key, &bytes, Writer::Gone)).expect("it is new");
             exact += calls.iter().map(nanos).sum::<i128>();
             let seen = calls.iter().filter(|made| made.seen).filter_map(|made| made.usage?.output);
             tokens += seen.map(i128::from).sum::<i128>();
         }
 
-        let bills = wait(books.all()).bills;
+        let bills = wait(ledger.all()).receipts;
         let whole = total(&bills);
 
         prop_assert_eq!(whole.nano_usd.unwrap_or(0), exact);
         prop_assert_eq!(by_files, exact);
         prop_assert_eq!(whole.usage.output.unwrap_or(0), tokens);
-        for by in [Group::Account, Group::Run, Group::Model, Group::Day] {
+        for by in [GroupBy::Account, GroupBy::Run, GroupBy::Model, GroupBy::Day] {
             let mut sum = Total::default();
             let groups = grouped(&bills, by);
             groups.values().for_each(|group| sum.merge(group));
             prop_assert_eq!(&sum, &whole, "{:?}", by);
-            let kept = wait(books.store.usage(by)).expect("it is readable");
+            let kept = wait(ledger.store.usage(by)).expect("it is readable");
             prop_assert_eq!((&kept.groups, &kept.total), (&groups, &whole), "{:?}", by);
         }
         let open = i128::from(whole.open);
         prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
         let lines: i128 = bills.iter().filter_map(|bill| bill.nano_usd).map(i128::from).sum();
         prop_assert_eq!(lines, exact);
-        let rebuilt = wait(books.check());
+        let rebuilt = wait(ledger.check());
         prop_assert!(rebuilt.differences.is_empty(), "{:?}", rebuilt.differences);
         prop_assert_eq!((&rebuilt.by_files, &rebuilt.by_ledger), (&whole, &whole));
     }
 
     #[test]
-    fn dollars_are_their_nanos(nanos in 0..i64::MAX) {
+    fn dollars_equal_their_nano_dollars(nanos in 0..i64::MAX) {
         let one = Total { nano_usd: Some(i128::from(nanos)), ..Total::default() };
         prop_assert_eq!(one.cost_usd(), Some(Usd::from_nanos(nanos).to_string()));
     }
 }
 
 #[test]
-fn sums_go_beyond_what_one_amount_can_hold() {
+fn sums_may_exceed_one_amount() {
     let whole = Total { nano_usd: Some(i128::from(i64::MAX) * 3), ..Total::default() };
     assert_eq!(whole.cost_usd().as_deref(), Some("27670116110.564327421"));
     assert_eq!(Total { nano_usd: Some(-5400), ..Total::default() }.cost_usd().as_deref(), Some("-0.0000054"));
@@ -66,44 +66,44 @@ fn sums_go_beyond_what_one_amount_can_hold() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_counts_no_more_and_stays_readable() {
-    let books = Books::new();
+async fn a_reversed_entry_counts_no_more() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let calls = [priced("0.0000054"), priced("1.05e-05")];
-    books.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
+    ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
     let reverse = "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, reverses, cause,
             input, output, total, cost_usd, nano_usd, price_source, origin_us, origin_day, arrived_us, arrived_day)
         SELECT receipt, 'operator', source_reference || '#reversed', payload_hash, 'reversed', id, 'the provider gave it back',
             -input, -output, -total, cost_usd, SIGN * nano_usd, 'operator', 1, '2026-12-01', 1, '2026-12-01'
         FROM entries WHERE id = 1";
 
-    let wrong = books.sql(&reverse.replace("SIGN", "-2"));
-    books.sql(&reverse.replace("SIGN", "-1")).expect("it takes back one entry, whole");
-    let again = books.sql(&reverse.replace("SIGN", "-1").replace("#reversed", "#again"));
+    let wrong = ledger.sql(&reverse.replace("SIGN", "-2"));
+    ledger.sql(&reverse.replace("SIGN", "-1")).expect("it takes back one entry, whole");
+    let again = ledger.sql(&reverse.replace("SIGN", "-1").replace("#reversed", "#again"));
 
     assert!(wrong.expect_err("half of it").to_string().contains("whole"));
     assert!(again.is_err(), "an entry was taken back twice");
-    let found = books.all().await;
+    let found = ledger.all().await;
     assert_eq!(statuses(&found), ["reversed", "posted"]);
-    let whole = total(&found.bills);
+    let whole = total(&found.receipts);
     assert_eq!((whole.calls, whole.open, whole.nano_usd, whole.usage.total), (2, 0, Some(10_500), Some(15)));
-    let days = grouped(&found.bills, Group::Day);
+    let days = grouped(&found.receipts, GroupBy::Day);
     // What comes late counts in the period in which it comes.
     assert_eq!(days["2026-12-01"].nano_usd, Some(-5400));
     assert_eq!(days.len(), 2);
-    let kept = books.store.usage(Group::Day).await.expect("it is readable");
+    let kept = ledger.store.usage(GroupBy::Day).await.expect("it is readable");
     assert_eq!((kept.groups, kept.total), (days, whole));
 }
 
 #[tokio::test]
-async fn money_that_turns_up_later_is_added_and_settles_the_run() {
-    let books = Books::new();
+async fn a_late_amount_settles_the_run() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
-    books.ingest(&run, &file(&run, &[unpriced(NullReason::NoCost)]), Writer::Gone).await.expect("it is new");
-    let before = books.all().await;
+    ledger.ingest(&run, &file(&run, &[unpriced(NullReason::NoCost)]), Writer::Gone).await.expect("it is new");
+    let before = ledger.all().await;
     assert_eq!((statuses(&before), before.unsettled.len()), (vec!["pending_cost"], 1));
 
-    books
+    ledger
         .sql(
             "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, cause, cost_usd, nano_usd,
                  price_source, origin_us, origin_day, arrived_us, arrived_day)
@@ -112,25 +112,25 @@ async fn money_that_turns_up_later_is_added_and_settles_the_run() {
         )
         .expect("a settlement is an entry");
 
-    let found = books.all().await;
+    let found = ledger.all().await;
     assert_eq!((statuses(&found), found.unsettled), (vec!["settled"], vec![]));
-    let bill = &found.bills[0];
+    let bill = &found.receipts[0];
     assert_eq!((bill.cost_usd.as_deref(), bill.nano_usd), (Some("5.4e-06"), Some(5400)));
     // Its tokens are those of the outcome, once.
     assert_eq!(bill.usage.and_then(|usage| usage.total), Some(15));
-    assert_eq!(total(&found.bills).usage.total, Some(15));
+    assert_eq!(total(&found.receipts).usage.total, Some(15));
     // What came from elsewhere is no business of the files.
-    books.put(&run, &file(&run, &[unpriced(NullReason::NoCost)]));
-    assert_eq!(books.found().await, []);
+    ledger.put(&run, &file(&run, &[unpriced(NullReason::NoCost)]));
+    assert_eq!(ledger.found().await, []);
 }
 
 #[tokio::test]
-async fn what_was_null_is_explained_until_it_is_known() {
-    let books = Books::new();
+async fn an_unknown_value_has_a_reason() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let cut = Made { usage: None, ..unpriced(NullReason::Cut) };
     let calls = [unpriced(NullReason::NoCost), cut, unpriced(NullReason::NotBilled)];
-    books.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
+    ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
     let settlement = |call: u64| Settlement {
         receipt: format!("r1/0/call-{call}"),
         reference: format!("r1/0/call-{call}#row"),
@@ -143,15 +143,15 @@ async fn what_was_null_is_explained_until_it_is_known() {
         litellm_call_id: None,
         model_served: None,
         origin_us: 0,
-        takes_back: Vec::new(),
+        replaces: Vec::new(),
         cause: None,
     };
 
-    books.store.settle(vec![settlement(1), settlement(2)]).await.expect("both are open");
+    ledger.store.settle(vec![settlement(1), settlement(2)]).await.expect("both are open");
 
-    let bills = books.all().await.bills;
+    let bills = ledger.all().await.receipts;
     let reasons: Vec<_> = bills.iter().map(|bill| bill.null_reason.as_deref()).collect();
     // Of the second, nobody has counted the tokens yet.
     assert_eq!(reasons, [None, Some("cut"), Some("not_billed")]);
-    assert_eq!(statuses(&books.all().await), ["settled", "settled", "voided"]);
+    assert_eq!(statuses(&ledger.all().await), ["settled", "settled", "voided"]);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn each_end_of_a_call_has_its_status() {
-    let books = Books::new();
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let calls = [
         priced("0.0000054"),
@@ -16,10 +16,10 @@ async fn each_end_of_a_call_has_its_status() {
     ];
     let log = written(Log::of(&run), &calls);
 
-    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
-    let alive = books.all().await;
-    books.ingest(&run, &log.close(), Writer::Gone).await.expect("it has grown");
-    let gone = books.all().await;
+    ledger.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    let alive = ledger.all().await;
+    ledger.ingest(&run, &log.close(), Writer::Gone).await.expect("it has grown");
+    let gone = ledger.all().await;
 
     let mut expected = ["posted", "pending_cost", "voided", "voided", "unknown", "pending"];
     assert_eq!(statuses(&alive), expected);
@@ -31,58 +31,58 @@ async fn each_end_of_a_call_has_its_status() {
 }
 
 #[tokio::test]
-async fn a_run_without_open_calls_is_settled_when_its_file_has_ended() {
-    let books = Books::new();
+async fn a_run_without_open_calls_is_settled_at_its_end() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let log = written(Log::of(&run), &[priced("1"), unpriced(NullReason::NotSent)]);
-    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
-    assert_eq!(books.all().await.unsettled.len(), 1);
-    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is the same");
-    assert_eq!(books.all().await.unsettled, []);
+    ledger.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    assert_eq!(ledger.all().await.unsettled.len(), 1);
+    ledger.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is the same");
+    assert_eq!(ledger.all().await.unsettled, []);
 }
 
 #[tokio::test]
 async fn the_same_file_twice_changes_nothing() {
-    let books = Books::new();
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let bytes = file(&run, &[priced("0.0000054"), open_call()]);
-    let first = books.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
-    let before = books.all().await;
-    let counts = || ["receipts", "entries", "outbox", "readings"].map(|table| books.count(table));
+    let first = ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it is new");
+    let before = ledger.all().await;
+    let counts = || ["receipts", "entries", "outbox", "readings"].map(|table| ledger.count(table));
     let rows = counts();
 
-    let second = books.ingest(&run, &bytes, Writer::Gone).await.expect("it is the same");
+    let second = ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it is the same");
 
     assert_eq!((first, second), (Posted { receipts: 2, entries: 2 }, Posted::default()));
-    assert_eq!((books.all().await, counts(), rows), (before, [2, 2, 2, 1], [2, 2, 2, 1]));
+    assert_eq!((ledger.all().await, counts(), rows), (before, [2, 2, 2, 1], [2, 2, 2, 1]));
 }
 
 #[tokio::test]
-async fn an_end_that_is_heard_of_late_is_posted() {
-    let books = Books::new();
+async fn a_late_outcome_is_posted() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = Log::of(&run);
     log.intent(1, "m");
-    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
-    assert_eq!(statuses(&books.all().await), ["unknown"]);
+    ledger.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
+    assert_eq!(statuses(&ledger.all().await), ["unknown"]);
 
     log.outcome(1, &priced("0.0000054"));
-    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("late facts are welcome");
+    ledger.ingest(&run, &log.bytes, Writer::Gone).await.expect("late facts are welcome");
 
-    let found = books.all().await;
-    assert_eq!((statuses(&found), total(&found.bills).nano_usd), (vec!["posted"], Some(5400)));
-    books.put(&run, &log.close());
-    assert_eq!(books.found().await, []);
+    let found = ledger.all().await;
+    assert_eq!((statuses(&found), total(&found.receipts).nano_usd), (vec!["posted"], Some(5400)));
+    ledger.put(&run, &log.close());
+    assert_eq!(ledger.found().await, []);
 }
 
 #[tokio::test]
-async fn an_end_that_comes_after_the_spend_log_settled_it_is_refused() {
-    let books = Books::new();
+async fn an_outcome_after_a_settlement_is_refused() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = Log::of(&run);
     log.intent(1, "m");
-    books.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
-    books
+    ledger.ingest(&run, &log.bytes, Writer::Gone).await.expect("it is new");
+    ledger
         .sql(
             "INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, cost_usd, nano_usd,
                  price_source, origin_us, origin_day, arrived_us, arrived_day)
@@ -92,24 +92,24 @@ async fn an_end_that_comes_after_the_spend_log_settled_it_is_refused() {
         .expect("a settlement is an entry");
     log.outcome(1, &priced("1"));
 
-    let late = books.ingest(&run, &log.bytes, Writer::Gone).await;
+    let late = ledger.ingest(&run, &log.bytes, Writer::Gone).await;
 
     assert!(matches!(late, Err(LedgerError::Late { status: "settled", .. })), "{late:?}");
-    assert_eq!(total(&books.all().await.bills).nano_usd, Some(1_000_000_000));
+    assert_eq!(total(&ledger.all().await.receipts).nano_usd, Some(1_000_000_000));
 }
 
 #[tokio::test]
-async fn the_same_name_with_other_content_is_an_error_and_no_update() {
-    let books = Books::new();
+async fn other_content_under_the_same_name_is_refused() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
-    books.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
-    let before = books.all().await.bills;
+    ledger.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
+    let before = ledger.all().await.receipts;
 
     // A rewritten file that verifies by itself.
     let cheaper = file(&run, &[priced("0.0000001")]);
-    let conflict = books.ingest(&run, &cheaper, Writer::Gone).await;
+    let conflict = ledger.ingest(&run, &cheaper, Writer::Gone).await;
     let account = written(Log::paid_by(&run, "acct-2"), &[priced("0.0000054")]).close();
-    let other_payer = books.ingest(&run, &account, Writer::Gone).await;
+    let other_payer = ledger.ingest(&run, &account, Writer::Gone).await;
 
     let reference = match conflict {
         Err(LedgerError::Conflict { reference, .. }) => reference,
@@ -117,36 +117,36 @@ async fn the_same_name_with_other_content_is_an_error_and_no_update() {
     };
     assert_eq!(reference, "r1/0/call-1#outcome");
     assert!(matches!(other_payer, Err(LedgerError::Conflict { .. })), "{other_payer:?}");
-    let after = books.all().await;
-    assert_eq!(after.bills, before);
+    let after = ledger.all().await;
+    assert_eq!(after.receipts, before);
     assert!(after.unsettled[0].reason.contains("the ledger has another r1/0/call-1"), "{:?}", after.unsettled);
 }
 
 #[tokio::test]
-async fn a_file_that_has_lost_its_end_takes_nothing_back() {
-    let books = Books::new();
+async fn a_truncated_file_reverses_nothing() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = Log::of(&run);
     log.intent(1, "m");
     let cut = log.bytes.clone();
     log.outcome(1, &priced("0.0000054"));
-    books.ingest(&run, &log.close(), Writer::Gone).await.expect("it is new");
+    ledger.ingest(&run, &log.close(), Writer::Gone).await.expect("it is new");
 
-    let late = books.ingest(&run, &cut, Writer::Gone).await;
+    let late = ledger.ingest(&run, &cut, Writer::Gone).await;
 
     assert!(matches!(late, Err(LedgerError::Late { status: "posted", .. })), "{late:?}");
-    assert_eq!(statuses(&books.all().await), ["posted"]);
+    assert_eq!(statuses(&ledger.all().await), ["posted"]);
     // With the database's own witness the file itself is found out.
-    books.put(&run, &cut);
-    let found = books.found().await;
-    assert_eq!(found[0], (Found::Tampered, None));
+    ledger.put(&run, &cut);
+    let found = ledger.found().await;
+    assert_eq!(found[0], (DifferenceKind::Tampered, None));
 }
 
 #[tokio::test]
-async fn rows_are_neither_changed_nor_removed() {
-    let books = Books::new();
+async fn ledger_rows_are_never_changed_or_removed() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
-    books.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
+    ledger.ingest(&run, &file(&run, &[priced("0.0000054")]), Writer::Gone).await.expect("it is new");
     for statement in [
         "UPDATE receipts SET account = 'acct-2'",
         "DELETE FROM receipts",
@@ -161,27 +161,27 @@ async fn rows_are_neither_changed_nor_removed() {
         "INSERT OR REPLACE INTO outbox SELECT * FROM outbox",
         "INSERT OR REPLACE INTO readings SELECT * FROM readings",
     ] {
-        let done = books.sql(statement);
+        let done = ledger.sql(statement);
         assert!(done.is_err(), "{statement}");
     }
-    assert_eq!(total(&books.all().await.bills).nano_usd, Some(5400));
+    assert_eq!(total(&ledger.all().await.receipts).nano_usd, Some(5400));
 }
 
 #[tokio::test]
-async fn every_change_has_its_event_and_no_other_has() {
-    let books = Books::new();
+async fn each_change_has_one_event() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = Log::of(&run);
     log.intent(1, "m");
-    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
+    ledger.ingest(&run, &log.bytes, Writer::Alive).await.expect("it is new");
     log.outcome(1, &priced("0.0000054"));
-    books.ingest(&run, &log.bytes, Writer::Alive).await.expect("it has grown");
+    ledger.ingest(&run, &log.bytes, Writer::Alive).await.expect("it has grown");
     let bytes = log.close();
-    books.ingest(&run, &bytes, Writer::Gone).await.expect("it has grown");
-    let conflict = books.ingest(&run, &file(&run, &[priced("2"), priced("3")]), Writer::Gone).await;
+    ledger.ingest(&run, &bytes, Writer::Gone).await.expect("it has grown");
+    let conflict = ledger.ingest(&run, &file(&run, &[priced("2"), priced("3")]), Writer::Gone).await;
     assert!(conflict.is_err());
 
-    let connection = rusqlite::Connection::open(books.layout.database()).expect("it is there");
+    let connection = rusqlite::Connection::open(ledger.layout.database()).expect("it is there");
     let mut query = connection
         .prepare("SELECT kind, nano_usd FROM outbox LEFT JOIN entries ON entries.id = entry ORDER BY outbox.id")
         .expect("SQL");
@@ -196,13 +196,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn a_file_in_any_pieces_and_any_often_comes_to_the_same(
+    fn a_file_in_any_pieces_gives_the_same_ledger(
         calls in prop::collection::vec(made(), 0..6),
         cuts in prop::collection::vec((0.0..1.0f64, any::<bool>()), 0..6),
     ) {
         let run = key("r1.0");
         let bytes = file(&run, &calls);
-        let (whole, pieces) = (Books::new(), Books::new());
+        let (whole, pieces) = (TestLedger::new(), TestLedger::new());
         wait(whole.ingest(&run, &bytes, Writer::Gone)).expect("it is new");
 
         let mut ends: Vec<_> = cuts.iter().map(|(at, again)| ((at * bytes.len() as f64) as usize, *again)).collect();
@@ -218,20 +218,20 @@ proptest! {
 
         let (whole, pieces) = (wait(whole.all()), wait(pieces.all()));
         prop_assert_eq!(statuses(&whole), statuses(&pieces));
-        prop_assert_eq!(total(&whole.bills), total(&pieces.bills));
+        prop_assert_eq!(total(&whole.receipts), total(&pieces.receipts));
         prop_assert_eq!(whole.unsettled, pieces.unsettled);
     }
 }
 
 #[test]
-fn several_writers_at_once_post_each_call_once() {
-    let books = Books::new();
+fn concurrent_writers_post_each_call_once() {
+    let ledger = TestLedger::new();
     let runs: Vec<_> = (0..6).map(|number| key(&format!("r{number}.0"))).collect();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 // A handle, a thread and a connection of its own, as another process has.
-                let store = Store::open(&books.layout.database()).expect("it is there");
+                let store = Store::open(&ledger.layout.database()).expect("it is there");
                 for run in &runs {
                     let bytes = file(run, &[priced("0.0000054"), priced("1e-9"), open_call()]);
                     wait(store.ingest(reading(run, &bytes, Writer::Gone)).done()).expect("all say the same");
@@ -239,8 +239,8 @@ fn several_writers_at_once_post_each_call_once() {
             });
         }
     });
-    let found = wait(books.all());
-    let whole = total(&found.bills);
+    let found = wait(ledger.all());
+    let whole = total(&found.receipts);
     assert_eq!((whole.calls, whole.open, whole.nano_usd), (18, 6, Some(6 * 5401)));
-    assert_eq!([books.count("entries"), books.count("outbox"), books.count("readings")], [18, 18, 6]);
+    assert_eq!([ledger.count("entries"), ledger.count("outbox"), ledger.count("readings")], [18, 18, 6]);
 }

@@ -3,8 +3,6 @@
 use rusqlite::{Connection, params};
 
 use super::*;
-use crate::ledger::ReceiptStatus;
-use crate::ledger::{CACHE_HIT, PriceSource, RETRY, Settlement};
 
 /// As the Messages API counts, and as it is told everywhere.
 const FRESH: Usage = Usage {
@@ -18,18 +16,18 @@ const FRESH: Usage = Usage {
 const ALL: Usage = Usage { input: Some(1450), total: Some(1550), ..FRESH };
 
 #[tokio::test]
-async fn files_of_older_sidecars_are_read_with_the_meaning_of_today() {
-    let books = Books::new();
+async fn tokens_of_older_files_are_converted() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let calls = [FRESH, ALL].map(|usage| Made { usage: Some(usage), ..priced("0.0000054") });
     let file = file(&run, &calls);
-    books.put(&run, &file);
-    books.ingest(&run, &file, Writer::Gone).await.expect("it is new");
+    ledger.put(&run, &file);
+    ledger.ingest(&run, &file, Writer::Gone).await.expect("it is new");
 
-    let selection = books.all().await;
+    let selection = ledger.all().await;
 
-    assert!(selection.bills.iter().all(|bill| bill.usage == Some(ALL)), "{:?}", selection.bills);
-    let sums = total(&selection.bills).usage;
+    assert!(selection.receipts.iter().all(|bill| bill.usage == Some(ALL)), "{:?}", selection.receipts);
+    let sums = total(&selection.receipts).usage;
     assert_eq!(
         (sums.input, sums.cached_input, sums.cache_write, sums.total),
         (Some(2900), Some(800), Some(100), Some(3100))
@@ -39,20 +37,22 @@ async fn files_of_older_sidecars_are_read_with_the_meaning_of_today() {
 }
 
 #[tokio::test]
-async fn rows_from_before_keep_their_bytes_and_are_added_up_with_the_meaning_of_today() {
-    let books = Books::new();
+async fn tokens_of_older_rows_are_converted_in_sums() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let file = file(&run, &[Made { usage: Some(FRESH), ..priced("0.0000054") }]);
-    books.put(&run, &file);
-    books.ingest(&run, &file, Writer::Gone).await.expect("it is new");
+    ledger.put(&run, &file);
+    ledger.ingest(&run, &file, Writer::Gone).await.expect("it is new");
     // As an earlier build has posted it.
-    books.sql("DROP TRIGGER entries_stay; UPDATE entries SET input = 1000, total = NULL").expect("nothing protects it");
+    ledger
+        .sql("DROP TRIGGER entries_stay; UPDATE entries SET input = 1000, total = NULL")
+        .expect("nothing protects it");
 
-    let selection = books.all().await;
+    let selection = ledger.all().await;
 
-    assert_eq!(selection.bills[0].usage, Some(ALL));
-    assert_eq!(books.found().await, []);
-    let raw = Connection::open(books.layout.database()).expect("it is there").query_row(
+    assert_eq!(selection.receipts[0].usage, Some(ALL));
+    assert_eq!(ledger.found().await, []);
+    let raw = Connection::open(ledger.layout.database()).expect("it is there").query_row(
         "SELECT input, total, all_input, all_tokens FROM entries",
         [],
         |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
@@ -61,7 +61,7 @@ async fn rows_from_before_keep_their_bytes_and_are_added_up_with_the_meaning_of_
 }
 
 #[test]
-fn the_columns_of_the_database_and_the_contract_agree() {
+fn database_and_contract_convert_tokens_alike() {
     let connection = Connection::open_in_memory().expect("memory");
     connection
         .execute_batch("CREATE TABLE entries (input INTEGER, output INTEGER, cached_input INTEGER, cache_write INTEGER, total INTEGER)")
@@ -96,12 +96,12 @@ fn the_columns_of_the_database_and_the_contract_agree() {
 }
 
 #[tokio::test]
-async fn a_call_that_a_cache_answered_is_posted_at_nothing_with_a_source_of_its_own() {
-    let books = Books::new();
+async fn a_cached_call_has_its_own_price_source() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let file = file(&run, &[Made { is_cache_hit: true, ..priced("0") }, priced("0.0000054")]);
-    books.ingest(&run, &file, Writer::Gone).await.expect("it is new");
-    let bills = books.all().await.bills;
+    ledger.ingest(&run, &file, Writer::Gone).await.expect("it is new");
+    let bills = ledger.all().await.receipts;
     let found: Vec<_> = bills.iter().map(|bill| (bill.status, bill.nano_usd, bill.price_source.as_deref())).collect();
     assert_eq!(
         found,
@@ -110,12 +110,12 @@ async fn a_call_that_a_cache_answered_is_posted_at_nothing_with_a_source_of_its_
 }
 
 #[tokio::test]
-async fn an_earlier_try_adds_to_a_receipt_once_its_call_is_settled() {
-    let books = Books::new();
+async fn an_earlier_try_is_added_after_its_call_settled() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let file = file(&run, &[unpriced(NullReason::UpstreamError)]);
-    books.put(&run, &file);
-    books.ingest(&run, &file, Writer::Gone).await.expect("it is new");
+    ledger.put(&run, &file);
+    ledger.ingest(&run, &file, Writer::Gone).await.expect("it is new");
     let settlement = |name: &str, nanos: i64, price_source| Settlement {
         receipt: "r1/0/call-1".into(),
         reference: format!("r1/0/call-1#{name}"),
@@ -128,20 +128,20 @@ async fn an_earlier_try_adds_to_a_receipt_once_its_call_is_settled() {
         litellm_call_id: None,
         model_served: None,
         origin_us: 1,
-        takes_back: Vec::new(),
+        replaces: Vec::new(),
         cause: None,
     };
     let retry = settlement("retry", 100, PriceSource::Retry);
     let own = settlement("own", 5400, PriceSource::FailureRow);
 
     // Alone it would end what holds the reservation.
-    assert_eq!(books.store.settle(vec![retry.clone()]).await.expect("it is open").receipts, 0);
-    assert_eq!(books.all().await.bills[0].status, ReceiptStatus::PendingCost);
+    assert_eq!(ledger.store.settle(vec![retry.clone()]).await.expect("it is open").receipts, 0);
+    assert_eq!(ledger.all().await.receipts[0].status, ReceiptStatus::PendingCost);
     for receipts in [2, 0] {
-        let settled = books.store.settle(vec![own.clone(), retry.clone()]).await.expect("it is ours");
+        let settled = ledger.store.settle(vec![own.clone(), retry.clone()]).await.expect("it is ours");
         assert_eq!(settled.receipts, receipts);
     }
-    let bill = books.all().await.bills.remove(0);
+    let bill = ledger.all().await.receipts.remove(0);
     assert_eq!((bill.nano_usd, bill.cost_usd.as_deref()), (Some(5500), Some("0.0000055")));
     assert_eq!(bill.price_source.as_deref(), Some("spend_log_failure"));
     assert_eq!(bill.entries.iter().filter(|entry| entry.price_source == RETRY).count(), 1);
@@ -149,30 +149,30 @@ async fn an_earlier_try_adds_to_a_receipt_once_its_call_is_settled() {
     // A correction takes back the call's own amount, and leaves the try.
     let own_entry = bill.entries.iter().find(|entry| entry.nano_usd == Some(5400)).expect("it was posted").id;
     let dearer = Settlement {
-        takes_back: vec![own_entry],
+        replaces: vec![own_entry],
         cause: Some("it is dearer".into()),
         ..settlement("dearer", 9000, PriceSource::SpendLog)
     };
-    assert_eq!(books.store.settle(vec![dearer]).await.expect("it is ours").reversed, 1);
-    assert_eq!(books.all().await.bills[0].nano_usd, Some(9100));
-    assert_eq!(books.found().await, []);
+    assert_eq!(ledger.store.settle(vec![dearer]).await.expect("it is ours").reversed, 1);
+    assert_eq!(ledger.all().await.receipts[0].nano_usd, Some(9100));
+    assert_eq!(ledger.found().await, []);
 }
 
 #[tokio::test]
-async fn a_damaged_database_says_what_is_damaged_and_what_to_do() {
-    let books = Books::new();
+async fn a_damaged_database_is_reported_with_advice() {
+    let ledger = TestLedger::new();
     let run = key("r1.0");
     let calls = vec![priced("0.0000054"); 200];
-    books.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
-    let path = books.layout.database();
-    books.sql("PRAGMA wal_checkpoint(TRUNCATE)").expect("nobody reads");
+    ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
+    let path = ledger.layout.database();
+    ledger.sql("PRAGMA wal_checkpoint(TRUNCATE)").expect("nobody reads");
     let mut bytes = std::fs::read(&path).expect("it is there");
     // Its first page says what the others are.
     let whole = bytes.clone();
     for byte in bytes.iter_mut().skip(4096 * 2) {
         *byte ^= 0x5a;
     }
-    let broken = books.layout.state().join("broken.db");
+    let broken = ledger.layout.state().join("broken.db");
     std::fs::write(&broken, &bytes).expect("the directory is ours");
     let told = match Store::open(&broken) {
         Ok(store) => store.select(Filter::default()).await.expect_err("it is broken").to_string(),

@@ -1,30 +1,30 @@
-//! Sums over receipts: the only ones there are.
+//! Sums over receipts. Every total that is shown is computed here.
 //!
 //! Pure, and exact.
 
 use serde::Serialize;
 
-use super::bill::{BookedEntry, BookedReceipt, Tokens};
+use super::booked::{BookedEntry, BookedReceipt, Tokens};
 
-/// What receipts come to.
+/// Sum of receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Total {
-    /// Receipts.
+    /// Number of receipts.
     pub calls: u64,
-    /// Those whose money nobody knows yet.
+    /// Number of receipts of unknown cost.
     pub open: u64,
-    /// Nano-USD that sidecars reserved for those; none if none of them has a reservation.
+    /// Nano-USD that are reserved for those; none if none of them has a reservation.
     pub reserved: Option<i128>,
     /// Tokens of all classes.
-    pub usage: Sums,
-    /// Nano-USD that are known; none if none are.
+    pub usage: TokenSums,
+    /// Sum of the known amounts in nano-USD; none without any.
     pub nano_usd: Option<i128>,
 }
 
-/// Tokens, added up; null where nobody counted.
+/// Sums of tokens; none where they were not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[allow(missing_docs, reason = "as in `Usage`")]
-pub struct Sums {
+pub struct TokenSums {
     pub cache_write: Option<i128>,
     pub cached_input: Option<i128>,
     pub input: Option<i128>,
@@ -33,21 +33,21 @@ pub struct Sums {
     pub total: Option<i128>,
 }
 
-/// By what totals are told apart.
+/// Grouping of totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Group {
-    /// Who pays.
+pub enum GroupBy {
+    /// Account that pays.
     Account,
-    /// Each start of a run.
+    /// Attempt of a run.
     Run,
-    /// What was asked for.
+    /// Requested model.
     Model,
-    /// The day in which a receipt, or what came of it later, counts (UTC).
+    /// Day in which a receipt or an entry counts (UTC).
     Day,
 }
 
-impl Group {
-    /// The word in output.
+impl GroupBy {
+    /// Returns the word in output.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,32 +60,34 @@ impl Group {
 }
 
 impl Total {
-    /// Adds a receipt, with all that came of it.
-    pub fn take(&mut self, bill: &BookedReceipt) {
-        self.count(bill);
-        bill.entries.iter().for_each(|posting| self.add(posting));
+    /// Adds a receipt with its entries.
+    pub fn add_receipt(&mut self, receipt: &BookedReceipt) {
+        self.count(receipt);
+        receipt.entries.iter().for_each(|entry| self.add_entry(entry));
     }
 
-    pub(super) fn count(&mut self, bill: &BookedReceipt) {
+    /// Adds a receipt without its entries.
+    pub(super) fn count(&mut self, receipt: &BookedReceipt) {
         self.calls += 1;
-        if bill.is_open() {
+        if receipt.is_open() {
             self.open += 1;
-            self.reserved = added(self.reserved, bill.reserved_nanos().map(i128::from));
+            self.reserved = added(self.reserved, receipt.reserved_nanos().map(i128::from));
         }
     }
 
-    pub(super) fn add(&mut self, posting: &BookedEntry) {
-        self.usage.add(posting.tokens);
-        if let Some(nanos) = posting.nano_usd {
+    /// Adds an entry.
+    pub(super) fn add_entry(&mut self, entry: &BookedEntry) {
+        self.usage.add(entry.tokens);
+        if let Some(nanos) = entry.nano_usd {
             *self.nano_usd.get_or_insert(0) += i128::from(nanos);
         }
     }
 
-    /// Adds the total of others.
+    /// Adds another total.
     pub fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.open += other.open;
-        let Sums { cache_write, cached_input, input, output, reasoning, total } = other.usage;
+        let TokenSums { cache_write, cached_input, input, output, reasoning, total } = other.usage;
         let pairs = [
             (&mut self.reserved, other.reserved),
             (&mut self.nano_usd, other.nano_usd),
@@ -101,7 +103,7 @@ impl Total {
         }
     }
 
-    /// The known amount as dollars, exactly.
+    /// Returns the known amount as dollars, exactly.
     #[must_use]
     pub fn cost_usd(&self) -> Option<String> {
         self.nano_usd.map(usd)
@@ -114,12 +116,12 @@ impl Total {
     }
 }
 
-/// Adds an amount that may not be known to a sum that may have none yet.
+/// Adds an amount that may be unknown to a sum that may be empty.
 fn added(sum: Option<i128>, more: Option<i128>) -> Option<i128> {
     more.map_or(sum, |more| Some(sum.unwrap_or(0) + more))
 }
 
-impl Sums {
+impl TokenSums {
     fn add(&mut self, tokens: Tokens) {
         let add = |sum: &mut Option<i128>, more: Option<i64>| {
             if let Some(more) = more {
@@ -135,14 +137,14 @@ impl Sums {
     }
 }
 
-/// What all of them come to.
-pub fn total<'a>(bills: impl IntoIterator<Item = &'a BookedReceipt>) -> Total {
+/// Returns the sum of these receipts.
+pub fn total<'a>(receipts: impl IntoIterator<Item = &'a BookedReceipt>) -> Total {
     let mut total = Total::default();
-    bills.into_iter().for_each(|bill| total.take(bill));
+    receipts.into_iter().for_each(|receipt| total.add_receipt(receipt));
     total
 }
 
-/// Nano-USD as dollars: a plain decimal, without trailing zeros.
+/// Formats nano-USD as dollars: a decimal number without trailing zeros.
 #[must_use]
 pub fn usd(nanos: i128) -> String {
     const NANOS: u128 = sluice_contract::money::NANOS_PER_USD.unsigned_abs();
@@ -154,22 +156,22 @@ pub fn usd(nanos: i128) -> String {
     format!("{sign}{whole}.{}", format!("{rest:09}").trim_end_matches('0'))
 }
 
-/// Money as strings: a reader's numbers may be floats.
+/// Amounts as strings: a reader's numbers may be floats.
 impl Serialize for Total {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Words<'a> {
+        struct TotalFields<'a> {
             calls: u64,
             open: u64,
             reserved_usd: Option<String>,
-            usage: &'a Sums,
+            usage: &'a TokenSums,
             cost_usd: Option<String>,
             nano_usd: Option<String>,
         }
         let nano_usd = self.nano_usd.map(|nanos| nanos.to_string());
         let Self { calls, open, usage, .. } = self;
         let reserved_usd = self.reserved_usd();
-        Words { calls: *calls, open: *open, reserved_usd, usage, cost_usd: self.cost_usd(), nano_usd }
+        TotalFields { calls: *calls, open: *open, reserved_usd, usage, cost_usd: self.cost_usd(), nano_usd }
             .serialize(serializer)
     }
 }

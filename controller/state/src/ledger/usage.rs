@@ -1,4 +1,4 @@
-//! The sums that the database keeps while rows are added (migration 7), and whether they are right.
+//! Sums that the database updates while rows are added (migration 7), and their check.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,40 +6,41 @@ use rusqlite::{Connection, Row, TransactionBehavior};
 use sluice_contract::Usd;
 
 use super::LedgerError;
-use super::query::{self, Filter, Unsettled};
-use super::total::{Group, Sums, Total};
+use super::filter::Filter;
+use super::run_state::{self, Unsettled};
+use super::totals::{GroupBy, TokenSums, Total};
 use crate::store::Store;
 
-/// What all receipts come to, as of one moment.
+/// Sums of all receipts, as one snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageTable {
-    /// A sum for each name.
+    /// Sum of each group.
     pub groups: BTreeMap<String, Total>,
-    /// The sum of all.
+    /// Sum of all groups.
     pub total: Total,
-    /// Runs of whose bill more may come, or that nobody vouches for.
+    /// Runs whose bill is not final.
     pub unsettled: Vec<Unsettled>,
 }
 
 impl Store {
-    /// Sums up all receipts. The time it takes grows with runs and days, and with receipts of unknown cost.
+    /// Sums up all receipts. The time grows with runs and days, and with receipts of unknown cost.
     ///
     /// # Errors
-    /// Those of SQLite.
-    pub async fn usage(&self, by: Group) -> Result<UsageTable, LedgerError> {
-        self.call(move |connection| {
-            // One moment for all questions.
-            let moment = connection.transaction()?;
-            let mut usages = UsageTable::default();
-            let mut query = moment.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums"))?;
+    /// Errors of SQLite.
+    pub async fn usage(&self, by: GroupBy) -> Result<UsageTable, LedgerError> {
+        self.query(move |connection| {
+            // One snapshot for all queries.
+            let snapshot = connection.transaction()?;
+            let mut table = UsageTable::default();
+            let mut query = snapshot.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums"))?;
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {
-                let kept = kept(row)?;
-                usages.total.merge(&kept);
-                usages.groups.entry(name(row, by)?).or_default().merge(&kept);
+                let stored = stored_total(row)?;
+                table.total.merge(&stored);
+                table.groups.entry(name(row, by)?).or_default().merge(&stored);
             }
             let mut open_calls = HashMap::new();
-            let mut query = moment.prepare(
+            let mut query = snapshot.prepare(
                 "SELECT run_id, attempt, account, ifnull(model, ''), arrived_day, reserved_usd
                  FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt",
             )?;
@@ -48,34 +49,34 @@ impl Store {
                 let reserved: Option<String> = row.get(5)?;
                 let reserved = reserved.as_deref().and_then(|text| Usd::parse(text).ok());
                 let open = Total { open: 1, reserved: reserved.map(|usd| usd.to_nanos().into()), ..Total::default() };
-                usages.total.merge(&open);
-                usages.groups.entry(name(row, by)?).or_default().merge(&open);
-                *open_calls.entry(name(row, Group::Run)?).or_default() += 1;
+                table.total.merge(&open);
+                table.groups.entry(name(row, by)?).or_default().merge(&open);
+                *open_calls.entry(name(row, GroupBy::Run)?).or_default() += 1;
             }
-            usages.unsettled = query::unsettled(&moment, &Filter::default(), &open_calls)?;
-            Ok(usages)
+            table.unsettled = run_state::unsettled(&snapshot, &Filter::default(), &open_calls)?;
+            Ok(table)
         })
         .await
     }
 
-    /// Returns the rows of the kept sums that differ from the sums of all rows: what a row is of, and how it differs.
+    /// Returns the stored sums that differ from the sums of all rows: the run of each, and a description.
     ///
     /// # Errors
-    /// Those of SQLite.
+    /// Errors of SQLite.
     pub async fn check_sums(&self) -> Result<Vec<(String, String)>, LedgerError> {
-        self.call(|connection| {
-            let moment = connection.transaction()?;
-            wrong_sums(&moment)
+        self.query(|connection| {
+            let snapshot = connection.transaction()?;
+            wrong_sums(&snapshot)
         })
         .await
     }
 
-    /// Adds everything up again, and returns what was wrong before.
+    /// Computes all sums again, and returns the ones that were wrong.
     ///
     /// # Errors
-    /// Those of SQLite.
+    /// Errors of SQLite.
     pub async fn renew_sums(&self) -> Result<Vec<(String, String)>, LedgerError> {
-        self.call(|connection| {
+        self.write(|connection| {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let wrong = wrong_sums(&change)?;
             if !wrong.is_empty() {
@@ -95,7 +96,7 @@ impl Store {
 }
 
 const KEY: &str = "run_id, attempt, account, model, day";
-/// Both halves of each sum, in the order of [`kept`].
+/// Both halves of each sum, in the order of [`stored_total`].
 const HALVES: &str = "cache_write_high, cache_write_low, cached_input_high, cached_input_low, input_high, input_low, \
                       output_high, output_low, reasoning_high, reasoning_low, total_high, total_low, nano_usd_high, \
                       nano_usd_low";
@@ -106,18 +107,18 @@ fn anew() -> String {
 }
 
 fn wrong_sums(connection: &Connection) -> Result<Vec<(String, String)>, LedgerError> {
-    let kept = format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums");
+    let stored = format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums");
     let mut wrong = Vec::new();
     for (one, other, text) in
-        [(kept.clone(), anew(), "kept, and not added up"), (anew(), kept, "added up, and not kept")]
+        [(stored.clone(), anew(), "kept, and not added up"), (anew(), stored, "added up, and not kept")]
     {
         let mut query = connection.prepare(&format!("{one} EXCEPT {other}"))?;
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
-            let total = self::kept(row)?;
+            let total = stored_total(row)?;
             let cost = total.cost_usd().unwrap_or_else(|| "0".to_owned());
-            let detail = format!("{} calls and ${cost} of {} are {text}", total.calls, name(row, Group::Day)?);
-            wrong.push((name(row, Group::Run)?, detail));
+            let detail = format!("{} calls and ${cost} of {} are {text}", total.calls, name(row, GroupBy::Day)?);
+            wrong.push((name(row, GroupBy::Run)?, detail));
         }
     }
     let open = "SELECT count(*) FROM (SELECT receipt FROM {} EXCEPT SELECT receipt FROM {})";
@@ -134,23 +135,23 @@ fn wrong_sums(connection: &Connection) -> Result<Vec<(String, String)>, LedgerEr
     Ok(wrong)
 }
 
-/// The group of a row that begins with [`KEY`].
-fn name(row: &Row<'_>, by: Group) -> rusqlite::Result<String> {
+/// Returns the group of a row that begins with [`KEY`].
+fn name(row: &Row<'_>, by: GroupBy) -> rusqlite::Result<String> {
     match by {
-        Group::Account => row.get(2),
-        Group::Run => Ok(format!("{}.{}", row.get::<_, String>(0)?, row.get::<_, u32>(1)?)),
-        Group::Model => row.get(3),
-        Group::Day => row.get(4),
+        GroupBy::Account => row.get(2),
+        GroupBy::Run => Ok(format!("{}.{}", row.get::<_, String>(0)?, row.get::<_, u32>(1)?)),
+        GroupBy::Model => row.get(3),
+        GroupBy::Day => row.get(4),
     }
 }
 
-/// What a row of kept sums comes to.
-fn kept(row: &Row<'_>) -> rusqlite::Result<Total> {
+/// Converts a row of stored sums.
+fn stored_total(row: &Row<'_>) -> rusqlite::Result<Total> {
     let sum = |place: usize| -> rusqlite::Result<Option<i128>> {
         let (high, low): (Option<i64>, Option<i64>) = (row.get(6 + 2 * place)?, row.get(7 + 2 * place)?);
         Ok(high.zip(low).map(|(high, low)| (i128::from(high) << 32) + i128::from(low)))
     };
-    let usage = Sums {
+    let usage = TokenSums {
         cache_write: sum(0)?,
         cached_input: sum(1)?,
         input: sum(2)?,

@@ -1,27 +1,26 @@
-//! A receipt as it stands: what its entries come to.
+//! A receipt with its entries, and the values that follow from them.
 //!
 //! Pure.
 
 use std::borrow::Cow;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 use sluice_contract::Usd;
 use sluice_contract::record::Usage;
+use sluice_contract::time::from_unix_micros;
 
 use super::entry::{LedgerEntry, RETRY, ReceiptRow, SOURCE};
-
 use super::status::ReceiptStatus;
 
-/// A receipt, with what has come of it so far.
+/// A receipt with its entries so far.
 ///
-/// What it shares with the receipts of a run's report has the same names and values there.
+/// Members that the receipts of a run's report also have are named and filled in the same way there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[allow(missing_docs, reason = "as in `Receipt` and `Entry`")]
+#[allow(missing_docs, reason = "as in `ReceiptRow` and `LedgerEntry`")]
 pub struct BookedReceipt {
     pub source_system: String,
     pub source_reference: String,
-    /// The hash of the audit line that the receipt rests on.
+    /// Hash of the audit line of the intent.
     pub payload_hash: String,
     pub run_id: String,
     pub attempt: u32,
@@ -33,7 +32,7 @@ pub struct BookedReceipt {
     pub path: String,
     pub stream: bool,
     pub model: Option<String>,
-    /// What the sidecar reserved for the call, in dollars; null where it knew no price.
+    /// Amount that the sidecar reserved for the call, in dollars; null where it knew no price.
     pub reserved_usd: Option<String>,
     pub model_served: Option<String>,
     pub litellm_call_id: Option<String>,
@@ -43,33 +42,33 @@ pub struct BookedReceipt {
     pub end: Option<String>,
     pub http_status: Option<u16>,
     pub usage: Option<Usage>,
-    /// As the source of the newest amount wrote it; of several amounts together, their sum in nano-USD.
+    /// Dollars as the source of the newest amount writes them; several amounts are added.
     pub cost_usd: Option<String>,
-    /// The sum of the entries; a string, since a reader's number may be a float.
+    /// Sum of the entries; a string in JSON, since a reader's number may be a float.
     #[serde(serialize_with = "as_text")]
     pub nano_usd: Option<i64>,
-    /// Where that comes from; null while there is none.
+    /// Source of the amount; null without one.
     pub price_source: Option<String>,
-    /// Why tokens or dollars are null, where they are.
+    /// Reason that tokens or dollars are null.
     pub null_reason: Option<String>,
-    /// UTC.
+    /// Time of the call in UTC.
     pub origin: String,
-    /// The day in which the call counts.
+    /// Day in which the call counts.
     pub period: String,
     #[serde(skip)]
     pub entries: Vec<BookedEntry>,
 }
 
-/// What an entry adds to a receipt. Of one that takes another back, all numbers are negative.
+/// An entry of a receipt. In a reversing entry all numbers are negative.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "as in `Entry`")]
+#[allow(missing_docs, reason = "as in `LedgerEntry`")]
 pub struct BookedEntry {
     pub id: i64,
     pub source_system: String,
     pub source_reference: String,
     pub payload_hash: String,
     pub status: ReceiptStatus,
-    /// The entry that it takes back.
+    /// Entry that it reverses.
     pub reverses: Option<i64>,
     pub result: Option<String>,
     pub end: Option<String>,
@@ -85,7 +84,7 @@ pub struct BookedEntry {
     pub period: String,
 }
 
-/// Tokens with a sign; null where nobody counted.
+/// Tokens with a sign; none where they were not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "as in `Usage`")]
 pub struct Tokens {
@@ -98,7 +97,7 @@ pub struct Tokens {
 }
 
 impl BookedReceipt {
-    /// A receipt of which nothing has come yet.
+    /// Returns a receipt without entries.
     #[must_use]
     pub fn of(receipt: &ReceiptRow) -> Self {
         Self {
@@ -121,15 +120,14 @@ impl BookedReceipt {
         }
     }
 
-    /// UTC, RFC 3339, microseconds.
+    /// Formats a time as RFC 3339 in UTC, with microseconds.
     pub(super) fn time(us: i64) -> String {
-        let time = UNIX_EPOCH + Duration::from_micros(us.max(0).cast_unsigned());
-        humantime::format_rfc3339_micros(time).to_string()
+        humantime::format_rfc3339_micros(from_unix_micros(us)).to_string()
     }
 
-    /// Adds its next entry.
-    pub fn take(&mut self, posting: BookedEntry) {
-        self.entries.push(posting);
+    /// Adds the next entry.
+    pub fn add_entry(&mut self, entry: BookedEntry) {
+        self.entries.push(entry);
         let live: Vec<_> = live(&self.entries).collect();
         self.status = live.last().map_or(ReceiptStatus::Reversed, |entry| entry.status);
         let newest =
@@ -153,34 +151,34 @@ impl BookedReceipt {
             sum.add(&more);
             sum
         });
-        // Of what was null and came later there is nothing to explain any more.
+        // A value that arrived later needs no reason any more.
         let is_known = self.nano_usd.is_some() && self.usage.is_some();
         self.null_reason = if is_known { None } else { newest(|entry| entry.null_reason.as_ref()) };
     }
 
-    /// Returns the receipt without what was billed for earlier tries of its call.
+    /// Returns the receipt without the amounts of earlier tries of its call.
     #[must_use]
     pub fn without_retries(&self) -> Cow<'_, Self> {
         if !self.entries.iter().any(BookedEntry::is_retry) {
             return Cow::Borrowed(self);
         }
         let mut own = Self { entries: Vec::new(), ..self.clone() };
-        self.entries.iter().filter(|entry| !entry.is_retry()).for_each(|entry| own.take(entry.clone()));
+        self.entries.iter().filter(|entry| !entry.is_retry()).for_each(|entry| own.add_entry(entry.clone()));
         Cow::Owned(own)
     }
 
-    /// The entries that nothing has taken back.
+    /// Returns the entries that are not reversed.
     pub fn live(&self) -> impl Iterator<Item = &BookedEntry> {
         live(&self.entries)
     }
 
-    /// Returns what the sidecar reserved for the call, in nano-USD, where it knew a price.
+    /// Returns the amount that the sidecar reserved for the call, in nano-USD, where it knew a price.
     #[must_use]
     pub fn reserved_nanos(&self) -> Option<i64> {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
     }
 
-    /// Whether nobody knows yet, or ever will, what it cost.
+    /// Returns true if the cost of the call is unknown.
     #[must_use]
     pub fn is_open(&self) -> bool {
         match self.status {
@@ -191,18 +189,18 @@ impl BookedReceipt {
 }
 
 fn live(entries: &[BookedEntry]) -> impl Iterator<Item = &BookedEntry> {
-    let taken_back = |id| entries.iter().any(|entry| entry.reverses == Some(id));
-    entries.iter().filter(move |entry| entry.reverses.is_none() && !taken_back(entry.id))
+    let is_reversed = |id| entries.iter().any(|entry| entry.reverses == Some(id));
+    entries.iter().filter(move |entry| entry.reverses.is_none() && !is_reversed(entry.id))
 }
 
 impl BookedEntry {
-    /// Whether it bills an earlier try of the call, beside the call itself.
+    /// Returns true if the entry bills an earlier try of the call.
     #[must_use]
     pub fn is_retry(&self) -> bool {
         self.price_source == RETRY
     }
 
-    /// What an entry adds that has no place in a database yet.
+    /// Converts an entry that is not in a database.
     #[must_use]
     pub fn of(entry: &LedgerEntry) -> Self {
         Self {

@@ -1,9 +1,10 @@
-//! The log of budgets beside a real database: killed between any two steps, lost, cut, forged.
+//! The budget log beside a real database: killed between any two steps, lost, cut, forged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use sluice_contract::Account;
+use tempfile::TempDir;
 
 use crate::budget::{BudgetLog, LogError};
 use crate::keys::Keys;
@@ -12,6 +13,7 @@ use crate::ledger::AuditArchive;
 use crate::store::Store;
 
 struct State {
+    _directory: TempDir,
     layout: Layout,
     keys: Keys,
     store: Store,
@@ -19,14 +21,11 @@ struct State {
 
 impl State {
     fn new() -> Self {
-        use std::sync::atomic::{AtomicUsize, Ordering};
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("sluice-budget-log-{}-{number}", std::process::id()));
-        let layout = Layout::open(&path).expect("it is not there yet");
-        let keys = Keys::open(&path).expect("there is room");
+        let directory = tempfile::tempdir().expect("there is room");
+        let layout = Layout::open(directory.path()).expect("there is room");
+        let keys = Keys::open(directory.path()).expect("there is room");
         let store = Store::open(&layout.database()).expect("it is new");
-        Self { layout, keys, store }
+        Self { _directory: directory, layout, keys, store }
     }
 
     fn log(&self) -> BudgetLog<'_> {
@@ -49,14 +48,14 @@ impl State {
         self.store.add_budget(&acct(), nanos).await.expect("it has a budget");
     }
 
-    async fn follow(&self) {
-        assert!(self.log().follow().await.expect("both agree").is_none());
+    async fn synchronize(&self) {
+        assert!(self.log().synchronize().await.expect("both agree").is_none());
     }
 
     async fn restore(&self) -> u64 {
         let keys = self.keys.public().expect("there is one");
-        let shelf = AuditArchive { layout: &self.layout, store: &self.store, keys: &keys };
-        self.log().restore(&shelf).await.expect("the log is good")
+        let archive = AuditArchive { layout: &self.layout, store: &self.store, keys: &keys };
+        self.log().restore(&archive).await.expect("the log is good")
     }
 
     async fn granted(&self) -> Option<i128> {
@@ -83,12 +82,6 @@ impl State {
     }
 }
 
-impl Drop for State {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.layout.state());
-    }
-}
-
 fn acct() -> Account {
     "acct-1".parse().expect("an account")
 }
@@ -103,37 +96,40 @@ async fn a_kill_between_any_two_steps_loses_no_change() {
     for killed in ["before the log", "in the middle of a line", "before the line was noted", "not at all"] {
         let mut state = State::new();
         state.set(5).await;
-        state.follow().await;
+        state.synchronize().await;
         state.add(2).await;
         match killed {
             "in the middle of a line" => append(&state.path(), r#"{"account":"acct-1","key"#),
             "before the line was noted" => {
-                state.follow().await;
+                state.synchronize().await;
                 state.sql("DELETE FROM budget_log WHERE seq = 2");
             }
-            "not at all" => state.follow().await,
+            "not at all" => state.synchronize().await,
             _ => {}
         }
 
-        assert!(state.log().ready("acct-1").await.expect("the database has it").is_none(), "{killed}");
+        assert!(state.log().check_admission("acct-1").await.expect("the database has it").is_none(), "{killed}");
 
         assert_eq!(state.lines(), 3, "{killed}");
         state.lose();
-        assert!(matches!(state.log().ready("other").await, Err(LogError::Ahead { lines: 2, .. })), "{killed}");
+        assert!(
+            matches!(state.log().check_admission("other").await, Err(LogError::Ahead { lines: 2, .. })),
+            "{killed}"
+        );
         assert_eq!(state.restore().await, 2, "{killed}");
         assert_eq!(state.granted().await, Some(7), "{killed}");
-        assert!(state.log().ready("acct-1").await.expect("they agree").is_none(), "{killed}");
+        assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none(), "{killed}");
         assert_eq!((state.restore().await, state.lines()), (0, 3), "{killed}");
     }
 }
 
 #[tokio::test]
-async fn a_restore_that_was_killed_goes_on() {
+async fn a_killed_restore_is_continued() {
     let mut state = State::new();
     for nanos in 1..=4 {
         state.set(nanos).await;
     }
-    state.follow().await;
+    state.synchronize().await;
     state.lose();
     assert_eq!(state.restore().await, 4);
     state.sql(
@@ -141,36 +137,36 @@ async fn a_restore_that_was_killed_goes_on() {
          DELETE FROM budget_log WHERE seq > 2; DELETE FROM budgets WHERE id > 2;",
     );
     assert_eq!(state.granted().await, Some(2));
-    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Ahead { lines: 2, .. })));
+    assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Ahead { lines: 2, .. })));
 
     assert_eq!((state.restore().await, state.granted().await), (2, Some(4)));
 }
 
 #[tokio::test]
-async fn without_database_and_log_somebody_has_to_say_what_holds() {
+async fn without_database_and_log_budgets_must_be_confirmed() {
     let state = State::new();
     state.strange_file();
-    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Lost(_))));
+    assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Lost(_))));
     state.set(5).await;
-    assert!(matches!(state.log().follow().await, Err(LogError::Lost(_))));
+    assert!(matches!(state.log().synchronize().await, Err(LogError::Lost(_))));
     assert_eq!(state.log().confirm().await.expect("there is room"), None);
     // What the account has spent is not known yet.
-    assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Behind { runs: 1, .. })));
-    assert!(state.log().ready("other").await.expect("it has no budget").is_none());
+    assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Behind { runs: 1, .. })));
+    assert!(state.log().check_admission("other").await.expect("it has no budget").is_none());
 
     let keys = state.keys.public().expect("there is one");
-    let shelf = AuditArchive { layout: &state.layout, store: &state.store, keys: &keys };
-    shelf.fill().await.expect("all is readable");
+    let archive = AuditArchive { layout: &state.layout, store: &state.store, keys: &keys };
+    archive.fill().await.expect("all is readable");
 
-    assert!(state.log().ready("acct-1").await.expect("all is known").is_none());
+    assert!(state.log().check_admission("acct-1").await.expect("all is known").is_none());
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_or_forged_is_told() {
+async fn a_cut_or_forged_log_is_reported() {
     let mut state = State::new();
     state.set(5).await;
     state.set(1).await;
-    state.follow().await;
+    state.synchronize().await;
     let good = fs::read_to_string(state.path()).expect("it is there");
     let lines: Vec<_> = good.split_inclusive('\n').collect();
     let dearer = good.replace(r#""nano_usd":"1""#, r#""nano_usd":"9""#);
@@ -178,14 +174,14 @@ async fn a_log_that_was_cut_or_forged_is_told() {
     // The database has all budgets.
     for bad in [lines[..2].concat(), dearer.clone(), String::new()] {
         fs::write(state.path(), &bad).expect("it is ours");
-        let told = state.log().ready("acct-1").await.expect("the database knows");
+        let told = state.log().check_admission("acct-1").await.expect("the database knows");
         assert!(matches!(told, Some(LogError::Damaged { .. })), "{bad}: {told:?}");
     }
     // It has none.
     state.lose();
     for bad in [dearer, lines[1..].concat(), good.clone() + "more\n"] {
         fs::write(state.path(), &bad).expect("it is ours");
-        assert!(matches!(state.log().ready("acct-1").await, Err(LogError::Forged(..))), "{bad}");
+        assert!(matches!(state.log().check_admission("acct-1").await, Err(LogError::Forged(..))), "{bad}");
     }
     fs::write(state.path(), &good).expect("it is ours");
     assert_eq!((state.restore().await, state.granted().await), (2, Some(1)));
@@ -193,5 +189,5 @@ async fn a_log_that_was_cut_or_forged_is_told() {
     fs::write(state.path(), "").expect("it is ours");
     let aside = state.log().confirm().await.expect("there is room");
     assert!(aside.is_some_and(|path| path.exists()));
-    assert!(state.log().ready("acct-1").await.expect("they agree").is_none());
+    assert!(state.log().check_admission("acct-1").await.expect("they agree").is_none());
 }

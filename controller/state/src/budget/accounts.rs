@@ -1,0 +1,168 @@
+//! Budgets in the database: admission of runs, and changes by the operator.
+
+use rusqlite::{Transaction, TransactionBehavior, params};
+use sluice_contract::Account;
+
+use super::account_state::{self, AccountState, BudgetHold, SettledHolds};
+use super::error::BudgetError;
+use super::{Balance, Shortfall, holds};
+use crate::store::{self, RunRow, Store, now_us};
+
+/// Request to admit a run.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// The first row of the run.
+    pub entry: RunRow,
+    /// The cap of the run, in nano-USD.
+    pub cap: Option<i64>,
+    /// Amount that a run without a cap holds of a budget, if it is left.
+    pub default: i64,
+}
+
+/// A run that was admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admitted {
+    /// The cap of the run: the requested one, or the amount that it holds of its account's budget.
+    pub cap: Option<i64>,
+}
+
+impl Store {
+    /// Adds the row of a run together with its hold on the account's budget, or neither.
+    ///
+    /// # Errors
+    /// [`BudgetError::Insufficient`], and those of [`Store::begin`].
+    pub async fn admit(&self, request: Admission) -> Result<Admitted, BudgetError> {
+        self.write(move |connection| {
+            let Admission { entry, cap, default } = request;
+            // Of runs that arrive at once, each sees the holds of those before it.
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            store::insert_run(&transaction, &entry)?;
+            let state = account_state::read(&transaction, &entry.account, SettledHolds::RecordEnd)?;
+            let cap = match state {
+                None => cap,
+                Some(state) => Some(insert_hold(&transaction, &entry, cap, default, &state)?),
+            };
+            transaction.commit()?;
+            Ok(Admitted { cap })
+        })
+        .await
+    }
+
+    /// Sets the budget of an account. Remaining holds of runs that have ended are released; other runs keep theirs.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn set_budget(&self, account: &Account, nano_usd: i64) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            holds::release_ended_runs(&transaction, account.as_str(), "budget_set")?;
+            insert_budget(&transaction, account.as_str(), "set", nano_usd, now_us())?;
+            Ok(transaction.commit()?)
+        })
+        .await
+    }
+
+    /// Adds an amount to the budget of an account.
+    ///
+    /// # Errors
+    /// [`BudgetError::NoBudget`], [`BudgetError::TooMuch`].
+    pub async fn add_budget(&self, account: &Account, nano_usd: i64) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let Some(state) = account_state::read(&transaction, account.as_str(), SettledHolds::Leave)? else {
+                return Err(BudgetError::NoBudget(account));
+            };
+            if state.balance.granted + i128::from(nano_usd) > i128::from(i64::MAX) {
+                return Err(BudgetError::TooMuch);
+            }
+            insert_budget(&transaction, account.as_str(), "added", nano_usd, now_us())?;
+            Ok(transaction.commit()?)
+        })
+        .await
+    }
+
+    /// Removes the budget of an account, which then has no limit.
+    ///
+    /// # Errors
+    /// [`BudgetError::NoBudget`].
+    pub async fn remove_budget(&self, account: &Account) -> Result<(), BudgetError> {
+        let account = account.clone();
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if account_state::opening(&transaction, account.as_str())?.is_none() {
+                return Err(BudgetError::NoBudget(account));
+            }
+            holds::release_ended_runs(&transaction, account.as_str(), "budget_removed")?;
+            insert_budget(&transaction, account.as_str(), "removed", 0, now_us())?;
+            Ok(transaction.commit()?)
+        })
+        .await
+    }
+
+    /// Returns the accounts that have a budget, or only this one, each with its amounts and holds.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn budgets(
+        &self,
+        only: Option<&Account>,
+    ) -> Result<Vec<(String, Balance, Vec<BudgetHold>)>, BudgetError> {
+        let only = only.map(Account::to_string);
+        self.query(move |connection| {
+            // One snapshot for all queries.
+            let snapshot = connection.transaction()?;
+            let accounts: Vec<String> = snapshot
+                .prepare("SELECT DISTINCT account FROM budgets WHERE ?1 IS NULL OR account = ?1 ORDER BY account")?
+                .query_map([only], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            let mut budgets = Vec::new();
+            for account in accounts {
+                if let Some(state) = account_state::read(&snapshot, &account, SettledHolds::Leave)? {
+                    budgets.push((account, state.balance, state.held));
+                }
+            }
+            Ok(budgets)
+        })
+        .await
+    }
+}
+
+/// Inserts the hold of a new run, and returns its amount.
+fn insert_hold(
+    transaction: &Transaction<'_>,
+    entry: &RunRow,
+    cap: Option<i64>,
+    default: i64,
+    state: &AccountState,
+) -> Result<i64, BudgetError> {
+    let AccountState { budget, balance, counted, .. } = state;
+    let hold = balance.admit(cap, default).map_err(|balance| {
+        BudgetError::Insufficient(Box::new(Shortfall { account: entry.account.clone(), asked: cap, balance }))
+    })?;
+    let spent = i64::try_from(balance.spent).map_err(|_| BudgetError::TooMuch)?;
+    let (run_id, attempt) = (entry.key.run_id.as_str(), entry.key.attempt);
+    transaction.execute(
+        "INSERT INTO holds (run_id, attempt, account, nano_usd, budget, spent, counted, made_us)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![run_id, attempt, entry.account, hold, budget, spent, counted, now_us()],
+    )?;
+    Ok(hold)
+}
+
+/// Inserts a change of a budget.
+pub(super) fn insert_budget(
+    transaction: &Transaction<'_>,
+    account: &str,
+    kind: &str,
+    nano_usd: i64,
+    made_us: i64,
+) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO budgets (account, kind, nano_usd, entries_to, made_us)
+         VALUES (?1, ?2, ?3, (SELECT coalesce(max(id), 0) FROM entries), ?4)",
+        params![account, kind, nano_usd, made_us],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! Selection of receipts.
+
+use rusqlite::ToSql;
+
+/// Selection of receipts. All members that are set must match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Run id.
+    pub run_id: Option<String>,
+    /// Attempt of the run.
+    pub attempt: Option<u32>,
+    /// Account that pays.
+    pub account: Option<String>,
+    /// Earliest arrival of the receipt or of one of its entries, in microseconds since 1970.
+    pub since_us: Option<i64>,
+    /// Earliest time of the call, in microseconds since 1970.
+    pub from_us: Option<i64>,
+    /// Latest time of the call, in microseconds since 1970.
+    pub to_us: Option<i64>,
+    /// Only calls that have ended and have an unknown cost.
+    pub open: bool,
+    /// Names of receipts.
+    pub references: Option<Vec<String>>,
+}
+
+impl Filter {
+    /// Returns the condition in SQL, and its values.
+    pub(super) fn clause(&self) -> (String, Vec<Box<dyn ToSql>>) {
+        let mut clauses = vec!["1".to_owned()];
+        let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+        let mut add = |clause: &str, value: Box<dyn ToSql>| {
+            values.push(value);
+            clauses.push(clause.replace('?', &format!("?{}", values.len())));
+        };
+        if let Some(run_id) = &self.run_id {
+            add("run_id = ?", Box::new(run_id.clone()));
+        }
+        if let Some(attempt) = self.attempt {
+            add("attempt = ?", Box::new(attempt));
+        }
+        if let Some(account) = &self.account {
+            add("account = ?", Box::new(account.clone()));
+        }
+        if let Some(since) = self.since_us {
+            let arrived = "(receipts.arrived_us >= ? OR EXISTS (SELECT 1 FROM entries AS late \
+                         WHERE late.receipt = receipts.id AND late.arrived_us >= ?))";
+            add(arrived, Box::new(since));
+        }
+        if let Some(from) = self.from_us {
+            add("receipts.origin_us >= ?", Box::new(from));
+        }
+        if let Some(to) = self.to_us {
+            add("receipts.origin_us <= ?", Box::new(to));
+        }
+        if let Some(references) = &self.references {
+            let names = serde_json::to_string(references).expect("plain data");
+            add("receipts.source_reference IN (SELECT value FROM json_each(?))", Box::new(names));
+        }
+        if self.open {
+            // By way of the entries that leave a receipt open: those are fewer.
+            clauses.push(OPEN.to_owned());
+        }
+        (clauses.join(" AND "), values)
+    }
+}
+
+const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN ('pending_cost', 'unknown')) \
+                    AND NOT EXISTS (SELECT 1 FROM entries AS done WHERE done.receipt = receipts.id \
+                                    AND done.status NOT IN ('pending_cost', 'unknown'))";

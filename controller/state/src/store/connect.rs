@@ -1,0 +1,95 @@
+//! Opening of the database: its connections, and the upgrade of its schema.
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::error::{StoreError, is_damage};
+use super::migrations::{MIGRATIONS, SCHEMA};
+
+const BUSY: Duration = Duration::from_secs(10);
+
+/// Opens the connection that writes, and creates or upgrades the tables.
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    let mut connection = connect(path).map_err(|error| cannot_open(path, error))?;
+    migrate(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// Opens a connection that reads beside the one that writes.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    // Not SQLITE_OPEN_READ_ONLY: the last connection to close must be able to move the WAL into the database.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY)?;
+        connection.pragma_update(None, "query_only", "ON")?;
+        Ok(connection)
+    };
+    open().map_err(|error| cannot_open(path, error))
+}
+
+/// Opens a database that is not changed.
+pub(super) fn open_read_only(path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error| cannot_open(path, error);
+    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    match version(&connection).map_err(failed)? {
+        SCHEMA => Ok(connection),
+        found if found > SCHEMA => Err(StoreError::Newer { path: path.to_owned(), found }),
+        found => Err(StoreError::Older { path: path.to_owned(), found }),
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    if mode != "wal" {
+        // Private to the owner, and so are the files that SQLite creates beside it. By its name: see below.
+        let _ = std::fs::set_permissions(path, Permissions::from_mode(0o600));
+        // SQLite does not wait for this change: of several first starts, one goes first. The lock is on the directory,
+        // since closing any descriptor of the file would release SQLite's own locks.
+        let invalid = || rusqlite::Error::InvalidPath(path.to_owned());
+        let directory = path.parent().and_then(|directory| File::open(directory).ok()).ok_or_else(invalid)?;
+        let _first = Flock::lock(directory, FlockArg::LockExclusive).map_err(|_| invalid())?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let failed = |error| cannot_open(path, error);
+    if version(connection).map_err(failed)? == SCHEMA {
+        return Ok(());
+    }
+    // Of two controllers that start at once, one creates the tables.
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    let found = version(&transaction).map_err(failed)?;
+    if found > SCHEMA {
+        return Err(StoreError::Newer { path: path.to_owned(), found });
+    }
+    for step in &MIGRATIONS[found as usize..] {
+        transaction.execute_batch(step).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "user_version", SCHEMA).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+fn cannot_open(path: &Path, error: rusqlite::Error) -> StoreError {
+    if is_damage(&error) {
+        StoreError::Damaged { path: path.to_owned(), why: error.to_string() }
+    } else {
+        StoreError::Open(path.to_owned(), error)
+    }
+}
