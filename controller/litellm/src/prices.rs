@@ -53,15 +53,15 @@ pub enum PriceListError {
 /// # Errors
 /// [`PriceListError`]
 pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, PriceListError> {
-    let kept = age(file);
-    if kept.is_some_and(|age| age < FRESH) {
+    let age = age(file);
+    if age.is_some_and(|age| age < FRESH) {
         return Ok(CurrentPrices { file: file.to_owned(), note: None });
     }
     let why = match fetch(litellm, file).await {
         Ok(()) => return Ok(CurrentPrices { file: file.to_owned(), note: None }),
         Err(why) => why,
     };
-    match kept {
+    match age {
         Some(age) if age < USABLE => {
             let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
             let note = format!("the cap uses prices that are {age} old: {}", sluice_contract::text::error_chain(&why));

@@ -124,7 +124,7 @@ pub async fn delete(litellm: &Litellm, alias: &str) -> Result<(), LitellmError> 
     litellm.post("/key/delete", &DeleteRequest { key_aliases: [alias] }).await.map(drop)
 }
 
-/// Makes a key and deletes it again, as for a run. Nothing is recorded: a key that stays behind ends with its lifetime.
+/// Makes a key and deletes it again, as for a run. Nothing is recorded: a key that is not deleted ends with its lifetime.
 ///
 /// # Errors
 /// [`TrialError`].

@@ -92,75 +92,105 @@ struct AccountBudget {
     holds: Vec<BudgetHold>,
 }
 
+/// State of the log of budgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogStatus {
+    /// The command may write to it, or does not need it.
+    Usable,
+    /// It is lost, so changes are not written to it.
+    Lost,
+}
+
 pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
-    let (BudgetCommand::Set { host, .. }
-    | BudgetCommand::Add { host, .. }
-    | BudgetCommand::Show { host, .. }
-    | BudgetCommand::Remove { host, .. }
-    | BudgetCommand::Confirm { host }) = &args.command;
-    let settings = host.settings()?;
-    let failed = |error: BudgetError| {
-        let code =
-            if matches!(error, BudgetError::None(_) | BudgetError::TooMuch) { exit::USAGE } else { exit::FAILED };
-        CommandError::new(code, &error)
-    };
-    let store = match &args.command {
+    let command = &args.command;
+    let settings = command.host().settings()?;
+    let state = &settings.host.state_dir;
+    let store = match command {
         // Setting a budget may be the first command on a host.
-        BudgetCommand::Set { .. } => open_or_create(&settings.host.state_dir)?,
+        BudgetCommand::Set { .. } => open_or_create(state)?,
         // A new database has no budgets.
-        _ => open(&settings.host.state_dir)?,
+        _ => open(state)?,
     };
-    let layout = Layout::at(&settings.host.state_dir);
-    let keys = Keys::open(&settings.host.state_dir).map_err(|error| CommandError::failed(&error))?;
+    let layout = Layout::at(state);
+    let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
-    let is_lost = match (&args.command, log.look().await) {
-        (BudgetCommand::Confirm { .. }, _) | (_, Ok(None)) => false,
-        // The list is complete as far as the database is.
-        (BudgetCommand::Show { .. }, Ok(Some(error)) | Err(error)) => {
-            say(&error_chain(&error));
-            false
+    let status = check_log(command, &log).await?;
+    match command {
+        BudgetCommand::Set { account, usd, .. } => {
+            store.set_budget(account, *usd).await.map_err(command_error)?;
+            follow(&log, status).await?;
+            show(&store, Some(account), OutputFormat::Text).await?;
         }
-        (_, Err(error @ LogError::Lost(_))) => {
-            say(&error_chain(&error));
-            true
+        BudgetCommand::Add { account, usd, .. } => {
+            store.add_budget(account, *usd).await.map_err(command_error)?;
+            follow(&log, status).await?;
+            show(&store, Some(account), OutputFormat::Text).await?;
         }
-        (_, Ok(Some(error)) | Err(error)) => return Err(failed(error.into())),
-    };
-    match &args.command {
-        BudgetCommand::Set { account, usd, .. } => store.set_budget(account, *usd).await.map_err(failed)?,
-        BudgetCommand::Add { account, usd, .. } => store.add_budget(account, *usd).await.map_err(failed)?,
         BudgetCommand::Remove { account, .. } => {
-            store.remove_budget(account).await.map_err(failed)?;
+            store.remove_budget(account).await.map_err(command_error)?;
             print(&format!("{account} has no budget any more\n"));
+            follow(&log, status).await?;
         }
-        BudgetCommand::Show { account, json, .. } => {
-            show(&store, account.as_ref(), (*json).into()).await.map_err(failed)?;
-        }
+        BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
         BudgetCommand::Confirm { .. } => {
-            if let Some(aside) = log.confirm().await.map_err(|error| failed(error.into()))? {
+            if let Some(aside) = log.confirm().await.map_err(|error| command_error(error.into()))? {
                 print(&format!("the previous log is {}\n", aside.display()));
             }
-            show(&store, None, OutputFormat::Text).await.map_err(failed)?;
+            show(&store, None, OutputFormat::Text).await?;
         }
-    }
-    let changes =
-        matches!(args.command, BudgetCommand::Set { .. } | BudgetCommand::Add { .. } | BudgetCommand::Remove { .. });
-    if changes
-        && !is_lost
-        && let Some(error) = log.follow().await.map_err(|error| failed(error.into()))?
-    {
-        return Err(failed(error.into()));
-    }
-    if let BudgetCommand::Set { account, .. } | BudgetCommand::Add { account, .. } = &args.command {
-        show(&store, Some(account), OutputFormat::Text).await.map_err(failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), BudgetError> {
-    let budgets = store.budgets(account).await?;
+/// Compares log and database before a command. A fault stops changes, but not `show` and `confirm`.
+async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogStatus, CommandError> {
+    match (command, log.look().await) {
+        (BudgetCommand::Confirm { .. }, _) | (_, Ok(None)) => Ok(LogStatus::Usable),
+        // The list is complete as far as the database is.
+        (BudgetCommand::Show { .. }, Ok(Some(error)) | Err(error)) => {
+            say(&error_chain(&error));
+            Ok(LogStatus::Usable)
+        }
+        (_, Err(error @ LogError::Lost(_))) => {
+            say(&error_chain(&error));
+            Ok(LogStatus::Lost)
+        }
+        (_, Ok(Some(error)) | Err(error)) => Err(command_error(error.into())),
+    }
+}
+
+/// Writes a change of the database to the log.
+async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandError> {
+    if status == LogStatus::Lost {
+        return Ok(());
+    }
+    match log.follow().await {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) | Err(error) => Err(command_error(error.into())),
+    }
+}
+
+fn command_error(error: BudgetError) -> CommandError {
+    let is_usage = matches!(error, BudgetError::None(_) | BudgetError::TooMuch);
+    CommandError::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
+}
+
+impl BudgetCommand {
+    fn host(&self) -> &HostArgs {
+        match self {
+            Self::Set { host, .. }
+            | Self::Add { host, .. }
+            | Self::Show { host, .. }
+            | Self::Remove { host, .. }
+            | Self::Confirm { host } => host,
+        }
+    }
+}
+
+async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
+    let budgets = store.budgets(account).await.map_err(command_error)?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
-        return Err(BudgetError::None(account.clone()));
+        return Err(command_error(BudgetError::None(account.clone())));
     }
     let shown: Vec<_> =
         budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect();

@@ -39,7 +39,7 @@ Classes that do not agree: amount_differs, tokens_differ, missing_there, missing
 Exit codes: 0 all agree or are undecided; 122 some do not agree; 125 the comparison failed; 2 usage.";
 
 /// Maximum time that LiteLLM takes to write a row, with a margin.
-const PATIENCE: Duration = Duration::from_secs(45);
+const WAIT_MAX: Duration = Duration::from_secs(45);
 /// Default of `--since`.
 const SINCE: &str = "24h";
 
@@ -57,7 +57,7 @@ pub(super) struct ReconcileArgs {
     /// are looked up at any age
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Where amounts or tokens differ, reverse the posted entries and post LiteLLM's numbers
+    /// If amounts or tokens differ, reverse the posted entries and post LiteLLM's numbers
     #[arg(long)]
     correct: bool,
     /// Do not wait for rows that may still come; LiteLLM takes up to 30 s
@@ -115,7 +115,7 @@ async fn reconcile_once(
     let progress = if args.json { Progress::silent() } else { Progress::on_terminal() };
     let notify = |text: &str| progress.say(text);
     let mut reconciliation = Reconciliation { store, spend_log, permission, notify: &notify };
-    let wait = (!args.no_wait).then_some(PATIENCE);
+    let wait = (!args.no_wait).then_some(WAIT_MAX);
     reconciliation.run(&question, wait).await.map_err(|error| match error {
         ReconcileError::NoRun(_) => CommandError::usage(&error),
         error => CommandError::not_started(&error),

@@ -98,7 +98,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
         say(&format!("run {own}: Ctrl-C goes to the program; to stop the run, kill {pid} from another terminal"));
     }
     background::start(&settings.litellm, host.layout.database());
-    // Leftovers of killed controllers are removed beside this run: there may be no other process that does it.
+    // Leftovers of killed controllers are removed during this run: there may be no other process that does it.
     let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::recover_orphans(&host));
     report_faults(&faults);
     drop(restore);

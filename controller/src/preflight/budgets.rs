@@ -187,8 +187,8 @@ mod tests {
         )
         .expect("an answer");
         let budgets = team.budgets(Some("u9"));
-        let told: Vec<_> = budgets.iter().map(|it| (it.of.as_str(), it.limit_usd.as_deref(), it.is_used_up)).collect();
-        assert_eq!(told, [("team", Some("5"), false), ("team_member", Some("2"), true)]);
+        let lines: Vec<_> = budgets.iter().map(|it| (it.of.as_str(), it.limit_usd.as_deref(), it.is_used_up)).collect();
+        assert_eq!(lines, [("team", Some("5"), false), ("team_member", Some("2"), true)]);
     }
 
     #[test]
@@ -212,8 +212,8 @@ mod tests {
                 is_used_up: true,
             }])
         };
-        let told = lines(vec![spent(), spent()]);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].0 == "warn" && told[0].1.starts_with("its team: $1.5 spent of $1, "), "{told:?}");
+        let lines = lines(vec![spent(), spent()]);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].0 == "warn" && lines[0].1.starts_with("its team: $1.5 spent of $1, "), "{lines:?}");
     }
 }

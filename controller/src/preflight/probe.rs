@@ -59,7 +59,7 @@ pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, ke
     }
 }
 
-/// Probes the upstream. The database has a record like that of a run meanwhile, so that a sweep finds the sidecar after a
+/// Probes the upstream. The database has a record of it, as of a run, so that a sweep finds the sidecar after a
 /// kill.
 async fn with_record(
     settings: &Settings,

@@ -1,7 +1,7 @@
-//! Reconciliation that no user asks for: beside runs, and in a sweep.
+//! Reconciliation that no user asks for: during runs, and in a sweep.
 //!
 //! A run is over before LiteLLM has written its rows, and its result does not wait for them. Open costs of earlier runs
-//! are settled beside the next run, or by the next sweep: once a minute at most for all of them, without a message.
+//! are settled during the next run, or by the next sweep: once a minute at most for all of them, without a message.
 //! A spend log that cannot be read is left alone for five minutes, and one that does not exist for a day.
 
 use std::convert::Infallible;

@@ -31,6 +31,6 @@ pub enum ReconcileQuestion {
 pub enum PostingPermission {
     /// Costs that were unknown.
     Settle,
-    /// Also the spend log's numbers in place of ours where they differ.
+    /// Also the spend log's numbers in place of the ledger's, if they differ.
     Correct,
 }

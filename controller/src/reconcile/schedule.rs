@@ -29,9 +29,9 @@ pub enum LookOutcome {
 /// The duration of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookFailure {
-    /// It may pass.
+    /// A failure that may pass.
     Passing,
-    /// It lasts until the LiteLLM is changed.
+    /// A failure that lasts until the LiteLLM is changed.
     Lasting,
 }
 

@@ -73,13 +73,13 @@ pub enum SpendLogError {
 /// Reason why an upstream has no spend log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSpendLog {
-    /// It has no database.
+    /// LiteLLM has no database.
     NoDatabase,
-    /// It has no database, and the key is not its master key.
+    /// LiteLLM has no database, and the key is not its master key.
     NoDatabaseForKey,
-    /// It does not have the route, and answers with this status.
+    /// The upstream does not have the route, and answers with this status.
     NoRoute(u16),
-    /// It redirects to another server.
+    /// The upstream redirects to another server.
     Redirect,
 }
 

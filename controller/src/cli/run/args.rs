@@ -123,7 +123,7 @@ pub(in crate::cli) struct RunArgs {
     /// Maximum idle time within an answer [default: 300s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     idle_timeout: Option<String>,
-    /// How long a call waits for other calls to end, if their reservations use up a cap [default: 30s]
+    /// Maximum time that a call waits for other calls to end, if their reservations use up a cap [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     cap_wait: Option<String>,
 
@@ -133,7 +133,7 @@ pub(in crate::cli) struct RunArgs {
     /// Time that the program has to end after it is asked to; then it is killed [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     stop_grace: Option<String>,
-    /// How much of stdout and stderr is kept for --json and for the answer of an agent: head and tail, half of it each.
+    /// Maximum output that is kept for --json and for the answer of an agent: head and tail of stdout and stderr.
     /// The output of a program after -- is passed on in full [default: 2m]
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     output_max: Option<String>,

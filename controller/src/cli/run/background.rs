@@ -1,4 +1,4 @@
-//! Reconciliation beside a run.
+//! Reconciliation during a run.
 
 use std::path::PathBuf;
 use std::time::Duration;

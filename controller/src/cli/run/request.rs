@@ -87,7 +87,7 @@ pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &R
     }
 }
 
-/// Returns the image: that of the flag, else the agent's, else that of the settings. A program after `--` also runs in the
+/// Returns the image of the flag, else of the agent, else of the settings. A program after `--` also runs in the
 /// image of a plain agent, but not in that of an envelope agent.
 fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a Agent) -> &'a str {
     let own = agent.image.as_deref().filter(|_| args.argv.is_empty() || agent.output == Contract::Plain);

@@ -69,7 +69,7 @@ fn same_amount(ledger: Option<i64>, row: i64) -> bool {
 
 /// Returns the finding of a receipt and its row; `free` are further rows of the call without a cost.
 pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, free: &[&SpendRow]) -> Finding {
-    let Judgement { class, reason, remedy } = judge(known, row);
+    let RowJudgement { class, reason, remedy } = judge(known, row);
     let more = match free.len() {
         0 => String::new(),
         count => format!("; and {count} more rows of it without money"),
@@ -83,7 +83,7 @@ pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, free: &[&SpendR
 pub(super) fn duplicate(known: &ReceiptInQuestion, first: &SpendRow, row: &SpendRow) -> Finding {
     Finding {
         reason: format!(
-            "the receipt stands by row {}; this one has {} nano-USD more, which LiteLLM has charged and the ledger has not",
+            "the receipt is settled by row {}; this one has {} nano-USD more, which LiteLLM has charged and the ledger has not",
             first.request_id, row.nanos
         ),
         ..finding_of_further_row(FindingClass::Duplicate, &known.receipt, row)
@@ -91,13 +91,13 @@ pub(super) fn duplicate(known: &ReceiptInQuestion, first: &SpendRow, row: &Spend
 }
 
 /// Class, reason and remedy of a receipt and its row.
-struct Judgement {
+struct RowJudgement {
     class: FindingClass,
     reason: String,
     remedy: Option<Remedy>,
 }
 
-impl Judgement {
+impl RowJudgement {
     fn plain(class: FindingClass, reason: impl Into<String>) -> Self {
         Self { class, reason: reason.into(), remedy: None }
     }
@@ -113,66 +113,66 @@ impl Judgement {
     }
 }
 
-fn judge(known: &ReceiptInQuestion, row: &SpendRow) -> Judgement {
+fn judge(known: &ReceiptInQuestion, row: &SpendRow) -> RowJudgement {
     let receipt = &known.receipt;
     let is_decided = !matches!(receipt.status, ReceiptStatus::Pending | ReceiptStatus::Voided);
     if row.is_free_hit() && is_decided {
         return judge_cache_hit(receipt, row);
     }
     match receipt.status {
-        ReceiptStatus::Pending => Judgement::plain(
+        ReceiptStatus::Pending => RowJudgement::plain(
             FindingClass::NotYet,
             "its run is under way, or its audit file was not read to its end yet",
         ),
         ReceiptStatus::Voided if row.nanos == 0 => {
-            Judgement::plain(FindingClass::NotBilled, "no money was possible, and none was spent")
+            RowJudgement::plain(FindingClass::NotBilled, "no money was possible, and none was spent")
         }
         ReceiptStatus::Voided => {
             let reason = format!("no money was possible here, and there are {} nano-USD there", row.nanos);
-            Judgement::differs(FindingClass::AmountDiffers, reason, receipt, row)
+            RowJudgement::differs(FindingClass::AmountDiffers, reason, receipt, row)
         }
         ReceiptStatus::PendingCost | ReceiptStatus::Unknown => judge_open(receipt, row),
         // It was settled as free before it had a row.
         ReceiptStatus::Settled if receipt.nano_usd.is_none() && row.nanos > 0 => {
-            Judgement::settles(FindingClass::Settled, "the spend log has its cost by now", receipt, row)
+            RowJudgement::settles(FindingClass::Settled, "the spend log has its cost by now", receipt, row)
         }
         ReceiptStatus::Posted | ReceiptStatus::Settled | ReceiptStatus::Reversed => judge_posted(known, row),
     }
 }
 
-fn judge_open(receipt: &BookedReceipt, row: &SpendRow) -> Judgement {
+fn judge_open(receipt: &BookedReceipt, row: &SpendRow) -> RowJudgement {
     // If the answer was cut, each side counts the tokens that it saw.
     let was_cut = receipt.status == ReceiptStatus::Unknown || receipt.end.as_deref() != Some("complete");
     if tokens(receipt, row) == TokenCounts::Different && !was_cut {
-        return Judgement::differs(FindingClass::TokensDiffer, both_tokens(receipt, row), receipt, row);
+        return RowJudgement::differs(FindingClass::TokensDiffer, both_tokens(receipt, row), receipt, row);
     }
     let is_unknown = receipt.status == ReceiptStatus::Unknown;
     let class = if is_unknown { FindingClass::UnknownSettled } else { FindingClass::Settled };
     let failed = if row.is_failure { FAILED_THERE } else { "" };
-    Judgement::settles(class, format!("the spend log has its cost{failed}"), receipt, row)
+    RowJudgement::settles(class, format!("the spend log has its cost{failed}"), receipt, row)
 }
 
-fn judge_posted(known: &ReceiptInQuestion, row: &SpendRow) -> Judgement {
+fn judge_posted(known: &ReceiptInQuestion, row: &SpendRow) -> RowJudgement {
     let receipt = &known.receipt;
     let by_spend_log = receipt.entries.iter().rev().find(|entry| entry.status == ReceiptStatus::Settled);
     if !same_amount(receipt.nano_usd.or(by_spend_log.map(|_| 0)), row.nanos) {
         let reason = format!("{} here, {} there, in nano-USD", amount(receipt.nano_usd), row.nanos);
-        return Judgement::differs(FindingClass::AmountDiffers, reason, receipt, row);
+        return RowJudgement::differs(FindingClass::AmountDiffers, reason, receipt, row);
     }
     let counts = tokens(receipt, row);
     let is_complete = receipt.status == ReceiptStatus::Posted || receipt.end.as_deref() == Some("complete");
     if counts == TokenCounts::Different && is_complete {
-        return Judgement::differs(FindingClass::TokensDiffer, both_tokens(receipt, row), receipt, row);
+        return RowJudgement::differs(FindingClass::TokensDiffer, both_tokens(receipt, row), receipt, row);
     }
     match by_spend_log {
-        None => Judgement::plain(FindingClass::Matched, "both say the same"),
+        None => RowJudgement::plain(FindingClass::Matched, "both say the same"),
         Some(entry) => judge_settled(known, row, &entry.period, counts),
     }
 }
 
 /// Judges a call that LiteLLM's cache answered. LiteLLM may repeat the price of the first answer in band, and the tokens of
 /// an answer from a cache are not billed. So the correction needs no permission.
-fn judge_cache_hit(receipt: &BookedReceipt, row: &SpendRow) -> Judgement {
+fn judge_cache_hit(receipt: &BookedReceipt, row: &SpendRow) -> RowJudgement {
     let was_reversed = receipt.entries.iter().any(|entry| entry.reverses.is_some());
     let (reason, remedy) = if receipt.is_open() {
         (String::new(), Some(addition(receipt, row)))
@@ -186,11 +186,11 @@ fn judge_cache_hit(receipt: &BookedReceipt, row: &SpendRow) -> Judgement {
         (String::new(), None)
     };
     let reason = format!("a cache of LiteLLM answered, for nothing{reason}");
-    Judgement { class: FindingClass::CacheHit, reason, remedy: remedy.map(Remedy::Settle) }
+    RowJudgement { class: FindingClass::CacheHit, reason, remedy: remedy.map(Remedy::Settle) }
 }
 
 /// Judges a receipt that a row has settled.
-fn judge_settled(known: &ReceiptInQuestion, row: &SpendRow, period: &str, counts: TokenCounts) -> Judgement {
+fn judge_settled(known: &ReceiptInQuestion, row: &SpendRow, period: &str, counts: TokenCounts) -> RowJudgement {
     let receipt = &known.receipt;
     let mut reason = "its cost is the spend log's".to_owned();
     if counts == TokenCounts::Different {
@@ -217,7 +217,7 @@ fn judge_settled(known: &ReceiptInQuestion, row: &SpendRow, period: &str, counts
         (_, true) => FindingClass::Late,
         _ => FindingClass::Settled,
     };
-    Judgement::plain(class, reason)
+    RowJudgement::plain(class, reason)
 }
 
 fn both_tokens(receipt: &BookedReceipt, row: &SpendRow) -> String {

@@ -8,9 +8,9 @@ use super::{Finding, FindingClass, ReceiptInQuestion, Remedy, finding_of_further
 /// State of the cost of the call itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallCost {
-    /// Its cost is settled, or settled now.
+    /// The cost is settled, or settled by this reconciliation.
     Settled,
-    /// Its cost is unknown.
+    /// The cost is unknown.
     Open,
 }
 
@@ -28,17 +28,17 @@ pub(super) fn finding(known: &ReceiptInQuestion, row: &SpendRow, of_call: CallCo
     let posted = receipt.live().find(|entry| entry.source_reference == settlement.reference);
     let (class, reason, remedy) = match (posted, of_call) {
         (Some(entry), _) if entry.payload_hash == settlement.hash.to_string() => {
-            (FindingClass::Settled, "an earlier try of the call, which LiteLLM billed beside it", None)
+            (FindingClass::Settled, "an earlier attempt of the call, which LiteLLM billed in addition", None)
         }
         (Some(_), _) => {
-            (FindingClass::AmountDiffers, "the row of an earlier try was changed after it was posted", None)
+            (FindingClass::AmountDiffers, "the row of an earlier attempt was changed after it was posted", None)
         }
         (None, CallCost::Settled) => {
-            let reason = "the spend log has the cost of an earlier try of the call";
+            let reason = "the spend log has the cost of an earlier attempt of the call";
             (FindingClass::Settled, reason, Some(Remedy::Settle(settlement)))
         }
         (None, CallCost::Open) => {
-            let reason = "an earlier try of the call, which is posted when the call itself is settled";
+            let reason = "an earlier attempt of the call, which is posted when the call itself is settled";
             (FindingClass::NotYet, reason, None)
         }
     };

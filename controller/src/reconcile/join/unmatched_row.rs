@@ -16,9 +16,12 @@ pub(super) fn finding(row: &SpendRow, input: &JoinInput, index: &ReceiptIndex<'_
     let (class, reason) = if let Some(payer) = payer {
         (FindingClass::MissingHere, format!("it names a call that {payer} pays"))
     } else if is_under_way {
-        (FindingClass::NotYet, "its run is under way, or its controller was killed and nobody has swept".to_owned())
+        (
+            FindingClass::NotYet,
+            "its run is under way, or its controller was killed and no sweep has followed".to_owned(),
+        )
     } else if row.is_failure && row.nanos == 0 && row.sluice_call_id.is_none() {
-        let reason = "LiteLLM refused it before it knew whose call it was, and spent nothing";
+        let reason = "LiteLLM refused it before it knew the account, and spent nothing";
         (FindingClass::NotBilled, reason.to_owned())
     } else if until > input.now_us {
         (FindingClass::NotYet, "its receipt may not be written yet".to_owned())
