@@ -28,7 +28,7 @@ fn every_plain_agent_takes_message_and_model() {
 }
 
 #[test]
-fn a_message_that_begins_with_a_dash_is_not_a_flag() {
+fn a_message_with_a_dash_is_not_a_flag() {
     for agent in catalogue().iter().filter(|agent| agent.takes_message()) {
         let argv = agent.arguments(filled(Some("--help"), &["m".to_owned()]));
         let after_dashes = argv.iter().rev().nth(1).is_some_and(|argument| argument == "--");
@@ -50,7 +50,7 @@ fn the_small_model_is_the_second_one() {
     let agents = catalogue();
     let claude = find(&agents, "claude").expect("it is in the catalogue");
     let haiku =
-        |models: &[String]| claude.variables(filled(None, models)).remove("ANTHROPIC_DEFAULT_AGENT_HAIKU_MODEL");
+        |models: &[String]| claude.variables(filled(None, models)).remove("ANTHROPIC_DEFAULT_HAIKU_MODEL");
     assert_eq!(haiku(&["a".to_owned(), "b".to_owned()]).as_deref(), Some("b"));
     assert_eq!(haiku(&["a".to_owned()]).as_deref(), Some("a"));
     assert_eq!(haiku(&[]), None);
@@ -70,7 +70,7 @@ fn an_entry_replaces_the_fields_that_it_states() {
 }
 
 #[test]
-fn a_new_image_has_the_command_that_its_entry_states() {
+fn a_new_image_needs_its_own_build_command() {
     let agents = configured("[[agents]]\nagentId = \"claude\"\nbuild = \"make it\"\nimage = \"mine:1\"");
     let claude = find(&agents.expect("it is right"), "claude").cloned().expect("it is there");
     assert_eq!(claude.build.as_deref(), Some("make it"));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_loop_looks_after_its_delay_and_then_after_each_pause() {
+    async fn the_loop_looks_after_each_pause() {
         let start = tokio::time::Instant::now();
         let looks = Mutex::new(Vec::new());
         let look = || async {

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fake_clock_sees_one_look_a_minute_between_failures() {
+    fn looks_follow_once_a_minute_without_failures() {
         let passing = LookOutcome::Failed(LookFailure::Passing);
         let outcomes = [LookOutcome::Done, LookOutcome::NothingOpen, passing, LookOutcome::NotOurTurn];
         let start = Instant::now();

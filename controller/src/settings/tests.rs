@@ -38,7 +38,7 @@ fn layers(
 }
 
 #[test]
-fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
+fn the_highest_layer_that_sets_a_value_wins() {
     let file = ScratchFile::new("order", "timeout = 30\nmemory = \"1g\"\npids = 100\n");
     let layers = layers(&[("timeout", "10s")], &[("SLUICE_TIMEOUT", "20s"), ("SLUICE_MEMORY", "2g")], Some(&file))
         .expect("all is right");

@@ -21,7 +21,7 @@ async fn answering(answer: &'static str) -> (Litellm, JoinHandle<String>) {
 }
 
 #[tokio::test]
-async fn an_answer_is_complete_and_the_key_is_a_header() {
+async fn the_key_is_sent_as_a_header() {
     let (litellm, served) = answering("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}").await;
 
     let body = litellm.get("/model/info?x=1").await.expect("it answers");

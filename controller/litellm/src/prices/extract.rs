@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_kept_if_its_value_fits_its_name() {
+    fn a_members_value_must_fit_its_name() {
         for member in [
             r#""output_cost_per_reasoning_token":0.10"#,
             r#""cache_creation_input_token_cost_above_1hr":1e-05"#,

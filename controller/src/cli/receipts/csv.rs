@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_text_is_neither_a_formula_nor_a_cell() {
+    fn a_foreign_text_cannot_be_a_formula() {
         let rows = [
             ("gpt-4o-mini", r#","gpt-4o-mini","#),
             ("=1+1", r#","'=1+1","#),

@@ -267,7 +267,7 @@ fn cached_tokens_of_the_messages_api_are_input() {
 }
 
 #[test]
-fn a_row_without_a_receipt_is_a_mismatch_after_a_grace_time() {
+fn an_old_row_without_a_receipt_is_a_mismatch() {
     let mut input = input(vec![], vec![row()]);
     let class = |input: &JoinInput| join(input).first().map(|finding| finding.class);
     assert_eq!(class(&input), Some(FindingClass::MissingHere));
@@ -637,7 +637,7 @@ proptest! {
     /// Whatever both sides hold: each receipt has one finding that is no duplicate, each row is in one finding, and once
     /// all that may be done is done there is nothing left to do.
     #[test]
-    fn nothing_is_lost_or_counted_twice_and_a_second_time_changes_nothing(
+    fn each_row_counts_once_and_repetition_changes_nothing(
         known in prop::collection::vec(statuses(), 0..8),
         rows in prop::collection::btree_map("[a-f]", made_rows(), 0..10),
         correct in any::<bool>(),

@@ -110,7 +110,7 @@ fn a_row_of_an_earlier_attempt_names_its_call() {
 }
 
 #[test]
-fn a_row_of_the_account_that_cannot_be_read_is_named() {
+fn an_unreadable_row_of_the_account_is_named() {
     for (members, why) in [
         (serde_json::json!({"spend": "5"}), "spend"),
         (serde_json::json!({"spend": -1}), "spend"),
