@@ -19,7 +19,6 @@ impl SettingLayers {
     /// # Errors
     /// The first value that is not valid.
     pub fn settings(&self) -> Result<Settings, SettingError> {
-        // Flags of the sidecar first: a value that is wrong in two ways has one message.
         let run = self.run_defaults()?;
         let litellm = self.litellm()?;
         let host = self.host(&litellm)?;
