@@ -64,7 +64,8 @@ pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, Pr
     match age {
         Some(age) if age < USABLE => {
             let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
-            let note = format!("the cap uses prices that are {age} old: {}", sluice_contract::text::error_chain(&why));
+            let note =
+                format!("the cap rests on prices that are {age} old: {}", sluice_contract::text::error_chain(&why));
             Ok(CurrentPrices { file: file.to_owned(), note: Some(note) })
         }
         _ => Err(why),

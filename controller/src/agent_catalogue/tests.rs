@@ -49,8 +49,7 @@ fn an_argument_without_its_placeholders_value_is_left_out() {
 fn the_small_model_is_the_second_one() {
     let agents = catalogue();
     let claude = find(&agents, "claude").expect("it is in the catalogue");
-    let haiku =
-        |models: &[String]| claude.variables(filled(None, models)).remove("ANTHROPIC_DEFAULT_HAIKU_MODEL");
+    let haiku = |models: &[String]| claude.variables(filled(None, models)).remove("ANTHROPIC_DEFAULT_HAIKU_MODEL");
     assert_eq!(haiku(&["a".to_owned(), "b".to_owned()]).as_deref(), Some("b"));
     assert_eq!(haiku(&["a".to_owned()]).as_deref(), Some("a"));
     assert_eq!(haiku(&[]), None);

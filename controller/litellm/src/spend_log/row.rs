@@ -248,7 +248,7 @@ impl JsonFault {
     /// Makes a fault without the words of the parser, which quote the JSON.
     fn of(error: &serde_json::Error) -> Self {
         let what = match error.classify() {
-            Category::Data => "a member is missing, duplicate, or not of its type",
+            Category::Data => "a member is missing, doubled, or not of its kind",
             Category::Eof => "it breaks off",
             Category::Syntax | Category::Io => "it is not valid JSON",
         };
