@@ -2,7 +2,7 @@
 //!
 //! Runs themselves are in `sluice-runs`, rows in `sluice-state`, LiteLLM's API in `sluice-litellm`.
 
-pub mod agents;
+pub mod agent_catalogue;
 pub mod cli;
 pub mod harden;
 pub mod preflight;

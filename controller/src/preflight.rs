@@ -1,7 +1,8 @@
-//! Whether this machine can do what is asked of it: a list, each with what to do about it.
+//! Checks whether runs would work on this machine.
 
 use serde::Serialize;
 
+mod budget_rows;
 mod budgets;
 mod checks;
 mod litellm;
@@ -9,51 +10,51 @@ mod probe;
 
 pub use checks::preflight;
 
-/// One question and its answer.
+/// A check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Name of the check.
     pub name: &'static str,
-    /// What came of it.
-    pub status: Status,
-    /// What was found; or what is wrong and what to do.
+    /// Result.
+    pub status: CheckStatus,
+    /// Findings, or the fault and its remedy.
     pub detail: String,
-    /// The budget at LiteLLM that it is about.
+    /// Budget at LiteLLM that the check examined.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub budget: Option<Budget>,
+    pub budget: Option<LitellmBudget>,
 }
 
 /// A budget at LiteLLM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Budget {
-    /// Whose it is: `customer`, `key`, `team`, `team_member`, `user` and so on.
+pub struct LitellmBudget {
+    /// Owner: `customer`, `key`, `team`, `team_member`, `user` and so on.
     pub of: String,
-    /// Its limit; null where LiteLLM does not give it.
+    /// Limit; null if LiteLLM does not state it.
     pub limit_usd: Option<String>,
-    /// What is spent of it; null where LiteLLM does not say.
+    /// Amount that is spent; null if LiteLLM does not state it.
     pub spent_usd: Option<String>,
-    /// When it begins anew, as LiteLLM writes it; null where that is not known, or never.
+    /// Time of the next reset, as LiteLLM writes it; null if it is unknown, or if there is none.
     pub resets: Option<String>,
-    /// Whether LiteLLM refuses calls for it.
+    /// Set if LiteLLM refuses calls because of it.
     pub is_used_up: bool,
 }
 
-/// What came of a check.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// As it should be.
+pub enum CheckStatus {
+    /// No fault was found.
     Pass,
-    /// It works, and could be better.
+    /// Runs work, with a limitation.
     Warn,
     /// Runs would not start.
     Fail,
-    /// It could not be asked, since something before it failed.
+    /// The check was not possible, since an earlier one failed.
     Skipped,
 }
 
-impl Status {
-    /// The word in front of a line.
+impl CheckStatus {
+    /// Returns the word at the start of a line.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -66,13 +67,17 @@ impl Status {
 }
 
 fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Pass, detail, budget: None }
+    Check { name, status: CheckStatus::Pass, detail, budget: None }
 }
 
 fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Warn, detail, budget: None }
+    Check { name, status: CheckStatus::Warn, detail, budget: None }
 }
 
 fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: Status::Fail, detail, budget: None }
+    Check { name, status: CheckStatus::Fail, detail, budget: None }
+}
+
+fn skipped(name: &'static str, detail: &str) -> Check {
+    Check { name, status: CheckStatus::Skipped, detail: detail.to_owned(), budget: None }
 }

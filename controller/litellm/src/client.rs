@@ -1,12 +1,13 @@
-//! LiteLLM's own HTTP API, asked with the operator's key: a question, an answer, and limits on both.
+//! A client of LiteLLM's own HTTP API, with the operator's key and limits on the time and the size of answers.
 //!
-//! No redirect is followed, since it would carry the key elsewhere. What an answer that is no success says is never
-//! repeated: LiteLLM's error bodies hold parts of keys, and tracebacks.
+//! No redirect is followed, since it would send the key to another server. The body of a failure is never repeated:
+//! LiteLLM's error bodies contain parts of keys, and tracebacks.
 
 use std::time::Duration;
 use std::{fmt, io};
 
 use http::{HeaderValue, Method, Request, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use sluice_contract::budget::{BUDGET_EXCEEDED, BudgetRefusal};
 use sluice_contract::exhausted::Exhausted;
@@ -16,22 +17,22 @@ use zeroize::Zeroizing;
 
 use crate::secret::ApiKey;
 
-mod wire;
+mod exchange;
 
-use wire::{Answer, Lost};
+use exchange::{HttpAnswer, SendError};
 
-/// How long an answer may take, from connecting to its last byte.
+/// Maximum time of an answer, from connecting to its last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
-/// How long an answer may be.
+/// Maximum size of an answer in bytes.
 pub const AT_MOST: usize = 16 << 20;
 
-/// How LiteLLM says that it has no database, in the versions that are known.
+/// Messages of LiteLLM without a database, in all known versions.
 const NO_DATABASE: [&str; 4] =
     ["DB not connected", "Not connected to DB", "No DB Connected", "Prisma Client is not initialized"];
-/// How it says that it does not know the key, and has no database to look it up in.
+/// Message of LiteLLM if it does not know the key, and has no database to look it up in.
 const NOT_MASTER: &str = "No connected db.";
 
-/// A LiteLLM, and the key that it is asked with.
+/// A client of one LiteLLM, with a key.
 #[derive(Debug, Clone)]
 pub struct Litellm {
     address: Address,
@@ -40,57 +41,57 @@ pub struct Litellm {
     at_most: usize,
 }
 
-/// Why a question has no answer. No text of the answer is in it.
+/// A request without a usable answer. It contains no text of the answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LitellmError {
-    /// The upstream is not an address, or holds credentials, which are not repeated here.
+    /// The upstream is not an address, or contains credentials, which are not repeated here.
     #[error("'{0}' is not an upstream; write http://HOST:PORT, https://HOST or unix:/PATH, without credentials")]
     Address(String),
-    /// The key cannot stand in a header.
-    #[error("the upstream's key is no line of visible characters")]
+    /// A header cannot contain the key.
+    #[error("the upstream's key is not a line of visible characters")]
     Key,
-    /// Nothing went out.
+    /// Nothing was sent.
     #[error("cannot connect to LiteLLM for {0}")]
     Unreachable(String, #[source] io::Error),
-    /// The question went out, or may have, and no whole answer came.
+    /// The request was sent, at least in part, and the answer is incomplete.
     #[error("LiteLLM broke off its answer to {0}")]
     Broken(String, #[source] io::Error),
-    /// The same, and the time is up.
+    /// No complete answer arrived in time.
     #[error("LiteLLM did not answer {0} within {1:?}")]
     Late(String, Duration),
-    /// More than anybody wants to read.
+    /// The answer is too long.
     #[error("LiteLLM's answer to {0} is longer than {1} bytes")]
     TooLong(String, usize),
-    /// It takes the key for no good one, or not for this.
+    /// LiteLLM does not accept the key, or not for this request.
     #[error("LiteLLM refuses the key for {0} (status {1}); it takes the master key, or one of an admin")]
     Denied(String, u16),
-    /// It has no database, which the question needs.
+    /// LiteLLM has no database, which the request needs.
     #[error("LiteLLM has no database, which {0} needs")]
     NoDatabase(String),
-    /// It has none, and the key is another than its own.
+    /// LiteLLM has no database, and the key is not its master key.
     #[error("LiteLLM refuses the key for {0}: without a database it takes its master key alone, and this is another")]
     NotMaster(String),
-    /// One of its budgets stops the key that it is asked with.
+    /// A budget at LiteLLM stops the key of the request.
     #[error("LiteLLM refused {0} (status {1}): {2}; raise that budget, or wait until it is reset")]
     Budget(String, u16, Box<Exhausted>),
-    /// Its configuration, or the key that it is asked with, sets a bound to the keys that are made.
+    /// LiteLLM's configuration, or the key of the request, limits the keys that it makes.
     #[error("LiteLLM refused {0} (status {1}): {2}")]
     Bound(String, u16, KeyBound),
-    /// Any other answer that is no success.
+    /// Any other status that is not a success.
     #[error("LiteLLM answered {0} with status {1}")]
     Status(String, u16),
 }
 
-/// What LiteLLM does not allow of a key that is to be made.
+/// A limit of LiteLLM on the keys that it makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyBound {
-    /// Its `max_budget`.
+    /// The `max_budget` is too high.
     MaxBudget,
-    /// Its life.
+    /// The lifetime is too long.
     Duration,
-    /// Something else.
+    /// Another limit.
     Other,
-    /// Something that takes a licence.
+    /// The request needs a licence.
     Licence,
 }
 
@@ -112,7 +113,7 @@ impl fmt::Display for KeyBound {
 }
 
 impl LitellmError {
-    /// Whether asking again may help.
+    /// Returns whether a later request may succeed.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable(..) | Self::Broken(..) | Self::Late(..))
@@ -120,7 +121,7 @@ impl LitellmError {
 }
 
 impl Litellm {
-    /// Names a LiteLLM; it is not asked yet.
+    /// Makes a client. Nothing is sent yet.
     ///
     /// # Errors
     /// [`LitellmError::Address`].
@@ -129,19 +130,19 @@ impl Litellm {
         Ok(Self { address, key, within: WITHIN, at_most: AT_MOST })
     }
 
-    /// With another limit on the time of each answer.
+    /// Sets the maximum time of each answer.
     #[must_use]
     pub fn within(self, within: Duration) -> Self {
         Self { within, ..self }
     }
 
-    /// With another limit on the length of each answer.
+    /// Sets the maximum size of each answer.
     #[must_use]
     pub fn at_most(self, at_most: usize) -> Self {
         Self { at_most, ..self }
     }
 
-    /// The body of the answer to a `GET`; `path` may have a query.
+    /// Sends a `GET` and returns the body of its answer; `path` may contain a query.
     ///
     /// # Errors
     /// [`LitellmError`]; every status but 2xx is one.
@@ -149,7 +150,7 @@ impl Litellm {
         self.ask(Method::GET, path, String::new()).await
     }
 
-    /// The body of the answer to a `POST` of JSON.
+    /// Sends a `POST` of JSON and returns the body of its answer.
     ///
     /// # Errors
     /// [`LitellmError`]; every status but 2xx is one.
@@ -157,11 +158,11 @@ impl Litellm {
         self.ask(Method::POST, path, serde_json::to_string(body).expect("plain data")).await
     }
 
-    /// The status and the text of whatever the answer to a `GET` is, without the key should it be in there: whoever
-    /// reads it may quote what cannot be read.
+    /// Sends a `GET` and returns the status and the text of its answer, whatever the status is. The key is redacted, since
+    /// a caller may quote text that it cannot read.
     ///
     /// # Errors
-    /// [`LitellmError`], when there is none.
+    /// [`LitellmError`] if there is no answer.
     pub async fn answer(&self, path: &str) -> Result<(u16, String), LitellmError> {
         let (status, body) = self.exchange(Method::GET, path, String::new()).await?;
         Ok((status, self.key.redact(&String::from_utf8_lossy(&body))))
@@ -171,24 +172,24 @@ impl Litellm {
         let what = name(&method, path);
         match self.exchange(method, path, body).await? {
             (200..=299, body) => Ok(body),
-            (status @ (401 | 403), body) if bound(&body).is_none() => Err(LitellmError::Denied(what, status)),
-            (status, body) => Err(refused(what, status, &String::from_utf8_lossy(&body))),
+            (status @ (401 | 403), body) if key_bound(&body).is_none() => Err(LitellmError::Denied(what, status)),
+            (status, body) => Err(failure(what, status, &String::from_utf8_lossy(&body))),
         }
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<Answer, LitellmError> {
+    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<HttpAnswer, LitellmError> {
         let what = name(&method, path);
-        let question = self.question(method, path, body)?;
-        match timeout(self.within, wire::ask(&self.address, question, self.at_most)).await {
+        let request = self.request(method, path, body)?;
+        match timeout(self.within, exchange::send(&self.address, request, self.at_most)).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Lost::Before(error))) => Err(LitellmError::Unreachable(what, error)),
-            Ok(Err(Lost::Underway(error))) => Err(LitellmError::Broken(what, error)),
-            Ok(Err(Lost::TooLong)) => Err(LitellmError::TooLong(what, self.at_most)),
+            Ok(Err(SendError::BeforeSending(error))) => Err(LitellmError::Unreachable(what, error)),
+            Ok(Err(SendError::Interrupted(error))) => Err(LitellmError::Broken(what, error)),
+            Ok(Err(SendError::TooLong)) => Err(LitellmError::TooLong(what, self.at_most)),
             Err(_) => Err(LitellmError::Late(what, self.within)),
         }
     }
 
-    fn question(&self, method: Method, path: &str, body: String) -> Result<Request<String>, LitellmError> {
+    fn request(&self, method: Method, path: &str, body: String) -> Result<Request<String>, LitellmError> {
         let invalid = || LitellmError::Address(path.split('?').next().unwrap_or_default().to_owned());
         Request::builder()
             .method(method)
@@ -196,7 +197,7 @@ impl Litellm {
             .header(header::HOST, &self.address.authority)
             .header(header::AUTHORIZATION, self.key.bearer().ok_or(LitellmError::Key)?)
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            // Some versions compress what is long.
+            // Some versions compress long answers.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .header(header::CONNECTION, HeaderValue::from_static("close"))
             .body(body)
@@ -204,9 +205,9 @@ impl Litellm {
     }
 }
 
-/// What an answer that is no success means. Its words are looked at and not repeated.
-fn refused(what: String, status: u16, text: &str) -> LitellmError {
-    match lack(text) {
+/// Returns the error for a failed request. The text of the answer is examined and not repeated.
+fn failure(what: String, status: u16, text: &str) -> LitellmError {
+    match missing_feature(text) {
         Some(MissingFeature::Database) => return LitellmError::NoDatabase(what),
         Some(MissingFeature::MasterKey) => return LitellmError::NotMaster(what),
         None => {}
@@ -214,30 +215,30 @@ fn refused(what: String, status: u16, text: &str) -> LitellmError {
     if let Some(budget) = spent_budget(text) {
         return LitellmError::Budget(what, status, Box::new(budget));
     }
-    match bound(text.as_bytes()) {
+    match key_bound(text.as_bytes()) {
         Some(bound) => LitellmError::Bound(what, status, bound),
         None => LitellmError::Status(what, status),
     }
 }
 
-/// The budget that has no room left, if that is what an answer says.
+/// Returns the budget that is used up, if the answer names one.
 fn spent_budget(text: &str) -> Option<Exhausted> {
     #[derive(Deserialize)]
-    struct Refusal {
-        error: Error,
+    struct ErrorBody {
+        error: ErrorDetail,
     }
     #[derive(Deserialize)]
-    struct Error {
+    struct ErrorDetail {
         message: String,
         r#type: String,
     }
-    let Refusal { error } = serde_json::from_str(text).ok()?;
+    let ErrorBody { error } = serde_json::from_str(text).ok()?;
     let budget = BudgetRefusal::of_account(&error.message).filter(|_| error.r#type == BUDGET_EXCEEDED)?;
     Some(Exhausted::from(&budget))
 }
 
-/// What LiteLLM says of a key that it does not make.
-fn bound(body: &[u8]) -> Option<KeyBound> {
+/// Returns the limit that an answer names as its reason not to make a key.
+fn key_bound(body: &[u8]) -> Option<KeyBound> {
     let text = String::from_utf8_lossy(body);
     let says = |words: &str| text.contains(words);
     if says("LiteLLM Enterprise") || says("enterprise license") {
@@ -251,35 +252,31 @@ fn bound(body: &[u8]) -> Option<KeyBound> {
     }
 }
 
-/// Without the query: it may name accounts.
+/// Returns method and path for messages, without the query: it may name accounts.
 fn name(method: &Method, path: &str) -> String {
     format!("{method} {}", path.split('?').next().unwrap_or_default())
 }
 
-/// A value as it stands in a query.
-pub fn escaped(value: &str) -> String {
-    value.bytes().fold(String::new(), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-        text
-    })
+/// Characters of a query's value that are percent-encoded: all but the unreserved ones of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Returns a percent-encoded value for a query.
+pub fn query_value(value: &str) -> impl fmt::Display {
+    utf8_percent_encode(value, RESERVED)
 }
 
-/// What a LiteLLM without a database says is missing.
+/// A feature that a LiteLLM without a database does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MissingFeature {
-    /// The question needs one.
+    /// The request needs a database.
     Database,
-    /// Only its own key is good.
+    /// Only the master key is accepted.
     MasterKey,
 }
 
-/// What an answer that is no success says is missing, if that is a database. One that is only out of reach is not:
-/// its LiteLLM has the same `type` for that, `no_db_connection`, and status 503.
-pub(crate) fn lack(text: &str) -> Option<MissingFeature> {
+/// Returns the missing feature if a failed request needs a database. A database that is only unreachable is not missing:
+/// LiteLLM answers with the same `type`, `no_db_connection`, and with status 503.
+pub(crate) fn missing_feature(text: &str) -> Option<MissingFeature> {
     if text.contains(NOT_MASTER) {
         return Some(MissingFeature::MasterKey);
     }

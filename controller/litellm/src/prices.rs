@@ -1,7 +1,7 @@
-//! What calls cost, for the cap of a run in dollars: LiteLLM's own list, kept for a while, for sidecars to read.
+//! LiteLLM's price list in a file, for sidecars of runs with a cap in dollars.
 //!
-//! Only what a sidecar reads of it is kept: the list also names hosts and ids. The file is private to this user, and
-//! outside of all that a sandbox sees.
+//! The file contains only the fields that a sidecar reads: LiteLLM's list also names hosts and ids. The file is private
+//! to this user, and no sandbox can see it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,53 +13,55 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::client::{Litellm, LitellmError};
 
-mod list;
+mod extract;
 
-/// How old a list may be before LiteLLM is asked again.
+pub use extract::UnusablePrices;
+
+/// Age of a list after which LiteLLM is asked again.
 pub const FRESH: Duration = Duration::from_secs(10 * 60);
-/// How old it may be where LiteLLM cannot be asked.
+/// Maximum age of a list if LiteLLM does not answer.
 pub const USABLE: Duration = Duration::from_secs(24 * 3600);
 
-/// The question.
+/// Route of LiteLLM's list of models.
 const PATH: &str = "/model/info";
 
-/// A list for a sidecar.
+/// A price list for a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CurrentPrices {
-    /// Where it is.
+    /// Path of the file.
     pub file: PathBuf,
-    /// What somebody should know about it.
+    /// Warning for the user.
     pub note: Option<String>,
 }
 
-/// Why there is no list.
+/// A run with a cap in dollars without a price list.
 #[derive(Debug, thiserror::Error)]
 pub enum PriceListError {
-    /// LiteLLM did not give one, and there is none that is young enough.
+    /// LiteLLM did not answer, and the list in the file is too old or does not exist.
     #[error("nothing can stop a run at its cap without prices; name a file with them by --prices")]
-    RunSpec(#[source] LitellmError),
-    /// What it gave is none.
+    Litellm(#[source] LitellmError),
+    /// LiteLLM's answer is not a price list.
     #[error("nothing can stop a run at its cap without prices, and {PATH} {0}; name a file with them by --prices")]
-    UnusablePrices(list::UnusablePrices),
-    /// It cannot be kept.
+    Unusable(UnusablePrices),
+    /// The file cannot be written.
     #[error("cannot write prices to {0}")]
     Write(PathBuf, #[source] io::Error),
 }
 
-/// The list kept in this file, or a new one in its place.
+/// Returns the list in this file if it is fresh, else a new one that replaces it.
 ///
 /// # Errors
 /// [`PriceListError`]
 pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, PriceListError> {
-    let kept = age(file);
-    if kept.is_some_and(|age| age < FRESH) {
+    let age = age(file);
+    if age.is_some_and(|age| age < FRESH) {
         return Ok(CurrentPrices { file: file.to_owned(), note: None });
     }
     let why = match fetch(litellm, file).await {
         Ok(()) => return Ok(CurrentPrices { file: file.to_owned(), note: None }),
         Err(why) => why,
     };
-    match kept {
+    match age {
         Some(age) if age < USABLE => {
             let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
             let note =
@@ -70,21 +72,21 @@ pub async fn current(litellm: &Litellm, file: &Path) -> Result<CurrentPrices, Pr
     }
 }
 
-/// How long ago a list was kept, if there is one. A time to come counts as none.
+/// Returns the age of a file, if it exists. A time in the future counts as none.
 fn age(file: &Path) -> Option<Duration> {
     SystemTime::now().duration_since(fs::metadata(file).ok()?.modified().ok()?).ok()
 }
 
 async fn fetch(litellm: &Litellm, file: &Path) -> Result<(), PriceListError> {
-    let answer = litellm.get(PATH).await.map_err(PriceListError::RunSpec)?;
-    let list = list::distil(&answer).map_err(PriceListError::UnusablePrices)?;
-    keep(file, &list).map_err(|error| PriceListError::Write(file.to_owned(), error))
+    let answer = litellm.get(PATH).await.map_err(PriceListError::Litellm)?;
+    let list = extract::extract_prices(&answer).map_err(PriceListError::Unusable)?;
+    replace(file, &list).map_err(|error| PriceListError::Write(file.to_owned(), error))
 }
 
-/// Whole or not at all: sidecars of other runs read it at any time.
-fn keep(file: &Path, list: &str) -> io::Result<()> {
+/// Replaces the file atomically: sidecars of other runs read it at any time.
+fn replace(file: &Path, list: &str) -> io::Result<()> {
     let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    // Of several that come at once one goes first; what one left that was killed here is written over.
+    // One writer at a time. The lock also covers the file that a killed writer left, which is overwritten.
     let _alone = Flock::lock(File::open(directory)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
     let aside = file.with_extension("new");
     let mut new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
@@ -98,13 +100,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_takes_the_place_of_another_and_of_what_a_killed_writer_left() {
+    fn a_list_replaces_another_and_a_killed_writers_file() {
         let directory = std::env::temp_dir().join(format!("sluice-prices-{}", std::process::id()));
         fs::create_dir(&directory).expect("it is not there yet");
         let file = directory.join("a.json");
         fs::write(directory.join("a.new"), "half of a lon").expect("it is ours");
         for list in ["longer", "new"] {
-            keep(&file, list).expect("it is ours");
+            replace(&file, list).expect("it is ours");
             assert_eq!(fs::read_to_string(&file).expect("it is there"), list);
         }
         assert_eq!(fs::read_dir(&directory).expect("it is there").count(), 1);

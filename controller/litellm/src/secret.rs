@@ -1,4 +1,4 @@
-//! The upstream's key, on its way from the operator to the sidecars: shown to nobody.
+//! A secret key, which is never displayed.
 
 use std::{fmt, io};
 
@@ -6,12 +6,12 @@ use http::HeaderValue;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroizing;
 
-/// A key. Its `Debug` says nothing, and its memory is zeroed.
+/// A key. Its `Debug` shows nothing of it, and its memory is zeroed after use.
 #[derive(Clone)]
 pub struct ApiKey(Zeroizing<String>);
 
 impl ApiKey {
-    /// Takes a key; white space around it is not part of it.
+    /// Makes a key of a text without the white space around it; none of an empty text.
     #[must_use]
     pub fn new(text: String) -> Option<Self> {
         let text = Zeroizing::new(text);
@@ -19,7 +19,7 @@ impl ApiKey {
         (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
     }
 
-    /// The value of an `authorization` header, which no log of HTTP shows; none of a key that no header can carry.
+    /// Returns the value of an `authorization` header, marked as sensitive; none if a header cannot contain the key.
     #[must_use]
     pub fn bearer(&self) -> Option<HeaderValue> {
         let text = Zeroizing::new(format!("Bearer {}", self.0.as_str()));
@@ -28,16 +28,16 @@ impl ApiKey {
         Some(value)
     }
 
-    /// A text in which it does not stand.
+    /// Returns a text in which the key is replaced.
     #[must_use]
     pub fn redact(&self, text: &str) -> String {
         text.replace(self.0.as_str(), "(key)")
     }
 
-    /// Hands the key to a sidecar.
+    /// Writes the key to a sidecar's pipe and closes it.
     ///
     /// # Errors
-    /// Of the pipe.
+    /// Errors of the pipe.
     pub async fn write_to(&self, pipe: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         pipe.write_all(self.0.as_bytes()).await?;
         pipe.shutdown().await
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_trimmed_and_never_shown() {
+    fn a_key_is_trimmed_and_redacted() {
         let key = ApiKey::new(" sk-secret\n".into()).expect("there is one");
         assert_eq!(key.0.as_str(), "sk-secret");
         assert!(!format!("{key:?}").contains("secret"));

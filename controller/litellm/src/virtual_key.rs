@@ -70,11 +70,11 @@ struct GenerateRequest<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_budget: Option<Box<RawValue>>,
     key_type: &'static str,
-    metadata: Metadata<'a>,
+    metadata: KeyMetadata<'a>,
 }
 
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct KeyMetadata<'a> {
     made_by: &'static str,
     run_id: &'a str,
     attempt: u32,
@@ -124,7 +124,7 @@ pub async fn delete(litellm: &Litellm, alias: &str) -> Result<(), LitellmError> 
     litellm.post("/key/delete", &DeleteRequest { key_aliases: [alias] }).await.map(drop)
 }
 
-/// Makes a key and deletes it again, as for a run. Nothing is recorded: a key that stays behind ends with its lifetime.
+/// Makes a key and deletes it again, as for a run. Nothing is recorded: a key that is not deleted ends with its lifetime.
 ///
 /// # Errors
 /// [`TrialError`].
@@ -153,7 +153,7 @@ fn request<'a>(grant: &Grant<'a>, alias: &'a str, budget: Option<i64>) -> Genera
         max_budget: budget.map(dollars),
         // No route that makes keys or reads the spending of others, whatever the models are.
         key_type: "llm_api",
-        metadata: Metadata {
+        metadata: KeyMetadata {
             made_by: "sluice",
             run_id: grant.key.run_id.as_str(),
             attempt: grant.key.attempt,

@@ -1,4 +1,4 @@
-//! `sluice agents`: who can be asked.
+//! `sluice agents`: lists the agents that a run can use.
 
 use std::process::ExitCode;
 
@@ -6,54 +6,54 @@ use clap::Args;
 use serde_json::{Value, json};
 use sluice_runs::engine::{Engine, EngineError};
 
-use super::{Common, Failed, USAGE, print, print_json};
-use crate::agents::DEFAULT;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{print, print_json, say};
+use crate::agent_catalogue::DEFAULT_AGENT;
 
 /// Lists the agents that `sluice run --agent` knows, and which of their images are missing on this engine.
 #[derive(Debug, Args)]
-pub(super) struct Flags {
-    /// One JSON object
+pub(super) struct AgentsArgs {
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    common: Common,
+    host: HostArgs,
 }
 
-pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    // The list is of use without an engine, too.
-    let engine = Engine::connect(&settings.docker_host).await.ok();
+pub(super) async fn run(args: &AgentsArgs) -> Result<ExitCode, CommandError> {
+    let settings = args.host.settings()?;
+    // The list is useful without an engine, too.
+    let engine = Engine::connect(&settings.host.docker_host).await.ok();
     let mut objects = Vec::new();
     for agent in &settings.agents {
-        let image = agent.image.as_ref().unwrap_or(&settings.image);
-        let is_there = match &engine {
-            Some(engine) => is_there(engine, image).await,
+        let image = agent.image.as_ref().unwrap_or(&settings.run.image);
+        let has_image = match &engine {
+            Some(engine) => has_image(engine, image).await,
             None => None,
         };
-        if flags.json {
+        if args.json {
             let mut object = json!(agent);
-            object["imageIsThere"] = json!(is_there);
+            object["imageIsThere"] = json!(has_image);
             objects.push(object);
         } else {
             print(&format!("{:<20} {}\n", agent.agent_id, agent.description));
-            if is_there == Some(false) {
+            if has_image == Some(false) {
                 print(&format!("{:<20} its image {image} is missing; {}\n", "", agent.image_advice()));
             }
         }
     }
-    if flags.json {
-        print_json(&json!({ "agents": Value::Array(objects), "defaultAgentId": DEFAULT }));
+    if args.json {
+        print_json(&json!({ "agents": Value::Array(objects), "defaultAgentId": DEFAULT_AGENT }));
     } else if engine.is_none() {
-        super::say(&format!(
-            "no engine answers at {}, so it is not known which images are there",
-            settings.docker_host
-        ));
+        let engine = &settings.host.docker_host;
+        say(&format!("no engine answers at {engine}, so it is not known which images are there"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// None when the engine does not say.
-async fn is_there(engine: &Engine, image: &str) -> Option<bool> {
+/// Returns whether the engine has an image; none if the engine does not say.
+async fn has_image(engine: &Engine, image: &str) -> Option<bool> {
     match engine.image(image).await {
         Ok(()) => Some(true),
         Err(EngineError::NoImage(_)) => Some(false),

@@ -1,42 +1,44 @@
-//! `sluice budget`: what accounts may spend.
+//! `sluice budget`: limits the spending of accounts.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use sluice_contract::text::{error_chain, sanitize};
-use sluice_contract::{Account, units};
+use sluice_contract::{Account, exit, units};
 use sluice_state::budget::{Balance, BudgetError, BudgetHold, BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
 use sluice_state::store::Store;
 
-use super::receipts::open;
-use super::{Common, FAILED, Failed, USAGE, print, print_json, say};
+use super::database::{open, open_or_create};
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{OutputFormat, print, print_json, say};
 
 const EXAMPLES: &str = "\
 Examples:
   sluice budget set acct-1 25       from now on acct-1 may spend 25 dollars
   sluice budget add acct-1 10       and 10 more
-  sluice budget show --json         how all accounts with a budget stand
-  sluice budget remove acct-1       no limit any more
-  sluice budget confirm             after a lost database and a lost log: these budgets hold, and no others";
+  sluice budget show --json         the state of all accounts with a budget
+  sluice budget remove acct-1       acct-1 has no limit any more
+  sluice budget confirm             after the loss of database and log: only these budgets apply";
 
-/// Says what accounts may spend. An account without a budget may spend anything.
+/// Limits the spending of accounts. An account without a budget has no limit.
 ///
-/// A run is admitted if what it may cost is left: its --max-cost-usd, or else hold_usd. That is held until its receipts
-/// are in the ledger, and what they come to is spent.
+/// A run is admitted if the budget has its maximum cost left: its --max-cost-usd, or else hold_usd. That amount is held
+/// until the receipts of the run are in the ledger; then their sum is spent.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
-pub(super) struct Flags {
+pub(super) struct BudgetArgs {
     #[command(subcommand)]
-    command: Command,
+    command: BudgetCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// From now on the account may spend this much, whatever it had spent or held before; runs under way keep their holds
+enum BudgetCommand {
+    /// Sets the budget of an account; earlier spending does not count, and runs under way keep their holds
     Set {
         /// The billing account
         account: Account,
@@ -44,9 +46,9 @@ enum Command {
         #[arg(value_parser = units::nano_usd)]
         usd: i64,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
-    /// The account may spend so much more
+    /// Adds to the budget of an account
     Add {
         /// The billing account
         account: Account,
@@ -54,116 +56,145 @@ enum Command {
         #[arg(value_parser = units::nano_usd)]
         usd: i64,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
-    /// Shows what was granted, spent and held since it was set, and what is left
+    /// Shows the amounts that are granted, spent, held and left since the budget was set
     Show {
-        /// This account alone
+        /// The billing account [default: all accounts with a budget]
         account: Option<Account>,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
-    /// The account may spend anything again
+    /// Removes the budget of an account, which then has no limit
     Remove {
         /// The billing account
         account: Account,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
-    /// Says that the budgets that show lists are all that hold, and begins their log anew: after both database and log were
-    /// lost, or when the log was damaged
+    /// Confirms that only the budgets that show lists apply, and starts a new log: after the loss of both database and log,
+    /// or if the log is damaged
     Confirm {
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
 }
 
-/// An account with a budget.
+/// The budget of an account.
 #[derive(Serialize)]
-struct Shown {
+struct AccountBudget {
     account: String,
     #[serde(flatten)]
     balance: Balance,
     holds: Vec<BudgetHold>,
 }
 
-pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let (Command::Set { common, .. }
-    | Command::Add { common, .. }
-    | Command::Show { common, .. }
-    | Command::Remove { common, .. }
-    | Command::Confirm { common }) = &flags.command;
-    let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let failed = |error: BudgetError| {
-        let code = if matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch) { USAGE } else { FAILED };
-        Failed::new(code, &error)
+/// State of the log of budgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LogStatus {
+    /// The command may write to it, or does not need it.
+    Usable,
+    /// It is lost, so changes are not written to it.
+    Lost,
+}
+
+pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
+    let command = &args.command;
+    let settings = command.host().settings()?;
+    let state = &settings.host.state_dir;
+    let store = match command {
+        // Setting a budget may be the first command on a host.
+        BudgetCommand::Set { .. } => open_or_create(state)?,
+        // A new database has no budgets.
+        _ => open(state)?,
     };
-    let store = match &flags.command {
-        // The first thing that an operator does may be to set a budget.
-        Command::Set { .. } => {
-            let layout = Layout::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
-            Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?
-        }
-        // Elsewhere, nobody would have one.
-        _ => open(&settings.state_dir)?,
-    };
-    let layout = Layout::at(&settings.state_dir);
-    let keys = Keys::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
+    let layout = Layout::at(state);
+    let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
-    let is_lost = match (&flags.command, log.inspect().await) {
-        (Command::Confirm { .. }, _) | (_, Ok(None)) => false,
-        // The database has all budgets, or tells of all that it has.
-        (Command::Show { .. }, Ok(Some(error)) | Err(error)) => {
-            say(&error_chain(&error));
-            false
+    let status = check_log(command, &log).await?;
+    match command {
+        BudgetCommand::Set { account, usd, .. } => {
+            store.set_budget(account, *usd).await.map_err(command_error)?;
+            follow(&log, status).await?;
+            show(&store, Some(account), OutputFormat::Text).await?;
         }
-        (_, Err(error @ LogError::Lost(_))) => {
-            say(&error_chain(&error));
-            true
+        BudgetCommand::Add { account, usd, .. } => {
+            store.add_budget(account, *usd).await.map_err(command_error)?;
+            follow(&log, status).await?;
+            show(&store, Some(account), OutputFormat::Text).await?;
         }
-        (_, Ok(Some(error)) | Err(error)) => return Err(failed(error.into())),
-    };
-    match &flags.command {
-        Command::Set { account, usd, .. } => store.set_budget(account, *usd).await.map_err(failed)?,
-        Command::Add { account, usd, .. } => store.add_budget(account, *usd).await.map_err(failed)?,
-        Command::Remove { account, .. } => {
-            store.remove_budget(account).await.map_err(failed)?;
+        BudgetCommand::Remove { account, .. } => {
+            store.remove_budget(account).await.map_err(command_error)?;
             print(&format!("{account} has no budget any more\n"));
+            follow(&log, status).await?;
         }
-        Command::Show { account, json, .. } => {
-            show(&store, account.as_ref(), *json).await.map_err(failed)?;
-        }
-        Command::Confirm { .. } => {
-            if let Some(aside) = log.confirm().await.map_err(|error| failed(error.into()))? {
-                print(&format!("the log of before is {}\n", aside.display()));
+        BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
+        BudgetCommand::Confirm { .. } => {
+            if let Some(aside) = log.confirm().await.map_err(|error| command_error(error.into()))? {
+                print(&format!("the previous log is {}\n", aside.display()));
             }
-            show(&store, None, false).await.map_err(failed)?;
+            show(&store, None, OutputFormat::Text).await?;
         }
-    }
-    let changes = matches!(flags.command, Command::Set { .. } | Command::Add { .. } | Command::Remove { .. });
-    if changes
-        && !is_lost
-        && let Some(error) = log.synchronize().await.map_err(|error| failed(error.into()))?
-    {
-        return Err(failed(error.into()));
-    }
-    if let Command::Set { account, .. } | Command::Add { account, .. } = &flags.command {
-        show(&store, Some(account), false).await.map_err(failed)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(store: &Store, account: Option<&Account>, as_json: bool) -> Result<(), BudgetError> {
-    let budgets = store.budgets(account).await?;
+/// Compares log and database before a command. A fault stops changes, but not `show` and `confirm`.
+async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogStatus, CommandError> {
+    match (command, log.look().await) {
+        (BudgetCommand::Confirm { .. }, _) | (_, Ok(None)) => Ok(LogStatus::Usable),
+        // The list is complete as far as the database is.
+        (BudgetCommand::Show { .. }, Ok(Some(error)) | Err(error)) => {
+            say(&error_chain(&error));
+            Ok(LogStatus::Usable)
+        }
+        (_, Err(error @ LogError::Lost(_))) => {
+            say(&error_chain(&error));
+            Ok(LogStatus::Lost)
+        }
+        (_, Ok(Some(error)) | Err(error)) => Err(command_error(error.into())),
+    }
+}
+
+/// Writes a change of the database to the log.
+async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandError> {
+    if status == LogStatus::Lost {
+        return Ok(());
+    }
+    match log.follow().await {
+        Ok(None) => Ok(()),
+        Ok(Some(error)) | Err(error) => Err(command_error(error.into())),
+    }
+}
+
+fn command_error(error: BudgetError) -> CommandError {
+    let is_usage = matches!(error, BudgetError::None(_) | BudgetError::TooMuch);
+    CommandError::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
+}
+
+impl BudgetCommand {
+    fn host(&self) -> &HostArgs {
+        match self {
+            Self::Set { host, .. }
+            | Self::Add { host, .. }
+            | Self::Show { host, .. }
+            | Self::Remove { host, .. }
+            | Self::Confirm { host } => host,
+        }
+    }
+}
+
+async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
+    let budgets = store.budgets(account).await.map_err(command_error)?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
-        return Err(BudgetError::NoBudget(account.clone()));
+        return Err(command_error(BudgetError::None(account.clone())));
     }
     let shown: Vec<_> =
-        budgets.into_iter().map(|(account, balance, holds)| Shown { account, balance, holds }).collect();
-    if as_json {
+        budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect();
+    if format == OutputFormat::Json {
         print_json(&serde_json::json!({ "budgets": shown }));
     } else {
         print(&table(&shown));
@@ -171,10 +202,10 @@ async fn show(store: &Store, account: Option<&Account>, as_json: bool) -> Result
     Ok(())
 }
 
-fn table(budgets: &[Shown]) -> String {
+fn table(budgets: &[AccountBudget]) -> String {
     let mut text =
         format!("{:<32} {:>16} {:>16} {:>16} {:>16}\n", "account", "granted, $", "spent, $", "held, $", "left, $");
-    for Shown { account, balance, holds } in budgets {
+    for AccountBudget { account, balance, holds } in budgets {
         let Balance { granted, spent, held } = *balance;
         text += &format!(
             "{account:<32} {:>16} {:>16} {:>16} {:>16}\n",

@@ -1,4 +1,4 @@
-//! `sluice config show`: every setting, and where it comes from.
+//! `sluice config show`: shows every setting and its source.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -6,51 +6,57 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Common, Failed, USAGE, fail, print, print_json};
-use crate::settings::ITEMS;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{fail, print, print_json};
+use crate::settings::{ITEMS, SettingItem, SettingLayers};
 
-/// Tells what is set.
+/// Shows the settings.
 #[derive(Debug, Args)]
-pub(super) struct Flags {
+pub(super) struct ConfigArgs {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Shows every setting and where it comes from; secrets are redacted
+enum ConfigCommand {
+    /// Shows every setting and its source; secrets are redacted
     Show {
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        common: Box<Common>,
+        host: Box<HostArgs>,
     },
 }
 
-pub(super) fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let Command::Show { json, common } = &flags.command;
-    let layers = common.layers(BTreeMap::new()).map_err(|error| Failed::new(USAGE, &error))?;
+pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
+    let ConfigCommand::Show { json, host } = &args.command;
+    let layers = host.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
     if *json {
-        let shown: serde_json::Map<_, _> = ITEMS
-            .iter()
-            .map(|item| {
-                let (value, source) = layers.shown(item.name).unzip();
-                (item.name.to_owned(), json!({ "value": value, "source": source.map(ToString::to_string) }))
-            })
-            .collect();
-        print_json(&shown);
+        print_json(&object(&layers));
     } else {
-        for item in ITEMS {
-            print(&match layers.shown(item.name) {
-                Some((value, source)) => format!("{:<13} {value:<34} {source}\n", item.name),
-                None => format!("{:<13} {:<34} not set: {}\n", item.name, "-", item.help),
-            });
-        }
+        print(&text(&layers));
     }
-    // A value that means nothing is shown all the same, and then named; what was printed is an object already.
+    // An invalid value is shown like the others, and its error follows. The JSON object is printed already.
     Ok(match layers.settings() {
         Ok(_) => ExitCode::SUCCESS,
-        Err(error) => fail(&Failed::new(USAGE, &error)),
+        Err(error) => fail(&CommandError::usage(&error)),
     })
+}
+
+fn object(layers: &SettingLayers) -> serde_json::Map<String, serde_json::Value> {
+    let member = |name: &str| {
+        let (value, source) = layers.redacted(name).unzip();
+        json!({ "value": value, "source": source.map(ToString::to_string) })
+    };
+    ITEMS.iter().map(|item| (item.name.to_owned(), member(item.name))).collect()
+}
+
+fn text(layers: &SettingLayers) -> String {
+    let line = |item: &SettingItem| match layers.redacted(item.name) {
+        Some((value, source)) => format!("{:<13} {value:<34} {source}\n", item.name),
+        None => format!("{:<13} {:<34} not set: {}\n", item.name, "-", item.help),
+    };
+    ITEMS.iter().map(line).collect()
 }

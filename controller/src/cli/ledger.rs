@@ -1,139 +1,143 @@
-//! `sluice ledger`: whether the ledger is what the audit files say, and a copy of it.
+//! `sluice ledger`: compares the ledger with the audit files, and copies it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use sluice_contract::exit;
 use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::{BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{AuditArchive, RebuildReport, RestoreReport};
+use sluice_state::ledger::{AuditArchive, Rebuilt, Restored};
 use sluice_state::store::Store;
 
-use super::receipts::open;
-use super::{Common, FAILED, Failed, MISMATCH, USAGE, print, print_json};
+use super::database::{open, open_or_create};
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{print, print_json};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";
 
-/// Looks after the ledger.
+/// Rebuilds, checks and copies the ledger.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
-pub(super) struct Flags {
+pub(super) struct LedgerArgs {
     #[command(subcommand)]
-    command: Command,
+    command: LedgerCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    /// Builds the ledger again from all audit files: adds what is missing, and names what differs
+enum LedgerCommand {
+    /// Rebuilds the ledger from all audit files: adds missing entries, and reports differences
     ///
-    /// Where the database is gone, or an old copy, it also restores the budgets from their log (budgets.log in the state
-    /// directory), and says what it cannot know.
+    /// If the database is lost or is an old copy, it also restores the budgets from their log (budgets.log in the state
+    /// directory), and reports what it cannot restore.
     Rebuild {
-        /// Adds nothing
+        /// Report differences, and add nothing
         #[arg(long)]
         check: bool,
-        /// One JSON object
+        /// Print one JSON object
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
-    /// Copies the database, while it is in use, to a file that is not there yet
+    /// Copies the database, also while it is in use, to a file that does not exist yet
     Backup {
-        /// The copy
+        /// Path of the copy
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
-        common: Common,
+        host: HostArgs,
     },
 }
 
-pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let (Command::Rebuild { common, .. } | Command::Backup { common, .. }) = &flags.command;
-    let settings = common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let makes_one = matches!(flags.command, Command::Rebuild { check: false, .. });
-    let is_lost = !Layout::at(&settings.state_dir).database().exists() && settings.state_dir.join("audit").is_dir();
-    let store = if makes_one && is_lost {
-        let layout = Layout::open(&settings.state_dir).map_err(|error| Failed::new(FAILED, &error))?;
-        Store::open(&layout.database()).map_err(|error| Failed::new(FAILED, &error))?
-    } else {
-        open(&settings.state_dir)?
-    };
-    store.check_integrity().await.map_err(|error| Failed::new(FAILED, &error))?;
-    match &flags.command {
-        Command::Rebuild { check, json, .. } => {
-            let mode = if *check { Mode::Check } else { Mode::Fill };
-            let rebuilt = rebuild(&settings.state_dir, &store, mode).await?;
+pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
+    let (LedgerCommand::Rebuild { host, .. } | LedgerCommand::Backup { host, .. }) = &args.command;
+    let settings = host.settings()?;
+    let may_create = matches!(args.command, LedgerCommand::Rebuild { check: false, .. });
+    let is_lost =
+        !Layout::at(&settings.host.state_dir).database().exists() && settings.host.state_dir.join("audit").is_dir();
+    let store =
+        if may_create && is_lost { open_or_create(&settings.host.state_dir)? } else { open(&settings.host.state_dir)? };
+    store.check_integrity().await.map_err(|error| CommandError::failed(&error))?;
+    match &args.command {
+        LedgerCommand::Rebuild { check, json, .. } => {
+            let mode = if *check { RebuildMode::Check } else { RebuildMode::Fill };
+            let rebuilt = rebuild(&settings.host.state_dir, &store, mode).await?;
             if *json {
                 print_json(&rebuilt);
             } else {
                 print(&text(&rebuilt));
             }
-            Ok(if rebuilt.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) })
+            Ok(if rebuilt.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) })
         }
-        Command::Backup { file, .. } => {
-            store.back_up(file).await.map_err(|error| Failed::new(FAILED, &error))?;
+        LedgerCommand::Backup { file, .. } => {
+            store.back_up(file).await.map_err(|error| CommandError::failed(&error))?;
             print(&format!("{}\n", file.display()));
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-enum Mode {
+/// Mode of a rebuild.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RebuildMode {
+    /// Report differences.
     Check,
+    /// Also add missing entries.
     Fill,
 }
 
-async fn rebuild(state: &Path, store: &Store, mode: Mode) -> Result<RebuildReport, Failed> {
-    let failed = |error: &dyn std::error::Error| Failed::new(FAILED, error);
+async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<Rebuilt, CommandError> {
+    let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     let keys = Keys::open(state).map_err(|error| failed(&error))?;
     let public = keys.public().map_err(|error| failed(&error))?;
     let layout = Layout::at(state);
-    let shelf = AuditArchive { layout: &layout, store, keys: &public };
+    let archive = AuditArchive { layout: &layout, store, keys: &public };
     let budgets = BudgetLog { layout: &layout, keys: &keys, store };
     let mut rebuilt = match mode {
-        Mode::Check => shelf.check().await.map_err(|error| failed(&error))?,
-        Mode::Fill => {
+        RebuildMode::Check => archive.check().await.map_err(|error| failed(&error))?,
+        RebuildMode::Fill => {
             let was_new = store.is_new().await.map_err(|error| failed(&error))?;
-            let restored = match budgets.restore(&shelf).await {
+            let restored = match budgets.restore(&archive).await {
                 Ok(restored) => restored,
-                // What it says of budgets is told below; the files say the rest.
+                // The budgets' error is reported below; the receipts are restored from the files.
                 Err(LogError::Forged(..) | LogError::Damaged { .. }) => 0,
                 Err(error) => return Err(failed(&error)),
             };
-            let mut rebuilt = shelf.fill().await.map_err(|error| failed(&error))?;
+            let mut rebuilt = archive.fill().await.map_err(|error| failed(&error))?;
             let is_old = restored > 0 || (was_new && rebuilt.files > 0);
-            rebuilt.restored = is_old.then_some(RestoreReport { budgets: restored, not_known: NOT_KNOWN });
+            rebuilt.restored = is_old.then_some(Restored { budgets: restored, not_known: NOT_KNOWN });
             rebuilt
         }
     };
     let followed = match mode {
-        Mode::Check => budgets.inspect().await,
-        Mode::Fill => budgets.synchronize().await,
+        RebuildMode::Check => budgets.look().await,
+        RebuildMode::Fill => budgets.follow().await,
     };
     match followed {
         Ok(None) => {}
         Ok(Some(error)) | Err(error @ (LogError::Ahead { .. } | LogError::Lost(_) | LogError::Forged(..))) => {
-            rebuilt.report_budget_log(error_chain(&error));
+            rebuilt.tell_budget_log(error_chain(&error));
         }
         Err(error) => return Err(failed(&error)),
     }
     Ok(rebuilt)
 }
 
-/// What no audit file and no log of budgets says.
+/// Facts that neither audit files nor the log of budgets contain.
 const NOT_KNOWN: &[&str] = &[
-    "what runs that are over held of budgets for calls of unknown cost: it is held no more",
-    "what sluice reconcile had settled: run it again",
-    "what was seen of audit files while they were written: from now on their last lines count as seen",
+    "reservations of ended runs for calls of unknown cost: they are released",
+    "costs that sluice reconcile had settled: run it again",
+    "lines of audit files that were seen while they were written: from now on their last lines count as seen",
     "ids of runs that have no audit file: they can be used again",
 ];
 
-fn text(rebuilt: &RebuildReport) -> String {
-    let RebuildReport { files, under_way, added, restored, sums_renewed, by_files, by_ledger, differences } = rebuilt;
+fn text(rebuilt: &Rebuilt) -> String {
+    let Rebuilt { files, under_way, added, restored, sums_renewed, by_files, by_ledger, differences } = rebuilt;
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
@@ -142,7 +146,7 @@ fn text(rebuilt: &RebuildReport) -> String {
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");
     text += &format!("added    {} receipts, {} entries\n", added.receipts, added.entries);
-    if let Some(RestoreReport { budgets, not_known }) = restored {
+    if let Some(Restored { budgets, not_known }) = restored {
         text += &format!("restored {budgets} changes of budgets; the database was lost or old, and does not know:\n");
         text.extend(not_known.iter().map(|what| format!("         - {what}\n")));
     }

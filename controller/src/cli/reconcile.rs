@@ -1,12 +1,11 @@
-//! `sluice reconcile`: the ledger beside LiteLLM's own bill.
+//! `sluice reconcile`: compares the ledger with LiteLLM's own bill.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use sluice_contract::Account;
-use sluice_contract::text::sanitize;
+use sluice_contract::{Account, exit};
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_runs::progress::Progress;
 use sluice_runs::signals;
@@ -15,11 +14,15 @@ use sluice_state::layout::Layout;
 use sluice_state::ledger::AuditArchive;
 use sluice_state::store::{Store, now_us};
 
-use super::receipts::{dash, open, run_or_start, since};
-use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
-use crate::reconcile::finding::Side;
-use crate::reconcile::{Finding, Outcome, Permission, Question, Reconcile, ReconcileError};
+use super::database::open;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{fail, print, print_json};
+use super::parse::{at_least_one_second, run_or_attempt, since};
+use crate::reconcile::{PostingPermission, ReconcileError, ReconcileOutcome, ReconcileQuestion, Reconciliation};
 use crate::settings::{Settings, missing};
+
+mod text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,115 +33,109 @@ Examples:
   sluice reconcile --watch 60s";
 
 const EXIT_CODES: &str = "\
-Classes that are in order: matched, settled, unknown_settled, late, cache_hit, not_billed; not_yet is not decided.
-Classes that are not: amount_differs, tokens_differ, missing_there, missing_here, duplicate.
+Classes that agree: matched, settled, unknown_settled, late, cache_hit, not_billed; not_yet is undecided.
+Classes that do not agree: amount_differs, tokens_differ, missing_there, missing_here, duplicate.
 
-Exit codes: 0 all is in order or not decided; 122 something is not; 125 it cannot be said; 2 usage.";
+Exit codes: 0 all agree or are undecided; 122 some do not agree; 125 the comparison failed; 2 usage.";
 
-/// How long LiteLLM may take with a row, and some.
-const PATIENCE: Duration = Duration::from_secs(45);
-/// What is asked about unless somebody says.
-const LAST: &str = "24h";
+/// Maximum time that LiteLLM takes to write a row, with a margin.
+const WAIT_MAX: Duration = Duration::from_secs(45);
+/// Default of `--since`.
+const SINCE: &str = "24h";
 
-/// Holds receipts against the rows of LiteLLM's spend log, and posts the costs that were not known.
+/// Compares receipts with the rows of LiteLLM's spend log, and posts the costs that were unknown.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
-pub(super) struct Flags {
-    /// This run, or one start of it
+pub(super) struct ReconcileArgs {
+    /// Compare this run, or one attempt of it
     #[arg(long, value_name = "RUN[.ATTEMPT]", conflicts_with_all = ["account", "since"])]
     run: Option<String>,
-    /// What this account spent [default: each account that has receipts]
+    /// Compare the calls of this account [default: each account that has receipts]
     #[arg(long, value_name = "ID")]
     account: Option<Account>,
-    /// What was spent since then: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago [default: 24h]; what is open is looked
-    /// up however old it is
+    /// Compare calls since this time: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago [default: 24h]; calls of unknown cost
+    /// are looked up at any age
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Where amounts or tokens differ, takes back what was posted and posts what LiteLLM says
+    /// If amounts or tokens differ, reverse the posted entries and post LiteLLM's numbers
     #[arg(long)]
     correct: bool,
-    /// Does not wait for rows that may still come; LiteLLM takes up to 30 s
+    /// Do not wait for rows that may still come; LiteLLM takes up to 30 s
     #[arg(long)]
     no_wait: bool,
-    /// Does so again and again, this long after each time, until it is told to stop
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = every)]
+    /// Repeat the comparison, this long after each one, until a signal ends it
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "60s", value_parser = at_least_one_second)]
     watch: Option<Duration>,
-    /// One JSON object; with --watch, one a line
+    /// Print one JSON object; with --watch, one object on each line
     #[arg(long)]
     json: bool,
     /// A file with a key that may read the spend log [default: the upstream's key]
     #[arg(long, value_name = "FILE")]
     spend_key_file: Option<String>,
     #[command(flatten)]
-    common: Common,
+    host: HostArgs,
 }
 
-pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let usage = |error: &dyn std::error::Error| Failed::new(USAGE, error);
-    let given = flags.spend_key_file.iter().map(|file| ("spend_key_file", file.clone())).collect();
-    let settings = flags.common.layers(given).and_then(|layers| layers.settings()).map_err(|error| usage(&error))?;
-    if settings.upstream.is_none() {
-        return Err(usage(&missing("upstream")));
+pub(super) async fn run(args: &ReconcileArgs) -> Result<ExitCode, CommandError> {
+    let given = args.spend_key_file.iter().map(|file| ("spend_key_file", file.clone())).collect();
+    let settings = args.host.settings_with(given).map_err(|error| CommandError::usage(&error))?;
+    if settings.litellm.upstream.is_none() {
+        return Err(CommandError::usage(&missing("upstream")));
     }
-    if settings.spend_key().is_none() {
-        return Err(usage(&missing("spend_key_file")));
+    if settings.litellm.spend_key().is_none() {
+        return Err(CommandError::usage(&missing("spend_key_file")));
     }
-    let store = open(&settings.state_dir).map_err(|failed| match failed.code {
-        USAGE => failed,
-        _ => Failed { code: BEFORE_START, ..failed },
+    let store = open(&settings.host.state_dir).map_err(|error| match error.code {
+        exit::USAGE => error,
+        _ => CommandError { code: exit::NOT_STARTED, ..error },
     })?;
-    match flags.watch {
+    match args.watch {
         None => {
-            let outcome = once(flags, &settings, &store).await?;
-            show(flags, &outcome);
-            Ok(verdict(&outcome))
+            let outcome = reconcile_once(args, &settings, &store).await?;
+            show(args, &outcome);
+            Ok(exit_code(&outcome))
         }
-        Some(every) => watch(flags, &settings, &store, every).await,
+        Some(every) => watch(args, &settings, &store, every).await,
     }
 }
 
-async fn once(flags: &Flags, settings: &Settings, store: &Store) -> Result<Outcome, Failed> {
-    let failed = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
-    let question = flags.question()?;
-    // What a killed controller has left unread would be missing here.
-    catch_up(&settings.state_dir, store).await?;
-    let (Some(upstream), Some(key)) = (&settings.upstream, settings.spend_key()) else {
-        return Err(failed(&missing("upstream")));
+async fn reconcile_once(
+    args: &ReconcileArgs,
+    settings: &Settings,
+    store: &Store,
+) -> Result<ReconcileOutcome, CommandError> {
+    let question = args.question()?;
+    // Without it, calls whose audit file a killed controller did not read would be missing here.
+    catch_up(&settings.host.state_dir, store).await?;
+    let (Some(upstream), Some(key)) = (&settings.litellm.upstream, settings.litellm.spend_key()) else {
+        return Err(CommandError::not_started(&missing("upstream")));
     };
-    let spend_log = SpendLog::of(upstream, key, RetryMode::Retry).map_err(|error| failed(&error))?;
-    let permission = if flags.correct { Permission::Correct } else { Permission::Settle };
-    let progress = if flags.json { Progress::silent() } else { Progress::on_terminal() };
-    let mut reconcile = Reconcile { store, spend_log, permission, progress: &progress };
-    let wait = (!flags.no_wait).then_some(PATIENCE);
-    reconcile.run(&question, wait).await.map_err(|error| match error {
-        ReconcileError::NoRun(_) => Failed::new(USAGE, &error),
-        error => failed(&error),
+    let spend_log = SpendLog::of(upstream, key, RetryMode::Retry).map_err(|error| CommandError::not_started(&error))?;
+    let permission = if args.correct { PostingPermission::Correct } else { PostingPermission::Settle };
+    let progress = if args.json { Progress::silent() } else { Progress::on_terminal() };
+    let notify = |text: &str| progress.say(text);
+    let mut reconciliation = Reconciliation { store, spend_log, permission, notify: &notify };
+    let wait = (!args.no_wait).then_some(WAIT_MAX);
+    reconciliation.run(&question, wait).await.map_err(|error| match error {
+        ReconcileError::NoRun(_) => CommandError::usage(&error),
+        error => CommandError::not_started(&error),
     })
 }
 
-/// A round that fails is told, and followed by the next.
-async fn watch(flags: &Flags, settings: &Settings, store: &Store, every: Duration) -> Result<ExitCode, Failed> {
-    let mut stopped = signals::cancelled().map_err(|error| Failed::new(BEFORE_START, &error))?;
+/// Repeats the reconciliation until a signal. An error is printed, and the next round follows.
+async fn watch(
+    args: &ReconcileArgs,
+    settings: &Settings,
+    store: &Store,
+    every: Duration,
+) -> Result<ExitCode, CommandError> {
+    let mut stopped = signals::cancelled().map_err(|error| CommandError::not_started(&error))?;
     let mut last = ExitCode::SUCCESS;
     loop {
-        let round = async {
-            match once(flags, settings, store).await {
-                Ok(outcome) => {
-                    show(flags, &outcome);
-                    verdict(&outcome)
-                }
-                Err(failed) => {
-                    if flags.json {
-                        print(&format!("{}\n", failed.as_json()));
-                    }
-                    fail(&failed)
-                }
-            }
-        };
         tokio::select! {
-            // What was posted is posted, and the rest is left to the next one.
+            // Cancel-safe: entries that were posted stay posted, and the rest is left to the next reconciliation.
             _ = stopped.changed() => return Ok(last),
-            code = round => last = code,
+            code = watch_round(args, settings, store) => last = code,
         }
         tokio::select! {
             _ = stopped.changed() => return Ok(last),
@@ -147,71 +144,55 @@ async fn watch(flags: &Flags, settings: &Settings, store: &Store, every: Duratio
     }
 }
 
-async fn catch_up(state: &Path, store: &Store) -> Result<(), Failed> {
-    let failed = |error: &dyn std::error::Error| Failed::new(BEFORE_START, error);
-    let keys = Keys::open(state).and_then(|keys| keys.public()).map_err(|error| failed(&error))?;
-    let shelf = AuditArchive { layout: &Layout::at(state), store, keys: &keys };
-    // A file that cannot be taken is flagged, and its rows are then missing here.
-    let _ = shelf.catch_up().await;
+async fn watch_round(args: &ReconcileArgs, settings: &Settings, store: &Store) -> ExitCode {
+    match reconcile_once(args, settings, store).await {
+        Ok(outcome) => {
+            show(args, &outcome);
+            exit_code(&outcome)
+        }
+        Err(error) => {
+            if args.json {
+                print(&format!("{}\n", error.to_json()));
+            }
+            fail(&error)
+        }
+    }
+}
+
+async fn catch_up(state: &Path, store: &Store) -> Result<(), CommandError> {
+    let keys = Keys::open(state).and_then(|keys| keys.public());
+    let keys = keys.map_err(|error| CommandError::not_started(&error))?;
+    let archive = AuditArchive { layout: &Layout::at(state), store, keys: &keys };
+    // A file that cannot be ingested is flagged in the database, and its calls are missing here.
+    let _ = archive.catch_up().await;
     Ok(())
 }
 
-impl Flags {
-    fn question(&self) -> Result<Question, Failed> {
+impl ReconcileArgs {
+    fn question(&self) -> Result<ReconcileQuestion, CommandError> {
         if let Some(run) = &self.run {
-            let (run_id, attempt) = run_or_start(run);
-            return Ok(Question::Run { run_id, attempt });
+            let (run_id, attempt) = run_or_attempt(run);
+            return Ok(ReconcileQuestion::Run { run_id, attempt });
         }
-        let from_us = since(self.since.as_deref().unwrap_or(LAST))?;
+        let from_us = since(self.since.as_deref().unwrap_or(SINCE))?;
         if from_us > now_us() {
             let message = "--since is in the future".to_owned();
-            return Err(Failed { code: USAGE, message });
+            return Err(CommandError { code: exit::USAGE, message });
         }
-        Ok(Question::Since { account: self.account.as_ref().map(Account::to_string), from_us })
+        Ok(ReconcileQuestion::Since { account: self.account.as_ref().map(Account::to_string), from_us })
     }
 }
 
-fn every(text: &str) -> Result<Duration, String> {
-    match sluice_contract::units::time(text)? {
-        time if time < Duration::from_secs(1) => Err(format!("'{text}' is too short; give at least 1s")),
-        time => Ok(time),
-    }
+fn exit_code(outcome: &ReconcileOutcome) -> ExitCode {
+    if outcome.ok { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) }
 }
 
-fn verdict(outcome: &Outcome) -> ExitCode {
-    if outcome.ok { ExitCode::SUCCESS } else { ExitCode::from(MISMATCH) }
-}
-
-fn show(flags: &Flags, outcome: &Outcome) {
-    if !flags.json {
-        print(&text(outcome));
-    } else if flags.watch.is_some() {
+fn show(args: &ReconcileArgs, outcome: &ReconcileOutcome) {
+    if !args.json {
+        print(&text::text(outcome));
+    } else if args.watch.is_some() {
         print(&format!("{}\n", serde_json::to_string(outcome).expect("plain data")));
     } else {
         print_json(outcome);
     }
-}
-
-fn text(outcome: &Outcome) -> String {
-    let Outcome { ok, classes, findings, receipts, spend_log, posted, foreign_rows } = outcome;
-    let mut text: String = findings.iter().map(line).collect();
-    let counts: Vec<_> =
-        classes.iter().filter(|(_, count)| **count > 0).map(|(class, count)| format!("{count} {class}")).collect();
-    let counts = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
-    text += &format!("found      {counts}\n");
-    text += &format!("posted     {} receipts settled, {} entries taken back\n", posted.receipts, posted.reversed);
-    text += &format!("ledger     {} receipts, {} nano-USD\n", receipts.count, receipts.nano_usd);
-    text += &format!("spend log  {} rows, {} nano-USD\n", spend_log.count, spend_log.nano_usd);
-    if *foreign_rows > 0 {
-        text += &format!("ignored    {foreign_rows} rows of others, which LiteLLM gave unasked\n");
-    }
-    text + if *ok { "they agree\n" } else { "they DIFFER\n" }
-}
-
-fn line(finding: &Finding) -> String {
-    let rows = finding.request_ids.join(" ");
-    let name = finding.source_reference.clone().unwrap_or_else(|| format!("{} row {rows}", finding.account));
-    let side = |side: &Option<Side>| dash(side.as_ref().and_then(|side| side.nano_usd));
-    let amounts = format!("{} here, {} there", side(&finding.ledger), side(&finding.spend_log));
-    format!("{}: {}: {} ({amounts})\n", sanitize(&name), finding.class.as_str(), sanitize(&finding.reason))
 }

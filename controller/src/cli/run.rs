@@ -1,12 +1,8 @@
-//! `sluice run`: one run, from the question to the receipt.
+//! `sluice run`: one run, from the command line to the receipt.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
 use sluice_runs::engine::Stdio;
 use sluice_runs::forward::{self, Orders};
@@ -16,258 +12,61 @@ use sluice_runs::once::{self, CompletedRun, OneShot};
 use sluice_runs::progress::Progress;
 use sluice_runs::removal::{self, Remaining};
 use sluice_runs::terminal::SanitizedWriter;
-use sluice_runs::verdict::{Contract, ErrorCode};
+use sluice_runs::verdict::Contract;
 use sluice_runs::{signals, sweep, tty};
-use sluice_state::budget::{BudgetError, Shortfall};
-use sluice_state::ledger::usd;
+use sluice_state::budget::BudgetError;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
-use crate::reconcile::background;
-use crate::settings::separator;
+use super::error::CommandError;
+use super::output::{print, print_json, say};
 
+mod args;
+mod background;
+mod forbidden_mounts;
+mod input;
+mod mount_rights;
+mod mounts;
+mod no_run;
 mod request;
-mod rights;
-mod source;
+mod request_error;
 
-/// As for a run that dies of its cap.
-const NO_BUDGET: u8 = 121;
+pub(super) use args::RunArgs;
+use no_run::NoRun;
 
-/// How long the process stays after its answer to remove workspaces; the rest is left to the next one.
+/// Maximum time that the process stays after its answer to remove workspaces; the rest is left to the next process.
 const REMOVE_WITHIN: Duration = Duration::from_secs(10);
 /// The same after a signal. Most workspaces need milliseconds.
 const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
-const EXAMPLES: &str = "\
-Examples:
-  sluice run --model gpt-4o-mini \"say hello\"
-  sluice run --model gpt-4o-mini --messages chat.json --json
-  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw \"fix the failing test\"
-  sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
-  sluice run --quiet -- sha256sum < archive.tar
-  sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
-
-const EXIT_CODES: &str = "\
-Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
-account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
-128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
-other error, such as a full disk.";
-
-/// Runs one agent, or one program, in a container without a network.
-///
-/// The answer goes to stdout; progress and a receipt go to stderr.
-#[derive(Debug, Args)]
-#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
-pub(super) struct Flags {
-    /// What to ask the agent
-    #[arg(value_name = "MESSAGE", conflicts_with = "messages")]
-    message: Option<String>,
-    /// A program and its arguments, in place of an agent; what it prints is the answer
-    #[arg(last = true, value_name = "ARGV")]
-    argv: Vec<String>,
-    /// Messages for the agent: a JSON array as the OpenAI API takes it; '-' is stdin
-    #[arg(long, value_name = "FILE")]
-    messages: Option<PathBuf>,
-    /// Pass stdin to a program behind --, also when it is a terminal; a pipe or a file is passed without this flag
-    #[arg(long, short)]
-    interactive: bool,
-    /// Give a program behind -- our terminal, for a user interface of its own; with -i also the keys: -it
-    #[arg(long, short)]
-    tty: bool,
-    /// The agent to ask, such as claude or codex; see sluice agents [default: sandbox:agent]
-    #[arg(long, value_name = "ID")]
-    agent: Option<String>,
-    /// A model that the run may name; repeat for more, the first one is SLUICE_MODEL [default: any one]
-    #[arg(long, value_name = "NAME", value_parser = one_word)]
-    model: Vec<String>,
-    /// The billing account that pays [default: default]
-    #[arg(long, value_name = "ID")]
-    account: Option<String>,
-    /// The run's name; used once [default: one made of the time]
-    #[arg(long, value_name = "ID")]
-    run_id: Option<String>,
-    /// One JSON object in place of the answer
-    #[arg(long)]
-    json: bool,
-    /// Neither progress nor receipt
-    #[arg(long, short)]
-    quiet: bool,
-
-    /// The image [default: the agent's own, or sluice-runtime:latest]
-    #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
-    image: Option<String>,
-    /// A variable in the sandbox; repeat for more
-    #[arg(long, short, value_name = "K=V", help_heading = "The sandbox")]
-    env: Vec<String>,
-    /// A directory to see at /workspace/repo, read-only unless it ends in :rw
-    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
-    repo: Option<String>,
-    /// A directory or a file to see at another place, read-only unless it ends in :rw; repeat for more
-    #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
-    volume: Vec<String>,
-    /// Memory, swap included [default: the agent's own, or 512m]
-    #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
-    memory: Option<String>,
-    /// Processors [default: 1]
-    #[arg(long, value_name = "N", help_heading = "The sandbox")]
-    cpus: Option<String>,
-    /// Processes and threads [default: 256]
-    #[arg(long, value_name = "N", help_heading = "The sandbox")]
-    pids: Option<String>,
-    /// A seccomp profile in place of ours
-    #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
-    seccomp: Option<String>,
-
-    /// Open one more route, such as 'POST /v1/rerank', or 'GET /v1/responses/{id}' for the run's own ids; repeat for more
-    #[arg(long, value_name = "METHOD /PATH", value_parser = one_route, help_heading = "What calls may say")]
-    allow: Vec<String>,
-    /// Let tools of this type through, which run outside the sandbox; repeat for more
-    #[arg(long, value_name = "TYPE", value_parser = one_word, help_heading = "What calls may say")]
-    allow_tool: Vec<String>,
-    /// Let an anthropic-beta value through; repeat for more
-    #[arg(long, value_name = "VALUE", value_parser = one_word, help_heading = "What calls may say")]
-    allow_beta: Vec<String>,
-    /// Let a body member through that is dropped or refused otherwise; repeat for more
-    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
-    allow_param: Vec<String>,
-    /// Which members bodies may have: openai (those of the public APIs), or vllm (also those of vLLM and SGLang)
-    /// [default: openai]
-    #[arg(long, value_name = "NAME", help_heading = "What calls may say")]
-    dialect: Option<String>,
-    /// Let messages have URLs that the upstream or the provider will fetch
-    #[arg(long, help_heading = "What calls may say")]
-    allow_remote_media: bool,
-    /// Let a header of answers through to the sandbox; repeat for more
-    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
-    pass_response_header: Vec<String>,
-    /// The largest body of a call [default: 32MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    max_body: Option<String>,
-    /// Calls at once [default: 64]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    max_concurrency: Option<String>,
-    /// Silence before an answer [default: 600s]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    first_byte_timeout: Option<String>,
-    /// Silence within an answer [default: 300s]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    idle_timeout: Option<String>,
-    /// How long a call waits for others to end, where a cap has no room for what it reserves beside them [default: 30s]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    cap_wait: Option<String>,
-
-    /// How long the program may run [default: the agent's own, or 120s]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    timeout: Option<String>,
-    /// How long it may take to end when it is told to [default: 1s]
-    #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    stop_grace: Option<String>,
-    /// How much of stdout and stderr is kept for --json and for the answer of an agent: head and tail, half of it each.
-    /// What a program behind -- writes is passed on whole [default: 2m]
-    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    output_max: Option<String>,
-    /// Calls of the whole run
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    max_calls: Option<String>,
-    /// Tokens of the whole run, input and output
-    #[arg(long, value_name = "N", help_heading = "Limits")]
-    max_tokens: Option<String>,
-    /// Dollars of the whole run
-    #[arg(long, value_name = "X", help_heading = "Limits")]
-    max_cost_usd: Option<String>,
-    /// Prices to reserve by [default: with --max-cost-usd, those of LiteLLM's GET /model/info]
-    #[arg(long, value_name = "FILE", help_heading = "Limits")]
-    prices: Option<String>,
-    /// Calls a second, such as 5/s
-    #[arg(long, value_name = "N/s", help_heading = "Limits")]
-    rate: Option<String>,
-    /// Whose key the sidecar gets: the one of key_file (master), or a virtual key of LiteLLM for this run alone
-    /// (per-run), or that where it can be had (auto) [default: master]
-    #[arg(long, value_name = "MODE", help_heading = "The host")]
-    key_mode: Option<String>,
-    /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
-    #[arg(long, value_name = "WHEN", help_heading = "Limits")]
-    audit_sync: Option<String>,
-
-    #[command(flatten)]
-    common: Common,
-}
-
-pub(super) async fn run(flags: Flags) -> Result<ExitCode, Failed> {
-    let as_json = flags.json;
-    let done = begin(flags).await;
-    done.map_err(|refused| {
+pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
+    let as_json = args.json;
+    run_once(args).await.map_err(|refused| {
         if as_json {
-            // Whoever reads one object gets one, also of a run that never was.
-            print_json(&refused.as_json());
+            print_json(&refused.to_json());
         }
-        refused.failed
+        refused.error
     })
 }
 
-/// Why there was no run.
-struct Refused {
-    failed: Failed,
-    /// If its account has too little left.
-    short: Option<Box<Shortfall>>,
-}
-
-impl Refused {
-    fn before(error: &dyn std::error::Error) -> Self {
-        Self { failed: Failed::new(BEFORE_START, error), short: None }
-    }
-
-    fn as_json(&self) -> Value {
-        let Failed { code: exit_code, message } = &self.failed;
-        let code = ErrorCode::CreationFailed.as_str();
-        let mut object = failure(code, *exit_code, message);
-        if let Some(short) = &self.short {
-            object["error_code"] = json!(ErrorCode::InsufficientCredits.as_str());
-            object["error_message"] = json!(short.to_string());
-            object["account"] = json!(short.account);
-            object["asked_usd"] = json!(short.asked.map(|nanos| usd(nanos.into())));
-            object["budget"] = json!(short.balance);
-        }
-        object
-    }
-}
-
-impl From<BudgetError> for Refused {
-    fn from(error: BudgetError) -> Self {
-        match error {
-            BudgetError::Insufficient(short) => {
-                let code = ErrorCode::InsufficientCredits.as_str();
-                let failed = Failed { code: NO_BUDGET, message: format!("{code}: {short}") };
-                Self { failed, short: Some(short) }
-            }
-            error => Self::before(&error),
-        }
-    }
-}
-
-async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
-    let before = |error: &dyn std::error::Error| Refused::before(error);
-    let settings =
-        flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
-    let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
-    // A program with our terminal draws on it alone.
-    let progress = if flags.quiet || flags.tty { Progress::silent() } else { Progress::on_terminal() };
-    for volume in &request.asked.volumes {
-        if let Some(rights::Wrong::Limited(reason)) = rights::wrong(volume) {
-            say(&format!("warning: {reason}"));
-        }
-    }
+async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
+    let before = |error: &dyn std::error::Error| NoRun::before(error);
+    let settings = args.host.settings_with(args.settings()).map_err(|error| before(&error))?;
+    let request = request::read(&args, &settings).map_err(|error| before(&error))?;
+    // A program with the terminal draws on it alone.
+    let progress = if args.quiet || args.tty { Progress::silent() } else { Progress::on_terminal() };
+    request.asked.volumes.iter().filter_map(mount_rights::warning).for_each(|text| say(&format!("warning: {text}")));
     let (stop, mut cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
-    let host = Host::open(&settings.host()).await.map_err(|error| before(&error))?;
+    let host = Host::open(&settings.host).await.map_err(|error| before(&error))?;
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     once::check(&host, &request).await.map_err(|error| before(&error))?;
     progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
 
     let (admitted, note) = match once::admit(&host, &request).await {
-        // What runs of killed controllers hold may be what this one needs.
-        Err(BudgetError::Insufficient(_)) => {
-            told(&sweep::recover_orphans(&host).await);
+        // Runs of killed controllers may hold the amount that this one needs.
+        Err(BudgetError::Short(_)) => {
+            report_faults(&sweep::recover_orphans(&host).await);
             once::admit(&host, &request).await?
         }
         admitted => admitted?,
@@ -275,15 +74,15 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     note.iter().for_each(|note| say(note));
     let (contract, stdin, tty, own) =
         (request.contract, request.asked.stdin, request.asked.tty, request.key.to_string());
-    // However the run ends, and if there is none.
+    // The terminal is restored however the run ends.
     let restore = tty::Restore;
-    let (max, live, printer) = if contract == Contract::Plain && !flags.json {
+    let (max, live, printer) = if contract == Contract::Plain && !args.json {
         let orders = if tty { Orders::Passed } else { Orders::SanitizedWriter };
         let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
-        // What passes on whole need not be kept.
+        // Output that is passed on in full is not kept.
         (0, Some(outlet), Some(printer))
     } else {
-        (settings.output_max, None, None)
+        (settings.run.output_max, None, None)
     };
     let once = OneShot {
         host: &host,
@@ -291,37 +90,34 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         admitted,
         output: Stdio { stdin, tty, max, live },
         printer,
-        stop_grace: settings.stop_grace,
+        stop_grace: settings.run.stop_grace,
         progress: &progress,
     };
-    if tty && stdin == Stdin::Ours && !flags.quiet {
+    if tty && stdin == Stdin::Ours && !args.quiet {
         let pid = std::process::id();
         say(&format!("run {own}: Ctrl-C goes to the program; to stop the run, kill {pid} from another terminal"));
     }
-    background::begin(&settings, host.layout.database());
-    // What a killed controller left is taken down beside this run: nobody else may come.
+    background::start(&settings.litellm, host.layout.database());
+    // Leftovers of killed controllers are removed during this run: there may be no other process that does it.
     let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::recover_orphans(&host));
-    told(&faults);
+    report_faults(&faults);
     drop(restore);
-    let mut done = done.map_err(|error| before(&error))?;
+    let done = done.map_err(|error| before(&error))?;
+    Ok(finish(args, &host, own, contract, done).await)
+}
+
+/// Shows the result of a run and removes its workspace. The exit code is decided before.
+async fn finish(args: RunArgs, host: &Host, own: String, contract: Contract, mut done: CompletedRun) -> ExitCode {
     let (posting, revoking) = (done.posting.take(), done.revoking.take());
     let code = ExitCode::from(u8::try_from(done.report.exit_code).unwrap_or(255));
-    let shown = tokio::task::spawn_blocking(move || {
-        show(&flags, contract, &done);
-    });
+    let shown = tokio::task::spawn_blocking(move || show(&args, contract, &done));
     tokio::select! {
         _ = shown => {}
-        // Whoever reads it has stalled; the run is over, and a further signal is for us.
+        // The reader of stdout does not read. The run is over, so a further signal is for this process.
         _ = signals::next() => {}
     }
-    // The answer is out, and its exit code is decided. Nobody waits for the workspace, however much the agent has put there.
-    let removing = {
-        let runs = host.layout.runs_directory();
-        tokio::task::spawn_blocking(move || {
-            removal::remove_all(&runs, Some(&own), Some(Instant::now() + REMOVE_WITHIN))
-        })
-    };
-    // What the ledger makes of it changes nothing about the run.
+    let removing = remove_workspace(host, own);
+    // An error of the ledger does not change the result of the run.
     if let Some(posting) = posting
         && let Err(error) = posting.done().await
     {
@@ -335,106 +131,51 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     let hurried = async {
         signals::next().await;
-        // A second one ends it at once.
+        // A second signal ends the process at once.
         let _ = tokio::time::timeout(REMOVE_AFTER_SIGNAL, signals::next()).await;
     };
-    let remaining = tokio::select! {
-        remaining = removing => remaining.unwrap_or_default(),
-        () = hurried => return Ok(code),
-    };
+    tokio::select! {
+        remaining = removing => report_remaining(remaining.unwrap_or_default()),
+        () = hurried => {}
+    }
+    code
+}
+
+/// Removes the workspace on another thread: an agent may have written many files, and the result does not wait for them.
+fn remove_workspace(host: &Host, own: String) -> JoinHandle<Vec<Remaining>> {
+    let runs = host.layout.runs_directory();
+    tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), Some(Instant::now() + REMOVE_WITHIN)))
+}
+
+fn report_remaining(remaining: Vec<Remaining>) {
     for Remaining { name, reason } in remaining {
         say(&format!(
             "the directory of run {name} is not removed yet: {reason}; the next sluice run or sweep goes on with it"
         ));
     }
-    Ok(code)
 }
 
-impl Flags {
-    fn given(&self) -> BTreeMap<&'static str, String> {
-        [
-            ("agent", &self.agent),
-            ("account", &self.account),
-            ("image", &self.image),
-            ("memory", &self.memory),
-            ("cpus", &self.cpus),
-            ("pids", &self.pids),
-            ("seccomp", &self.seccomp),
-            ("timeout", &self.timeout),
-            ("stop_grace", &self.stop_grace),
-            ("output_max", &self.output_max),
-            ("max_calls", &self.max_calls),
-            ("max_tokens", &self.max_tokens),
-            ("max_cost_usd", &self.max_cost_usd),
-            ("prices", &self.prices),
-            ("rate", &self.rate),
-            ("key_mode", &self.key_mode),
-            ("audit_sync", &self.audit_sync),
-            ("max_body", &self.max_body),
-            ("max_concurrency", &self.max_concurrency),
-            ("first_byte_timeout", &self.first_byte_timeout),
-            ("idle_timeout", &self.idle_timeout),
-            ("cap_wait", &self.cap_wait),
-            ("dialect", &self.dialect),
-            ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.clone()?)))
-        .chain(self.lists())
-        .collect()
-    }
-
-    fn lists(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let lists = [
-            ("model", &self.model),
-            ("allow", &self.allow),
-            ("allow_tool", &self.allow_tool),
-            ("allow_beta", &self.allow_beta),
-            ("allow_param", &self.allow_param),
-            ("pass_response_header", &self.pass_response_header),
-        ];
-        lists.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| {
-            let separator = separator(name).unwrap_or(' ').to_string();
-            (name, values.join(&separator))
-        })
-    }
-}
-
-fn one_word(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains(char::is_whitespace) {
-        return Err("write one name without blanks, and repeat the flag for more".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-fn one_route(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.contains(';') {
-        return Err("write one route, such as 'POST /v1/rerank', and repeat the flag for more".to_owned());
-    }
-    Ok(text.to_owned())
-}
-
-/// Of runs whose calls nobody saw the end of: there may be money in that, and nobody else says so.
-fn told(faults: &[String]) {
+/// Reports runs with calls whose end was not seen: they may have cost something, and no other process reports them.
+fn report_faults(faults: &[String]) {
     faults.iter().for_each(|fault| say(fault));
 }
 
-/// The data to stdout, the rest to stderr.
-fn show(flags: &Flags, contract: Contract, done: &CompletedRun) {
+/// Prints the data to stdout, and the rest to stderr.
+fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     let report = &done.report;
-    if flags.json {
+    if args.json {
         print_json(report);
     } else if contract == Contract::Envelope && !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
     let mut stderr = SanitizedWriter::new(std::io::stderr());
-    if contract == Contract::Envelope && !report.ok && !flags.json {
+    if contract == Contract::Envelope && !report.ok && !args.json {
         let _ = stderr.put(report.stderr.as_bytes());
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
-    if !flags.quiet {
+    if !args.quiet {
         done.notes.iter().for_each(|note| say(note));
         let _ = stderr.put(report.receipt().as_bytes());
     }

@@ -1,54 +1,60 @@
-//! `sluice sweep`: what is left of runs whose controller was killed, and costs that are still open.
+//! `sluice sweep`: removes leftovers of killed controllers, and looks up open costs.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use sluice_contract::exit;
 use sluice_contract::text::sanitize;
 use sluice_runs::host::Host;
-use sluice_runs::sweep::{SweepMode, sweep};
+use sluice_runs::sweep::{Leftover, SweepMode, sweep};
 
-use super::{Common, FAILED, Failed, USAGE, print, print_json};
-use crate::reconcile::background;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::{print, print_json};
+use crate::reconcile::background::ReconcileLoop;
 
-/// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
+/// Removes containers, sidecars and directories of runs whose controller has ended. It removes only those of this state
+/// directory. It also looks up open costs.
 #[derive(Debug, Args)]
-pub(super) struct Flags {
-    /// Says what would be removed, and removes nothing
+pub(super) struct SweepArgs {
+    /// List what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    common: Common,
+    host: HostArgs,
 }
 
-pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
-    let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let host = Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?;
-    let mode = if flags.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
-    let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
-    if mode == SweepMode::Remove {
-        // The next look is not far, and nobody has asked for this one.
-        let _ = background::settle(&settings, &host.store).await;
+pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
+    let settings = args.host.settings()?;
+    let host = Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?;
+    let mode = if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
+    let leftovers = sweep(&host, mode).await.map_err(|message| CommandError { code: exit::FAILED, message })?;
+    if mode == SweepMode::Remove
+        && let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone())
+    {
+        // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
+        reconcile.look().await;
     }
-    let stuck = found.iter().any(|leftover| leftover.removed == Some(false));
-    if flags.json {
-        print_json(&json!({ "leftovers": found }));
-    } else if found.is_empty() {
+    if args.json {
+        print_json(&json!({ "leftovers": leftovers }));
+    } else if leftovers.is_empty() {
         print("nothing is left over\n");
     } else {
-        for leftover in &found {
-            let did = match (leftover.removed, &leftover.reason) {
-                (None, _) => "would be removed".to_owned(),
-                (Some(true), _) => {
-                    leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}"))
-                }
-                (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
-            };
-            print(&format!("{:<10} {:<32} {did}\n", leftover.kind, leftover.name));
-        }
+        leftovers.iter().for_each(|leftover| print(&line(leftover)));
     }
-    Ok(if stuck { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    let is_stuck = leftovers.iter().any(|leftover| leftover.removed == Some(false));
+    Ok(if is_stuck { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn line(leftover: &Leftover) -> String {
+    let result = match (leftover.removed, &leftover.reason) {
+        (None, _) => "would be removed".to_owned(),
+        (Some(true), _) => leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}")),
+        (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
+    };
+    format!("{:<10} {:<32} {result}\n", leftover.kind, leftover.name)
 }

@@ -1,4 +1,4 @@
-//! The questions, in the order in which one answer needs another.
+//! The checks, in an order in which each one can use the results of earlier ones.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,36 +10,36 @@ use sluice_runs::{host, upstream};
 use sluice_state::layout::Layout;
 
 use super::probe::{LITELLM, probe};
-use super::{Check, Status, budgets, fail, litellm, pass, warn};
+use super::{Check, CheckStatus, budgets, fail, litellm, pass, skipped, warn};
 use crate::settings::{Settings, missing};
 
-/// Looks at everything that a run needs.
+/// Checks everything that a run needs.
 pub async fn preflight(settings: &Settings) -> Vec<Check> {
     let mut checks = vec![user()];
-    let layout = Layout::open(&settings.state_dir);
+    let layout = Layout::open(&settings.host.state_dir);
     checks.push(match &layout {
         Ok(layout) => paths(layout),
         Err(error) => fail("state directory", error_chain(error)),
     });
-    let proxy = host::proxy(settings.proxy.as_deref());
+    let proxy = host::proxy(settings.host.proxy.as_deref());
     checks.push(match &proxy {
         Ok(path) => pass("sidecar program", path.display().to_string()),
         Err(error) => fail("sidecar program", error_chain(error)),
     });
-    checks.push(sidecar_user(&settings.sidecar_users, &settings.docker_host));
+    checks.push(sidecar_user(&settings.host.sidecar_users, &settings.host.docker_host));
     engine(settings, &mut checks).await;
-    checks.push(match &settings.upstream {
+    checks.push(match &settings.litellm.upstream {
         None => fail("upstream", missing("upstream").to_string()),
         Some(url) => match upstream::reach(url, None).await {
             Ok(()) => pass("upstream", format!("{url} answers")),
             Err(error) => fail("upstream", error_chain(&error)),
         },
     });
-    let works = |checks: &[Check]| checks.iter().all(|check| check.status == Status::Pass);
-    match (layout, proxy, &settings.key) {
+    let works = |checks: &[Check]| checks.iter().all(|check| check.status == CheckStatus::Pass);
+    match (layout, proxy, &settings.litellm.key) {
         (_, _, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
         (Ok(layout), Ok(proxy), Some(_))
-            if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == Status::Pass) =>
+            if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) =>
         {
             let id = uuid::Uuid::new_v4().simple().to_string();
             let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
@@ -50,12 +50,7 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
             }
             checks.extend(litellm::spend_log(settings).await);
         }
-        _ => checks.push(Check {
-            name: "upstream key",
-            status: Status::Skipped,
-            detail: "needs all of the above".into(),
-            budget: None,
-        }),
+        _ => checks.push(skipped("upstream key", "needs all of the above")),
     }
     checks
 }
@@ -68,7 +63,7 @@ fn user() -> Check {
     }
 }
 
-/// Whether the users of sidecars are free. Users that only a directory service knows are not seen.
+/// Checks that the users of sidecars are free. Users that only a directory service knows are not seen.
 fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
     let name = "sidecar user";
     let uid = nix::unistd::Uid::effective();
@@ -92,7 +87,7 @@ fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
 }
 
 fn paths(layout: &Layout) -> Check {
-    // As long as the names that we make; a longer one that somebody asks for is checked when it comes.
+    // As long as generated ids. A longer id of --run-id is checked by its run.
     let key: RunKey = "r00000000-000000-00000000.0".parse().expect("a key");
     match layout.run(&key).check() {
         Ok(()) => pass("state directory", layout.state().display().to_string()),
@@ -101,30 +96,28 @@ fn paths(layout: &Layout) -> Check {
 }
 
 async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
-    let engine = match Engine::connect(&settings.docker_host).await {
+    let engine = match Engine::connect(&settings.host.docker_host).await {
         Ok(engine) => engine,
         Err(error) => {
             checks.push(fail("engine", error_chain(&error)));
-            for name in ["limits", "image"] {
-                checks.push(Check { name, status: Status::Skipped, detail: "needs the engine".into(), budget: None });
-            }
+            checks.extend(["limits", "image"].map(|name| skipped(name, "needs the engine")));
             return;
         }
     };
     match engine.info().await {
-        Ok(facts) => {
-            checks.push(pass("engine", format!("Docker {} at {}", facts.version, settings.docker_host)));
-            checks.push(match facts.unfit() {
+        Ok(info) => {
+            checks.push(pass("engine", format!("Docker {} at {}", info.version, settings.host.docker_host)));
+            checks.push(match info.unfit() {
                 None => {
-                    pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", facts.cgroup_version))
+                    pass("limits", format!("seccomp, cgroup v{}, memory, processors, processes", info.cgroup_version))
                 }
                 Some(reason) => fail("limits", reason),
             });
         }
         Err(error) => checks.push(fail("engine", error_chain(&error))),
     }
-    checks.push(match engine.image(&settings.image).await {
-        Ok(()) => pass("image", settings.image.clone()),
+    checks.push(match engine.image(&settings.run.image).await {
+        Ok(()) => pass("image", settings.run.image.clone()),
         Err(error) => fail("image", error_chain(&error)),
     });
 }

@@ -1,18 +1,18 @@
-//! A question to the upstream, through a sidecar as a run has one: so the key, TLS and the sidecar are tried where they
-//! are used.
+//! A probe of the upstream through a sidecar, as in a run. It checks the key, TLS and the sidecar together.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::rundir;
-use sluice_runs::sidecar::{Sidecar, SidecarSpec};
+use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
-use sluice_state::keys::Keys;
+use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
-use sluice_state::store::{RunRow, Store};
+use sluice_state::store::{RunRow, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -20,78 +20,109 @@ use tokio::time::timeout;
 use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
 
+/// Maximum time of the probe.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Asks for the upstream's models, and for what it is.
+/// A probe without an answer of the upstream.
+#[derive(Debug, thiserror::Error)]
+enum ProbeError {
+    #[error("neither upstream nor key is set")]
+    NotSet,
+    #[error("{path}: {1}", path = .0.display())]
+    Directory(PathBuf, io::Error),
+    #[error("cannot clean up {path}: {1}", path = .0.display())]
+    CleanUp(PathBuf, io::Error),
+    #[error("{0}")]
+    Process(io::Error),
+    #[error("{0}")]
+    User(io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Sidecar(#[from] SidecarError),
+    #[error("{0}")]
+    Socket(io::Error),
+    #[error("the upstream did not answer within {} s", WITHIN.as_secs())]
+    Timeout,
+}
+
+/// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
-    match recorded(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(settings.upstream.as_deref().unwrap_or_default(), &models)]
+    match with_record(settings, layout, proxy, key).await {
+        Ok((models, description)) => [key_check(settings.litellm.upstream.as_deref().unwrap_or_default(), &models)]
             .into_iter()
             .chain(version_check(&description))
             .collect(),
-        Err(reason) => vec![fail("upstream key", reason)],
+        Err(error) => vec![fail("upstream key", error_chain(&error))],
     }
 }
 
-/// Written down like a run while it lasts, so that a sweep knows whose it is, now and after a kill.
-async fn recorded(
+/// Probes the upstream. The database has a record of it, as of a run, so that a sweep finds the sidecar after a
+/// kill.
+async fn with_record(
     settings: &Settings,
     layout: &Layout,
     proxy: &Path,
     key: &RunKey,
-) -> Result<(String, String), String> {
-    let store = Store::open(&layout.database()).map_err(|error| error_chain(&error))?;
+) -> Result<(String, String), ProbeError> {
+    let store = Store::open(&layout.database())?;
     let entry = RunRow {
         key: key.clone(),
-        account: settings.account.to_string(),
+        account: settings.run.account.to_string(),
         agent: PROBE_GRAPH.to_owned(),
         model: None,
         image: String::new(),
-        owner: Process::current().map_err(|error| error.to_string())?,
+        owner: Process::current().map_err(ProbeError::Process)?,
     };
-    store.begin(entry).await.map_err(|error| error_chain(&error))?;
+    store.begin(entry).await?;
     let paths = layout.run(key);
-    let asked = asked(settings, proxy, key, &paths).await;
-    // No call of a run: neither its directory nor its log is worth keeping.
+    let answers = send(settings, proxy, key, &paths).await;
+    // It was not a run: its directory and its audit file are not kept.
     let removed = rundir::remove(&paths.root, None).and_then(|()| match std::fs::remove_file(&paths.audit) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     });
-    removed.map_err(|error| format!("cannot clean up {}: {error}", paths.root.display()))?;
-    store.delete_run(key, 0).await.map_err(|error| error_chain(&error))?;
-    asked
+    removed.map_err(|error| ProbeError::CleanUp(paths.root.clone(), error))?;
+    store.forget(key, 0).await?;
+    answers
 }
 
-async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths) -> Result<(String, String), String> {
-    let (Some(upstream), Some(secret)) = (&settings.upstream, &settings.key) else {
-        return Err("neither upstream nor key is set".to_owned());
+async fn send(
+    settings: &Settings,
+    proxy: &Path,
+    key: &RunKey,
+    paths: &RunPaths,
+) -> Result<(String, String), ProbeError> {
+    let (Some(upstream), Some(secret)) = (&settings.litellm.upstream, &settings.litellm.key) else {
+        return Err(ProbeError::NotSet);
     };
-    let keys = Keys::open(&settings.state_dir).map_err(|error| error_chain(&error))?;
-    rundir::create(paths, key, &settings.sidecar_users)
-        .map_err(|error| format!("{}: {error}", paths.root.display()))?;
-    keys.write_run_key(key, &paths.audit_key).map_err(|error| error_chain(&error))?;
-    let order = SidecarSpec {
+    let keys = Keys::open(&settings.host.state_dir)?;
+    rundir::create(paths, key, &settings.host.sidecar_users)
+        .map_err(|error| ProbeError::Directory(paths.root.clone(), error))?;
+    keys.write_run_key(key, &paths.audit_key)?;
+    let spec = SidecarSpec {
         program: proxy,
         key,
         paths,
-        account: settings.account.as_str(),
+        account: settings.run.account.as_str(),
         graph_id: PROBE_GRAPH,
         upstream,
         models: &[],
-        user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,
+        user: rundir::sidecar_user(paths).map_err(ProbeError::User)?,
         deadline: Duration::from_secs(60),
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };
-    let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| error_chain(&error))?;
-    // Both at once: LiteLLM takes a while to describe itself.
+    let mut sidecar = Sidecar::start(&spec, secret).await?;
+    // Both at once: LiteLLM needs some time for its description.
     let both = async { tokio::try_join!(get(&paths.socket, "/v1/models"), get(&paths.socket, "/openapi.json")) };
     let answers = timeout(WITHIN, both).await;
-    sidecar.drain().await.map_err(|error| error_chain(&error))?;
-    let late = |_| format!("the upstream did not answer within {} s", WITHIN.as_secs());
-    answers.map_err(late)?.map_err(|error| error.to_string())
+    sidecar.drain().await?;
+    answers.map_err(|_| ProbeError::Timeout)?.map_err(ProbeError::Socket)
 }
 
-/// What the answer to `GET /v1/models` says of the key. Where the sidecar answered in the upstream's place, it says why.
+/// Returns the check of the key, from the answer to `GET /v1/models`. If the sidecar refused the call, it states the reason.
 fn key_check(upstream: &str, answer: &str) -> Check {
     let name = "upstream key";
     let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
@@ -120,10 +151,10 @@ fn key_check(upstream: &str, answer: &str) -> Check {
     }
 }
 
-/// The name of the check that is there where the upstream is a LiteLLM.
+/// Name of the check that exists only if the upstream is a LiteLLM.
 pub(super) const LITELLM: &str = "litellm";
 
-/// Which LiteLLM this is; nothing when it is something else, or does not say.
+/// Returns the check of LiteLLM's version; none if the upstream is not a LiteLLM, or does not state it.
 fn version_check(answer: &str) -> Option<Check> {
     let (_, body) = answer.split_once("\n\n")?;
     let description: serde_json::Value = serde_json::from_str(body).ok()?;
@@ -138,7 +169,7 @@ fn version_check(answer: &str) -> Option<Check> {
     })
 }
 
-async fn get(socket: &Path, path: &str) -> std::io::Result<String> {
+async fn get(socket: &Path, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
     let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;

@@ -1,83 +1,129 @@
-//! Reconciling without having been asked: beside a run, and in a sweep.
+//! Reconciliation that no user asks for: during runs, and in a sweep.
 //!
-//! A run is over before LiteLLM has written its rows, and its answer does not wait for them. So what is open of earlier
-//! runs is settled beside the next one, or by the next sweep: once a minute at most for all of them, without a word.
-//! A spend log that cannot be read is left alone for five minutes, and one that is not there for a day.
+//! A run is over before LiteLLM has written its rows, and its result does not wait for them. Open costs of earlier runs
+//! are settled during the next run, or by the next sweep: once a minute at most for all of them, without a message.
+//! A spend log that cannot be read is left alone for five minutes, and one that does not exist for a day.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::convert::Infallible;
+use std::future::Future;
+use std::time::{Duration, Instant};
 
+use sluice_contract::time::duration_micros;
+use sluice_litellm::ApiKey;
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
-use sluice_runs::progress::Progress;
-use sluice_state::ledger::Settled;
 use sluice_state::store::{Store, now_us};
+use tokio::time::sleep_until;
 
+use super::Reconciliation;
+use super::error::ReconcileError;
 use super::join::GRACE_US;
-use super::{Permission, Question, Reconcile, ReconcileError};
-use crate::settings::Settings;
+use super::question::{PostingPermission, ReconcileQuestion};
+use super::schedule::{LookFailure, LookOutcome, PAUSE, PAUSE_MAX, next_look, pause_after};
+use crate::settings::{LitellmSettings, ReconcileMode};
 
-/// Calls that are older are left to whoever asks.
-const REACH: Duration = Duration::from_secs(24 * 3600);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_secs(60);
-/// After a spend log that could not be read.
-const AFTER_FAULT: Duration = Duration::from_secs(5 * 60);
-/// A run has begun by then, and has needed the machine for it.
-const START: Duration = Duration::from_millis(500);
-/// For one look.
-const LONG: Duration = Duration::from_secs(30);
-/// After one that is not there, or that the key may not read.
-const AFTER_NONE: Duration = Duration::from_secs(24 * 3600);
+/// Maximum age of calls whose costs are looked up. Older ones are left to `sluice reconcile`.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Maximum time of one look.
+const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// Settles what is open, beside a run: on a thread and a connection of its own, so that the run waits for nothing of it.
-/// Whatever it has not done when the process ends is left to the next one.
-pub fn begin(settings: &Settings, database: PathBuf) {
-    if settings.upstream.is_none() || settings.spend_key().is_none() || !settings.reconciles {
-        return;
-    }
-    let settings = settings.clone();
-    std::thread::spawn(move || {
-        let Ok(store) = Store::open(&database) else { return };
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        let _ = runtime.block_on(async {
-            tokio::time::sleep(START).await;
-            settle(&settings, &store).await
-        });
-    });
+/// A loop that settles open costs. It owns everything that it needs, and can be cancelled at any await: entries that
+/// were posted stay posted, and the rest is left to the next look.
+#[derive(Debug, Clone)]
+pub struct ReconcileLoop {
+    store: Store,
+    upstream: String,
+    key: ApiKey,
 }
 
-/// Settles what is open, if it is time for that.
-///
-/// # Errors
-/// Why nothing was settled; there is nobody to tell, and the next look is not far.
-pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, ReconcileError> {
-    let (Some(upstream), Some(key), true) = (&settings.upstream, settings.spend_key(), settings.reconciles) else {
-        return Ok(Settled::default());
-    };
-    let now = now_us();
-    let open = Question::Open { from_us: now - micros(REACH), heard_us: now - GRACE_US };
-    if !store.has_open_costs(now - micros(REACH), now - GRACE_US).await?
-        || !store.take_turn(upstream, now, PAUSE, AFTER_NONE).await?
-    {
-        return Ok(Settled::default());
-    }
-    let spend_log = SpendLog::of(upstream, key, RetryMode::Once)?;
-    let progress = Progress::silent();
-    let mut reconcile = Reconcile { store, spend_log, permission: Permission::Settle, progress: &progress };
-    let done = tokio::time::timeout(LONG, reconcile.run(&open, None)).await;
-    match done {
-        Ok(Ok(outcome)) => Ok(outcome.posted),
-        Ok(Err(error)) => {
-            let lasting = matches!(&error, ReconcileError::SpendLog(error) if error.is_lasting());
-            let pause = if lasting { AFTER_NONE } else { AFTER_FAULT };
-            store.postpone_turn(upstream, now_us() + micros(pause), &error.to_string()).await?;
-            Err(error)
+impl ReconcileLoop {
+    /// Makes a loop; none if the settings turn it off, or name no upstream or no key.
+    #[must_use]
+    pub fn new(settings: &LitellmSettings, store: Store) -> Option<Self> {
+        match (settings.reconcile, &settings.upstream, settings.spend_key()) {
+            (ReconcileMode::Auto, Some(upstream), Some(key)) => {
+                Some(Self { store, upstream: upstream.clone(), key: key.clone() })
+            }
+            _ => None,
         }
-        // As far as it came.
-        Err(_) => Ok(Settled::default()),
+    }
+
+    /// Looks at the spend log again and again, for the first time after a delay. Ends by cancellation.
+    pub async fn run(self, delay: Duration) -> Infallible {
+        repeat(delay, || self.look()).await
+    }
+
+    /// Settles open costs now, if there are any and this controller has the turn.
+    pub async fn look(&self) -> LookOutcome {
+        self.try_look().await.unwrap_or_else(|error| {
+            LookOutcome::Failed(if error.is_lasting() { LookFailure::Lasting } else { LookFailure::Passing })
+        })
+    }
+
+    async fn try_look(&self) -> Result<LookOutcome, ReconcileError> {
+        let now = now_us();
+        let (from_us, heard_us) = (now - duration_micros(AGE_MAX), now - GRACE_US);
+        if !self.store.has_open_costs(from_us, heard_us).await? {
+            return Ok(LookOutcome::NothingOpen);
+        }
+        if !self.store.take_turn(&self.upstream, now, PAUSE, PAUSE_MAX).await? {
+            return Ok(LookOutcome::NotOurTurn);
+        }
+        let mut reconciliation = Reconciliation {
+            store: &self.store,
+            spend_log: SpendLog::of(&self.upstream, &self.key, RetryMode::Once)?,
+            permission: PostingPermission::Settle,
+            notify: &|_| {},
+        };
+        let question = ReconcileQuestion::Open { from_us, heard_us };
+        match tokio::time::timeout(LOOK_MAX, reconciliation.run(&question, None)).await {
+            Ok(Ok(_)) => Ok(LookOutcome::Done),
+            Ok(Err(error)) => {
+                self.postpone(&error).await?;
+                Err(error)
+            }
+            Err(_) => Ok(LookOutcome::TimedOut),
+        }
+    }
+
+    async fn postpone(&self, error: &ReconcileError) -> Result<(), ReconcileError> {
+        let failure = if error.is_lasting() { LookFailure::Lasting } else { LookFailure::Passing };
+        let next_us = now_us().saturating_add(duration_micros(pause_after(failure)));
+        Ok(self.store.postpone_turn(&self.upstream, next_us, &error.to_string()).await?)
     }
 }
 
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+async fn repeat<L: Future<Output = LookOutcome>>(delay: Duration, look: impl Fn() -> L) -> Infallible {
+    let mut next = tokio::time::Instant::now() + delay;
+    loop {
+        sleep_until(next).await;
+        let outcome = look().await;
+        let now: Instant = tokio::time::Instant::now().into_std();
+        next = next_look(now, outcome).into();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_loop_looks_after_each_pause() {
+        let start = tokio::time::Instant::now();
+        let looks = Mutex::new(Vec::new());
+        let look = || async {
+            let mut looks = looks.lock().expect("no look panics");
+            looks.push(start.elapsed().as_millis());
+            match looks.len() {
+                2 => LookOutcome::Failed(LookFailure::Passing),
+                _ => LookOutcome::Done,
+            }
+        };
+
+        let ended = tokio::time::timeout(Duration::from_secs(400), repeat(Duration::from_millis(500), look)).await;
+
+        assert!(ended.is_err(), "it ends only by cancellation");
+        assert_eq!(*looks.lock().expect("no look panics"), [500, 60_500, 360_500]);
+    }
 }

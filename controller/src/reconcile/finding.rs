@@ -1,43 +1,43 @@
-//! What a reconciliation can find, in words.
+//! Findings of a reconciliation.
 //!
 //! Pure.
 
 use serde::Serialize;
 use sluice_state::ledger::Settlement;
 
-/// What a receipt and its row come to.
+/// Relation of a receipt and its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Both say the same.
+pub enum FindingClass {
+    /// Both sides agree.
     Matched,
-    /// The cost was not known here, and the row has it.
+    /// The cost was unknown here, and the row has it.
     Settled,
-    /// Nobody saw what became of the call, and the row tells.
+    /// The end of the call was not seen, and the row has its cost.
     UnknownSettled,
-    /// As `settled`, on a later day than that of the call: it counts in the day on which it came.
+    /// Like `settled`, on a later day than the call: the cost counts on the day of the entry.
     Late,
-    /// A cache of LiteLLM's answered, for nothing.
+    /// A cache of LiteLLM answered without cost.
     CacheHit,
-    /// No money was possible: not sent, never billed, or answered with a status that no provider bills. A failed call
-    /// that a provider could have billed is never this.
+    /// The call cost nothing: it was not sent, is never billed, or was answered with a status that no provider bills. A
+    /// failed call that a provider could have billed is in another class.
     NotBilled,
-    /// It may still come.
+    /// The receipt or the row may still come.
     NotYet,
-    /// The amounts are not the same.
+    /// The amounts differ.
     AmountDiffers,
-    /// The tokens are not the same.
+    /// The numbers of tokens differ.
     TokensDiffer,
-    /// A receipt without a row. If its cost is not known it stays open.
+    /// The receipt has no row. If its cost is unknown it stays open.
     MissingThere,
-    /// A row without a receipt: traffic that by-passed the sidecar.
+    /// The row has no receipt: the call bypassed the sidecar.
     MissingHere,
-    /// A further row with money in it for a call that has one.
+    /// A further row with a cost for a call that already has one.
     Duplicate,
 }
 
-impl Class {
-    /// All of them, in the order in which they are shown.
+impl FindingClass {
+    /// All classes, in the order in which they are shown.
     pub const ALL: [Self; 12] = [
         Self::Matched,
         Self::Settled,
@@ -53,7 +53,7 @@ impl Class {
         Self::Duplicate,
     ];
 
-    /// The word in output.
+    /// Returns the word for output.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Class {
         }
     }
 
-    /// Whether somebody has to look at it.
+    /// Returns whether an operator has to examine it.
     #[must_use]
     pub fn is_mismatch(self) -> bool {
         match self {
@@ -88,53 +88,53 @@ impl Class {
     }
 }
 
-/// One receipt, one row, or both.
+/// A receipt, a row, or both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
-    pub class: Class,
-    /// Why, for people.
+    /// Class.
+    pub class: FindingClass,
+    /// Reason for people.
     pub reason: String,
-    /// The account that pays.
+    /// Account that pays.
     pub account: String,
-    /// `RUN.ATTEMPT`, as far as somebody says so.
+    /// `RUN.ATTEMPT`, if the receipt or the row names it.
     pub run: Option<String>,
-    /// The receipt; null where there is none.
+    /// Name of the receipt, if there is one.
     pub source_reference: Option<String>,
     /// The sidecar's id of the call.
     pub call_id: Option<String>,
-    /// The rows; empty where there are none.
+    /// Names of the rows.
     pub request_ids: Vec<String>,
-    /// What the ledger says.
-    pub ledger: Option<Side>,
-    /// What the spend log says.
-    pub spend_log: Option<Side>,
-    /// Until when it may still come, in microseconds since 1970; none where waiting decides nothing.
+    /// Numbers of the ledger.
+    pub ledger: Option<SideAmounts>,
+    /// Numbers of the spend log.
+    pub spend_log: Option<SideAmounts>,
+    /// Latest time at which the other side may still come, in microseconds since 1970; none if waiting decides nothing.
     #[serde(skip)]
     pub until_us: Option<i64>,
-    /// What is to be done about it.
+    /// Entry that corrects it.
     #[serde(skip)]
     pub remedy: Option<Remedy>,
 }
 
-/// One side's numbers.
+/// Numbers of one side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Side {
-    /// A string, since a reader's number may be a float.
+pub struct SideAmounts {
+    /// Cost in nano-USD; a JSON string, since a reader's numbers may be floats.
     #[serde(serialize_with = "as_text")]
     pub nano_usd: Option<i64>,
-    /// Tokens, with all that a cache had.
+    /// Input tokens, including those of a prompt cache.
     pub input: Option<u64>,
-    /// Tokens.
+    /// Output tokens.
     pub output: Option<u64>,
 }
 
-/// What would put a receipt right.
+/// An entry that corrects a receipt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
-    /// Adds what was not known; nobody needs to be asked.
+    /// Adds a cost that was unknown. No permission is needed.
     Settle(Settlement),
-    /// Takes back what was posted; only if somebody wants that.
+    /// Reverses posted entries. This needs permission.
     Correct(Settlement),
 }
 

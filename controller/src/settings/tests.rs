@@ -1,10 +1,14 @@
 use std::os::unix::fs::PermissionsExt;
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
+use crate::agent_catalogue;
 
-struct Scratch(PathBuf);
+struct ScratchFile(PathBuf);
 
-impl Scratch {
+impl ScratchFile {
     fn new(name: &str, content: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sluice-settings-{name}-{}.toml", std::process::id()));
         fs::write(&path, content).expect("there is room");
@@ -17,7 +21,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -26,66 +30,67 @@ impl Drop for Scratch {
 fn layers(
     flags: &[(&'static str, &str)],
     variables: &[(&str, &str)],
-    file: Option<&Scratch>,
-) -> Result<Layers, SettingError> {
+    file: Option<&ScratchFile>,
+) -> Result<SettingLayers, SettingError> {
     let flags = flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     let variable = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-    Layers::collect(&flags, variable, Some(file.map_or(Path::new("/dev/null"), |file| &file.0)))
+    SettingLayers::collect(&flags, variable, Some(file.map_or(Path::new("/dev/null"), |file| &file.0)))
 }
 
 #[test]
-fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
-    let file = Scratch::new("order", "timeout = 30\nmemory = \"1g\"\npids = 100\n");
+fn the_highest_layer_that_sets_a_value_wins() {
+    let file = ScratchFile::new("order", "timeout = 30\nmemory = \"1g\"\npids = 100\n");
     let layers = layers(&[("timeout", "10s")], &[("SLUICE_TIMEOUT", "20s"), ("SLUICE_MEMORY", "2g")], Some(&file))
         .expect("all is right");
-    let from_file = Source::File(file.0.clone());
-    assert_eq!(layers.get("timeout"), Some(("10s", &Source::Flag)));
-    assert_eq!(layers.get("memory"), Some(("2g", &Source::Variable("SLUICE_MEMORY"))));
+    let from_file = SettingSource::File(file.0.clone());
+    assert_eq!(layers.get("timeout"), Some(("10s", &SettingSource::Flag)));
+    assert_eq!(layers.get("memory"), Some(("2g", &SettingSource::Variable("SLUICE_MEMORY"))));
     assert_eq!(layers.get("pids"), Some(("100", &from_file)));
-    assert_eq!(layers.get("cpus"), Some(("1", &Source::Default)));
+    assert_eq!(layers.get("cpus"), Some(("1", &SettingSource::Default)));
     assert_eq!(layers.get("model"), None);
 }
 
 #[test]
-fn every_default_means_something() {
+fn every_default_is_valid() {
     let settings = layers(&[], &[], None).and_then(|layers| layers.settings()).expect("the defaults are right");
-    assert_eq!(settings.timeout, Duration::from_secs(120));
-    assert_eq!(settings.limits, Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
-    assert_eq!(settings.sidecar_flags, ["--audit-sync", "call"]);
+    assert_eq!(settings.run.timeout, Duration::from_secs(120));
+    assert_eq!(settings.run.limits, Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
+    assert_eq!(settings.run.sidecar_flags, ["--audit-sync", "call"]);
 }
 
 #[test]
-fn what_a_run_may_say_is_allowed_by_file_and_flags_together() {
-    let file = Scratch::new("policy", "model = ['a', 'b']\nallow = ['GET /x', 'GET /y']\nallow_remote_media = true\n");
+fn file_and_flags_together_allow_what_calls_contain() {
+    let file =
+        ScratchFile::new("policy", "model = ['a', 'b']\nallow = ['GET /x', 'GET /y']\nallow_remote_media = true\n");
     let flags = [("allow", "POST /z"), ("model", "c"), ("max_body", "-1"), ("dialect", "vllm")];
     let settings = layers(&flags, &[("SLUICE_ALLOW_TOOL", "t u")], Some(&file)).and_then(|layers| layers.settings());
     let settings = settings.expect("all is right");
 
-    assert_eq!(settings.models, ["c"]);
+    assert_eq!(settings.run.models, ["c"]);
     assert_eq!(
-        settings.sidecar_flags,
+        settings.run.sidecar_flags,
         [
             "--audit-sync", "call", "--allow=GET /x", "--allow=GET /y", "--allow=POST /z", "--allow-tool=t",
             "--allow-tool=u", "--max-body=-1", "--dialect=vllm", "--allow-remote-media",
         ]
     );
     for text in ["model = []", "model = ''", "model = [1]", "allow = ['a;b']", "allow_remote_media = 'x'"] {
-        let file = Scratch::new("no-policy", text);
+        let file = ScratchFile::new("no-policy", text);
         layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect_err(text);
     }
 }
 
 #[test]
-fn the_memory_of_the_sidecar_is_a_flag_of_it() {
+fn the_memory_of_the_sidecar_becomes_its_flag() {
     for (value, flag) in [("1g", "1073741824"), ("none", "none")] {
         let settings = layers(&[], &[("SLUICE_SIDECAR_MEMORY", value)], None).and_then(|layers| layers.settings());
-        let flags = settings.expect("it is right").sidecar_flags;
+        let flags = settings.expect("it is right").run.sidecar_flags;
         assert_eq!(flags, ["--audit-sync", "call", "--max-memory", flag]);
     }
 }
 
 #[test]
-fn a_wrong_value_names_itself_and_its_source() {
+fn an_error_names_the_value_and_its_source() {
     let rows = [
         ("timeout", "soon", "timeout: 'soon' is not a time"),
         ("timeout", "0", "timeout: '0' is too short"),
@@ -110,7 +115,7 @@ fn a_wrong_value_names_itself_and_its_source() {
 }
 
 #[test]
-fn a_wrong_file_is_refused_whole() {
+fn an_invalid_file_is_refused() {
     for (text, expected) in [
         ("timeot = 3", "there is no setting named timeot"),
         ("timeout = [3]", "timeout is array"),
@@ -118,48 +123,51 @@ fn a_wrong_file_is_refused_whole() {
         ("[[agents]]\nname = \"x\"", "agents: "),
         ("[[agents]]\nagentId = \"x\"\nargv = []", "agents: each one needs"),
     ] {
-        let file = Scratch::new("wrong", text);
+        let file = ScratchFile::new("wrong", text);
         let error = layers(&[], &[], Some(&file)).expect_err(text).to_string();
         assert!(error.contains(expected) && error.contains("sluice-settings-wrong"), "{error}");
     }
 }
 
 #[test]
-fn a_key_is_taken_from_a_private_file_only_and_never_shown() {
-    let open = Scratch::new("open", "key = \"sk-secret\"").mode(0o644);
+fn a_key_needs_a_private_file_and_is_redacted() {
+    let open = ScratchFile::new("open", "key = \"sk-secret\"").mode(0o644);
     let error = layers(&[], &[], Some(&open)).expect_err("others can read it").to_string();
     assert!(error.contains("chmod 600") && !error.contains("secret"), "{error}");
 
-    let private = Scratch::new("private", "key = \"sk-secret\"\nupstream = \"http://me:pw@host\"").mode(0o600);
+    let private = ScratchFile::new("private", "key = \"sk-secret\"\nupstream = \"http://me:pw@host\"").mode(0o600);
     let layers = layers(&[], &[], Some(&private)).expect("it is private");
-    assert_eq!(layers.shown("key").expect("it is set").0, "(redacted)");
-    assert_eq!(layers.shown("upstream").expect("it is set").0, "http://(redacted)@host");
+    assert_eq!(layers.redacted("key").expect("it is set").0, "(redacted)");
+    assert_eq!(layers.redacted("upstream").expect("it is set").0, "http://(redacted)@host");
     assert!(!format!("{:?}", layers.settings().expect("it is right")).contains("secret"));
 }
 
 #[test]
-fn agents_of_the_file_stand_beside_ours() {
-    let file = Scratch::new("agents", "[[agents]]\nagentId = \"sandbox:coder\"\nargv = [\"coder\"]");
+fn agents_of_the_file_are_added_to_the_catalogue() {
+    let file = ScratchFile::new("agents", "[[agents]]\nagentId = \"sandbox:coder\"\nargv = [\"coder\"]");
     let settings = layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect("it is right");
     let ids: Vec<_> = settings.agents.into_iter().map(|agent| (agent.agent_id, agent.graph_id)).collect();
     let pair = |id: &str| (id.to_owned(), id.to_owned());
-    let shipped = agents::catalogue().into_iter().map(|agent| pair(&agent.agent_id));
+    let shipped = agent_catalogue::catalogue().into_iter().map(|agent| pair(&agent.agent_id));
     assert_eq!(ids, shipped.chain([pair("sandbox:coder")]).collect::<Vec<_>>());
 }
 
 #[test]
-fn an_agent_sets_what_nobody_else_set() {
+fn an_agent_replaces_only_built_in_defaults() {
     let set = |flags: &[(&'static str, &str)], variables: &[(&str, &str)], text: &str| {
-        let file = Scratch::new("needs", text);
+        let file = ScratchFile::new("needs", text);
         let layers = layers(flags, variables, Some(&file)).expect("it is right");
         ["memory", "timeout"]
             .map(|name| layers.get(name).map(|(value, from)| (value.to_owned(), from.clone())).expect(name))
     };
-    let agent = || Source::Agent("sandbox:claude".to_owned());
+    let agent = || SettingSource::Agent("sandbox:claude".to_owned());
     assert_eq!(set(&[("agent", "claude")], &[], ""), [("2g".to_owned(), agent()), ("30m".to_owned(), agent())]);
     let [memory, timeout] = set(&[("agent", "claude"), ("memory", "1g")], &[("SLUICE_TIMEOUT", "5m")], "");
-    assert_eq!((memory, timeout.0.as_str()), (("1g".to_owned(), Source::Flag), "5m"));
+    assert_eq!((memory, timeout.0.as_str()), (("1g".to_owned(), SettingSource::Flag), "5m"));
     let [memory, timeout] = set(&[], &[], "agent = \"codex\"\ntimeout = \"9m\"");
     assert_eq!((memory.0.as_str(), timeout.0.as_str()), ("2g", "9m"));
-    assert_eq!(set(&[], &[], ""), [("512m".to_owned(), Source::Default), ("120s".to_owned(), Source::Default)]);
+    assert_eq!(
+        set(&[], &[], ""),
+        [("512m".to_owned(), SettingSource::Default), ("120s".to_owned(), SettingSource::Default)]
+    );
 }

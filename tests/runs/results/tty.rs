@@ -136,7 +136,7 @@ async fn a_terminal_that_cannot_be_given_is_refused() {
     assert!(ran.stderr.contains("--tty: stdin is not a terminal"), "{}", ran.stderr);
     for (words, why) in [
         (&["-t", "--json", "--", "true"][..], "--tty: --json prints one object on stdout"),
-        (&["-t", "--model", "m", "hello"], "--tty: a terminal is for a program behind --"),
+        (&["-t", "--model", "m", "hello"], "--tty: a terminal is for a program after --"),
     ] {
         let ran = start(&sluice, words, &json!([])).finish().await;
         assert_eq!(code(&ran), 125, "{words:?}");

@@ -6,30 +6,30 @@ use super::*;
 
 const KEY: &str = "sk-secret-0123456789";
 
-/// Answers one question with these bytes; gives back what was asked.
+/// Answers one request with these bytes; the task returns the request.
 async fn answering(answer: &'static str) -> (Litellm, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
     let url = format!("http://{}/base/", listener.local_addr().expect("it is bound"));
     let served = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("somebody asks");
-        let mut question = vec![0; 4096];
-        let read = stream.read(&mut question).await.expect("it can be read");
+        let (mut stream, _) = listener.accept().await.expect("a client connects");
+        let mut request = vec![0; 4096];
+        let read = stream.read(&mut request).await.expect("it can be read");
         stream.write_all(answer.as_bytes()).await.expect("it can be written");
-        String::from_utf8_lossy(&question[..read]).into_owned()
+        String::from_utf8_lossy(&request[..read]).into_owned()
     });
     (Litellm::new(&url, ApiKey::new(KEY.into()).expect("a key")).expect("an address"), served)
 }
 
 #[tokio::test]
-async fn an_answer_comes_whole_and_the_key_goes_as_a_header() {
+async fn the_key_is_sent_as_a_header() {
     let (litellm, served) = answering("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"data\":[]}").await;
 
     let body = litellm.get("/model/info?x=1").await.expect("it answers");
 
     assert_eq!(body.as_slice(), b"{\"data\":[]}");
-    let question = served.await.expect("it was asked");
-    assert!(question.starts_with("GET /base/model/info?x=1 HTTP/1.1\r\n"), "{question}");
-    assert!(question.contains(&format!("authorization: Bearer {KEY}\r\n")), "{question}");
+    let request = served.await.expect("it was asked");
+    assert!(request.starts_with("GET /base/model/info?x=1 HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("authorization: Bearer {KEY}\r\n")), "{request}");
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn an_answer_without_a_length_ends_with_its_connection() {
 }
 
 #[tokio::test]
-async fn a_failure_is_named_and_says_nothing_of_the_answer() {
+async fn a_failure_repeats_no_text_of_the_answer() {
     let rows = [
         ("HTTP/1.1 401 x\r\ncontent-length: 20\r\n\r\nsk-secret-0123456789", "Denied"),
         ("HTTP/1.1 302 x\r\nlocation: http://evil/\r\ncontent-length: 0\r\n\r\n", "Status"),
@@ -49,7 +49,7 @@ async fn a_failure_is_named_and_says_nothing_of_the_answer() {
         ("HTTP/1.1 503 x\r\ncontent-length: 27\r\n\r\n{\"type\":\"no_db_connection\"}", "Status"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nsk-secret-0123456789", "Broken"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 45\r\n\r\nsk-secret-0123456789-------------------------", "TooLong"),
-        ("sk-secret-0123456789 no HTTP at all\r\n\r\n", "Broken"),
+        ("sk-secret-0123456789 not HTTP at all\r\n\r\n", "Broken"),
         ("", "Broken"),
     ];
     for (answer, expected) in rows {
@@ -62,9 +62,9 @@ async fn a_failure_is_named_and_says_nothing_of_the_answer() {
 }
 
 #[test]
-fn a_refusal_that_can_be_mended_says_how() {
-    let told =
-        |status, text: &str| sluice_contract::text::error_chain(&refused("POST /key/generate".into(), status, text));
+fn a_refusal_names_its_remedy() {
+    let message =
+        |status, text: &str| sluice_contract::text::error_chain(&failure("POST /key/generate".into(), status, text));
     let error = |message: &str, kind: &str| {
         serde_json::json!({"error": {"message": message, "type": kind, "param": null, "code": "422"}}).to_string()
     };
@@ -89,13 +89,13 @@ fn a_refusal_that_can_be_mended_says_how() {
         (403, detail("You must be a LiteLLM Enterprise user to use this feature. sk-secret"), "licence"),
         (400, detail("sk-secret"), "status 400"),
     ] {
-        let said = told(status, &text);
+        let said = message(status, &text);
         assert!(said.contains(words) && !said.contains("secret"), "{words}: {said}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_litellm_is_given_up() {
+async fn a_silent_litellm_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     let litellm = Litellm::new(&url, ApiKey::new(KEY.into()).expect("a key")).expect("an address");

@@ -1,90 +1,121 @@
-//! A row of LiteLLM's spend log, from the text of an answer.
+//! Rows of LiteLLM's spend log, from the text of an answer.
 //!
-//! Pure. Amounts are read from their digits. Of a row that is not the account's nothing is believed, and nothing is
-//! kept; a row of the account that cannot be read is an error, since what it says cannot be left out of a bill.
-
-use std::time::UNIX_EPOCH;
+//! Pure. Amounts are read from their digits. Rows of other accounts are counted and otherwise ignored. A row of the account
+//! that cannot be read is an error, since a bill cannot leave it out.
 
 use serde::Deserialize;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
+use sluice_contract::time::unix_micros;
 use sluice_contract::{Hash, RunKey, Usd};
 
-/// What one answer says.
+/// A page of the spend log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpendPage {
-    /// The account's rows.
+    /// Rows of the account.
     pub rows: Vec<SpendRow>,
-    /// Different rows, whoever's.
+    /// Number of different rows of all accounts.
     pub distinct: usize,
-    /// Rows of others, which were not asked for.
+    /// Number of rows of other accounts, which were not requested.
     pub foreign: usize,
-    /// How many there are on all pages.
+    /// Number of rows on all pages.
     pub total: u64,
-    /// Whether there are more than it counts.
+    /// Set if there are more rows than LiteLLM counts.
     pub is_capped: bool,
 }
 
-/// One row: a call as LiteLLM bills it.
+/// A row: a call as LiteLLM bills it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpendRow {
-    /// Its primary key; not our id of the call, and seldom LiteLLM's.
+    /// Primary key; not the sidecar's id of the call, and rarely LiteLLM's.
     pub request_id: String,
-    /// The sidecar's id of the call: what we join on.
+    /// The sidecar's id of the call, by which rows and receipts are joined.
     pub sluice_call_id: Option<String>,
-    /// The run that it says it was made by.
+    /// Run that made the call, according to the row.
     pub run: Option<RunKey>,
-    /// LiteLLM's id of the call, where its version tells.
+    /// LiteLLM's id of the call, if its version writes one.
     pub litellm_call_id: Option<String>,
-    /// Who pays.
+    /// Account that pays.
     pub account: String,
-    /// Dollars, in LiteLLM's own words.
+    /// Cost in dollars, as LiteLLM writes it.
     pub spend: String,
-    /// The same, rounded half-even.
+    /// Cost in nano-USD, rounded half to even.
     pub nanos: i64,
-    /// Tokens.
+    /// Input tokens.
     pub input: u64,
-    /// Tokens.
+    /// Output tokens.
     pub output: u64,
-    /// What answered.
+    /// Model that answered.
     pub model: Option<String>,
-    /// Whether it was answered from a cache, by LiteLLM's own word: its column, or where there is none its name.
+    /// Set if a cache of LiteLLM answered, according to the row's column, or to its name if it has no such column.
     pub is_cache_hit: bool,
-    /// Whether the call failed.
+    /// Set if the call failed.
     pub is_failure: bool,
-    /// When it began, in microseconds since 1970, by LiteLLM's clock.
+    /// Start of the call in microseconds since 1970, by LiteLLM's clock.
     pub start_us: i64,
-    /// When it ended.
+    /// End of the call in microseconds since 1970, by LiteLLM's clock.
     pub end_us: i64,
 }
 
-/// The answer is not what a spend log says.
+/// An answer that is not a page of a spend log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadablePage {
-    /// Not the object that it should be.
-    #[error("the answer is no page of a spend log: {0}")]
-    Page(String),
-    /// A row of the account.
+    /// The answer is not the expected object.
+    #[error("the answer holds no page of a spend log: {0}")]
+    Page(JsonFault),
+    /// A row of the account cannot be read.
     #[error("row {id} of the spend log cannot be read: {why}")]
     Row {
-        /// Its name, as far as it has one.
+        /// Name of the row, if it has one.
         id: String,
-        /// Why.
-        why: String,
+        /// Reason.
+        why: RowFault,
     },
 }
 
-/// The longest name that we keep.
+/// Reason why a row cannot be read. Texts of the row are sanitized and truncated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RowFault {
+    /// The row is not the expected object.
+    #[error(transparent)]
+    Json(#[from] JsonFault),
+    /// The row has no usable name.
+    #[error("request_id is not a name")]
+    NoName,
+    /// The cost is not an amount.
+    #[error("spend is {0}: {1}")]
+    NotAnAmount(String, sluice_contract::money::NotAnAmount),
+    /// The cost is too high to count. It would be posted as the highest amount that can be counted.
+    #[error("spend is {0}: more than nine billion dollars cannot be counted")]
+    Uncountable(String),
+    /// A number of tokens is too high.
+    #[error("{0} is {1}")]
+    TooManyTokens(&'static str, u64),
+    /// A time cannot be read.
+    #[error("{0} is {1}")]
+    NotATime(&'static str, String),
+}
+
+/// Kind and place of a fault in JSON, without text of the JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{what}, in line {line}, column {column}")]
+pub struct JsonFault {
+    what: &'static str,
+    line: usize,
+    column: usize,
+}
+
+/// Maximum size of a name in bytes.
 const NAME_MAX: usize = 1024;
-/// What LiteLLM puts behind the name of a row that a cache answered.
+/// Marker that LiteLLM adds to the name of a row that a cache answered.
 const CACHE_HIT: &str = "_cache_hit";
-/// What LiteLLM puts between the id of a call and the number of an earlier try of it.
+/// Text that LiteLLM writes between the id of a call and the number of an earlier attempt.
 const ATTEMPT: &str = "-attempt-";
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct PageBody<'a> {
     #[serde(borrow)]
     data: Vec<&'a RawValue>,
     total: u64,
@@ -92,15 +123,15 @@ struct Answer<'a> {
     total_is_capped: bool,
 }
 
-/// What tells whose a row is.
+/// The members that name a row and its account.
 #[derive(Deserialize)]
-struct Owner {
+struct RowOwner {
     request_id: Option<String>,
     end_user: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Told<'a> {
+struct RawRow<'a> {
     request_id: String,
     litellm_call_id: Option<String>,
     #[serde(borrow)]
@@ -120,30 +151,33 @@ struct Told<'a> {
 }
 
 #[derive(Deserialize, Default)]
-struct Metadata<'a> {
+struct RowMetadata<'a> {
     #[serde(borrow)]
     spend_logs_metadata: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize, Default)]
-struct Ours {
+struct SluiceMetadata {
     sluice_call_id: Option<String>,
     run_id: Option<String>,
     attempt: Option<u32>,
 }
 
-/// Reads an answer, for the rows of one account.
+/// Reads a page, and the rows of one account on it.
 ///
 /// # Errors
 /// [`UnreadablePage`].
 pub fn page(text: &str, account: &str) -> Result<SpendPage, UnreadablePage> {
-    let answer: Answer<'_> = serde_json::from_str(text).map_err(|error| UnreadablePage::Page(wrong(&error)))?;
+    let answer: PageBody<'_> =
+        serde_json::from_str(text).map_err(|error| UnreadablePage::Page(JsonFault::of(&error)))?;
     let mut page =
         SpendPage { rows: Vec::new(), distinct: 0, foreign: 0, total: answer.total, is_capped: answer.total_is_capped };
     let mut names = std::collections::HashSet::new();
     for raw in answer.data {
-        let owner: Owner = serde_json::from_str(raw.get())
-            .map_err(|error| UnreadablePage::Row { id: "without a name".to_owned(), why: wrong(&error) })?;
+        let owner: RowOwner = serde_json::from_str(raw.get()).map_err(|error| UnreadablePage::Row {
+            id: "without a name".to_owned(),
+            why: JsonFault::of(&error).into(),
+        })?;
         // A row without a name is different from all others.
         page.distinct += usize::from(owner.request_id.clone().is_none_or(|id| names.insert(id)));
         if owner.end_user.as_deref() != Some(account) {
@@ -156,78 +190,79 @@ pub fn page(text: &str, account: &str) -> Result<SpendPage, UnreadablePage> {
     Ok(page)
 }
 
-fn row(text: &str, account: &str) -> Result<SpendRow, String> {
-    let told: Told<'_> = serde_json::from_str(text).map_err(|error| wrong(&error))?;
-    if told.request_id.is_empty() || told.request_id.len() > NAME_MAX {
-        return Err("request_id is no name".to_owned());
+fn row(text: &str, account: &str) -> Result<SpendRow, RowFault> {
+    let raw: RawRow<'_> = serde_json::from_str(text).map_err(|error| JsonFault::of(&error))?;
+    if raw.request_id.is_empty() || raw.request_id.len() > NAME_MAX {
+        return Err(RowFault::NoName);
     }
-    let spend = told.spend.get();
-    let amount = Usd::parse(spend).map_err(|error| format!("spend is {}: {error}", shown(spend)))?;
-    // More would be posted as the most that can be counted, for ever.
+    let spend = raw.spend.get();
+    let amount = Usd::parse(spend).map_err(|error| RowFault::NotAnAmount(shown(spend), error))?;
     if !amount.is_countable() {
-        return Err(format!("spend is {}: more than nine billion dollars cannot be counted", shown(spend)));
+        return Err(RowFault::Uncountable(shown(spend)));
     }
-    let ours = ours(told.metadata);
+    let sluice = sluice_metadata(raw.metadata);
     let text = |raw: Option<&RawValue>| raw.map(|raw| raw.get().trim_matches('"').to_ascii_lowercase());
     let name = |name: Option<String>| name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX);
     Ok(SpendRow {
-        // Beside the column the name says nothing: a provider chooses the rest of it.
-        is_cache_hit: text(told.cache_hit).map_or(told.request_id.contains(CACHE_HIT), |hit| hit == "true"),
-        request_id: told.request_id,
-        run: ours.run_id.and_then(|run| format!("{run}.{}", ours.attempt.unwrap_or(0)).parse().ok()),
-        sluice_call_id: name(ours.sluice_call_id),
-        litellm_call_id: name(told.litellm_call_id),
+        // The name counts only without the column, since a provider chooses a part of the name.
+        is_cache_hit: text(raw.cache_hit).map_or(raw.request_id.contains(CACHE_HIT), |hit| hit == "true"),
+        request_id: raw.request_id,
+        run: sluice.run_id.and_then(|run| format!("{run}.{}", sluice.attempt.unwrap_or(0)).parse().ok()),
+        sluice_call_id: name(sluice.sluice_call_id),
+        litellm_call_id: name(raw.litellm_call_id),
         account: account.to_owned(),
         nanos: amount.to_nanos(),
         spend: spend.to_owned(),
-        input: count(told.prompt_tokens, "prompt_tokens")?,
-        output: count(told.completion_tokens, "completion_tokens")?,
-        model: name(told.model),
-        is_failure: told.status.as_deref() == Some("failure"),
-        start_us: micros(&told.start).ok_or_else(|| format!("startTime is {}", shown(&told.start)))?,
-        end_us: micros(&told.end).ok_or_else(|| format!("endTime is {}", shown(&told.end)))?,
+        input: count(raw.prompt_tokens, "prompt_tokens")?,
+        output: count(raw.completion_tokens, "completion_tokens")?,
+        model: name(raw.model),
+        is_failure: raw.status.as_deref() == Some("failure"),
+        start_us: time("startTime", &raw.start)?,
+        end_us: time("endTime", &raw.end)?,
     })
 }
 
-/// What the sidecar has said of the call. Some versions give metadata as a text of JSON. Anything else says nothing.
-fn ours(metadata: Option<&RawValue>) -> Ours {
-    let Some(metadata) = metadata else { return Ours::default() };
+/// Returns the sidecar's metadata of the call. Some versions write metadata as a text of JSON. Other metadata is ignored.
+fn sluice_metadata(metadata: Option<&RawValue>) -> SluiceMetadata {
+    let Some(metadata) = metadata else { return SluiceMetadata::default() };
     let unpacked = serde_json::from_str::<String>(metadata.get());
     let metadata = unpacked.as_deref().unwrap_or(metadata.get());
-    let metadata: Metadata<'_> = serde_json::from_str(metadata).unwrap_or_default();
-    metadata.spend_logs_metadata.and_then(|ours| serde_json::from_str(ours.get()).ok()).unwrap_or_default()
+    let metadata: RowMetadata<'_> = serde_json::from_str(metadata).unwrap_or_default();
+    metadata.spend_logs_metadata.and_then(|own| serde_json::from_str(own.get()).ok()).unwrap_or_default()
 }
 
-/// As many as an audit line can hold.
-fn count(tokens: Option<u64>, name: &str) -> Result<u64, String> {
+/// Returns a number of tokens, which must fit an audit line.
+fn count(tokens: Option<u64>, name: &'static str) -> Result<u64, RowFault> {
     let tokens = tokens.unwrap_or(0);
-    if tokens <= 1 << 53 { Ok(tokens) } else { Err(format!("{name} is {tokens}")) }
+    if tokens <= 1 << 53 { Ok(tokens) } else { Err(RowFault::TooManyTokens(name, tokens)) }
 }
 
-/// Microseconds since 1970 of a time in UTC, however it is written.
-fn micros(text: &str) -> Option<i64> {
+/// Returns a time in UTC, in any notation of RFC 3339, as microseconds since 1970.
+fn time(name: &'static str, text: &str) -> Result<i64, RowFault> {
     let plain = text.trim_end_matches("+00:00").trim_end_matches('Z');
-    let time = humantime::parse_rfc3339_weak(plain).ok()?;
-    i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok()
+    let time = humantime::parse_rfc3339_weak(plain).ok();
+    time.and_then(unix_micros).ok_or_else(|| RowFault::NotATime(name, shown(text)))
 }
 
-/// Why it cannot be read, and where; not in the reader's words, which quote what is there.
-fn wrong(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        Category::Data => "a member is missing, doubled, or not of its kind",
-        Category::Eof => "it breaks off",
-        Category::Syntax | Category::Io => "it is no JSON",
-    };
-    format!("{what}, in line {}, column {}", error.line(), error.column())
+impl JsonFault {
+    /// Makes a fault without the words of the parser, which quote the JSON.
+    fn of(error: &serde_json::Error) -> Self {
+        let what = match error.classify() {
+            Category::Data => "a member is missing, doubled, or not of its kind",
+            Category::Eof => "it breaks off",
+            Category::Syntax | Category::Io => "it is not valid JSON",
+        };
+        Self { what, line: error.line(), column: error.column() }
+    }
 }
 
-/// What somebody else wrote, short enough for a message and with nothing for a terminal.
+/// Returns a foreign text for a message: sanitized and truncated.
 fn shown(text: &str) -> String {
     sanitize(&text.chars().take(80).collect::<String>())
 }
 
 impl SpendRow {
-    /// Its facts, hashed: the same row has the same one, in whichever way its numbers are written.
+    /// Returns the hash of its facts. The notation of its numbers does not matter.
     #[must_use]
     pub fn hash(&self) -> Hash {
         let amount = Usd::parse(&self.spend).map_or_else(|_| self.spend.clone(), |amount| amount.to_string());
@@ -238,7 +273,7 @@ impl SpendRow {
         Hash::of(facts.to_string().as_bytes())
     }
 
-    /// Its tokens, as a receipt has them; none where nothing was counted.
+    /// Returns its tokens as a receipt's usage; none if no token was counted.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         let any = self.input > 0 || self.output > 0;
@@ -250,14 +285,14 @@ impl SpendRow {
         })
     }
 
-    /// Whether a cache of LiteLLM's answered, and LiteLLM billed nothing.
+    /// Returns whether a cache of LiteLLM answered, and LiteLLM billed nothing.
     #[must_use]
     pub fn is_free_hit(&self) -> bool {
         self.is_cache_hit && self.nanos == 0
     }
 
-    /// The id of the call that the row bills an earlier try of. LiteLLM names such rows `CALL-attempt-N`, logs them as
-    /// failed, and puts the sidecar's id of the call on some of them alone.
+    /// Returns the id of the call if the row bills an earlier attempt of it. LiteLLM names such rows `CALL-attempt-N`, logs
+    /// them as failed, and writes the sidecar's id of the call on some of them only.
     #[must_use]
     pub fn retried_call(&self) -> Option<&str> {
         let name = self.litellm_call_id.as_deref().unwrap_or(&self.request_id);
@@ -266,13 +301,13 @@ impl SpendRow {
         (self.is_failure && is_number).then_some(call)
     }
 
-    /// The id of the call that it names: the sidecar's, else LiteLLM's.
+    /// Returns the id of its call: the sidecar's, else LiteLLM's.
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
         self.sluice_call_id.as_deref().or_else(|| self.retried_call()).or(self.litellm_call_id.as_deref())
     }
 
-    /// The id of the answer, as the client saw it, if that is what the row is named after.
+    /// Returns the first part of its name, which may be the id of the answer as the client saw it.
     #[must_use]
     pub fn response_id(&self) -> &str {
         self.request_id.split(CACHE_HIT).next().unwrap_or_default()

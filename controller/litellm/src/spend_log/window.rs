@@ -1,36 +1,36 @@
-//! Which stretches of time to ask for.
+//! Time windows of requests to the spend log.
 //!
-//! Pure. LiteLLM's pages are counted off from the start at each question, and rows come meanwhile: so a stretch is
-//! halved until its rows fit on one page, and no second page is ever asked for.
+//! Pure. LiteLLM counts its pages anew at each request while rows are added. So a window is halved until its rows fit on
+//! one page, and no second page is requested as long as a window can be halved.
 
-/// Seconds since 1970, both ends included.
+/// A time window in seconds since 1970, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "they say what they are")]
+#[allow(missing_docs, reason = "the names are descriptions")]
 pub struct TimeWindow {
     pub from: i64,
     pub to: i64,
 }
 
-/// A row says when LiteLLM's clock saw the call, and a receipt when ours did: by so much they may differ.
+/// Maximum difference in seconds between LiteLLM's clock, which dates rows, and ours, which dates receipts.
 pub const SKEW_S: i64 = 600;
 
 const US: i64 = 1_000_000;
 
 impl TimeWindow {
-    /// All rows that can belong to a call of this time, in microseconds.
+    /// Returns the window of all rows that can belong to a call at this time, in microseconds since 1970.
     #[must_use]
     pub fn around(us: i64) -> Self {
         Self::over(us, us)
     }
 
-    /// All rows that can belong to calls of this time, in microseconds.
+    /// Returns the window of all rows that can belong to calls of this period, in microseconds since 1970.
     #[must_use]
     pub fn over(from_us: i64, to_us: i64) -> Self {
         Self { from: from_us.div_euclid(US) - SKEW_S, to: to_us.div_euclid(US) + 1 + SKEW_S }
     }
 
-    /// Both halves; they share one moment, so that no row falls between them. None of what cannot be halved: LiteLLM
-    /// takes whole seconds.
+    /// Returns both halves; they share one second, so that no row is between them. None if the window cannot be halved:
+    /// LiteLLM takes whole seconds.
     #[must_use]
     pub fn halves(self) -> Option<[Self; 2]> {
         let middle = self.from + (self.to - self.from) / 2;
@@ -38,7 +38,7 @@ impl TimeWindow {
     }
 }
 
-/// The same stretches, none of which overlap.
+/// Returns windows that cover the same time and do not overlap.
 #[must_use]
 pub fn merged(mut windows: Vec<TimeWindow>) -> Vec<TimeWindow> {
     windows.sort_unstable();
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_reaches_over_the_difference_of_two_clocks() {
+    fn a_window_covers_the_difference_of_two_clocks() {
         assert_eq!(TimeWindow::around(1_000_999_999), TimeWindow { from: 400, to: 1601 });
         assert_eq!(TimeWindow::over(1_000_000_000, 2_000_000_001), TimeWindow { from: 400, to: 2601 });
     }
 
     #[test]
-    fn halves_leave_nothing_between_them() {
+    fn halves_have_no_gap_between_them() {
         assert_eq!(
             TimeWindow { from: 0, to: 10 }.halves(),
             Some([TimeWindow { from: 0, to: 5 }, TimeWindow { from: 5, to: 10 }])
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_touch_are_one() {
+    fn windows_that_touch_are_merged() {
         let window = |from, to| TimeWindow { from, to };
         let rows = [
             (vec![], vec![]),

@@ -6,11 +6,12 @@ use sluice_contract::record::Usage;
 use sluice_contract::{AuditLog, LoggedCall, TrustAnchors, Verdict, verify};
 use sluice_state::receipt::audit_log_to;
 
-use super::super::{Failed, print};
-use super::{bad_line, one_line};
+use super::super::error::CommandError;
+use super::super::output::{dash, print};
+use super::files::{bad_line, one_line};
 
-/// Prints the table; a file that is altered is shown up to the first bad line, and then named.
-pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
+/// Prints the table. An altered file is shown up to its first invalid line; an error follows.
+pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {
     let altered = match verify(bytes, &TrustAnchors::default()) {
         Verdict::Tampered(fault) => Err(fault),
         Verdict::Complete(report) | Verdict::Incomplete(report) => Ok(report.torn),
@@ -32,13 +33,13 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
         totals.calls,
         totals.refused,
         totals.unknown,
-        tokens(usage.input),
-        tokens(usage.output),
+        dash(usage.input),
+        dash(usage.output),
         totals.cost(),
     ));
     let torn = altered.map_err(|fault| {
-        let Failed { code, message } = bad_line(&fault);
-        Failed { code, message: format!("{}: {message}; what is above came before it", path.display()) }
+        let CommandError { code, message } = bad_line(&fault);
+        CommandError { code, message: format!("{}: {message}; the lines above came before it", path.display()) }
     })?;
     if torn > 0 {
         print(&format!("torn     {torn} bytes of a last line\n"));
@@ -49,11 +50,11 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The tokens of all calls, whichever sidecar wrote the line: see [`Usage`].
+/// Returns the tokens of all calls in one notation; sidecars of older versions wrote another one, see [`Usage`].
 fn usage(log: &AuditLog) -> Usage {
     let mut sum = Usage::default();
-    let told = log.calls().iter().filter_map(|call| call.outcome.as_ref()?.usage);
-    told.for_each(|usage| sum.add(&usage.inclusive()));
+    let usages = log.calls().iter().filter_map(|call| call.outcome.as_ref()?.usage);
+    usages.for_each(|usage| sum.add(&usage.inclusive()));
     sum
 }
 
@@ -82,12 +83,8 @@ fn row(call: &LoggedCall) -> String {
         intent.call_id,
         intent.model.as_deref().unwrap_or("-"),
         outcome.map_or("open", |outcome| outcome.result.as_str()),
-        tokens(usage.input),
-        tokens(usage.output),
+        dash(usage.input),
+        dash(usage.output),
         outcome.map_or("-".to_owned(), |outcome| (outcome.timing_us.total / 1000).to_string()),
     ))
-}
-
-fn tokens(count: Option<u64>) -> String {
-    count.map_or("-".to_owned(), |count| count.to_string())
 }

@@ -1,4 +1,4 @@
-//! `sluice audit tail`: a run's log while it is written.
+//! `sluice audit tail`: follows an audit file while it is written.
 
 use std::io::{self, BufReader, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -6,55 +6,60 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sluice_contract::Record;
 use sluice_contract::reader::{AuditLine, Cursor, lines_from, read_file};
 use sluice_contract::record::CallResult;
+use sluice_contract::{Record, exit};
 
-use super::super::{Failed, put};
-use super::{bad_line, one_line};
+use super::super::error::CommandError;
+use super::super::output::{OutputFormat, put};
+use super::files::{bad_line, one_line};
 
-/// How often the file is looked at.
+/// Time between two looks at the file.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Prints each line as it comes, until the log is closed, or nobody is left who could go on with it. A signal ends us
-/// as it ends anybody: nothing is open.
-pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed> {
-    let failed = |error: &io::Error| Failed {
-        code: sluice_contract::exit::UNREADABLE,
+/// Prints each line when it is written, until the log is closed, or no sidecar can continue it. A signal ends the process
+/// at once: nothing needs to be cleaned up.
+pub(super) async fn tail(path: &Path, format: OutputFormat) -> Result<ExitCode, CommandError> {
+    let failed = |error: &io::Error| CommandError {
+        code: exit::UNREADABLE,
         message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
     };
     let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut cursor = Cursor::default();
     let mut look = tokio::time::interval(EVERY);
-    let mut was_alone = false;
+    let mut was_unwritten = false;
     loop {
-        let is_alone = !is_written(&file).map_err(|error| failed(&error))?;
+        let is_unwritten = !is_written(&file).map_err(|error| failed(&error))?;
         let bytes = file.seek(SeekFrom::Start(cursor.offset)).and_then(|_| read_file(BufReader::new(&file)));
         let bytes = bytes.map_err(|error| failed(&error))?;
         let mut lines = lines_from(cursor, &bytes);
         for line in &mut lines {
             let line = line.map_err(|fault| bad_line(&fault))?;
-            let text = if as_json { line.bytes.to_vec() } else { one_line(&describe(&line)).into_bytes() };
+            let text = match format {
+                OutputFormat::Json => line.bytes.to_vec(),
+                OutputFormat::Text => one_line(&describe(&line)).into_bytes(),
+            };
             let written = put(&text);
-            // Or nobody reads on.
+            // An error means that the reader has closed stdout.
             if matches!(line.record, Record::Close(_)) || written.is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
         }
-        let is_still = lines.cursor() == cursor;
+        let is_unchanged = lines.cursor() == cursor;
         cursor = lines.cursor();
-        if is_still && is_alone && was_alone {
-            return Err(Failed {
-                code: sluice_contract::exit::INCOMPLETE,
+        if is_unchanged && is_unwritten && was_unwritten {
+            return Err(CommandError {
+                code: exit::INCOMPLETE,
                 message: format!("{} has no close, and no sidecar writes it any more", path.display()),
             });
         }
-        was_alone = is_alone;
+        was_unwritten = is_unwritten;
         look.tick().await;
     }
 }
 
-/// Whether a sidecar holds the file. Its lock is looked up and not tried: a sidecar that starts now must get it.
+/// Returns whether a sidecar holds the file's lock. The lock is looked up and not tried: a sidecar that starts now must
+/// get it.
 fn is_written(file: &std::fs::File) -> io::Result<bool> {
     let inode = format!(":{}", file.metadata()?.ino());
     let locks = std::fs::read_to_string("/proc/locks")?;
@@ -62,7 +67,7 @@ fn is_written(file: &std::fs::File) -> io::Result<bool> {
 }
 
 fn describe(line: &AuditLine<'_>) -> String {
-    let said = match &line.record {
+    let detail = match &line.record {
         Record::Open(open) => format!("account {}, upstream {}", open.billing_account_id, open.upstream),
         Record::Intent(intent) => {
             format!(
@@ -96,5 +101,5 @@ fn describe(line: &AuditLine<'_>) -> String {
         }
         Record::Other(_) => String::new(),
     };
-    format!("{}  {:<9} {said}", line.header.ts.get(11..26).unwrap_or(&line.header.ts), line.header.kind)
+    format!("{}  {:<9} {detail}", line.header.ts.get(11..26).unwrap_or(&line.header.ts), line.header.kind)
 }

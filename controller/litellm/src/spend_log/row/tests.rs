@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A row as LiteLLM 1.106 writes it, with these members in place of its own.
-fn told(members: &serde_json::Value) -> String {
+/// Returns a row as LiteLLM 1.106 writes it, with these members replaced.
+fn written_row(members: &serde_json::Value) -> String {
     let mut row = serde_json::json!({
         "request_id": "chatcmpl-1", "call_type": "acompletion", "api_key": "hash", "spend": 0, "total_tokens": 15,
         "prompt_tokens": 10, "completion_tokens": 5, "startTime": "2026-11-20T19:34:38.529+00:00",
@@ -26,8 +26,8 @@ fn only(text: &str) -> Result<SpendRow, UnreadablePage> {
 }
 
 #[test]
-fn a_row_is_read_as_it_was_written() {
-    let text = told(&serde_json::json!({})).replace(r#""spend":0"#, r#""spend":5.4e-06"#);
+fn a_row_is_read_with_exact_digits() {
+    let text = written_row(&serde_json::json!({})).replace(r#""spend":0"#, r#""spend":5.4e-06"#);
     let row = only(&text).expect("it is one");
     let want = SpendRow {
         request_id: "chatcmpl-1".into(),
@@ -52,21 +52,21 @@ fn a_row_is_read_as_it_was_written() {
 }
 
 #[test]
-fn rows_of_others_are_counted_and_nothing_of_them_is_believed() {
+fn rows_of_other_accounts_are_only_counted() {
     let others = [
-        told(&serde_json::json!({"end_user": "acct-2"})),
-        told(&serde_json::json!({"end_user": null, "request_id": "b", "spend": "free"})),
-        told(&serde_json::json!({"end_user": "", "request_id": null})),
-        told(&serde_json::json!({"end_user": "ACCT-1", "request_id": "c"})),
+        written_row(&serde_json::json!({"end_user": "acct-2"})),
+        written_row(&serde_json::json!({"end_user": null, "request_id": "b", "spend": "free"})),
+        written_row(&serde_json::json!({"end_user": "", "request_id": null})),
+        written_row(&serde_json::json!({"end_user": "ACCT-1", "request_id": "c"})),
     ];
-    let ours = told(&serde_json::json!({"request_id": "ours"}));
+    let ours = written_row(&serde_json::json!({"request_id": "ours"}));
     let page = page(&answer(&[others.as_slice(), &[ours]].concat()), "acct-1").expect("it is a page");
     assert_eq!((page.rows.len(), page.foreign, page.distinct, page.total), (1, 4, 5, 5));
     assert_eq!(page.rows[0].request_id, "ours");
 }
 
 #[test]
-fn what_a_row_may_leave_out_it_may_leave_out() {
+fn optional_members_of_a_row_may_be_missing() {
     let row = only(
         r#"{"request_id":"x_cache_hit1795203278","end_user":"acct-1","spend":0.0,"startTime":"2026-11-20 19:34:38",
             "endTime":"2026-11-20T19:34:39.5Z","metadata":"{\"spend_logs_metadata\":{\"sluice_call_id\":\"cid\"}}"}"#,
@@ -75,7 +75,7 @@ fn what_a_row_may_leave_out_it_may_leave_out() {
     assert_eq!((row.is_cache_hit, row.response_id(), row.sluice_call_id.as_deref()), (true, "x", Some("cid")));
     assert_eq!((row.nanos, row.usage(), row.end_us - row.start_us), (0, None, 1_500_000));
     for metadata in [r#"{}"#, "null", "[]", "7", r#""no JSON""#, r#"{"spend_logs_metadata":[1]}"#] {
-        let text = told(&serde_json::json!({})).replace(
+        let text = written_row(&serde_json::json!({})).replace(
             r#"{"spend_logs_metadata":{"attempt":2,"graph_id":"g","run_id":"r1","sluice_call_id":"cid-1"}}"#,
             metadata,
         );
@@ -85,15 +85,15 @@ fn what_a_row_may_leave_out_it_may_leave_out() {
 }
 
 #[test]
-fn the_name_of_a_row_is_no_sign_of_a_cache_beside_the_column() {
+fn the_cache_column_goes_before_the_rows_name() {
     for (column, is_hit) in [("True", true), ("true", true), ("None", false), ("False", false), ("", false)] {
-        let row = only(&told(&serde_json::json!({"request_id": "x_cache_hit17", "cache_hit": column})));
+        let row = only(&written_row(&serde_json::json!({"request_id": "x_cache_hit17", "cache_hit": column})));
         assert_eq!(row.map(|row| row.is_cache_hit), Ok(is_hit), "{column}");
     }
 }
 
 #[test]
-fn a_row_of_an_earlier_try_names_its_call() {
+fn a_row_of_an_earlier_attempt_names_its_call() {
     for (id, status, call) in [
         ("c-1-attempt-0", "failure", Some("c-1")),
         ("c-attempt-1-attempt-12", "failure", Some("c-attempt-1")),
@@ -103,14 +103,14 @@ fn a_row_of_an_earlier_try_names_its_call() {
         ("c-1", "failure", None),
     ] {
         let members = serde_json::json!({"litellm_call_id": id, "status": status, "metadata": {}});
-        let row = only(&told(&members)).expect("it is one");
+        let row = only(&written_row(&members)).expect("it is one");
         assert_eq!(row.retried_call(), call, "{id} {status}");
         assert_eq!(row.call_id(), call.or(Some(id)));
     }
 }
 
 #[test]
-fn a_row_of_the_account_that_cannot_be_read_is_named() {
+fn an_unreadable_row_of_the_account_is_named() {
     for (members, why) in [
         (serde_json::json!({"spend": "5"}), "spend"),
         (serde_json::json!({"spend": -1}), "spend"),
@@ -124,20 +124,21 @@ fn a_row_of_the_account_that_cannot_be_read_is_named() {
         (serde_json::json!({"request_id": ""}), "request_id"),
         (serde_json::json!({"request_id": null}), "cannot be read"),
     ] {
-        let error = only(&told(&members)).expect_err("it is none").to_string();
+        let error = only(&written_row(&members)).expect_err("it is none").to_string();
         assert!(error.contains(why), "{members}: {error}");
     }
     for text in ["", "[]", "{}", r#"{"data":{},"total":0}"#, r#"{"data":[],"total":-1}"#, r#"{"data":[7],"total":1}"#] {
         assert!(page(text, "acct-1").is_err(), "{text}");
     }
-    let error = only(&told(&serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none").to_string();
+    let error = only(&written_row(&serde_json::json!({"startTime": "\u{1b}[2J"}))).expect_err("it is none").to_string();
     assert!(!error.contains('\u{1b}'), "{error:?}");
 }
 
 #[test]
-fn an_amount_that_cannot_be_counted_is_none() {
-    let with =
-        |spend: &str| only(&told(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
+fn an_amount_that_cannot_be_counted_is_refused() {
+    let with = |spend: &str| {
+        only(&written_row(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)))
+    };
     assert_eq!(with("9223372036.854775807").map(|row| row.nanos), Ok(i64::MAX));
     for spend in ["9223372036.854775808", "1e30", "9.3E+9", "1e400"] {
         let error = with(spend).expect_err("it is none").to_string();
@@ -146,10 +147,11 @@ fn an_amount_that_cannot_be_counted_is_none() {
 }
 
 #[test]
-fn depth_is_no_danger() {
+fn deep_nesting_is_harmless() {
     let deep = "[".repeat(200_000) + &"]".repeat(200_000);
-    let row =
-        only(&told(&serde_json::json!({"metadata": 7})).replace(r#""metadata":7"#, &format!(r#""metadata":{deep}"#)));
+    let row = only(
+        &written_row(&serde_json::json!({"metadata": 7})).replace(r#""metadata":7"#, &format!(r#""metadata":{deep}"#)),
+    );
     assert_eq!(row.expect("what is in there says nothing").sluice_call_id, None);
     assert!(page(&deep, "acct-1").is_err());
 }
@@ -158,6 +160,6 @@ proptest! {
     #[test]
     fn no_text_panics(text in ".{0,200}", spend in "[0-9eE.+-]{1,20}") {
         let _ = page(&text, "acct-1");
-        let _ = only(&told(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
+        let _ = only(&written_row(&serde_json::json!({})).replace(r#""spend":0"#, &format!(r#""spend":{spend}"#)));
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-fn configured(text: &str) -> Result<Vec<Agent>, String> {
+fn configured(text: &str) -> Result<Vec<Agent>, AgentEntryError> {
     read(text.parse::<Table>().expect("it is TOML").remove("agents").expect("it has agents"))
 }
 
@@ -11,13 +11,13 @@ fn filled<'a>(message: Option<&'a str>, models: &'a [String]) -> Placeholders<'a
 #[test]
 fn the_catalogue_has_the_agents_that_the_guide_names() {
     let ids: Vec<_> = catalogue().into_iter().map(|agent| agent.agent_id).collect();
-    assert_eq!(ids, [DEFAULT, "sandbox:claude", "sandbox:codex", "sandbox:aider", "sandbox:opencode"]);
+    assert_eq!(ids, [DEFAULT_AGENT, "sandbox:claude", "sandbox:codex", "sandbox:aider", "sandbox:opencode"]);
 }
 
 #[test]
 fn every_plain_agent_takes_message_and_model() {
     let models = ["big".to_owned(), "small".to_owned()];
-    for agent in catalogue().iter().filter(|agent| agent.agent_id != DEFAULT) {
+    for agent in catalogue().iter().filter(|agent| agent.agent_id != DEFAULT_AGENT) {
         let argv = agent.arguments(filled(Some("-fix {model}"), &models));
         let id = &agent.agent_id;
         assert!(agent.output == Contract::Plain && agent.takes_message(), "{id}");
@@ -28,7 +28,7 @@ fn every_plain_agent_takes_message_and_model() {
 }
 
 #[test]
-fn a_message_that_begins_with_a_dash_is_no_flag() {
+fn a_message_with_a_dash_is_not_a_flag() {
     for agent in catalogue().iter().filter(|agent| agent.takes_message()) {
         let argv = agent.arguments(filled(Some("--help"), &["m".to_owned()]));
         let after_dashes = argv.iter().rev().nth(1).is_some_and(|argument| argument == "--");
@@ -37,7 +37,7 @@ fn a_message_that_begins_with_a_dash_is_no_flag() {
 }
 
 #[test]
-fn placeholders_without_a_value_take_their_argument_along() {
+fn an_argument_without_its_placeholders_value_is_left_out() {
     let agent =
         Agent { argv: ["a", "--m={model}", "{x} {", "{message}"].map(str::to_owned).into(), ..catalogue().remove(0) };
     assert_eq!(agent.arguments(filled(None, &[])), ["a", "{x} {"]);
@@ -69,7 +69,7 @@ fn an_entry_replaces_the_fields_that_it_states() {
 }
 
 #[test]
-fn a_new_image_has_the_command_that_its_entry_states() {
+fn a_new_image_needs_its_own_build_command() {
     let agents = configured("[[agents]]\nagentId = \"claude\"\nbuild = \"make it\"\nimage = \"mine:1\"");
     let claude = find(&agents.expect("it is right"), "claude").cloned().expect("it is there");
     assert_eq!(claude.build.as_deref(), Some("make it"));
@@ -84,7 +84,7 @@ fn an_agent_is_found_by_id_and_by_name() {
 }
 
 #[test]
-fn a_wrong_entry_is_named() {
+fn an_invalid_entry_is_named() {
     for (text, expected) in [
         ("[[agents]]\nagentId = \"x\"", "needs an agentId and an argv"),
         ("[[agents]]\nargv = [\"x\"]", "missing field `agentId`"),
@@ -93,7 +93,7 @@ fn a_wrong_entry_is_named() {
         ("[[agents]]\nagentId = \"x\"\nargv = [\"x\"]\nenv = { OPENAI_API_KEY = \"k\" }", "env of x: OPENAI_API_KEY"),
         ("agents = 1", "write each agent as a table"),
     ] {
-        let error = configured(text).expect_err(text);
+        let error = configured(text).expect_err(text).to_string();
         assert!(error.contains(expected), "{error}");
     }
 }

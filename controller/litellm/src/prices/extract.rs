@@ -1,7 +1,7 @@
-//! Extracts from LiteLLM's `GET /model/info` what a sidecar prices calls with.
+//! Extracts the prices that a sidecar needs from LiteLLM's `GET /model/info`.
 //!
-//! Pure. The answer also names hosts, keys' ids and teams; nothing of those is kept. Numbers keep the digits in which
-//! they were written: a float would have lost some.
+//! Pure. The answer also names hosts, key ids and teams, which are left out. Numbers keep their digits: a float would
+//! lose some.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// The longest text or nested value that is kept, in bytes. LiteLLM's longest list of tiers has 658.
+/// Maximum size of a text or nested value in bytes. LiteLLM's longest list of tiers has 658.
 const VALUE_MAX: usize = 4096;
-/// The longest entry that is kept, in bytes. LiteLLM's longest has 43 prices, which is less than 3 KiB.
+/// Maximum size of an entry in bytes. LiteLLM's longest has 43 prices, which is less than 3 KiB.
 const ENTRY_MAX: usize = 16 * 1024;
-/// The longest list that is kept, in bytes: each sidecar of a run with a cap in dollars reads it.
+/// Maximum size of a list in bytes: each sidecar of a run with a cap in dollars reads it.
 const LIST_MAX: usize = 8 * 1024 * 1024;
 
-/// Members that hold prices, or factors of prices, without `cost` in their names.
+/// PriceFieldsVisitor with prices, or factors of prices, that have no `cost` in their names.
 const PRICES: [&str; 6] = [
     "off_peak_pricing",
     "provider_specific_entry",
@@ -26,76 +26,76 @@ const PRICES: [&str; 6] = [
     "regional_processing_uplift_multiplier_us",
     "tiered_pricing",
 ];
-/// Members that hold a number of tokens.
+/// PriceFieldsVisitor with a number of tokens.
 const COUNTS: [&str; 3] = ["max_input_tokens", "max_output_tokens", "max_tokens"];
-/// Members that hold a text.
+/// PriceFieldsVisitor with a text.
 const TEXTS: [&str; 3] = ["key", "litellm_provider", "mode"];
 
-/// Why an answer cannot serve as a price list.
+/// An answer that cannot serve as a price list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnusablePrices {
-    /// It has another shape.
+    /// The answer has another shape.
     #[error("gives no list of models")]
     Shape,
     /// No model in it has a price.
     #[error("names no model with a price")]
     Unpriced,
-    /// It would take more than [`LIST_MAX`].
+    /// The list would be longer than [`LIST_MAX`].
     #[error("gives more than 8 MiB of prices")]
     TooLong,
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct ModelInfoAnswer<'a> {
     #[serde(borrow)]
-    data: Vec<Model<'a>>,
+    data: Vec<ListedModel<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Model<'a> {
+struct ListedModel<'a> {
     model_name: String,
     #[serde(borrow)]
     litellm_params: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    model_info: Info<'a>,
+    model_info: PriceFields<'a>,
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct PriceEntry<'a> {
     model_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    litellm_params: Option<Params<'a>>,
-    model_info: Info<'a>,
+    litellm_params: Option<LitellmParams<'a>>,
+    model_info: PriceFields<'a>,
 }
 
-/// The name that LiteLLM prices the deployment by. All else here is how to reach the provider.
+/// The name by which LiteLLM prices the deployment. The other members describe how to reach the provider.
 #[derive(Serialize, Deserialize)]
-struct Params<'a> {
+struct LitellmParams<'a> {
     #[serde(borrow)]
     model: &'a RawValue,
 }
 
-/// The members to keep, in their order.
+/// The members that are kept, in their order.
 #[derive(Default)]
-struct Info<'a>(Vec<(String, &'a RawValue)>);
+struct PriceFields<'a>(Vec<(String, &'a RawValue)>);
 
 /// Extracts the price list from an answer.
 ///
-/// A model without a usable `input_cost_per_token` is left out: a sidecar then takes it for as dear as the dearest that
-/// is listed. So is an entry, or a nested price, that is too long, since a part of it could be cheaper than the whole.
+/// A model without a usable `input_cost_per_token` is left out: a sidecar assumes the price of the most expensive model of
+/// the list for it. An entry, or a nested price, that is too long is left out, since a part of it could be cheaper.
 ///
 /// # Errors
 /// [`UnusablePrices`]
-pub(super) fn distil(answer: &[u8]) -> Result<String, UnusablePrices> {
-    let answer: Answer<'_> = serde_json::from_slice(answer).map_err(|_| UnusablePrices::Shape)?;
+pub(super) fn extract_prices(answer: &[u8]) -> Result<String, UnusablePrices> {
+    let answer: ModelInfoAnswer<'_> = serde_json::from_slice(answer).map_err(|_| UnusablePrices::Shape)?;
     let mut list = String::new();
-    for Model { model_name, litellm_params, model_info } in answer.data {
+    for ListedModel { model_name, litellm_params, model_info } in answer.data {
         if !model_info.is_priced() {
             continue;
         }
-        let params = litellm_params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok());
+        let params = litellm_params.and_then(|params| serde_json::from_str::<LitellmParams<'_>>(params.get()).ok());
         let litellm_params = params.filter(|params| is_text(params.model));
-        let entry = serde_json::to_string(&Entry { model_name, litellm_params, model_info }).expect("plain data");
+        let entry = serde_json::to_string(&PriceEntry { model_name, litellm_params, model_info }).expect("plain data");
         if entry.len() > ENTRY_MAX {
             continue;
         }
@@ -109,7 +109,7 @@ pub(super) fn distil(answer: &[u8]) -> Result<String, UnusablePrices> {
     if list.is_empty() { Err(UnusablePrices::Unpriced) } else { Ok(format!("{{\"data\":[{list}]}}")) }
 }
 
-impl Info<'_> {
+impl PriceFields<'_> {
     fn is_priced(&self) -> bool {
         let is_too_long = |value: &RawValue| is_nested(value) && value.get().len() > VALUE_MAX;
         self.0.iter().any(|(name, _)| name == "input_cost_per_token")
@@ -117,13 +117,13 @@ impl Info<'_> {
     }
 }
 
-/// Whether a member of `model_info` tells something about prices. What it holds may still be none.
+/// Returns whether a member of `model_info` concerns prices, by its name.
 fn is_kept(name: &str) -> bool {
     [&PRICES[..], &COUNTS, &TEXTS].concat().contains(&name) || name.contains("cost")
 }
 
-/// Whether the value is of the kind that its name promises. A price is a plain number that is not negative, or a nested
-/// value; null is no price.
+/// Returns whether the value is of the kind that its name promises. A price is a number that is not negative, or a nested
+/// value; null is not a price.
 fn is_usable(name: &str, value: &RawValue) -> bool {
     if TEXTS.contains(&name) {
         is_text(value)
@@ -148,41 +148,41 @@ fn is_text(value: &RawValue) -> bool {
     value.get().starts_with('"') && value.get().len() <= VALUE_MAX
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Info<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for PriceFields<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
+        struct PriceFieldsVisitor;
 
-        impl<'de> Visitor<'de> for Members {
-            type Value = Info<'de>;
+        impl<'de> Visitor<'de> for PriceFieldsVisitor {
+            type Value = PriceFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Info<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PriceFields<'de>, A::Error> {
                 let mut seen = std::collections::HashSet::new();
                 let mut members = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
                     if !is_kept(&name) {
                         continue;
                     }
-                    // Of two prices under one name, nobody can say which one LiteLLM bills.
+                    // It is unknown which of two prices of the same name LiteLLM bills.
                     if !seen.insert(name.clone()) {
-                        return Err(A::Error::custom("a member is doubled"));
+                        return Err(A::Error::custom("a member occurs twice"));
                     }
                     if is_usable(&name, value) {
                         members.push((name, value));
                     }
                 }
-                Ok(Info(members))
+                Ok(PriceFields(members))
             }
         }
 
-        deserializer.deserialize_map(Members)
+        deserializer.deserialize_map(PriceFieldsVisitor)
     }
 }
 
-impl Serialize for Info<'_> {
+impl Serialize for PriceFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_sidecar_reads_is_kept_digit_by_digit() {
+    fn prices_keep_their_digits_and_nothing_else() {
         let answer = br#"{"data":[
             {"model_name":"mini","litellm_params":{"model":"openai/x","api_base":"http://inside","api_key":"sk-1"},
              "model_info":{"id":"secret-id","input_cost_per_token":1.50000000000000000001e-07,
@@ -207,7 +207,7 @@ mod tests {
             {"model_name":"odd","model_info":{"input_cost_per_token":-1,"output_cost_per_token":[]}},
             {"model_name":"bare"}]}"#;
         assert_eq!(
-            distil(answer).expect("a list"),
+            extract_prices(answer).expect("a list"),
             concat!(
                 r#"{"data":[{"model_name":"mini","litellm_params":{"model":"openai/x"},"#,
                 r#""model_info":{"input_cost_per_token":1.50000000000000000001e-07,"#,
@@ -217,16 +217,16 @@ mod tests {
         );
     }
 
-    /// The members of the one model's `model_info`, as they are kept.
+    /// Returns the members of the only model's `model_info` that are kept.
     fn kept(info: &str) -> String {
         let answer = format!(r#"{{"data":[{{"model_name":"m","model_info":{{"input_cost_per_token":1{info}}}}}]}}"#);
-        let list = distil(answer.as_bytes()).expect("a list");
+        let list = extract_prices(answer.as_bytes()).expect("a list");
         let (_, info) = list.split_once(r#""input_cost_per_token":1"#).expect("it has a price");
         info.strip_suffix("}}]}").expect("one model").to_owned()
     }
 
     #[test]
-    fn each_member_is_kept_if_it_is_what_its_name_says() {
+    fn a_members_value_must_fit_its_name() {
         for member in [
             r#""output_cost_per_reasoning_token":0.10"#,
             r#""cache_creation_input_token_cost_above_1hr":1e-05"#,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_that_litellm_prices_by_is_a_text() {
+    fn the_name_for_pricing_is_a_text() {
         for (params, kept) in [
             (r#"{"model":"openai/x","api_key":"sk-1"}"#, r#","litellm_params":{"model":"openai/x"}"#),
             (r#"{"model":["x"]}"#, ""),
@@ -281,7 +281,7 @@ mod tests {
             let info = r#""model_info":{"input_cost_per_token":1}"#;
             let answer = format!(r#"{{"data":[{{"model_name":"m","litellm_params":{params},{info}}}]}}"#);
             assert_eq!(
-                distil(answer.as_bytes()).as_deref(),
+                extract_prices(answer.as_bytes()).as_deref(),
                 Ok(&*format!(r#"{{"data":[{{"model_name":"m"{kept},{info}}}]}}"#)),
                 "{params}"
             );
@@ -289,12 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_price_makes_the_list_useless() {
+    fn a_list_with_a_duplicate_price_is_refused() {
         for member in ["input_cost_per_token", "cache_read_input_token_cost", "max_tokens", "tiered_pricing"] {
             let answer = format!(
                 r#"{{"data":[{{"model_name":"m","model_info":{{"input_cost_per_token":1,"{member}":1,"{member}":2}}}}]}}"#
             );
-            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Shape), "{member}");
+            assert_eq!(extract_prices(answer.as_bytes()), Err(UnusablePrices::Shape), "{member}");
         }
         assert_eq!(kept(r#","id":1,"id":2"#), "");
     }
@@ -313,28 +313,29 @@ mod tests {
                 r#"{{"data":[{{"model_name":"m","model_info":{{"input_cost_per_token":1,{info}}}}},
                              {{"model_name":"n","model_info":{{"input_cost_per_token":1}}}}]}}"#
             );
-            let list = distil(answer.as_bytes()).expect("n is in it");
+            let list = extract_prices(answer.as_bytes()).expect("n is in it");
             assert_eq!((list.contains(r#""m""#), list.contains(r#""n""#)), (is_kept, true));
         }
     }
 
     #[test]
-    fn a_list_that_is_too_long_is_useless() {
+    fn a_list_that_is_too_long_is_refused() {
         let entry =
             format!(r#"{{"model_name":"{}","model_info":{{"input_cost_per_token":1}}}}"#, "m".repeat(ENTRY_MAX - 100));
-        let list = |models: usize| distil(format!(r#"{{"data":[{}]}}"#, vec![&*entry; models].join(",")).as_bytes());
+        let list =
+            |models: usize| extract_prices(format!(r#"{{"data":[{}]}}"#, vec![&*entry; models].join(",")).as_bytes());
         assert!(list(LIST_MAX / ENTRY_MAX).is_ok());
         assert_eq!(list(LIST_MAX / entry.len() + 1), Err(UnusablePrices::TooLong));
     }
 
     #[test]
-    fn an_answer_without_a_price_is_useless() {
+    fn an_answer_without_a_price_is_refused() {
         for answer in ["", "[]", "{}", r#"{"data":[{"model_name":"m","model_info":7}]}"#] {
-            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Shape), "{answer}");
+            assert_eq!(extract_prices(answer.as_bytes()), Err(UnusablePrices::Shape), "{answer}");
         }
         let image = r#"{"data":[{"model_name":"m","model_info":{"output_cost_per_image":1}}]}"#;
         for answer in [r#"{"data":[]}"#, r#"{"data":[{"model_name":"m","model_info":{}}]}"#, image] {
-            assert_eq!(distil(answer.as_bytes()), Err(UnusablePrices::Unpriced), "{answer}");
+            assert_eq!(extract_prices(answer.as_bytes()), Err(UnusablePrices::Unpriced), "{answer}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The agents that can be asked: those of `agents/catalogue.toml`, and those of the configuration file.
+//! The agents that `sluice run --agent` knows: those of `catalogue.toml`, and those of the configuration file.
 //!
 //! Pure. The configuration file can replace single fields of an agent of the catalogue, or add agents.
 
@@ -9,69 +9,93 @@ use sluice_runs::blueprint::reserved_variable;
 use sluice_runs::verdict::Contract;
 use toml::{Table, Value};
 
-const CATALOGUE: &str = include_str!("agents/catalogue.toml");
+const CATALOGUE: &str = include_str!("agent_catalogue/catalogue.toml");
 
-/// An agent, and what it needs in a sandbox.
+/// An agent and its needs in a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Agent {
-    /// Its id, `sandbox:NAME`; `--agent NAME` finds it, too.
+    /// Id, `sandbox:NAME`; `--agent NAME` finds it, too.
     pub agent_id: String,
-    /// The graph that its calls are booked on; else its id.
+    /// Graph that its calls are booked on; default: its id.
     #[serde(default)]
     pub graph_id: String,
-    /// For people.
+    /// Name for people.
     #[serde(default)]
     pub name: String,
-    /// For people.
+    /// Description for people.
     #[serde(default)]
     pub description: String,
-    /// Its program and arguments, behind the image's entrypoint, with placeholders.
+    /// Program and arguments, after the image's entrypoint, with placeholders.
     #[serde(default)]
     pub argv: Vec<String>,
-    /// Whether its stdout is an envelope, or the answer itself.
+    /// Format of its stdout: an envelope, or the answer itself.
     #[serde(default)]
     pub output: Contract,
-    /// Variables that it needs, with placeholders. The user's own replace them.
+    /// Environment variables, with placeholders. The user's variables replace them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Its image, where it has one of its own.
+    /// Image, if it has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The command that builds its image, for people.
+    /// Command that builds its image, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// The setting `memory`, unless the user sets it.
+    /// Value of the setting `memory`, unless the user sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// The setting `timeout`, unless the user sets it.
+    /// Value of the setting `timeout`, unless the user sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
 }
 
-/// The values of an agent's placeholders.
+/// An entry of the configuration file that is not a valid agent.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentEntryError {
+    /// The entry is not a table.
+    #[error("agents: write each agent as a table, [[agents]]")]
+    NotATable,
+    /// A field is missing, unknown, or not of its type.
+    #[error("agents: {}", .0.message())]
+    Fields(toml::de::Error),
+    /// The entry has no id or no program.
+    #[error("agents: each one needs an agentId and an argv")]
+    Incomplete,
+    /// The environment of the agent sets a variable that it may not set.
+    #[error("agents: env of {agent}: {variable} {reason}")]
+    Variable {
+        /// Id of the agent.
+        agent: String,
+        /// Name of the variable.
+        variable: String,
+        /// Reason.
+        reason: &'static str,
+    },
+}
+
+/// Values of an agent's placeholders.
 #[derive(Debug, Clone, Copy)]
 pub struct Placeholders<'a> {
-    /// The message of the run.
+    /// Message of the run.
     pub message: Option<&'a str>,
-    /// The models that it may name.
+    /// Models that the run may name.
     pub models: &'a [String],
 }
 
-/// The id of the agent that answers where no other is named.
-pub const DEFAULT: &str = "sandbox:agent";
+/// Id of the agent that answers if no other is named.
+pub const DEFAULT_AGENT: &str = "sandbox:agent";
 
-/// The agents of the catalogue.
+/// Returns the agents of the catalogue.
 #[must_use]
 pub fn catalogue() -> Vec<Agent> {
     read(Value::Array(Vec::new())).expect("a test reads the catalogue")
 }
 
-/// The agents of the catalogue, with what `[[agents]]` of the configuration file changes and adds.
+/// Returns the agents of the catalogue with the changes and additions of `[[agents]]` of the configuration file.
 ///
 /// # Errors
-/// Which entry is wrong, and why.
-pub fn read(configured: Value) -> Result<Vec<Agent>, String> {
+/// The first entry that is not valid.
+pub fn read(configured: Value) -> Result<Vec<Agent>, AgentEntryError> {
     let mut tables = entries(CATALOGUE.parse::<Table>().ok().and_then(|mut file| file.remove("agents")))?;
     for entry in entries(Some(configured))? {
         match tables.iter_mut().find(|table| is_same(id(table), id(&entry))) {
@@ -82,7 +106,7 @@ pub fn read(configured: Value) -> Result<Vec<Agent>, String> {
     tables.into_iter().map(agent).collect()
 }
 
-/// The agent that `--agent` names: by its id, or by the NAME of `sandbox:NAME`.
+/// Returns the agent that `--agent` names, by its id or by the NAME of `sandbox:NAME`.
 #[must_use]
 pub fn find<'a>(agents: &'a [Agent], asked: &str) -> Option<&'a Agent> {
     let exact = agents.iter().find(|agent| agent.agent_id == asked);
@@ -90,13 +114,13 @@ pub fn find<'a>(agents: &'a [Agent], asked: &str) -> Option<&'a Agent> {
 }
 
 impl Agent {
-    /// Whether its arguments have a place for the message of a run; else it reads `messages.json`.
+    /// Returns whether its arguments have a place for the message of a run. Other agents read `messages.json`.
     #[must_use]
     pub fn takes_message(&self) -> bool {
         self.argv.iter().any(|argument| argument.contains("{message}"))
     }
 
-    /// How a missing image of this agent is made.
+    /// Returns how to make a missing image of this agent.
     #[must_use]
     pub fn image_advice(&self) -> String {
         match (&self.build, &self.image) {
@@ -106,13 +130,13 @@ impl Agent {
         }
     }
 
-    /// Its program and arguments. An argument with a placeholder that has no value is left out.
+    /// Returns its program and arguments. An argument with a placeholder that has no value is left out.
     #[must_use]
     pub fn arguments(&self, values: Placeholders<'_>) -> Vec<String> {
         self.argv.iter().filter_map(|argument| values.fill(argument)).collect()
     }
 
-    /// Its variables. One with a placeholder that has no value is left out.
+    /// Returns its environment variables. One with a placeholder that has no value is left out.
     #[must_use]
     pub fn variables(&self, values: Placeholders<'_>) -> BTreeMap<String, String> {
         self.env.iter().filter_map(|(name, value)| Some((name.clone(), values.fill(value)?))).collect()
@@ -120,7 +144,7 @@ impl Agent {
 }
 
 impl Placeholders<'_> {
-    /// One pass, so that a message may have the text of a placeholder.
+    /// Fills a template in one pass, so that a message may contain the text of a placeholder.
     fn fill(self, template: &str) -> Option<String> {
         let (mut filled, mut rest) = (String::new(), template);
         let model = self.models.first().map(String::as_str);
@@ -141,24 +165,24 @@ impl Placeholders<'_> {
     }
 }
 
-fn entries(value: Option<Value>) -> Result<Vec<Table>, String> {
-    let wrong = || "agents: write each agent as a table, [[agents]]".to_owned();
-    let Some(Value::Array(values)) = value else { return Err(wrong()) };
-    values.into_iter().map(|value| if let Value::Table(table) = value { Ok(table) } else { Err(wrong()) }).collect()
+fn entries(value: Option<Value>) -> Result<Vec<Table>, AgentEntryError> {
+    let Some(Value::Array(values)) = value else { return Err(AgentEntryError::NotATable) };
+    let table = |value| if let Value::Table(table) = value { Ok(table) } else { Err(AgentEntryError::NotATable) };
+    values.into_iter().map(table).collect()
 }
 
 fn id(table: &Table) -> &str {
     table.get("agentId").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether `asked` is the id of an agent, or its short form.
+/// Returns whether `asked` is the id of an agent, or its short form.
 fn is_same(id: &str, asked: &str) -> bool {
     !asked.is_empty() && (id == asked || id.strip_prefix("sandbox:") == Some(asked))
 }
 
-/// Replaces the fields that `entry` states. Its variables stand beside those of the agent.
+/// Replaces the fields that `entry` states. Its variables are added to those of the agent.
 fn overlay(table: &mut Table, entry: Table) {
-    // The command builds the image of the catalogue, and no other one.
+    // The command builds the image of the catalogue only.
     if entry.contains_key("image") {
         table.remove("build");
     }
@@ -173,15 +197,15 @@ fn overlay(table: &mut Table, entry: Table) {
     }
 }
 
-fn agent(table: Table) -> Result<Agent, String> {
+fn agent(table: Table) -> Result<Agent, AgentEntryError> {
     let name = id(&table).to_owned();
-    let mut agent: Agent = table.try_into().map_err(|error: toml::de::Error| format!("agents: {}", error.message()))?;
+    let mut agent: Agent = table.try_into().map_err(AgentEntryError::Fields)?;
     if agent.agent_id.is_empty() || agent.argv.is_empty() {
-        return Err("agents: each one needs an agentId and an argv".to_owned());
+        return Err(AgentEntryError::Incomplete);
     }
     for variable in agent.env.keys() {
         if let Some(reason) = reserved_variable(variable) {
-            return Err(format!("agents: env of {name}: {variable} {reason}"));
+            return Err(AgentEntryError::Variable { agent: name, variable: variable.clone(), reason });
         }
     }
     for text in [&mut agent.graph_id, &mut agent.name] {

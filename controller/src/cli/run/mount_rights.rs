@@ -1,6 +1,6 @@
-//! What the sandbox's user may do with what is mounted for it, said before the run begins.
+//! Rights of the sandbox's user to mounted files, checked before a run starts.
 //!
-//! Where modes are not the whole answer (an ACL, a file system that decides by other means), nothing is said.
+//! Nothing is reported if modes do not decide alone, as with an ACL or on a file system with other rules.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,34 +9,42 @@ use std::path::Path;
 use sluice_runs::blueprint::{Access, Volume};
 use sluice_runs::rundir::SANDBOX_UID;
 
-/// File systems of which modes are the whole answer: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
+/// File systems on which modes decide alone: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
 const BY_MODES: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630, 0x2fc1_2fc1];
 
-/// What decides about rights: an owner, a group, a mode.
+/// Owner, group and mode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Owned {
+struct FileMode {
     uid: u32,
     gid: u32,
     mode: u32,
     is_directory: bool,
 }
 
-/// What is wrong with the rights of a volume.
+/// Missing rights to a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wrong {
-    /// The sandbox can do nothing with it.
+pub(super) enum MountFault {
+    /// The sandbox cannot use it at all.
     Useless(String),
-    /// Some of what it is mounted for will fail.
+    /// The sandbox cannot use it in every way that its flag allows.
     Limited(String),
 }
 
-/// Returns what is wrong with the rights to a volume, if that is certain.
-pub(super) fn wrong(volume: &Volume) -> Option<Wrong> {
-    wrong_with(owned(&volume.source)?, volume)
+/// Returns the missing rights to a mount, if they are certainly missing.
+pub(super) fn fault(volume: &Volume) -> Option<MountFault> {
+    fault_of(file_mode(&volume.source)?, volume)
 }
 
-/// None where something else than the mode may decide.
-fn owned(path: &Path) -> Option<Owned> {
+/// Returns the warning about a mount that the sandbox can use in part.
+pub(super) fn warning(volume: &Volume) -> Option<String> {
+    match fault(volume)? {
+        MountFault::Limited(reason) => Some(reason),
+        MountFault::Useless(_) => None,
+    }
+}
+
+/// Returns the mode of a file; none if something else than the mode may decide.
+fn file_mode(path: &Path) -> Option<FileMode> {
     use rustix::io::Errno;
     let system = u64::try_from(rustix::fs::statfs(path).ok()?.f_type).ok()? & 0xffff_ffff;
     let acl = rustix::fs::getxattr_query(path, "system.posix_acl_access");
@@ -44,12 +52,12 @@ fn owned(path: &Path) -> Option<Owned> {
         return None;
     }
     let meta = fs::metadata(path).ok()?;
-    Some(Owned { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777, is_directory: meta.is_dir() })
+    Some(FileMode { uid: meta.uid(), gid: meta.gid(), mode: meta.mode() & 0o7777, is_directory: meta.is_dir() })
 }
 
-fn wrong_with(owned: Owned, volume: &Volume) -> Option<Wrong> {
-    let Owned { uid, gid, mode, is_directory } = owned;
-    // The kernel takes the first of these that fits, and no other.
+fn fault_of(file: FileMode, volume: &Volume) -> Option<MountFault> {
+    let FileMode { uid, gid, mode, is_directory } = file;
+    // The kernel uses the first class that matches, and no other.
     let shift = match (uid == SANDBOX_UID, gid == SANDBOX_UID) {
         (true, _) => 6,
         (false, true) => 3,
@@ -58,20 +66,22 @@ fn wrong_with(owned: Owned, volume: &Volume) -> Option<Wrong> {
     let may = |bit: u32| mode >> shift & bit != 0;
     let (reads, writes, enters) = (may(4), may(2), may(1) || !is_directory);
     let path = volume.source.display();
-    let told = |what: &str, fix: &str| {
+    let reason = |what: &str, fix: &str| {
         format!(
             "the sandbox's user {SANDBOX_UID} cannot {what} {path}, which belongs to {uid}:{gid} with mode {mode:04o}; {fix}"
         )
     };
-    let own = format!("chown {SANDBOX_UID}:{SANDBOX_UID} {path}");
+    let chown = format!("chown {SANDBOX_UID}:{SANDBOX_UID} {path}");
     match volume.access {
-        _ if !enters => Some(Wrong::Useless(told("enter", &format!("{own}, or chmod o+rx {path}")))),
-        _ if !reads && !is_directory => Some(Wrong::Useless(told("read", &format!("{own}, or chmod o+r {path}")))),
+        _ if !enters => Some(MountFault::Useless(reason("enter", &format!("{chown}, or chmod o+rx {path}")))),
+        _ if !reads && !is_directory => {
+            Some(MountFault::Useless(reason("read", &format!("{chown}, or chmod o+r {path}"))))
+        }
         Access::ReadWrite if !writes => {
             let what = if is_directory { "create files in" } else { "write" };
-            Some(Wrong::Limited(told(what, &format!("{own}, with -R for what is in it, or leave out :rw"))))
+            Some(MountFault::Limited(reason(what, &format!("{chown}, with -R for what is in it, or leave out :rw"))))
         }
-        _ if !reads => Some(Wrong::Limited(told("list", &format!("{own}, or chmod o+r {path}")))),
+        _ if !reads => Some(MountFault::Limited(reason("list", &format!("{chown}, or chmod o+r {path}")))),
         Access::ReadOnly | Access::ReadWrite => None,
     }
 }
@@ -81,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_follow_from_owner_group_and_mode() {
+    fn owner_group_and_mode_decide_on_rights() {
         let (useless, limited) = (Some("useless"), Some("limited"));
         for (uid, gid, mode, is_directory, access, expected) in [
             (0, 0, 0o755, true, Access::ReadOnly, None),
@@ -99,22 +109,22 @@ mod tests {
             (0, 0, 0o600, false, Access::ReadOnly, useless),
             (1001, 1001, 0o600, false, Access::ReadWrite, None),
         ] {
-            let owned = Owned { uid, gid, mode, is_directory };
+            let file = FileMode { uid, gid, mode, is_directory };
             let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access };
-            let said = wrong_with(owned, &volume);
-            let kind = said.as_ref().map(|wrong| match wrong {
-                Wrong::Useless(_) => "useless",
-                Wrong::Limited(_) => "limited",
+            let said = fault_of(file, &volume);
+            let kind = said.as_ref().map(|fault| match fault {
+                MountFault::Useless(_) => "useless",
+                MountFault::Limited(_) => "limited",
             });
-            assert_eq!(kind, expected, "{owned:?} {access:?}: {said:?}");
+            assert_eq!(kind, expected, "{file:?} {access:?}: {said:?}");
         }
     }
 
     #[test]
     fn the_message_names_owner_mode_and_fix() {
-        let owned = Owned { uid: 0, gid: 5, mode: 0o755, is_directory: true };
+        let file = FileMode { uid: 0, gid: 5, mode: 0o755, is_directory: true };
         let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: Access::ReadWrite };
-        let Some(Wrong::Limited(said)) = wrong_with(owned, &volume) else { panic!("it cannot be written") };
+        let Some(MountFault::Limited(said)) = fault_of(file, &volume) else { panic!("it cannot be written") };
         assert_eq!(
             said,
             "the sandbox's user 1001 cannot create files in /srv/code, which belongs to 0:5 with mode 0755; \

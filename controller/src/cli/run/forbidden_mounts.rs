@@ -1,23 +1,23 @@
-//! Which directories of the host a sandbox may see.
+//! Directories of the host that no sandbox may see.
 //!
-//! Pure, on real paths: links are resolved before they come here.
+//! Pure. The paths are real: the caller resolves links.
 
 use std::path::{Path, PathBuf};
 
-/// Places of this host that no sandbox may see, beside those of [`SYSTEM`].
+/// ForbiddenPlaces of this host that no sandbox may see, in addition to those of [`SYSTEM`].
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    /// The engine's socket, if it has a path.
+pub(super) struct ForbiddenPlaces {
+    /// Path of the engine's socket, if it has one.
     pub(super) socket: Option<PathBuf>,
     /// The state directory.
     pub(super) state: PathBuf,
-    /// Where audit files are, if that is a link to somewhere else.
+    /// Directory of audit files, which may be outside of the state directory by a link.
     pub(super) audit: PathBuf,
     /// Files that hold keys.
     pub(super) keys: Vec<PathBuf>,
 }
 
-/// Places of every host, and what they are.
+/// ForbiddenPlaces of all hosts, with the reason for each.
 const SYSTEM: [(&str, &str); 8] = [
     ("/proc", "belongs to the kernel"),
     ("/sys", "belongs to the kernel"),
@@ -29,8 +29,8 @@ const SYSTEM: [(&str, &str); 8] = [
     ("/var/lib/containerd", "holds the files of all containers"),
 ];
 
-/// Returns why a sandbox may not see a directory, if so.
-pub(super) fn refused(source: &Path, places: &Places) -> Option<String> {
+/// Returns the reason why a sandbox may not see a directory; none if it may.
+pub(super) fn forbidden(source: &Path, places: &ForbiddenPlaces) -> Option<String> {
     let holds = |place: &Path| place.starts_with(source);
     let overlaps = |place: &Path| holds(place) || source.starts_with(place);
     if places.socket.as_deref().is_some_and(holds) {
@@ -51,8 +51,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_of_the_operator_may_be_seen() {
-        let places = Places {
+    fn places_of_the_host_are_forbidden() {
+        let places = ForbiddenPlaces {
             socket: Some("/home/o/.docker/engine.sock".into()),
             state: "/srv/sluice".into(),
             audit: "/mnt/audit/sluice".into(),
@@ -90,7 +90,7 @@ mod tests {
             ("/home/o/project", None),
             ("/tmp/project", None),
         ] {
-            let said = refused(Path::new(source), &places);
+            let said = forbidden(Path::new(source), &places);
             match reason {
                 Some(reason) => assert!(said.as_ref().is_some_and(|said| said.contains(reason)), "{source}: {said:?}"),
                 None => assert_eq!(said, None, "{source}"),

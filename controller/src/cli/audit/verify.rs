@@ -1,0 +1,147 @@
+//! `sluice audit verify`: checks files against keys and against the lines that a database has seen.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, BufReader};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::json;
+use sluice_contract::reader::{self, FaultKind};
+use sluice_contract::{Fault, PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit, verify_from};
+use sluice_state::layout::Layout;
+use sluice_state::run::Phase;
+use sluice_state::store::Store;
+
+use super::super::error::CommandError;
+use super::super::output::{OutputFormat, print, print_json};
+use super::file_verdict::{FileVerdict, object};
+use super::files::{find, is_own, one_line, unreadable};
+use super::keys::own_keys;
+
+/// Sources of trust for a verification.
+pub(super) struct TrustSources<'a> {
+    /// The state directory.
+    pub(super) state: &'a Path,
+    /// Keys that the command line names.
+    pub(super) keys: Vec<PublicKey>,
+    /// Database that the command line names.
+    pub(super) against: Option<&'a Path>,
+}
+
+/// Verifies files, and prints the results.
+pub(super) async fn verify_all(
+    files: &[String],
+    trusted: &TrustSources<'_>,
+    format: OutputFormat,
+) -> Result<ExitCode, CommandError> {
+    let mut codes = BTreeSet::new();
+    let mut objects = Vec::new();
+    for name in files {
+        let path = find(trusted.state, name);
+        let answer = verify_one(&path, trusted).await?;
+        codes.insert(answer.exit_code());
+        if format == OutputFormat::Json {
+            objects.push(object(&path, &answer));
+        } else {
+            print(&one_line(&format!("{}: {}", path.display(), answer.text())));
+        }
+    }
+    if format == OutputFormat::Json {
+        print_json(&json!({ "files": objects }));
+    }
+    // The worst result first: altered, unreadable, unknown key or run, incomplete.
+    let worst = [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE]
+        .into_iter()
+        .find(|code| codes.contains(code))
+        .unwrap_or(0);
+    Ok(ExitCode::from(worst))
+}
+
+async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
+    let stated = match stated_key(path) {
+        Ok(stated) => stated,
+        Err(error) => return Ok(FileVerdict::Unreadable(error)),
+    };
+    let own = is_own(trusted.state, path);
+    let keys = match (trusted.keys.as_slice(), own) {
+        ([], true) => own_keys(trusted.state)?.public().map_err(|error| unreadable(&error))?,
+        (keys, _) => keys.to_vec(),
+    };
+    let (database, code) = match (trusted.against, own) {
+        (Some(path), _) => (Some(path.to_owned()), exit::USAGE),
+        (None, true) => (Some(Layout::at(trusted.state).database()), exit::UNREADABLE),
+        (None, false) => (None, exit::USAGE),
+    };
+    if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
+        return Err(CommandError { code, message: format!("there is no database {}", gone.display()) });
+    }
+    // A file in the state directory belongs to the run of its name, whatever run it states.
+    let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
+    if let (Some(named), Some(stated)) = (&named, &stated)
+        && named != stated
+    {
+        return Ok(altered(FaultKind::Run, named, stated));
+    }
+    let (seen, unknown) = match (&database, named.as_ref().or(stated.as_ref())) {
+        (Some(database), Some(key)) => match witnesses(database, key).await? {
+            SeenLines::Lines(seen) => (seen, None),
+            SeenLines::Missing => {
+                return Ok(altered(FaultKind::Witness, &"a line that was seen while it was written", key));
+            }
+            SeenLines::UnknownRun => (Vec::new(), Some(key.clone())),
+        },
+        _ => (Vec::new(), None),
+    };
+    // The file is opened after the database is read: a file that grows may have fewer lines than the database has seen.
+    let trust = TrustAnchors { keys: &keys, seen: &seen };
+    let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
+    Ok(match verdict {
+        Ok(Verdict::Tampered(fault)) if unknown.is_some() && fault.kind == FaultKind::UnknownKey => {
+            FileVerdict::UnknownKey(Box::new(fault))
+        }
+        Ok(verdict) => match unknown.filter(|_| verdict.report().is_some()) {
+            Some(key) => FileVerdict::UnknownRun(Box::new(verdict), key),
+            None => FileVerdict::Verdict(Box::new(verdict), seen),
+        },
+        Err(error) => FileVerdict::Unreadable(error),
+    })
+}
+
+/// Returns the run that a file states in its first line, if that line is complete.
+fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
+    let mut first = Vec::new();
+    reader::read_line(BufReader::new(fs::File::open(path)?), &mut first)?;
+    let first = reader::lines(&first).next().and_then(Result::ok);
+    Ok(first.and_then(|first| {
+        let run_id = first.header.run_id.parse().ok()?;
+        Some(RunKey { run_id, attempt: first.header.attempt })
+    }))
+}
+
+fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerdict {
+    let fault = Fault { line: 1, kind: what, expected: expected.to_string(), found: found.to_string() };
+    FileVerdict::Verdict(Box::new(Verdict::Tampered(fault)), Vec::new())
+}
+
+/// Lines of a run's audit file that a database has seen.
+enum SeenLines {
+    /// These lines; none if the run has just started.
+    Lines(Vec<Witness>),
+    /// No line, although the run ended here.
+    Missing,
+    /// The database does not know the run.
+    UnknownRun,
+}
+
+async fn witnesses(database: &Path, key: &RunKey) -> Result<SeenLines, CommandError> {
+    let store = Store::read(database).map_err(|error| unreadable(&error))?;
+    let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
+    let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;
+    Ok(match phase {
+        _ if !seen.is_empty() => SeenLines::Lines(seen),
+        None => SeenLines::UnknownRun,
+        Some(phase) if phase == Phase::Closed.as_str() => SeenLines::Missing,
+        Some(_) => SeenLines::Lines(seen),
+    })
+}

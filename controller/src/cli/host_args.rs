@@ -1,0 +1,65 @@
+//! The flags of all commands.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::error::CommandError;
+use crate::settings::{SettingError, SettingLayers, Settings};
+
+/// The flags of all commands: addresses and paths.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "The host")]
+pub(super) struct HostArgs {
+    /// The configuration file [default: /etc/sluice/sluice.toml, if it exists]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The directory of runs, audit files and the database [default: /var/lib/sluice]
+    #[arg(long, global = true, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// The Docker Engine's socket [default: $DOCKER_HOST, or unix:///var/run/docker.sock]
+    #[arg(long, global = true, value_name = "URL")]
+    docker_host: Option<String>,
+    /// The address that calls go to: http://HOST:PORT, https://HOST or unix:/PATH
+    #[arg(long, global = true, value_name = "URL")]
+    upstream: Option<String>,
+    /// A file with the upstream's key, readable by its owner alone
+    #[arg(long, global = true, value_name = "FILE")]
+    key_file: Option<String>,
+    /// The sidecar's program [default: the sluice-proxy beside sluice, or on PATH]
+    #[arg(long, global = true, value_name = "FILE")]
+    proxy: Option<String>,
+}
+
+impl HostArgs {
+    fn given(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("state_dir", &self.state_dir),
+            ("docker_host", &self.docker_host),
+            ("upstream", &self.upstream),
+            ("key_file", &self.key_file),
+            ("proxy", &self.proxy),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .collect()
+    }
+
+    /// Returns the layers of settings with these flags and those of a command.
+    pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
+        let mut flags = self.given();
+        flags.extend(more);
+        SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
+    }
+
+    /// Returns the settings with these flags and those of a command.
+    pub(super) fn settings_with(&self, more: BTreeMap<&'static str, String>) -> Result<Settings, SettingError> {
+        self.layers(more)?.settings()
+    }
+
+    /// Returns the settings with these flags.
+    pub(super) fn settings(&self) -> Result<Settings, CommandError> {
+        self.settings_with(BTreeMap::new()).map_err(|error| CommandError::usage(&error))
+    }
+}

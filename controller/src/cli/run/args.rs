@@ -1,0 +1,216 @@
+//! The flags of `sluice run`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::super::host_args::HostArgs;
+use super::super::parse::{one_route, one_word};
+use crate::settings::separator;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice run --model gpt-4o-mini \"say hello\"
+  sluice run --model gpt-4o-mini --messages chat.json --json
+  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw \"fix the failing test\"
+  sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
+  sluice run --quiet -- sha256sum < archive.tar
+  sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
+account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
+128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
+other error, such as a full disk.";
+
+/// Runs one agent, or one program, in a container without a network.
+///
+/// The answer goes to stdout; progress and a receipt go to stderr.
+#[derive(Debug, Args)]
+#[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
+pub(in crate::cli) struct RunArgs {
+    /// The message to the agent
+    #[arg(value_name = "MESSAGE", conflicts_with = "messages")]
+    pub(super) message: Option<String>,
+    /// A program and its arguments, in place of an agent; its output is the answer
+    #[arg(last = true, value_name = "ARGV")]
+    pub(super) argv: Vec<String>,
+    /// A file with messages for the agent: a JSON array as in the OpenAI API; '-' is stdin
+    #[arg(long, value_name = "FILE")]
+    pub(super) messages: Option<PathBuf>,
+    /// Pass stdin to a program after --, also if it is a terminal; a pipe or a file is passed without this flag
+    #[arg(long, short)]
+    pub(super) interactive: bool,
+    /// Give the terminal to a program after --, for its own user interface; with -i also the keys: -it
+    #[arg(long, short)]
+    pub(super) tty: bool,
+    /// The agent, such as claude or codex; see sluice agents [default: sandbox:agent]
+    #[arg(long, value_name = "ID")]
+    pub(super) agent: Option<String>,
+    /// A model that the run may use; repeat for more, the first one is SLUICE_MODEL [default: all models]
+    #[arg(long, value_name = "NAME", value_parser = one_word)]
+    pub(super) model: Vec<String>,
+    /// The billing account that pays [default: default]
+    #[arg(long, value_name = "ID")]
+    pub(super) account: Option<String>,
+    /// The id of the run, which can be used once [default: an id with the time]
+    #[arg(long, value_name = "ID")]
+    pub(super) run_id: Option<String>,
+    /// Print one JSON object in place of the answer
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print neither progress nor a receipt
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+
+    /// The image [default: the agent's image, or sluice-runtime:latest]
+    #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
+    pub(super) image: Option<String>,
+    /// An environment variable of the sandbox; repeat for more
+    #[arg(long, short, value_name = "K=V", help_heading = "The sandbox")]
+    pub(super) env: Vec<String>,
+    /// Mount a directory at /workspace/repo, read-only unless it ends in :rw
+    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
+    pub(super) repo: Option<String>,
+    /// Mount a directory or a file at another path, read-only unless it ends in :rw; repeat for more
+    #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]
+    pub(super) volume: Vec<String>,
+    /// Memory, swap included [default: the agent's value, or 512m]
+    #[arg(long, value_name = "SIZE", help_heading = "The sandbox")]
+    memory: Option<String>,
+    /// Processors [default: 1]
+    #[arg(long, value_name = "N", help_heading = "The sandbox")]
+    cpus: Option<String>,
+    /// Processes and threads [default: 256]
+    #[arg(long, value_name = "N", help_heading = "The sandbox")]
+    pids: Option<String>,
+    /// A seccomp profile in place of the one that is built in
+    #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
+    seccomp: Option<String>,
+
+    /// Allow one more route, such as 'POST /v1/rerank', or 'GET /v1/responses/{id}' for the run's own ids; repeat for more
+    #[arg(long, value_name = "METHOD /PATH", value_parser = one_route, help_heading = "What calls may say")]
+    allow: Vec<String>,
+    /// Allow tools of this type, which run outside the sandbox; repeat for more
+    #[arg(long, value_name = "TYPE", value_parser = one_word, help_heading = "What calls may say")]
+    allow_tool: Vec<String>,
+    /// Allow this value of the header anthropic-beta; repeat for more
+    #[arg(long, value_name = "VALUE", value_parser = one_word, help_heading = "What calls may say")]
+    allow_beta: Vec<String>,
+    /// Allow a member of bodies that is dropped or refused by default; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
+    allow_param: Vec<String>,
+    /// The members that bodies may have: openai (those of the public APIs), or vllm (also those of vLLM and SGLang)
+    /// [default: openai]
+    #[arg(long, value_name = "NAME", help_heading = "What calls may say")]
+    dialect: Option<String>,
+    /// Allow URLs in messages that the upstream or the provider will fetch
+    #[arg(long, help_heading = "What calls may say")]
+    allow_remote_media: bool,
+    /// Pass a header of answers to the sandbox; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = one_word, help_heading = "What calls may say")]
+    pass_response_header: Vec<String>,
+    /// Maximum size of a call's body [default: 32MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    max_body: Option<String>,
+    /// Maximum number of concurrent calls [default: 64]
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_concurrency: Option<String>,
+    /// Maximum time to the first byte of an answer [default: 600s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    first_byte_timeout: Option<String>,
+    /// Maximum idle time within an answer [default: 300s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    idle_timeout: Option<String>,
+    /// Maximum time that a call waits for other calls to end, if their reservations use up a cap [default: 30s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    cap_wait: Option<String>,
+
+    /// Maximum time of the program [default: the agent's value, or 120s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    timeout: Option<String>,
+    /// Time that the program has to end after it is asked to; then it is killed [default: 1s]
+    #[arg(long, value_name = "TIME", help_heading = "Limits")]
+    stop_grace: Option<String>,
+    /// Maximum output that is kept for --json and for the answer of an agent: head and tail of stdout and stderr.
+    /// The output of a program after -- is passed on in full [default: 2m]
+    #[arg(long, value_name = "SIZE", help_heading = "Limits")]
+    output_max: Option<String>,
+    /// Maximum number of calls of the run
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_calls: Option<String>,
+    /// Maximum number of tokens of the run, input and output
+    #[arg(long, value_name = "N", help_heading = "Limits")]
+    max_tokens: Option<String>,
+    /// Maximum cost of the run in dollars
+    #[arg(long, value_name = "X", help_heading = "Limits")]
+    max_cost_usd: Option<String>,
+    /// A file with prices for reservations [default: with --max-cost-usd, those of LiteLLM's GET /model/info]
+    #[arg(long, value_name = "FILE", help_heading = "Limits")]
+    prices: Option<String>,
+    /// Maximum rate of calls, such as 5/s
+    #[arg(long, value_name = "N/s", help_heading = "Limits")]
+    rate: Option<String>,
+    /// The key that the sidecar gets: the one of key_file (master), a virtual key of LiteLLM for this run (per-run), or a
+    /// virtual key if LiteLLM makes one (auto) [default: master]
+    #[arg(long, value_name = "MODE", help_heading = "The host")]
+    key_mode: Option<String>,
+    /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
+    #[arg(long, value_name = "WHEN", help_heading = "Limits")]
+    audit_sync: Option<String>,
+
+    #[command(flatten)]
+    pub(super) host: HostArgs,
+}
+
+impl RunArgs {
+    /// Returns the flags that are settings, by the names of the settings.
+    pub(super) fn settings(&self) -> BTreeMap<&'static str, String> {
+        [
+            ("agent", &self.agent),
+            ("account", &self.account),
+            ("image", &self.image),
+            ("memory", &self.memory),
+            ("cpus", &self.cpus),
+            ("pids", &self.pids),
+            ("seccomp", &self.seccomp),
+            ("timeout", &self.timeout),
+            ("stop_grace", &self.stop_grace),
+            ("output_max", &self.output_max),
+            ("max_calls", &self.max_calls),
+            ("max_tokens", &self.max_tokens),
+            ("max_cost_usd", &self.max_cost_usd),
+            ("prices", &self.prices),
+            ("rate", &self.rate),
+            ("key_mode", &self.key_mode),
+            ("audit_sync", &self.audit_sync),
+            ("max_body", &self.max_body),
+            ("max_concurrency", &self.max_concurrency),
+            ("first_byte_timeout", &self.first_byte_timeout),
+            ("idle_timeout", &self.idle_timeout),
+            ("cap_wait", &self.cap_wait),
+            ("dialect", &self.dialect),
+            ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .chain(self.lists())
+        .collect()
+    }
+
+    fn lists(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let lists = [
+            ("model", &self.model),
+            ("allow", &self.allow),
+            ("allow_tool", &self.allow_tool),
+            ("allow_beta", &self.allow_beta),
+            ("allow_param", &self.allow_param),
+            ("pass_response_header", &self.pass_response_header),
+        ];
+        lists.into_iter().filter(|(_, values)| !values.is_empty()).map(|(name, values)| {
+            let separator = separator(name).unwrap_or(' ').to_string();
+            (name, values.join(&separator))
+        })
+    }
+}

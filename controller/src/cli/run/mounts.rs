@@ -1,0 +1,105 @@
+//! The directories and files of the host that a run mounts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sluice_runs::blueprint::{Access, REPOSITORY, Volume, reserved_target};
+use sluice_runs::engine::socket_of;
+
+use super::args::RunArgs;
+use super::forbidden_mounts::{ForbiddenPlaces, forbidden};
+use super::mount_rights::{self, MountFault};
+use super::request_error::RequestError;
+use crate::settings::{InvalidValue, Settings};
+
+/// Flag of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MountFlag {
+    /// `--repo`: a directory, at a fixed path.
+    Repo,
+    /// `--volume`: a directory or a file, at a given path.
+    Volume,
+}
+
+/// Returns the mounts of a run.
+///
+/// # Errors
+/// The first flag that is not valid, or names something that a sandbox may not see or cannot use.
+pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>, RequestError> {
+    let places = forbidden_places(settings);
+    let repo = args.repo.iter().map(|given| (MountFlag::Repo, given));
+    let mut volumes: Vec<Volume> = Vec::new();
+    for (flag, given) in repo.chain(args.volume.iter().map(|given| (MountFlag::Volume, given))) {
+        let mount = volume(flag, given, &places).and_then(|volume| {
+            check_conflicts(&volume, &volumes)?;
+            Ok(volume)
+        });
+        let invalid = |reason| RequestError::Volume { flag: flag.name(), given: given.clone(), reason };
+        volumes.push(mount.map_err(invalid)?);
+    }
+    Ok(volumes)
+}
+
+fn volume(flag: MountFlag, given: &str, places: &ForbiddenPlaces) -> Result<Volume, InvalidValue> {
+    let (rest, access) = match given.rsplit_once(':') {
+        Some((rest, "rw")) => (rest, Access::ReadWrite),
+        Some((rest, "ro")) => (rest, Access::ReadOnly),
+        _ => (given, Access::ReadOnly),
+    };
+    let (source, target) = match flag {
+        MountFlag::Repo => (rest, REPOSITORY),
+        MountFlag::Volume => rest.split_once(':').ok_or_else(|| InvalidValue::new("write DIR:PATH, or DIR:PATH:rw"))?,
+    };
+    if let Some(reason) = reserved_target(target) {
+        return Err(InvalidValue::new(format!("{target} {reason}")));
+    }
+    let source = source_of(flag, source)?;
+    if let Some(reason) = forbidden(&source, places) {
+        return Err(InvalidValue::new(format!("{} {reason}", source.display())));
+    }
+    Ok(Volume { source, target: target.trim_end_matches('/').to_owned(), access })
+}
+
+/// Returns the real path of a source, if it is of the type that the flag takes.
+fn source_of(flag: MountFlag, given: &str) -> Result<PathBuf, InvalidValue> {
+    let source = fs::canonicalize(given).map_err(|error| InvalidValue::new(format!("{given}: {error}")))?;
+    let (is_valid, otherwise) = match flag {
+        MountFlag::Repo => (source.is_dir(), "not a directory"),
+        MountFlag::Volume => (source.is_dir() || source.is_file(), "neither a directory nor a regular file"),
+    };
+    if is_valid { Ok(source) } else { Err(InvalidValue::new(format!("{} is {otherwise}", source.display()))) }
+}
+
+/// Checks that no two targets overlap, and that the sandbox can use the source.
+fn check_conflicts(volume: &Volume, others: &[Volume]) -> Result<(), InvalidValue> {
+    let target = &volume.target;
+    let contains = |one: &str, other: &str| Path::new(one).starts_with(other);
+    if let Some(other) = others.iter().find(|it| contains(&it.target, target) || contains(target, &it.target)) {
+        return Err(InvalidValue::new(format!("{target} and {} are one, or inside each other", other.target)));
+    }
+    match mount_rights::fault(volume) {
+        Some(MountFault::Useless(reason)) => Err(InvalidValue::new(reason)),
+        Some(MountFault::Limited(_)) | None => Ok(()),
+    }
+}
+
+/// Returns the places of this host that no sandbox may see, as real paths.
+fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let state = &settings.host.state_dir;
+    ForbiddenPlaces {
+        socket: socket_of(&settings.host.docker_host).map(real),
+        state: real(state),
+        audit: real(&state.join("audit")),
+        keys: settings.litellm.key_files.iter().map(|path| real(path)).collect(),
+    }
+}
+
+impl MountFlag {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Repo => "repo",
+            Self::Volume => "volume",
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A request that is not valid.
+
+use std::path::PathBuf;
+
+use sluice_contract::run_id::NameError;
+use sluice_runs::engine::EngineError;
+
+use crate::settings::{InvalidValue, SettingError};
+
+/// A request that is not valid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    #[error("--run-id '{0}'")]
+    RunId(String, #[source] NameError),
+    #[error("there is nothing to do: give a MESSAGE, --messages FILE, or a program after --")]
+    Nothing,
+    #[error("there is no agent '{0}'; sluice agents lists them")]
+    NoAgent(String),
+    #[error("{0} takes one MESSAGE, and no --messages")]
+    OneMessage(String),
+    #[error("there is no image {image} on this engine, and {agent} runs in it; {advice}")]
+    NoImage { agent: String, image: String, advice: String },
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("--interactive: stdin is for a program after --")]
+    StdinForAgent,
+    #[error("--interactive: --messages - reads stdin already")]
+    StdinTaken,
+    #[error("--tty: a terminal is for a program after --, and an agent answers with one object; use -- PROGRAM")]
+    TtyForAgent,
+    #[error("--tty: --json prints one object on stdout, where the program would draw; leave out one of them")]
+    TtyWithJson,
+    #[error("--tty: stdin is not a terminal; leave out --tty, or start sluice in a terminal")]
+    NoTerminal,
+    #[error("--env '{0}': write K=V")]
+    NoValue(String),
+    #[error("--env {name}: it {reason}")]
+    Variable { name: String, reason: &'static str },
+    #[error("--messages {path}: {reason}")]
+    Messages { path: PathBuf, reason: InvalidValue },
+    #[error("--{flag} '{given}': {reason}")]
+    Volume { flag: &'static str, given: String, reason: InvalidValue },
+    #[error("--seccomp {path}: {reason}")]
+    Seccomp { path: PathBuf, reason: InvalidValue },
+}

@@ -1,0 +1,132 @@
+//! The layers of settings: a flag, else the environment, else the file, else the default.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::error::{SettingError, SettingSource};
+use super::file;
+use super::table::{ITEMS, separator};
+use crate::agent_catalogue::{self, Agent};
+
+/// The configuration file that is read if none is named.
+pub const DEFAULT_FILE: &str = "/etc/sluice/sluice.toml";
+
+/// The values of all layers as text, before they are parsed.
+#[derive(Clone, Default)]
+pub struct SettingLayers {
+    values: BTreeMap<&'static str, (String, SettingSource)>,
+    agents: Vec<Agent>,
+}
+
+impl SettingLayers {
+    /// Collects the values of flags, environment and file, then those of the agent, then the defaults.
+    ///
+    /// # Errors
+    /// The file cannot be read, or names a setting that does not exist.
+    pub fn collect(
+        flags: &BTreeMap<&'static str, String>,
+        variable: impl Fn(&str) -> Option<String>,
+        config: Option<&Path>,
+    ) -> Result<Self, SettingError> {
+        let mut layers = Self::default();
+        let named = config.map(Path::to_owned).or_else(|| variable("SLUICE_CONFIG").map(PathBuf::from));
+        let default = || Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE));
+        if let Some(path) = named.or_else(default) {
+            layers.set_file(&path)?;
+        }
+        layers.set_variables(variable);
+        layers.set_flags(flags);
+        if layers.agents.is_empty() {
+            layers.agents = agent_catalogue::catalogue();
+        }
+        layers.set_defaults();
+        layers.set_defaults_of_agent();
+        Ok(layers)
+    }
+
+    fn set_file(&mut self, path: &Path) -> Result<(), SettingError> {
+        let content = file::read(path)?;
+        self.agents = content.agents;
+        for (name, value) in content.values {
+            self.values.insert(name, (value, SettingSource::File(path.to_owned())));
+        }
+        Ok(())
+    }
+
+    fn set_variables(&mut self, variable: impl Fn(&str) -> Option<String>) {
+        for item in ITEMS {
+            let set = item.variables.iter().find_map(|name| Some((variable(name)?, SettingSource::Variable(name))));
+            if let Some((value, from)) = set.filter(|(value, _)| !value.is_empty()) {
+                self.set(item.name, value, from);
+            }
+        }
+    }
+
+    fn set_flags(&mut self, flags: &BTreeMap<&'static str, String>) {
+        for (name, value) in flags {
+            self.set(name, value.clone(), SettingSource::Flag);
+        }
+    }
+
+    fn set_defaults(&mut self) {
+        for item in ITEMS {
+            if let Some(default) = item.default {
+                let value = || (default.to_owned(), SettingSource::Default);
+                self.values.entry(item.name).or_insert_with(value);
+            }
+        }
+    }
+
+    /// Puts the needs of the agent in place of the built-in defaults, and of nothing that was set.
+    fn set_defaults_of_agent(&mut self) {
+        let agent = self.get("agent").and_then(|(id, _)| agent_catalogue::find(&self.agents, id));
+        let Some(Agent { agent_id, memory, timeout, .. }) = agent.cloned() else { return };
+        for (name, value) in [("memory", memory), ("timeout", timeout)] {
+            if let (Some(value), Some((_, SettingSource::Default))) = (value, self.get(name)) {
+                self.values.insert(name, (value, SettingSource::Agent(agent_id.clone())));
+            }
+        }
+    }
+
+    /// Sets a value in place of the one of a lower layer. A list of what is allowed is added to the lower layers' lists.
+    fn set(&mut self, name: &'static str, value: String, from: SettingSource) {
+        let before = self.values.get(name).map(|(before, _)| before.as_str()).filter(|before| !before.is_empty());
+        let value = match (before, separator(name)) {
+            (Some(before), Some(separator)) if name != "model" => format!("{before}{separator}{value}"),
+            _ => value,
+        };
+        self.values.insert(name, (value, from));
+    }
+
+    /// Returns a value and its origin.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<(&str, &SettingSource)> {
+        self.values.get(name).map(|(value, source)| (value.as_str(), source))
+    }
+
+    /// Returns a value for display, with secrets redacted.
+    #[must_use]
+    pub fn redacted(&self, name: &str) -> Option<(String, &SettingSource)> {
+        let (value, source) = self.get(name)?;
+        let shown = match name {
+            "key" => "(redacted)".to_owned(),
+            "upstream" => sluice_upstream::redact(value),
+            // A key that was put where the name of its file belongs.
+            "key_file" | "spend_key_file" if !value.contains('/') => "(no path: redacted)".to_owned(),
+            _ => value.to_owned(),
+        };
+        Some((shown, source))
+    }
+
+    /// Returns the agents of the catalogue and of the configuration file.
+    pub(super) fn agents(&self) -> &[Agent] {
+        &self.agents
+    }
+}
+
+impl fmt::Debug for SettingLayers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(ITEMS.iter().filter_map(|item| Some((item.name, self.redacted(item.name)?)))).finish()
+    }
+}

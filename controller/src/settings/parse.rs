@@ -1,0 +1,120 @@
+//! From the text of all layers to typed settings.
+
+use std::path::PathBuf;
+
+use sluice_litellm::ApiKey;
+use sluice_runs::blueprint::Limits;
+use sluice_runs::host::HostSettings;
+use sluice_runs::sidecar_user::SidecarUsers;
+
+use super::error::{InvalidValue, SettingError, SettingSource, missing};
+use super::layers::SettingLayers;
+use super::secret_file::read_key;
+use super::sidecar_flags::sidecar_flags;
+use super::{LitellmSettings, RunDefaults, Settings, values};
+
+impl SettingLayers {
+    /// Parses all values.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn settings(&self) -> Result<Settings, SettingError> {
+        let run = self.run_defaults()?;
+        let litellm = self.litellm()?;
+        let host = self.host(&litellm)?;
+        Ok(Settings { host, run, litellm, agents: self.agents().to_vec() })
+    }
+
+    fn host(&self, litellm: &LitellmSettings) -> Result<HostSettings, SettingError> {
+        Ok(HostSettings {
+            state_dir: self.path("state_dir").expect("it has a default"),
+            docker_host: self.text("docker_host").expect("it has a default"),
+            proxy: self.path("proxy"),
+            sidecar_users: SidecarUsers {
+                uids: self.required("sidecar_uid", values::uids)?,
+                gid: self.parse("sidecar_gid", values::gid)?,
+            },
+            litellm: litellm.upstream.clone().zip(litellm.key.clone()),
+        })
+    }
+
+    fn litellm(&self) -> Result<LitellmSettings, SettingError> {
+        Ok(LitellmSettings {
+            upstream: self.text("upstream"),
+            key: self.key()?,
+            key_mode: self.required("key_mode", values::key_mode)?,
+            own_spend_key: self.key_in("spend_key_file")?,
+            reconcile: self.required("reconcile", values::reconcile_mode)?,
+            key_files: self.key_files(),
+        })
+    }
+
+    fn run_defaults(&self) -> Result<RunDefaults, SettingError> {
+        let sidecar_flags = sidecar_flags(self)?;
+        Ok(RunDefaults {
+            image: self.text("image").expect("it has a default"),
+            seccomp: self.path("seccomp"),
+            agent: self.text("agent").expect("it has a default"),
+            models: self.parse("model", values::models)?.unwrap_or_default(),
+            account: self.required("account", values::account)?,
+            timeout: self.required("timeout", values::positive_duration)?,
+            stop_grace: self.required("stop_grace", values::duration)?,
+            limits: Limits {
+                memory: self.required("memory", values::memory)?,
+                cpu_millis: self.required("cpus", values::cpus)?,
+                pids: self.required("pids", values::pids)?,
+            },
+            output_max: self.required("output_max", values::output_max)?,
+            max_cost: self.parse("max_cost_usd", values::nano_usd)?,
+            hold: self.required("hold_usd", values::nano_usd)?,
+            // The sidecar has another working directory.
+            prices: self.path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
+            sidecar_flags,
+        })
+    }
+
+    /// Returns the files that hold keys: those that are named, and the configuration file if it holds the key itself.
+    fn key_files(&self) -> Vec<PathBuf> {
+        let named = ["key_file", "spend_key_file"].into_iter().filter_map(|name| self.path(name));
+        let inside = self.get("key").and_then(|(_, from)| match from {
+            SettingSource::File(path) => Some(path.clone()),
+            _ => None,
+        });
+        named.chain(inside).collect()
+    }
+
+    fn key(&self) -> Result<Option<ApiKey>, SettingError> {
+        let key =
+            self.parse("key", |value| ApiKey::new(value.to_owned()).ok_or_else(|| InvalidValue::new("it is empty")))?;
+        if key.is_some() { Ok(key) } else { self.key_in("key_file") }
+    }
+
+    fn key_in(&self, name: &'static str) -> Result<Option<ApiKey>, SettingError> {
+        self.parse(name, |value| read_key(value).map_err(InvalidValue::new))
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        self.get(name).map(|(value, _)| PathBuf::from(value))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(|(value, _)| value.to_owned())
+    }
+
+    pub(super) fn parse<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
+    ) -> Result<Option<T>, SettingError> {
+        let Some((value, from)) = self.get(name) else { return Ok(None) };
+        parse(value).map(Some).map_err(|reason| SettingError::Value { name, reason, from: from.clone() })
+    }
+
+    fn required<T>(
+        &self,
+        name: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, InvalidValue>,
+    ) -> Result<T, SettingError> {
+        self.parse(name, parse)?.ok_or_else(|| missing(name))
+    }
+}

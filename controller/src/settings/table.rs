@@ -1,0 +1,91 @@
+//! All settings: names, environment variables, defaults.
+//!
+//! Pure.
+
+use sluice_runs::sidecar_user::DEFAULT_UIDS;
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub struct SettingItem {
+    /// Name in the configuration file; with dashes, name of the flag.
+    pub name: &'static str,
+    /// Names of environment variables, Sluice's own first.
+    pub variables: &'static [&'static str],
+    /// Default value.
+    pub default: Option<&'static str>,
+    /// Description for people.
+    pub help: &'static str,
+}
+
+macro_rules! items {
+    ($($name:literal $variable:literal $(or $also:literal)? = $default:expr, $help:literal;)*) => {
+        &[$(SettingItem { name: $name, variables: &[$variable $(, $also)?], default: $default, help: $help }),*]
+    };
+}
+
+/// All settings, in the order in which they are shown.
+pub const ITEMS: &[SettingItem] = items![
+    "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH";
+    "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
+    "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
+    "key_mode" "SLUICE_KEY_MODE" = Some("master"), "the key that a sidecar gets: master (the one of key_file), per-run (a virtual key), auto";
+    "spend_key_file" "SLUICE_SPEND_KEY_FILE" = None, "a file with a key that may read LiteLLM's spend log; default: the upstream's key";
+    "reconcile" "SLUICE_RECONCILE" = Some("auto"), "whether runs and sweeps look up open costs in LiteLLM's spend log: auto or off";
+    "state_dir" "SLUICE_STATE_DIR" = Some("/var/lib/sluice"), "where runs, audit files and the database are";
+    "docker_host" "SLUICE_DOCKER_HOST" or "DOCKER_HOST" = Some("unix:///var/run/docker.sock"), "the Docker Engine's socket";
+    "proxy" "SLUICE_PROXY" = None, "the sidecar's program; default: the sluice-proxy beside sluice, or on PATH";
+    "sidecar_uid" "SLUICE_SIDECAR_UID" = Some(DEFAULT_UIDS), "the users of sidecars, one for each run: FIRST-LAST, or one id";
+    "sidecar_gid" "SLUICE_SIDECAR_GID" = None, "the group of all sidecars; default: the number of each sidecar's user";
+    "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
+    "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of the one that is built in";
+    "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
+    "model" "SLUICE_MODEL" = None, "the models that a run may name; the first one is SLUICE_MODEL in the sandbox";
+    "account" "SLUICE_ACCOUNT" = Some("default"), "the billing account that pays";
+    "timeout" "SLUICE_TIMEOUT" = Some("120s"), "how long a run may take";
+    "stop_grace" "SLUICE_STOP_GRACE" = Some("1s"), "how long a program may take to end after it is asked to";
+    "memory" "SLUICE_MEMORY" = Some("512m"), "memory of a run, swap included";
+    "cpus" "SLUICE_CPUS" = Some("1"), "processors of a run";
+    "pids" "SLUICE_PIDS" = Some("256"), "processes and threads of a run";
+    "output_max" "SLUICE_OUTPUT_MAX" = Some("2m"), "how much of stdout and stderr is kept for --json and for agents: head and tail, half of it each";
+    "max_calls" "SLUICE_MAX_CALLS" = None, "maximum number of calls of a run";
+    "max_tokens" "SLUICE_MAX_TOKENS" = None, "maximum number of tokens of a run, input and output";
+    "max_cost_usd" "SLUICE_MAX_COST_USD" = None, "maximum cost of a run in dollars";
+    "hold_usd" "SLUICE_HOLD_USD" = Some("1"), "dollars that a run without max_cost_usd reserves from its account's budget";
+    "prices" "SLUICE_PRICES" = None, "a file with prices for reservations, in place of LiteLLM's GET /model/info: the same JSON";
+    "rate" "SLUICE_RATE" = None, "maximum rate of a run's calls, such as 5/s";
+    "sidecar_memory" "SLUICE_SIDECAR_MEMORY" = None, "memory of a run's sidecar, such as 1g, or none; default: what its other limits need";
+    "allow" "SLUICE_ALLOW" = None, "further routes for runs, such as 'POST /v1/rerank'";
+    "allow_tool" "SLUICE_ALLOW_TOOL" = None, "types of tools that calls may name in addition to those that the agent runs";
+    "allow_beta" "SLUICE_ALLOW_BETA" = None, "further values of the header anthropic-beta";
+    "allow_param" "SLUICE_ALLOW_PARAM" = None, "members of bodies that are dropped or refused by default";
+    "dialect" "SLUICE_DIALECT" = None, "the members that bodies may have: openai, or vllm for self-hosted models; default: openai";
+    "allow_remote_media" "SLUICE_ALLOW_REMOTE_MEDIA" = None, "whether messages may contain URLs that the provider fetches: true or false";
+    "pass_response_header" "SLUICE_PASS_RESPONSE_HEADER" = None, "further headers of answers that a sandbox sees";
+    "max_body" "SLUICE_MAX_BODY" = None, "maximum size of a call's body; default: 32MiB";
+    "max_concurrency" "SLUICE_MAX_CONCURRENCY" = None, "maximum number of concurrent calls of a run; default: 64";
+    "first_byte_timeout" "SLUICE_FIRST_BYTE_TIMEOUT" = None, "maximum time to the first byte of an answer; default: 600s";
+    "idle_timeout" "SLUICE_IDLE_TIMEOUT" = None, "maximum idle time within an answer; default: 300s";
+    "cap_wait" "SLUICE_CAP_WAIT" = None, "how long a call waits for other calls to end if their reservations use up a cap; default: 30s";
+    "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off (in the kernel)";
+];
+
+/// Settings that become flags of the sidecar as they are; the sidecar checks them.
+pub(super) const SIDECAR_FLAGS: [&str; 11] = [
+    "allow", "allow_tool", "allow_beta", "allow_param", "pass_response_header", "max_body", "max_concurrency",
+    "first_byte_timeout", "idle_timeout", "cap_wait", "dialect",
+];
+
+/// Returns the character between the values of a setting that takes several. The sidecar's variables use the same ones.
+#[must_use]
+pub fn separator(name: &str) -> Option<char> {
+    match name {
+        "allow" => Some(';'),
+        "model" | "allow_tool" | "allow_beta" | "allow_param" | "pass_response_header" => Some(' '),
+        _ => None,
+    }
+}
+
+/// Returns the setting of this name.
+pub(super) fn find(name: &str) -> Option<&'static SettingItem> {
+    ITEMS.iter().find(|item| item.name == name)
+}
