@@ -8,7 +8,7 @@ use std::{fmt, fs, io};
 
 use sluice_contract::{Account, units};
 use sluice_litellm::secret::ApiKey;
-use sluice_runs::blueprint::Limits;
+use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
 use sluice_runs::virtual_key::KeyMode;
@@ -180,7 +180,7 @@ pub struct Settings {
     pub account: Account,
     pub timeout: Duration,
     pub stop_grace: Duration,
-    pub limits: Limits,
+    pub limits: SandboxLimits,
     pub output_max: usize,
     /// Nano-USD of a run.
     pub max_cost: Option<i64>,
@@ -367,7 +367,7 @@ impl Layers {
             account: self.required("account", |value| value.parse().map_err(|error| format!("'{value}': {error}")))?,
             timeout: self.required("timeout", |value| positive(units::time(value)?, value))?,
             stop_grace: self.required("stop_grace", units::time)?,
-            limits: Limits {
+            limits: SandboxLimits {
                 memory: self.required("memory", |value| match units::size(value)? {
                     // The engine's own least.
                     bytes if bytes < 6 << 20 => Err(format!("'{value}' is too little; give at least 6m")),

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_contract::text::error_chain;
-use sluice_runs::engine::Stdio;
-use sluice_runs::forward::{self, Orders};
+use sluice_runs::engine::StdioConfig;
+use sluice_runs::forward::{self, ControlSequences};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
-use sluice_runs::once::{self, CompletedRun, OneShot};
+use sluice_runs::one_shot::{self, CompletedRun, OneShot};
 use sluice_runs::progress::Progress;
-use sluice_runs::removal::{self, Remaining};
+use sluice_runs::removal::{self, RemainingDirectory};
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::{Contract, ErrorCode};
 use sluice_runs::{signals, sweep, tty};
@@ -252,7 +252,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
     // A program with our terminal draws on it alone.
     let progress = if flags.quiet || flags.tty { Progress::silent() } else { Progress::on_terminal() };
-    for volume in &request.asked.volumes {
+    for volume in &request.spec.volumes {
         if let Some(rights::Wrong::Limited(reason)) = rights::wrong(volume) {
             say(&format!("warning: {reason}"));
         }
@@ -261,24 +261,24 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Host::open(&settings.host()).await.map_err(|error| before(&error))?;
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
-    once::check(&host, &request).await.map_err(|error| before(&error))?;
-    progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
+    one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
+    progress.say(&format!("run {}: {}", request.key, request.spec.argv.join(" ")));
 
-    let (admitted, note) = match once::admit(&host, &request).await {
+    let (admitted, note) = match one_shot::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
             told(&sweep::recover_orphans(&host).await);
-            once::admit(&host, &request).await?
+            one_shot::admit(&host, &request).await?
         }
         admitted => admitted?,
     };
     note.iter().for_each(|note| say(note));
     let (contract, stdin, tty, own) =
-        (request.contract, request.asked.stdin, request.asked.tty, request.key.to_string());
+        (request.contract, request.spec.stdin, request.spec.tty, request.key.to_string());
     // However the run ends, and if there is none.
-    let restore = tty::Restore;
+    let restore = tty::TerminalGuard;
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
-        let orders = if tty { Orders::Passed } else { Orders::SanitizedWriter };
+        let orders = if tty { ControlSequences::Passed } else { ControlSequences::Replaced };
         let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
         // What passes on whole need not be kept.
         (0, Some(outlet), Some(printer))
@@ -289,7 +289,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         host: &host,
         request,
         admitted,
-        output: Stdio { stdin, tty, max, live },
+        output: StdioConfig { stdin, tty, max, live },
         printer,
         stop_grace: settings.stop_grace,
         progress: &progress,
@@ -300,7 +300,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
-    let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::recover_orphans(&host));
+    let (done, faults) = tokio::join!(one_shot::run(once, &mut cancelled), sweep::recover_orphans(&host));
     told(&faults);
     drop(restore);
     let mut done = done.map_err(|error| before(&error))?;
@@ -342,7 +342,7 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         remaining = removing => remaining.unwrap_or_default(),
         () = hurried => return Ok(code),
     };
-    for Remaining { name, reason } in remaining {
+    for RemainingDirectory { name, reason } in remaining {
         say(&format!(
             "the directory of run {name} is not removed yet: {reason}; the next sluice run or sweep goes on with it"
         ));

@@ -9,11 +9,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use sluice_contract::RunKey;
 use sluice_contract::run_id::NameError;
-use sluice_runs::blueprint::{Access, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
+use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume, WORKSPACE, reserved_target, reserved_variable};
 use sluice_runs::engine::{Engine, EngineError, socket_of};
-use sluice_runs::input::{Kind, Stdin};
-use sluice_runs::once::RunRequest;
-use sluice_runs::scene::RunSpec;
+use sluice_runs::input::{Stdin, StdinKind, StdinRequest};
+use sluice_runs::one_shot::RunRequest;
+use sluice_runs::spec::RunSpec;
 use sluice_runs::tty;
 use sluice_runs::verdict::Contract;
 
@@ -89,7 +89,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<RunRequest, Req
         key: RunKey { run_id: run_id(flags)?, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
-        asked: RunSpec {
+        spec: RunSpec {
             account: settings.account.to_string(),
             graph_id: agent.graph_id.clone(),
             models: settings.models.clone(),
@@ -118,7 +118,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<RunRequest, Req
 
 /// Looks for the image of an agent that has its own, before anything is held or made for the run.
 pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &RunRequest) -> Result<(), RequestError> {
-    let (agent, image) = (&request.agent, &request.asked.image);
+    let (agent, image) = (&request.agent, &request.spec.image);
     let found = agents::find(&settings.agents, agent).filter(|agent| agent.image.as_ref() == Some(image));
     let Some(found) = found else { return Ok(()) };
     match engine.image(image).await {
@@ -182,7 +182,7 @@ fn stdin(flags: &Flags, contract: Contract) -> Result<Stdin, RequestError> {
         (Contract::Envelope, _) if flags.interactive => Err(RequestError::NoReader),
         (Contract::Plain, true) if flags.interactive => Err(RequestError::StdinTaken),
         (Contract::Envelope, _) | (Contract::Plain, true) => Ok(Stdin::Closed),
-        (Contract::Plain, false) => Ok(Kind::current().given(flags.interactive)),
+        (Contract::Plain, false) => Ok(StdinKind::current().for_program(if flags.interactive { StdinRequest::Interactive } else { StdinRequest::Default })),
     }
 }
 
@@ -192,7 +192,7 @@ fn tty(flags: &Flags, contract: Contract) -> Result<bool, RequestError> {
         (false, _) => Ok(false),
         (true, Contract::Envelope) => Err(RequestError::NoScreen),
         (true, Contract::Plain) if flags.json => Err(RequestError::NoObject),
-        (true, Contract::Plain) if Kind::current() != Kind::Terminal => Err(RequestError::NoTerminal),
+        (true, Contract::Plain) if StdinKind::current() != StdinKind::Terminal => Err(RequestError::NoTerminal),
         (true, Contract::Plain) => Ok(true),
     }
 }
@@ -218,9 +218,9 @@ fn volumes(flags: &Flags, settings: &Settings) -> Result<Vec<Volume>, RequestErr
     for (flag, given) in repo.chain(flags.volume.iter().map(|given| ("volume", given))) {
         let wrong = |reason: String| RequestError::Volume { flag, given: given.clone(), reason };
         let (rest, access) = match given.rsplit_once(':') {
-            Some((rest, "rw")) => (rest, Access::ReadWrite),
-            Some((rest, "ro")) => (rest, Access::ReadOnly),
-            _ => (given.as_str(), Access::ReadOnly),
+            Some((rest, "rw")) => (rest, MountAccess::ReadWrite),
+            Some((rest, "ro")) => (rest, MountAccess::ReadOnly),
+            _ => (given.as_str(), MountAccess::ReadOnly),
         };
         let (source, target) = match flag {
             "repo" => (rest, REPOSITORY),

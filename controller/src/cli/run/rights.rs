@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sluice_runs::blueprint::{Access, Volume};
+use sluice_runs::blueprint::{MountAccess, Volume};
 use sluice_runs::rundir::SANDBOX_UID;
 
 /// File systems of which modes are the whole answer: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
@@ -67,12 +67,12 @@ fn wrong_with(owned: Owned, volume: &Volume) -> Option<Wrong> {
     match volume.access {
         _ if !enters => Some(Wrong::Useless(told("enter", &format!("{own}, or chmod o+rx {path}")))),
         _ if !reads && !is_directory => Some(Wrong::Useless(told("read", &format!("{own}, or chmod o+r {path}")))),
-        Access::ReadWrite if !writes => {
+        MountAccess::ReadWrite if !writes => {
             let what = if is_directory { "create files in" } else { "write" };
             Some(Wrong::Limited(told(what, &format!("{own}, with -R for what is in it, or leave out :rw"))))
         }
         _ if !reads => Some(Wrong::Limited(told("list", &format!("{own}, or chmod o+r {path}")))),
-        Access::ReadOnly | Access::ReadWrite => None,
+        MountAccess::ReadOnly | MountAccess::ReadWrite => None,
     }
 }
 
@@ -84,20 +84,20 @@ mod tests {
     fn rights_follow_from_owner_group_and_mode() {
         let (useless, limited) = (Some("useless"), Some("limited"));
         for (uid, gid, mode, is_directory, access, expected) in [
-            (0, 0, 0o755, true, Access::ReadOnly, None),
-            (0, 0, 0o755, true, Access::ReadWrite, limited),
-            (0, 0, 0o777, true, Access::ReadWrite, None),
-            (0, 0, 0o700, true, Access::ReadOnly, useless),
-            (0, 0, 0o711, true, Access::ReadOnly, limited),
-            (1001, 0, 0o700, true, Access::ReadWrite, None),
-            (1001, 0, 0o077, true, Access::ReadOnly, useless),
-            (0, 1001, 0o770, true, Access::ReadWrite, None),
-            (0, 1001, 0o707, true, Access::ReadOnly, useless),
-            (0, 1001, 0o750, true, Access::ReadWrite, limited),
-            (0, 0, 0o644, false, Access::ReadOnly, None),
-            (0, 0, 0o644, false, Access::ReadWrite, limited),
-            (0, 0, 0o600, false, Access::ReadOnly, useless),
-            (1001, 1001, 0o600, false, Access::ReadWrite, None),
+            (0, 0, 0o755, true, MountAccess::ReadOnly, None),
+            (0, 0, 0o755, true, MountAccess::ReadWrite, limited),
+            (0, 0, 0o777, true, MountAccess::ReadWrite, None),
+            (0, 0, 0o700, true, MountAccess::ReadOnly, useless),
+            (0, 0, 0o711, true, MountAccess::ReadOnly, limited),
+            (1001, 0, 0o700, true, MountAccess::ReadWrite, None),
+            (1001, 0, 0o077, true, MountAccess::ReadOnly, useless),
+            (0, 1001, 0o770, true, MountAccess::ReadWrite, None),
+            (0, 1001, 0o707, true, MountAccess::ReadOnly, useless),
+            (0, 1001, 0o750, true, MountAccess::ReadWrite, limited),
+            (0, 0, 0o644, false, MountAccess::ReadOnly, None),
+            (0, 0, 0o644, false, MountAccess::ReadWrite, limited),
+            (0, 0, 0o600, false, MountAccess::ReadOnly, useless),
+            (1001, 1001, 0o600, false, MountAccess::ReadWrite, None),
         ] {
             let owned = Owned { uid, gid, mode, is_directory };
             let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access };
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn the_message_names_owner_mode_and_fix() {
         let owned = Owned { uid: 0, gid: 5, mode: 0o755, is_directory: true };
-        let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: Access::ReadWrite };
+        let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: MountAccess::ReadWrite };
         let Some(Wrong::Limited(said)) = wrong_with(owned, &volume) else { panic!("it cannot be written") };
         assert_eq!(
             said,
