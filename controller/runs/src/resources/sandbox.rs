@@ -1,123 +1,132 @@
-//! The container's part of a run.
+//! The container of a run: created, attached, started, stopped, removed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
-use sluice_contract::text::error_chain;
 use sluice_state::run::{ContainerExit, RunEvent, Step};
 use tokio::time::timeout;
 
-use super::{Timings, ms_since};
 use crate::blueprint::{self, Blueprint};
-use crate::engine::{Attached, Engine, EngineError, Stdio};
+use crate::capture::{Capture, Captured};
+use crate::engine::{AttachedContainer, Engine, EngineError, StdioConfig};
 use crate::host::Host;
-use crate::output::{Capture, Captured};
-use crate::plan;
-use crate::pressure::Pressure;
+use crate::memory_pressure::MemoryPressure;
+use crate::plan::ContainerState;
+use crate::timings::{Timings, ms_since};
+use crate::verdict::OutputLoss;
 
-/// What a container wrote before its end is read by then, or never.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How long the output of a program that is stopped may wait for a reader, beyond the time that the program has.
-const LAST_ROOM: Duration = Duration::from_millis(500);
-/// How far apart two clocks may be that tell of the same end.
+/// Time within which the last output of a container that has ended is read.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// Time that the output of a stopped program may wait for a reader, beyond the time that the program has.
+const LAST_FORWARD: Duration = Duration::from_millis(500);
+/// Maximum difference of two clocks that report the same end.
 const SAME_TIME: Duration = Duration::from_millis(300);
-/// How long the kernel may take to end what cannot refuse.
+/// Time within which the kernel ends a process after SIGKILL.
 const KILL: Duration = Duration::from_secs(5);
 
-pub(super) struct Sandbox<'a> {
-    engine: &'a Engine,
+/// The container of one run.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    engine: Engine,
     name: String,
-    /// The labels without which a container of this name is somebody else's.
+    /// Labels that distinguish our container from another one of this name.
     identity: BTreeMap<String, String>,
     id: Option<String>,
-    seen: plan::ContainerState,
+    state: ContainerState,
+    expires: Option<SystemTime>,
     stop_grace: Duration,
-    output: Option<Stdio>,
-    attached: Option<Attached>,
-    written: Option<(Captured, Captured)>,
+    output: Option<StdioConfig>,
+    attached: Option<AttachedContainer>,
+    captured: Option<(Captured, Captured)>,
     finished: Option<SystemTime>,
-    lost_output: bool,
+    output_loss: Option<OutputLoss>,
     init: Option<i32>,
-    pressure: Pressure,
+    memory: MemoryPressure,
     timings: Timings,
-    /// When the program began, then when it had ended.
-    clock: Option<Instant>,
+    /// Start of the program, then its end.
+    phase_begun: Option<Instant>,
 }
 
-impl<'a> Sandbox<'a> {
-    pub(super) fn new(host: &'a Host, key: &RunKey, output: Stdio, stop_grace: Duration) -> Self {
+/// What happens to the streams of a container before it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamsAtKill {
+    Keep,
+    /// A stream that stalls keeps the engine from every other call.
+    Detach,
+}
+
+impl Sandbox {
+    pub(super) fn new(host: &Host, key: &RunKey, output: StdioConfig, stop_grace: Duration) -> Self {
         Self {
-            engine: &host.engine,
+            engine: host.engine.clone(),
             name: blueprint::container_name(key),
             identity: blueprint::identity(key, &host.instance),
             id: None,
-            seen: plan::ContainerState::Absent,
+            state: ContainerState::Absent,
+            expires: None,
             stop_grace,
             output: Some(output),
             attached: None,
-            written: None,
+            captured: None,
             finished: None,
-            lost_output: false,
+            output_loss: None,
             init: None,
-            pressure: Pressure::default(),
+            memory: MemoryPressure::default(),
             timings: Timings::default(),
-            clock: None,
+            phase_begun: None,
         }
     }
 
-    pub(super) fn seen(&self) -> plan::ContainerState {
-        self.seen
+    pub(super) fn state(&self) -> ContainerState {
+        self.state
+    }
+
+    /// Returns the time of the container's label, if the container exists.
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        self.expires
     }
 
     pub(super) fn timings(&self) -> Timings {
-        Timings { teardown: self.clock.map(ms_since), ..self.timings }
+        Timings { teardown: self.phase_begun.map(ms_since), ..self.timings }
     }
 
-    /// Finds out what is there.
-    pub(super) async fn look(&mut self) -> Result<(), String> {
-        self.find().await.map(drop).map_err(|error| error_chain(&error))
-    }
-
-    async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
-        let found = self.engine.look(self.target(), &self.identity).await?;
-        self.seen = found.as_ref().map_or(plan::ContainerState::Absent, |found| found.state);
+    /// Looks up the container, and returns how it ended if it has.
+    pub(super) async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
+        let found = self.engine.find(self.target(), &self.identity).await?;
+        self.state = found.as_ref().map_or(ContainerState::Absent, |found| found.state);
         self.finished = found.as_ref().and_then(|found| found.finished);
         self.init = found.as_ref().and_then(|found| found.init);
+        self.expires = found.as_ref().and_then(|found| found.expires);
         let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
         self.id = id;
         Ok(exit)
     }
 
-    /// By its id as soon as that is known: the name can be given to another.
+    /// Returns the id as soon as it is known: the name can be given to another container.
     fn target(&self) -> &str {
         self.id.as_deref().unwrap_or(&self.name)
     }
 
-    pub(super) async fn perform(
-        &mut self,
-        step: Step,
-        order: impl FnOnce() -> Option<Blueprint>,
-    ) -> Result<(), String> {
-        let done = match step {
+    pub(super) async fn perform(&mut self, step: Step, blueprint: Option<&Blueprint>) -> Result<(), EngineError> {
+        match step {
             Step::CreateContainer => {
-                self.create(&order().expect("only a run that was asked for gets a container")).await
+                self.create(blueprint.expect("only a run with a specification gets a container")).await
             }
             Step::StartContainer => self.start().await,
             Step::StopContainer => self.stop().await,
             Step::RemoveContainer => self.remove().await,
-            _ => unreachable!("{step:?} is not a container's"),
-        };
-        done.map_err(|error| error_chain(&error))
+            _ => unreachable!("{step:?} does not concern the container"),
+        }
     }
 
     async fn create(&mut self, blueprint: &Blueprint) -> Result<(), EngineError> {
         let begun = Instant::now();
-        let (created, fit) = tokio::join!(self.engine.create(blueprint), self.engine.info());
+        let (created, info) = tokio::join!(self.engine.create(blueprint), self.engine.info());
         self.id = Some(created?);
-        self.seen = plan::ContainerState::Created;
+        self.state = ContainerState::Created;
         self.timings.container_create = Some(ms_since(begun));
-        match fit?.unfit() {
+        match info?.unfit() {
             Some(reason) => Err(EngineError::Refused(reason)),
             None => Ok(()),
         }
@@ -127,35 +136,51 @@ impl<'a> Sandbox<'a> {
         let begun = Instant::now();
         let output = self.output.take().expect("a container is started once");
         self.attached = Some(self.engine.start(self.target(), output).await?);
-        self.seen = plan::ContainerState::Running;
+        self.state = ContainerState::Running;
         self.timings.container_start = Some(ms_since(begun));
-        self.clock = Some(Instant::now());
+        self.phase_begun = Some(Instant::now());
         Ok(())
     }
 
-    /// Asks, then kills; each with a deadline, and the second kill without our streams, since a stream that stalls
-    /// keeps the engine from everything.
+    /// Connects to a container that another controller has started. Output from before is not captured.
+    pub(super) async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
+        self.stop_grace = stop_grace;
+        self.output = None;
+        self.output_loss = Some(OutputLoss::BeforeAdoption);
+        self.phase_begun = Some(Instant::now());
+        if self.state == ContainerState::Running {
+            self.attached = Some(self.engine.reattach(self.target(), output).await?);
+        }
+        Ok(())
+    }
+
+    /// Asks the program to end, then kills it. Each attempt has a deadline.
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop_grace);
         if let Some(attached) = &self.attached {
-            attached.stop_waiting(grace + LAST_ROOM);
+            attached.stop_waiting(grace + LAST_FORWARD);
         }
-        for (signal, limit, keep) in [("SIGTERM", grace, true), ("SIGKILL", KILL, true), ("SIGKILL", KILL, false)] {
+        let attempts = [
+            ("SIGTERM", grace, StreamsAtKill::Keep),
+            ("SIGKILL", KILL, StreamsAtKill::Keep),
+            ("SIGKILL", KILL, StreamsAtKill::Detach),
+        ];
+        for (signal, limit, streams) in attempts {
             if limit.is_zero() {
                 continue;
             }
-            if !keep {
-                self.let_go();
+            if streams == StreamsAtKill::Detach {
+                self.detach();
             }
-            // A kill that fails is known by its effect.
+            // The container's state says whether a failed kill had an effect.
             let killed = self.engine.kill(self.target(), signal).await;
-            self.engine.settled(self.target(), limit).await;
+            self.engine.wait_until_stopped(self.target(), limit).await;
             self.find().await?;
-            if self.seen != plan::ContainerState::Running {
-                self.over().await;
+            if self.state != ContainerState::Running {
+                self.take_last_output().await;
                 return Ok(());
             }
-            if !keep {
+            if streams == StreamsAtKill::Detach {
                 killed?;
             }
         }
@@ -166,64 +191,67 @@ impl<'a> Sandbox<'a> {
         if let Some(id) = &self.id {
             self.engine.remove(id).await?;
         }
-        self.seen = plan::ContainerState::Absent;
+        self.state = ContainerState::Absent;
         Ok(())
     }
 
     /// Waits until the container may have ended. Cancel-safe.
-    pub(super) async fn stirred(&mut self) {
+    pub(super) async fn changed(&mut self) {
         match &mut self.attached {
-            Some(attached) => attached.stirred().await,
+            Some(attached) => attached.changed().await,
             None => std::future::pending().await,
         }
     }
 
-    /// What became of it, if it has ended.
+    /// Returns the event of the container's end, if it has ended.
     pub(super) async fn end(&mut self) -> Option<RunEvent> {
         let exit = self.find().await.ok()?;
-        let event = match (self.seen, exit) {
-            (plan::ContainerState::Exited, Some(exit)) => RunEvent::Exited(exit),
-            (plan::ContainerState::Absent, _) => RunEvent::Removed,
+        let event = match (self.state, exit) {
+            (ContainerState::Exited, Some(exit)) => RunEvent::Exited(exit),
+            (ContainerState::Absent, _) => RunEvent::Removed,
             _ => {
-                self.init.into_iter().for_each(|init| self.pressure.look(init));
+                self.init.into_iter().for_each(|init| self.memory.look(init));
                 return None;
             }
         };
-        self.over().await;
+        self.take_last_output().await;
         Some(event)
     }
 
-    /// Whether some of its output never came.
-    pub(super) fn lost_output(&self) -> bool {
-        self.lost_output
+    /// Returns why a part of the output never came.
+    pub(super) fn output_loss(&self) -> Option<OutputLoss> {
+        self.output_loss
     }
 
-    /// Whether it was short of memory when it was last seen.
+    /// Returns true if the container was short of memory when it was last seen.
     pub(super) fn is_short_of_memory(&self) -> bool {
-        self.pressure.is_short()
+        self.memory.is_short()
     }
 
-    async fn over(&mut self) {
-        if let Some(begun) = self.clock.replace(Instant::now()) {
-            self.timings.run.get_or_insert((begun.elapsed().as_secs_f64() * 1e6).round() / 1e3);
+    async fn take_last_output(&mut self) {
+        if let Some(begun) = self.phase_begun.replace(Instant::now()) {
+            self.timings.run.get_or_insert(ms_since(begun));
         }
         if let Some(attached) = &mut self.attached {
-            let _ = timeout(LAST_WORDS, attached.drained()).await;
-            // The init of a container holds its output open to the end. If that came earlier, the engine has cut us off.
+            let _ = timeout(LAST_OUTPUT, attached.drained()).await;
+            // The init process holds the output open to the end. If the output ended earlier, the engine has cut it off.
             let closed = attached.closed().zip(self.finished);
-            self.lost_output = closed.is_some_and(|(closed, end)| closed + SAME_TIME < end);
+            if closed.is_some_and(|(closed, end)| closed + SAME_TIME < end) {
+                self.output_loss = Some(OutputLoss::CutOff);
+            }
         }
-        self.let_go();
+        self.detach();
     }
 
-    fn let_go(&mut self) {
+    fn detach(&mut self) {
         if let Some(attached) = self.attached.take() {
-            self.written = Some(attached.finish());
+            self.captured = Some(attached.finish());
         }
     }
 
+    /// Returns captured stdout and stderr.
     pub(super) fn finish(mut self) -> (Captured, Captured) {
-        self.let_go();
-        self.written.unwrap_or_else(|| (Capture::new(0).finish(), Capture::new(0).finish()))
+        self.detach();
+        self.captured.unwrap_or_else(|| (Capture::new(0).finish(), Capture::new(0).finish()))
     }
 }

@@ -1,8 +1,10 @@
-//! The sidecar's part of a run.
+//! The sidecar of a run: its flags, its key, its process.
 
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_contract::exit::SidecarExit;
 use sluice_contract::text::error_chain;
 use sluice_contract::{RunKey, Usd};
 use sluice_litellm::prices;
@@ -12,17 +14,20 @@ use sluice_state::layout::RunPaths;
 use sluice_state::process::Process;
 use sluice_state::run::Step;
 
-use super::{RunSpec, lifetime, ms_since};
+use super::audit::SidecarHistory;
 use crate::host::Host;
+use crate::plan::SidecarState;
 use crate::sidecar::{Sidecar, SidecarSpec};
+use crate::spec::RunSpec;
+use crate::step_error::StepError;
+use crate::timings::ms_since;
 use crate::virtual_key::{self, KeyMode};
-use crate::{plan, rundir, upstream};
+use crate::{rundir, upstream};
 
-/// What a sidecar ends with when its log could not be written.
-const AUDIT_FAILED: i32 = 74;
-
-pub(super) struct RunSidecar<'a> {
-    host: &'a Host,
+/// The sidecar of one run.
+#[derive(Debug)]
+pub(super) struct RunSidecar {
+    host: Arc<Host>,
     paths: RunPaths,
     sidecar: Option<Sidecar>,
     ready_ms: Option<f64>,
@@ -30,8 +35,8 @@ pub(super) struct RunSidecar<'a> {
     notes: Vec<String>,
 }
 
-impl<'a> RunSidecar<'a> {
-    pub(super) fn new(host: &'a Host, paths: RunPaths) -> Self {
+impl RunSidecar {
+    pub(super) fn new(host: Arc<Host>, paths: RunPaths) -> Self {
         Self { host, paths, sidecar: None, ready_ms: None, exit: None, notes: Vec::new() }
     }
 
@@ -39,8 +44,8 @@ impl<'a> RunSidecar<'a> {
         self.sidecar = Sidecar::adopt(recorded, &self.host.proxy, &self.paths);
     }
 
-    pub(super) fn seen(&self) -> plan::SidecarState {
-        if self.sidecar.is_some() { plan::SidecarState::Alive } else { plan::SidecarState::Absent }
+    pub(super) fn state(&self) -> SidecarState {
+        if self.sidecar.is_some() { SidecarState::Alive } else { SidecarState::Absent }
     }
 
     pub(super) fn process(&self) -> Option<&Process> {
@@ -51,108 +56,114 @@ impl<'a> RunSidecar<'a> {
         self.ready_ms
     }
 
-    /// Why its log is not whole, by its own account.
-    pub(super) fn fault(&self) -> Option<&'static str> {
-        (self.exit?.code()? == AUDIT_FAILED).then_some("the sidecar could not write its whole log to the disk")
+    pub(super) fn history(&self, spec: Option<&RunSpec>) -> SidecarHistory {
+        match (self.ready_ms, spec) {
+            (Some(_), _) => SidecarHistory::Ready,
+            (None, Some(_)) => SidecarHistory::NeverReady,
+            (None, None) => SidecarHistory::Unknown,
+        }
     }
 
-    /// What somebody should know of its start.
-    pub(super) fn notes(&mut self) -> Vec<String> {
+    /// Returns why the audit log is incomplete, by the sidecar's exit code.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let is_incomplete = SidecarExit::is_audit_failure(self.exit?.code()?);
+        is_incomplete.then_some("the sidecar could not write its whole log to the disk")
+    }
+
+    /// Returns the remarks about the start.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, asked: Option<&RunSpec>) -> Result<(), String> {
+    pub(super) async fn perform(&mut self, step: Step, key: &RunKey, spec: Option<&RunSpec>) -> Result<(), StepError> {
         match step {
-            Step::StartSidecar => self.start(key, asked.expect("only a run that was asked for gets a sidecar")).await,
+            Step::StartSidecar => self.start(key, spec.expect("only a run with a specification gets a sidecar")).await,
             Step::DrainSidecar => self.drain().await,
-            _ => unreachable!("{step:?} is not a sidecar's"),
+            _ => unreachable!("{step:?} does not concern the sidecar"),
         }
     }
 
-    /// The flags of the run's cap in dollars, with what calls cost, and a note on that.
-    async fn cap(&self, asked: &RunSpec) -> Result<(Vec<String>, Option<String>), String> {
+    /// Returns the flags of the cap in dollars and of the price list, and a note on the prices.
+    async fn price_flags(&self, spec: &RunSpec) -> Result<(Vec<String>, Option<String>), StepError> {
         let (mut flags, mut note) = (Vec::new(), None);
-        let mut file = asked.prices.clone();
-        if let Some(cap) = asked.max_cost {
+        let mut file = spec.prices.clone();
+        if let Some(cap) = spec.max_cost {
             flags.extend(["--max-cost-usd".to_owned(), Usd::from_nanos(cap).to_string()]);
             if file.is_none() {
-                let litellm = asked.litellm().map_err(|error| error_chain(&error))?;
-                let kept = self.host.layout.prices(&asked.upstream);
-                let current = prices::current(&litellm, &kept).await.map_err(|error| error_chain(&error))?;
+                let kept = self.host.layout.prices(&spec.upstream);
+                let current = prices::current(&spec.litellm()?, &kept).await?;
                 (file, note) = (Some(current.file), current.note);
             }
         }
-        // Without a cap a list still tells what to reserve of each call.
+        // Without a cap, prices still say how much to reserve for each call.
         flags.extend(file.into_iter().flat_map(|file| ["--prices".to_owned(), file.display().to_string()]));
         Ok((flags, note))
     }
 
-    /// The key that the sidecar gets, and a note if it is not the one that was wished for.
-    async fn key(&self, key: &RunKey, asked: &RunSpec) -> Result<(ApiKey, Option<String>), String> {
-        if asked.key_mode == KeyMode::Master {
-            return Ok((asked.upstream_key.clone(), None));
+    /// Returns the key that the sidecar gets, and a note if it is not the preferred one.
+    async fn upstream_key(&self, key: &RunKey, spec: &RunSpec) -> Result<(ApiKey, Option<String>), StepError> {
+        if spec.key_mode == KeyMode::Master {
+            return Ok((spec.upstream_key.clone(), None));
         }
-        // Should nobody come to delete it.
+        // LiteLLM ends the key by itself after this time, if no controller deletes it.
         const MARGIN: Duration = Duration::from_secs(60);
         let grant = Grant {
             key,
             instance: &self.host.instance,
-            account: &asked.account,
-            graph_id: &asked.graph_id,
-            models: &asked.models,
-            max_cost: asked.max_cost,
-            lifetime: lifetime(asked) + MARGIN,
-            upstream: &asked.upstream,
+            account: &spec.account,
+            graph_id: &spec.graph_id,
+            models: &spec.models,
+            max_cost: spec.max_cost,
+            lifetime: spec.lifetime() + MARGIN,
+            upstream: &spec.upstream,
         };
-        let litellm = asked.litellm().map_err(|error| error_chain(&error))?;
-        match virtual_key::mint(&self.host.store, &litellm, &grant).await {
+        match virtual_key::mint(&self.host.store, &spec.litellm()?, &grant).await {
             Ok(key) => Ok((key, None)),
-            Err(error) if asked.key_mode == KeyMode::Auto => {
+            Err(error) if spec.key_mode == KeyMode::Auto => {
                 let note = format!("the run has the key of key_file, and none of its own: {}", error_chain(&error));
-                Ok((asked.upstream_key.clone(), Some(note)))
+                Ok((spec.upstream_key.clone(), Some(note)))
             }
-            Err(error) => Err(error_chain(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 
-    async fn start(&mut self, key: &RunKey, asked: &RunSpec) -> Result<(), String> {
-        // Beside the creation of the container, too.
-        let (cap, upstream_key) = tokio::join!(self.cap(asked), self.key(key, asked));
-        let ((cap, of_prices), (upstream_key, of_key)) = (cap?, upstream_key?);
-        self.notes.extend(of_prices.into_iter().chain(of_key));
-        let flags = [cap, asked.sidecar_flags.clone()].concat();
-        let user = rundir::sidecar_user(&self.paths).map_err(|error| error.to_string())?;
-        self.host.keys.write_run_key(key, &self.paths.audit_key).map_err(|error| error_chain(&error))?;
-        let order = SidecarSpec {
+    async fn start(&mut self, key: &RunKey, spec: &RunSpec) -> Result<(), StepError> {
+        let (prices, upstream_key) = tokio::join!(self.price_flags(spec), self.upstream_key(key, spec));
+        let ((price_flags, price_note), (upstream_key, key_note)) = (prices?, upstream_key?);
+        self.notes.extend(price_note.into_iter().chain(key_note));
+        let flags = [price_flags, spec.sidecar_flags.clone()].concat();
+        let user = rundir::sidecar_user(&self.paths).map_err(StepError::SidecarUser)?;
+        self.host.keys.write_run_key(key, &self.paths.audit_key)?;
+        let sidecar = SidecarSpec {
             program: &self.host.proxy,
             key,
             paths: &self.paths,
-            account: &asked.account,
-            graph_id: &asked.graph_id,
-            upstream: &asked.upstream,
-            models: &asked.models,
+            account: &spec.account,
+            graph_id: &spec.graph_id,
+            upstream: &spec.upstream,
+            models: &spec.models,
             user,
-            deadline: lifetime(asked),
+            deadline: spec.lifetime(),
             flags: &flags,
         };
         let begun = Instant::now();
         let (sidecar, reached) =
-            tokio::join!(Sidecar::start(&order, &upstream_key), upstream::reach(&asked.upstream, user));
-        let sidecar = sidecar.map_err(|error| error_chain(&error))?;
+            tokio::join!(Sidecar::start(&sidecar, &upstream_key), upstream::reach(&spec.upstream, user));
+        let sidecar = sidecar?;
         self.ready_ms = Some(ms_since(begun));
         self.sidecar = Some(sidecar);
-        reached.map_err(|error| error_chain(&error))
+        Ok(reached?)
     }
 
-    async fn drain(&mut self) -> Result<(), String> {
+    async fn drain(&mut self) -> Result<(), StepError> {
         if let Some(sidecar) = &mut self.sidecar {
-            self.exit = sidecar.drain().await.map_err(|error| error_chain(&error))?;
+            self.exit = sidecar.drain().await?;
         }
         self.sidecar = None;
         Ok(())
     }
 
-    /// Waits until the sidecar is gone. Cancel-safe.
+    /// Waits until the sidecar has ended. Cancel-safe.
     pub(super) async fn ended(&mut self) {
         match &mut self.sidecar {
             Some(sidecar) => self.exit = sidecar.ended().await,
