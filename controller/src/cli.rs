@@ -21,6 +21,7 @@ mod budget;
 mod config;
 mod ledger;
 mod preflight;
+mod progress;
 mod receipts;
 mod reconcile;
 mod run;

@@ -5,10 +5,11 @@
 //! reconciliation finds the same and changes nothing. It decides nothing twice: all of `join` is pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use sluice_runs::progress::Progress;
+use sluice_runs::observer::{Observation, Observer};
 use sluice_state::ledger::{BookedReceipt, Filter, LedgerError, Settled, Settlement};
 use sluice_state::store::{Store, now_us};
 
@@ -68,8 +69,8 @@ pub struct Reconcile<'a> {
     pub spend_log: SpendLog,
     /// What may be posted.
     pub permission: Permission,
-    /// Who is told what takes time.
-    pub progress: &'a Progress,
+    /// Receiver of notes on slow parts.
+    pub observer: Arc<dyn Observer>,
 }
 
 /// How both sides stand.
@@ -161,7 +162,8 @@ impl Reconcile<'_> {
             };
             let waiting = findings.iter().filter(|finding| finding.until_us.is_some()).count();
             let left = Duration::from_micros(u64::try_from(until - now_us()).unwrap_or(0));
-            self.progress.say(&format!("{waiting} rows may still come, for {} s", left.as_secs() + 1));
+            let note = format!("{waiting} rows may still come, for {} s", left.as_secs() + 1);
+            self.observer.observe(Observation::Note(&note));
             tokio::time::sleep(left.min(LOOK_EVERY)).await;
         }
     }
@@ -222,7 +224,8 @@ impl Reconcile<'_> {
     async fn rows(&mut self, scope: &Scope) -> Result<(Vec<SpendRow>, usize), ReconcileError> {
         let (mut rows, mut foreign) = (Vec::new(), 0);
         for (account, windows) in &scope.windows {
-            self.progress.say(&format!("reading the spend log of {account}"));
+            let note = format!("reading the spend log of {account}");
+            self.observer.observe(Observation::Note(&note));
             let found = self.spend_log.rows(account, windows).await?;
             rows.extend(found.rows.into_values());
             foreign += found.foreign;

@@ -10,7 +10,7 @@ use sluice_contract::{Account, units};
 use sluice_litellm::secret::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
-use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers};
+use sluice_runs::sidecar_user::{self, DEFAULT_UIDS, SidecarUsers, UidRangeError};
 use sluice_runs::virtual_key::KeyMode;
 
 use crate::agents::{self, Agent};
@@ -349,7 +349,8 @@ impl Layers {
             docker_host: text("docker_host").expect("it has a default"),
             proxy: path("proxy"),
             sidecar_users: SidecarUsers {
-                uids: self.required("sidecar_uid", str::parse)?,
+                uids: self
+                    .required("sidecar_uid", |value| value.parse().map_err(|error: UidRangeError| error.to_string()))?,
                 gid: self.parse("sidecar_gid", |value| {
                     sidecar_user::id(value).ok_or_else(|| format!("'{value}' is not a group id other than root's"))
                 })?,

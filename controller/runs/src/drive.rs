@@ -139,3 +139,6 @@ fn apply(run: Run, event: RunEvent, observer: &dyn Observer) -> Run {
     }
     after
 }
+
+#[cfg(test)]
+mod tests;

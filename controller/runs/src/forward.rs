@@ -297,8 +297,11 @@ mod tests {
                 }
             }
             let (stop, mut stopped) = watch::channel(None);
-            let (sender, mut printer) =
-                start_with(SanitizedWriter::for_pipe(FailingWriter(source)), SanitizedWriter::for_pipe(io::sink()), stop);
+            let (sender, mut printer) = start_with(
+                SanitizedWriter::for_pipe(FailingWriter(source)),
+                SanitizedWriter::for_pipe(io::sink()),
+                stop,
+            );
 
             assert!(sender.send(&out(1)).await);
             stopped.changed().await.expect("the printer stops the run");

@@ -10,7 +10,7 @@ use sluice_contract::text::sanitize;
 use sluice_state::ledger::ReceiptStatus;
 use sluice_state::receipt::{Receipt, RunTotals};
 
-use crate::output::Captured;
+use crate::capture::Captured;
 use crate::timings::Timings;
 use crate::verdict::Judgement;
 
@@ -55,7 +55,7 @@ pub struct RunReport {
     pub litellm_budgets: Vec<Exhausted>,
     /// One receipt per call.
     pub receipts: Vec<Receipt>,
-    /// The audit file.
+    /// Audit file.
     pub audit: AuditFileSummary,
     /// Durations in milliseconds.
     pub timings: Timings,

@@ -9,6 +9,7 @@ use sluice_litellm::secret::ApiKey;
 
 use crate::blueprint::{SandboxLimits, Volume};
 use crate::input::Stdin;
+use crate::sidecar::SidecarLifetime;
 use crate::virtual_key::KeyMode;
 
 /// Time after the end of a run's timeout at which its sidecar ends by itself and its container has expired.
@@ -45,6 +46,7 @@ pub struct RunSpec {
     pub hold: i64,
     /// A price list to use instead of LiteLLM's.
     pub prices: Option<PathBuf>,
+    pub sidecar_lifetime: SidecarLifetime,
     pub sidecar_flags: Vec<String>,
 }
 

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use sluice_litellm::LitellmError;
 use sluice_litellm::prices::PriceListError;
 use sluice_litellm::virtual_key::GenerateError;
-use sluice_litellm::LitellmError;
 use sluice_state::keys::KeyError;
 use sluice_state::layout::LayoutError;
 use sluice_state::store::StoreError;

@@ -102,7 +102,8 @@ mod tests {
             (b"\x9b2J a\xc3(b", "\u{fffd}2J a\u{fffd}(b"),
         ] {
             for size in 1..=bytes.len() {
-                let text = String::from_utf8(written(bytes, size, SanitizedWriter::for_terminal(Vec::new()))).expect("it is text now");
+                let text = String::from_utf8(written(bytes, size, SanitizedWriter::for_terminal(Vec::new())))
+                    .expect("it is text now");
                 assert_eq!(text, expected, "in chunks of {size}");
             }
         }

@@ -150,7 +150,7 @@ fn restore_in_a_panic() {
     });
 }
 
-impl Drop for Restore {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         restore();
     }

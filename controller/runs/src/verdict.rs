@@ -110,7 +110,8 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
         return failed(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE.into(), fault.to_owned());
     }
     // A failed write stops a run like SIGPIPE; any other cause came before it.
-    let is_cause = matches!(evidence.verdict, RunVerdict::Cancelled(Cancel { signal: SIGPIPE }) | RunVerdict::Exited(_));
+    let is_cause =
+        matches!(evidence.verdict, RunVerdict::Cancelled(Cancel { signal: SIGPIPE }) | RunVerdict::Exited(_));
     if let Some((reason, code)) = evidence.output_error.filter(|_| is_cause) {
         return failed(ErrorCode::OutputFailed, code, reason.to_owned());
     }
@@ -124,17 +125,29 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
             return failed(ErrorCode::Timeout, exit::TIMEOUT.into(), message);
         }
         RunVerdict::Interrupted => {
-            return failed(ErrorCode::Internal, exit::NOT_STARTED.into(), "the controller of the run was killed; another cleaned up".into());
+            return failed(
+                ErrorCode::Internal,
+                exit::NOT_STARTED.into(),
+                "the controller of the run was killed; another cleaned up".into(),
+            );
         }
         RunVerdict::SidecarLost => {
-            return failed(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE.into(), "the sidecar ended before the run did".into());
+            return failed(
+                ErrorCode::AuditFailed,
+                exit::AUDIT_INCOMPLETE.into(),
+                "the sidecar ended before the run did".into(),
+            );
         }
         RunVerdict::NotStarted(failure) => {
             let code = match failure.step {
                 Step::StartSidecar | Step::CreateContainer | Step::StartContainer => ErrorCode::CreationFailed,
                 _ => ErrorCode::Internal,
             };
-            return failed(code, exit::NOT_STARTED.into(), format!("cannot {}: {}", failure.step.as_str(), failure.message));
+            return failed(
+                code,
+                exit::NOT_STARTED.into(),
+                format!("cannot {}: {}", failure.step.as_str(), failure.message),
+            );
         }
         RunVerdict::Removed => {
             return failed(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run".into());
@@ -144,7 +157,11 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
             return failed(ErrorCode::Internal, exit::NOT_STARTED.into(), message.into());
         }
         RunVerdict::Unrecorded(why) => {
-            return failed(ErrorCode::Internal, exit::NOT_STARTED.into(), format!("cannot record where the run stands: {why}"));
+            return failed(
+                ErrorCode::Internal,
+                exit::NOT_STARTED.into(),
+                format!("cannot record where the run stands: {why}"),
+            );
         }
         RunVerdict::Exited(exit) => exit,
     };
@@ -216,7 +233,7 @@ impl ErrorCode {
 mod tests {
     use super::*;
     use sluice_contract::{exit, reason};
-use sluice_state::run::{Cancel, ContainerExit, StepFailure};
+    use sluice_state::run::{Cancel, ContainerExit, StepFailure};
 
     const GOOD: &str = r#"{"payloads":[{"text":"hello"}],"meta":{"error":null}}"#;
     const FAILED: &str = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
@@ -334,8 +351,11 @@ use sluice_state::run::{Cancel, ContainerExit, StepFailure};
             (RunVerdict::Cancelled(Cancel { signal: 2 }), "cancelled", 130),
             (RunVerdict::TimedOut, "timeout", 124),
         ] {
-            let evidence =
-                RunEvidence { output_error: Some(("no reader", 141)), contract: Contract::Plain, ..evidence(&verdict, "") };
+            let evidence = RunEvidence {
+                output_error: Some(("no reader", 141)),
+                contract: Contract::Plain,
+                ..evidence(&verdict, "")
+            };
             assert_eq!(word_and_code(&evidence), (Some(word), code), "{verdict:?}");
         }
     }

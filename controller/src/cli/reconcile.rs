@@ -8,7 +8,6 @@ use clap::Args;
 use sluice_contract::Account;
 use sluice_contract::text::sanitize;
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
-use sluice_runs::progress::Progress;
 use sluice_runs::signals;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -16,7 +15,7 @@ use sluice_state::ledger::AuditArchive;
 use sluice_state::store::{Store, now_us};
 
 use super::receipts::{dash, open, run_or_start, since};
-use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json};
+use super::{BEFORE_START, Common, Failed, MISMATCH, USAGE, fail, print, print_json, progress};
 use crate::reconcile::finding::Side;
 use crate::reconcile::{Finding, Outcome, Permission, Question, Reconcile, ReconcileError};
 use crate::settings::{Settings, missing};
@@ -107,8 +106,8 @@ async fn once(flags: &Flags, settings: &Settings, store: &Store) -> Result<Outco
     };
     let spend_log = SpendLog::of(upstream, key, RetryMode::Retry).map_err(|error| failed(&error))?;
     let permission = if flags.correct { Permission::Correct } else { Permission::Settle };
-    let progress = if flags.json { Progress::silent() } else { Progress::on_terminal() };
-    let mut reconcile = Reconcile { store, spend_log, permission, progress: &progress };
+    let observer = if flags.json { progress::silent() } else { progress::on_terminal() };
+    let mut reconcile = Reconcile { store, spend_log, permission, observer };
     let wait = (!flags.no_wait).then_some(PATIENCE);
     reconcile.run(&question, wait).await.map_err(|error| match error {
         ReconcileError::NoRun(_) => Failed::new(USAGE, &error),

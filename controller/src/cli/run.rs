@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,8 +13,9 @@ use sluice_runs::engine::StdioConfig;
 use sluice_runs::forward::{self, ControlSequences};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
-use sluice_runs::one_shot::{self, CompletedRun, OneShot};
-use sluice_runs::progress::Progress;
+use sluice_runs::observer::Observation;
+use sluice_runs::one_shot::{self, OneShot};
+use sluice_runs::outcome::CompletedRun;
 use sluice_runs::removal::{self, RemainingDirectory};
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::{Contract, ErrorCode};
@@ -22,7 +24,7 @@ use sluice_state::budget::{BudgetError, Shortfall};
 use sluice_state::ledger::usd;
 use tokio::sync::watch;
 
-use super::{BEFORE_START, Common, Failed, failure, print, print_json, say};
+use super::{BEFORE_START, Common, Failed, failure, print, print_json, progress, say};
 use crate::reconcile::background;
 use crate::settings::separator;
 
@@ -251,30 +253,30 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         flags.common.layers(flags.given()).and_then(|layers| layers.settings()).map_err(|error| before(&error))?;
     let request = request::read(&flags, &settings).map_err(|error| before(&error))?;
     // A program with our terminal draws on it alone.
-    let progress = if flags.quiet || flags.tty { Progress::silent() } else { Progress::on_terminal() };
+    let observer = if flags.quiet || flags.tty { progress::silent() } else { progress::on_terminal() };
     for volume in &request.spec.volumes {
         if let Some(rights::Wrong::Limited(reason)) = rights::wrong(volume) {
             say(&format!("warning: {reason}"));
         }
     }
-    let (stop, mut cancelled) = watch::channel(None);
+    let (stop, cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
-    let host = Host::open(&settings.host()).await.map_err(|error| before(&error))?;
+    let host = Arc::new(Host::open(&settings.host()).await.map_err(|error| before(&error))?);
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
-    progress.say(&format!("run {}: {}", request.key, request.spec.argv.join(" ")));
+    let begun = format!("run {}: {}", request.key, request.spec.argv.join(" "));
+    observer.observe(Observation::Note(&begun));
 
     let (admitted, note) = match one_shot::admit(&host, &request).await {
         // What runs of killed controllers hold may be what this one needs.
         Err(BudgetError::Short(_)) => {
-            told(&sweep::recover_orphans(&host).await);
+            told(&sweep::recover_orphans(&host, &progress::silent()).await);
             one_shot::admit(&host, &request).await?
         }
         admitted => admitted?,
     };
     note.iter().for_each(|note| say(note));
-    let (contract, stdin, tty, own) =
-        (request.contract, request.spec.stdin, request.spec.tty, request.key.to_string());
+    let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.to_string());
     // However the run ends, and if there is none.
     let restore = tty::TerminalGuard;
     let (max, live, printer) = if contract == Contract::Plain && !flags.json {
@@ -286,13 +288,13 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
         (settings.output_max, None, None)
     };
     let once = OneShot {
-        host: &host,
+        host: Arc::clone(&host),
         request,
         admitted,
         output: StdioConfig { stdin, tty, max, live },
         printer,
         stop_grace: settings.stop_grace,
-        progress: &progress,
+        observer,
     };
     if tty && stdin == Stdin::Ours && !flags.quiet {
         let pid = std::process::id();
@@ -300,7 +302,8 @@ async fn begin(flags: Flags) -> Result<ExitCode, Refused> {
     }
     background::begin(&settings, host.layout.database());
     // What a killed controller left is taken down beside this run: nobody else may come.
-    let (done, faults) = tokio::join!(one_shot::run(once, &mut cancelled), sweep::recover_orphans(&host));
+    let silent = progress::silent();
+    let (done, faults) = tokio::join!(one_shot::run(once, cancelled), sweep::recover_orphans(&host, &silent));
     told(&faults);
     drop(restore);
     let mut done = done.map_err(|error| before(&error))?;

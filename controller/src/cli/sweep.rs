@@ -1,6 +1,7 @@
 //! `sluice sweep`: what is left of runs whose controller was killed, and costs that are still open.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -8,7 +9,7 @@ use sluice_contract::text::sanitize;
 use sluice_runs::host::Host;
 use sluice_runs::sweep::{SweepMode, sweep};
 
-use super::{Common, FAILED, Failed, USAGE, print, print_json};
+use super::{Common, FAILED, Failed, USAGE, print, print_json, progress};
 use crate::reconcile::background;
 
 /// Removes containers, sidecars and directories of runs whose controller is gone; only our own. Looks up open costs.
@@ -26,9 +27,9 @@ pub(super) struct Flags {
 
 pub(super) async fn run(flags: &Flags) -> Result<ExitCode, Failed> {
     let settings = flags.common.settings().map_err(|error| Failed::new(USAGE, &error))?;
-    let host = Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?;
+    let host = Arc::new(Host::open(&settings.host()).await.map_err(|error| Failed::new(FAILED, &error))?);
     let mode = if flags.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
-    let found = sweep(&host, mode).await.map_err(|message| Failed { code: FAILED, message })?;
+    let found = sweep(&host, mode, &progress::silent()).await.map_err(|error| Failed::new(FAILED, &error))?;
     if mode == SweepMode::Remove {
         // The next look is not far, and nobody has asked for this one.
         let _ = background::settle(&settings, &host.store).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::rundir;
-use sluice_runs::sidecar::{Sidecar, SidecarSpec};
+use sluice_runs::sidecar::{Sidecar, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_state::keys::Keys;
 use sluice_state::layout::{Layout, RunPaths};
@@ -80,6 +80,7 @@ async fn asked(settings: &Settings, proxy: &Path, key: &RunKey, paths: &RunPaths
         models: &[],
         user: rundir::sidecar_user(paths).map_err(|error| error.to_string())?,
         deadline: Duration::from_secs(60),
+        lifetime: SidecarLifetime::WithController,
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };
     let mut sidecar = Sidecar::start(&order, secret).await.map_err(|error| error_chain(&error))?;

@@ -5,10 +5,11 @@
 //! A spend log that cannot be read is left alone for five minutes, and one that is not there for a day.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
-use sluice_runs::progress::Progress;
+use sluice_runs::observer::NoObserver;
 use sluice_state::ledger::Settled;
 use sluice_state::store::{Store, now_us};
 
@@ -62,8 +63,7 @@ pub async fn settle(settings: &Settings, store: &Store) -> Result<Settled, Recon
         return Ok(Settled::default());
     }
     let spend_log = SpendLog::of(upstream, key, RetryMode::Once)?;
-    let progress = Progress::silent();
-    let mut reconcile = Reconcile { store, spend_log, permission: Permission::Settle, progress: &progress };
+    let mut reconcile = Reconcile { store, spend_log, permission: Permission::Settle, observer: Arc::new(NoObserver) };
     let done = tokio::time::timeout(LONG, reconcile.run(&open, None)).await;
     match done {
         Ok(Ok(outcome)) => Ok(outcome.posted),

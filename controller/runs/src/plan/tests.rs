@@ -21,8 +21,16 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
     let rows = [
         (&pending, ABSENT, NextAction::Perform(vec![Step::Prepare])),
         (&creating, made, NextAction::Perform(vec![Step::StartSidecar, Step::CreateContainer])),
-        (&creating, ObservedState { sidecar: SidecarState::Alive, ..made }, NextAction::Perform(vec![Step::CreateContainer])),
-        (&creating, ObservedState { container: ContainerState::Created, ..made }, NextAction::Perform(vec![Step::StartSidecar])),
+        (
+            &creating,
+            ObservedState { sidecar: SidecarState::Alive, ..made },
+            NextAction::Perform(vec![Step::CreateContainer]),
+        ),
+        (
+            &creating,
+            ObservedState { container: ContainerState::Created, ..made },
+            NextAction::Perform(vec![Step::StartSidecar]),
+        ),
         (
             &creating,
             ObservedState { sidecar: SidecarState::Alive, container: ContainerState::Created, ..made },
@@ -37,7 +45,8 @@ fn bring_up_starts_the_sidecar_beside_the_container() {
 #[test]
 fn a_running_container_has_until_its_deadline() {
     let running = run_in(Phase::Running, None);
-    let observed = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    let observed =
+        ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
     assert_eq!(plan(&running, &observed, MINUTE), NextAction::Wait(MINUTE));
     assert_eq!(plan(&running, &observed, Duration::ZERO), NextAction::EndAtDeadline);
 }
@@ -72,7 +81,8 @@ fn a_run_that_resists_teardown_is_tallied() {
         teardown_failures: vec![failure(Step::StopContainer); TEARDOWN_FAILURES_MAX],
         ..run_in(Phase::Completing, Some(RunVerdict::TimedOut))
     };
-    let observed = ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
+    let observed =
+        ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
     assert_eq!(plan(&stuck, &observed, MINUTE), NextAction::Perform(vec![Step::Tally]));
     assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &observed, MINUTE), NextAction::GiveUp);
     let unreadable =

@@ -144,6 +144,7 @@ impl RunSidecar {
             models: &spec.models,
             user,
             deadline: spec.lifetime(),
+            lifetime: spec.sidecar_lifetime,
             flags: &flags,
         };
         let begun = Instant::now();

@@ -13,6 +13,7 @@ use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume, WORKSPACE, reserve
 use sluice_runs::engine::{Engine, EngineError, socket_of};
 use sluice_runs::input::{Stdin, StdinKind, StdinRequest};
 use sluice_runs::one_shot::RunRequest;
+use sluice_runs::sidecar::SidecarLifetime;
 use sluice_runs::spec::RunSpec;
 use sluice_runs::tty;
 use sluice_runs::verdict::Contract;
@@ -111,6 +112,7 @@ pub(super) fn read(flags: &Flags, settings: &Settings) -> Result<RunRequest, Req
             max_cost: settings.max_cost,
             hold: settings.hold,
             prices: settings.prices.clone(),
+            sidecar_lifetime: SidecarLifetime::WithController,
             sidecar_flags: settings.sidecar_flags.clone(),
         },
     })
@@ -182,7 +184,11 @@ fn stdin(flags: &Flags, contract: Contract) -> Result<Stdin, RequestError> {
         (Contract::Envelope, _) if flags.interactive => Err(RequestError::NoReader),
         (Contract::Plain, true) if flags.interactive => Err(RequestError::StdinTaken),
         (Contract::Envelope, _) | (Contract::Plain, true) => Ok(Stdin::Closed),
-        (Contract::Plain, false) => Ok(StdinKind::current().for_program(if flags.interactive { StdinRequest::Interactive } else { StdinRequest::Default })),
+        (Contract::Plain, false) => Ok(StdinKind::current().for_program(if flags.interactive {
+            StdinRequest::Interactive
+        } else {
+            StdinRequest::Default
+        })),
     }
 }
 
