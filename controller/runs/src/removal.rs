@@ -44,7 +44,7 @@ pub fn set_aside(root: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the runs whose directories were renamed in `runs` and that no process is deleting.
+/// Returns the runs with a renamed directory in `runs` that no process is deleting.
 ///
 /// # Errors
 /// When the directory cannot be read.

@@ -84,19 +84,19 @@ pub enum SidecarError {
     /// The program cannot be executed.
     #[error("cannot run {0}; name the sidecar with --proxy")]
     Spawn(PathBuf, #[source] io::Error),
-    /// It refused, with a message.
+    /// The sidecar refused, with a message.
     #[error("{0}")]
     Refused(String),
-    /// It refused, without a message.
+    /// The sidecar refused, without a message.
     #[error("it refuses the run's flags, and does not say why ({0})")]
     Unchecked(ExitStatus),
-    /// It was not ready in time.
+    /// The sidecar was not ready in time.
     #[error("it was not ready within {} s", READY_WITHIN.as_secs())]
     NotReady,
-    /// It listens, and does not answer a health request.
+    /// The sidecar listens, and does not answer a health request.
     #[error("it listens, and does not answer GET /health")]
     Unhealthy(#[source] io::Error),
-    /// It does not end, not even by SIGKILL.
+    /// The sidecar does not end, not even by SIGKILL.
     #[error("it does not end, not even by SIGKILL (pid {0})")]
     Unkillable(i32),
     /// A system call failed.

@@ -98,7 +98,7 @@ impl From<AdoptError> for SweepError {
     }
 }
 
-/// Finds and removes the resources of runs whose controller is gone.
+/// Finds and removes the resources of runs without a controller.
 ///
 /// # Errors
 /// [`SweepError`] when leftovers cannot be listed. A failed removal is a part of the result.
@@ -186,7 +186,7 @@ async fn is_open(host: &Host, key: &RunKey) -> bool {
     }
 }
 
-/// Posts the receipts of runs whose controller was killed between the end of the run and its receipts.
+/// Posts the receipts of runs that ended just before their controller was killed.
 async fn catch_up(host: &Host) -> Result<(), SweepError> {
     let keys = host.keys.public()?;
     let archive = AuditArchive { layout: &host.layout, store: &host.store, keys: &keys };

@@ -182,7 +182,7 @@ async fn reply(stream: &mut (impl AsyncWriteExt + Unpin), status: u16, body: &Va
     stream.shutdown().await.ok()
 }
 
-/// A process that stands in for a sidecar: SIGTERM ends it.
+/// A process in place of a sidecar: SIGTERM ends it.
 #[derive(Debug)]
 pub(crate) struct TestSidecar(std::process::Child);
 

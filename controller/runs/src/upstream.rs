@@ -40,7 +40,7 @@ pub enum UpstreamUnreachable {
         reason: String,
     },
     /// The connection failed.
-    #[error("nobody answers at the upstream {address}; start it, or name another with --upstream")]
+    #[error("the upstream {address} does not answer; start it, or name another with --upstream")]
     Unreachable {
         /// Address.
         address: String,
@@ -116,7 +116,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let port = listener.local_addr().expect("it is bound").port();
         reach(&format!("http://localhost:{port}"), None).await.expect("the hosts file names it");
-        let error = reach("http://nobody-here.invalid:1", None).await.expect_err("nothing names it");
+        let error = reach("http://unknown-host.invalid:1", None).await.expect_err("nothing names it");
         assert!(matches!(error, UpstreamUnreachable::Unreachable { .. }), "{error}");
     }
 

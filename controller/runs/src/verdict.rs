@@ -117,7 +117,7 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
     }
     let exit = match evidence.verdict {
         RunVerdict::Cancelled(cancel) => {
-            let message = format!("the run was told to stop{}", shortage(evidence));
+            let message = format!("the run was cancelled{}", shortage(evidence));
             return failed(ErrorCode::Cancelled, 128 + cancel.signal, message);
         }
         RunVerdict::TimedOut => {
@@ -160,7 +160,7 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
             return failed(
                 ErrorCode::Internal,
                 exit::NOT_STARTED.into(),
-                format!("cannot record where the run stands: {why}"),
+                format!("cannot record the state of the run: {why}"),
             );
         }
         RunVerdict::Exited(exit) => exit,
@@ -232,7 +232,6 @@ impl ErrorCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_contract::{exit, reason};
     use sluice_state::run::{Cancel, ContainerExit, StepFailure};
 
     const GOOD: &str = r#"{"payloads":[{"text":"hello"}],"meta":{"error":null}}"#;

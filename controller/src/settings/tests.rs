@@ -50,7 +50,7 @@ fn a_flag_beats_the_environment_beats_the_file_beats_the_default() {
 fn every_default_means_something() {
     let settings = layers(&[], &[], None).and_then(|layers| layers.settings()).expect("the defaults are right");
     assert_eq!(settings.timeout, Duration::from_secs(120));
-    assert_eq!(settings.limits, Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
+    assert_eq!(settings.limits, SandboxLimits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
     assert_eq!(settings.sidecar_flags, ["--audit-sync", "call"]);
 }
 

@@ -4,7 +4,7 @@ use sluice_contract::RunKey;
 
 use super::*;
 use crate::input::Stdin;
-use crate::observer::NoObserver;
+use crate::observer::{NoObserver, Observation};
 use crate::test_engine::{Scripted, TestHost, TestSidecar, from_now};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
@@ -47,12 +47,24 @@ fn a_run_is_resumed_where_its_sidecar_lives() {
     }
 }
 
-fn resumption() -> Resumption {
+/// Reports when a run waits for its container.
+#[derive(Debug, Default)]
+struct WaitSignal(tokio::sync::Notify);
+
+impl Observer for WaitSignal {
+    fn observe(&self, observation: Observation<'_>) {
+        if matches!(observation, Observation::Waiting(_)) {
+            self.0.notify_one();
+        }
+    }
+}
+
+fn resumption(observer: Arc<dyn Observer>) -> Resumption {
     Resumption {
         contract: Contract::Plain,
         output: StdioConfig { stdin: Stdin::Closed, tty: false, max: 1024, live: None },
         stop_grace: Duration::from_secs(1),
-        observer: Arc::new(NoObserver),
+        observer,
     }
 }
 
@@ -67,9 +79,11 @@ async fn a_resumed_run_ends_with_its_own_exit_code() {
     test.set(Scripted::Running);
     let orphan = test.orphan(&key(), from_now(600), Some(&sidecar.process())).await;
     let (_cancel, cancelled) = watch::channel(None);
-    let resumed = tokio::spawn(resume(Arc::clone(&test.host), orphan, resumption(), cancelled));
+    let waits = Arc::new(WaitSignal::default());
+    let resumption = resumption(waits.clone());
+    let resumed = tokio::spawn(resume(Arc::clone(&test.host), orphan, resumption, cancelled));
 
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    waits.0.notified().await;
     assert!(!resumed.is_finished() && sidecar.process().is_alive());
     test.set(Scripted::Exited(42));
     let completed = resumed.await.expect("no panic").expect("it is driven").expect("it is resumed");
@@ -91,7 +105,9 @@ async fn a_resumed_run_ends_at_its_deadline() {
     let orphan = test.orphan(&key(), expires, Some(&sidecar.process())).await;
     let (_cancel, cancelled) = watch::channel(None);
 
-    let completed = resume(Arc::clone(&test.host), orphan, resumption(), cancelled).await.expect("it is driven");
+    let completed = resume(Arc::clone(&test.host), orphan, resumption(Arc::new(NoObserver)), cancelled)
+        .await
+        .expect("it is driven");
 
     assert_eq!(completed.expect("it is resumed").report.error_code, Some("timeout"));
     assert_eq!(test.container(), Scripted::Absent);
@@ -104,7 +120,9 @@ async fn a_run_without_a_sidecar_is_not_touched() {
     let orphan = test.orphan(&key(), from_now(600), None).await;
     let (_cancel, cancelled) = watch::channel(None);
 
-    let resumed = resume(Arc::clone(&test.host), orphan.clone(), resumption(), cancelled).await.expect("it answers");
+    let resumed = resume(Arc::clone(&test.host), orphan.clone(), resumption(Arc::new(NoObserver)), cancelled)
+        .await
+        .expect("it answers");
 
     assert!(resumed.is_none());
     assert_eq!(test.container(), Scripted::Running);

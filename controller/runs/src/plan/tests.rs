@@ -1,4 +1,4 @@
-//! A world in which anything can fail, and the controller can die at any moment.
+//! Plans of single states, and of whole runs where any step can fail and the controller can die at any moment.
 
 use proptest::prelude::*;
 use sluice_state::run::{Cancel, ContainerExit, RunEvent, RunVerdict, StepFailure};
@@ -90,20 +90,20 @@ fn a_run_that_resists_teardown_is_tallied() {
     assert_eq!(plan(&unreadable, &observed, MINUTE), NextAction::GiveUp);
 }
 
-/// What the world does to a step.
+/// Fate of a step.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
-    /// It is done, and recorded.
+    /// Done and recorded.
     Works,
-    /// It is not done, and that is recorded.
+    /// Not done, and recorded as failed.
     Fails,
-    /// It is done, and the controller dies before it can write that down.
+    /// Done, but the controller dies before the record.
     DiesAfter,
-    /// The controller dies before it.
+    /// Not done, since the controller dies before.
     DiesBefore,
-    /// It is done, and the sidecar dies.
+    /// Done, and the sidecar dies.
     LosesSidecar,
-    /// It is done, and the user loses patience.
+    /// Done, and the user cancels the run.
     Cancelled,
 }
 
@@ -148,8 +148,8 @@ impl World {
 }
 
 proptest! {
-    /// Whatever happens, a run comes to its end with nothing left, was started at most once and only beside a
-    /// sidecar, and its log was read after its writer had ended.
+    /// Every run ends with nothing left. It was started at most once and only beside a sidecar, and its audit log was read
+    /// after the sidecar had ended.
     #[test]
     fn every_run_ends_with_nothing_left(fates in prop::collection::vec(fate(), 0..40), works in any::<bool>()) {
         let mut world = World { observed: ABSENT, starts: 0, tallied_with_writer: false, started_without_sidecar: false };
@@ -170,7 +170,7 @@ proptest! {
                 }
                 NextAction::Finish => break,
                 NextAction::GiveUp => {
-                    // A sweep comes by.
+                    // A sweep tries again.
                     run.teardown_failures.clear();
                     continue;
                 }

@@ -23,9 +23,9 @@ pub(super) struct RunAudit {
 /// History of the sidecar that wrote the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SidecarHistory {
-    /// It never answered, so it carried no call.
+    /// The sidecar never answered, so it carried no call.
     NeverReady,
-    /// It answered.
+    /// The sidecar answered.
     Ready,
     /// Another controller started it.
     Unknown,

@@ -48,7 +48,7 @@ pub(super) struct Sandbox {
     phase_begun: Option<Instant>,
 }
 
-/// What happens to the streams of a container before it is killed.
+/// Streams of a container while it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamsAtKill {
     Keep,
