@@ -38,7 +38,7 @@ pub struct ContainerSpec<'a> {
     pub workdir: &'a str,
     /// Variables of the agent and of the user, beside ours.
     pub env: &'a BTreeMap<String, String>,
-    /// The first of the models that the run may name, if they are limited.
+    /// First model that calls may name, if they are limited.
     pub model: Option<&'a str>,
     /// Other directories.
     pub volumes: &'a [Volume],
@@ -91,9 +91,9 @@ pub struct SandboxLimits {
 /// Configuration for the engine. Everything else is off, or private to the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blueprint {
-    /// Unique on this engine for one start of one run.
+    /// Name, unique on this engine for one attempt of one run.
     pub name: String,
-    /// The image.
+    /// Image.
     pub image: String,
     /// Arguments after the image's entrypoint.
     pub argv: Vec<String>,
@@ -213,7 +213,7 @@ pub fn identity(key: &RunKey, instance: &str) -> BTreeMap<String, String> {
 #[must_use]
 pub fn reserved_variable(name: &str) -> Option<&'static str> {
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        Some("is no name for a variable")
+        Some("is not a name for a variable")
     } else if RESERVED_VARIABLES.contains(&name) {
         Some("is set by sluice: it leads the agent to its sidecar, which holds the key")
     } else {

@@ -1,6 +1,6 @@
 //! The loop that drives a run: observe, plan, perform, record. The only writer of a run's state.
 //!
-//! The loop uses four methods of [`RunResources`]: `observe`, `perform`, `wait` and `finish`. They are the seam for another
+//! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the seam for another
 //! way to execute runs: an engine that offers these four can be driven. There is no trait, since there is one engine.
 
 use std::sync::Arc;
@@ -60,8 +60,8 @@ pub async fn drive(
 ) -> Result<DrivenRun, StoreError> {
     let observer = context.observer.as_ref();
     let mut began = None;
-    let mut observed = resources.observe();
-    let mut recorder = Recorder::new(observed.witness);
+    let mut snapshot = resources.snapshot();
+    let mut recorder = Recorder::new(snapshot.witness);
     loop {
         if run.verdict.is_none()
             && let Some(cancel) = *cancelled.borrow()
@@ -73,12 +73,12 @@ pub async fn drive(
             observer.observe(Observation::Waiting(context.timeout));
         }
         let remaining = began.map_or(context.timeout, |began| context.timeout.saturating_sub(began.elapsed()));
-        let events = match plan(&run, &observed.state, remaining) {
+        let events = match plan(&run, &snapshot.state, remaining) {
             NextAction::Perform(steps) => perform(&mut resources, &steps, observer).await,
             NextAction::Wait(remaining) => tokio::select! {
-                // Both are cancel-safe: the next round observes what is not taken here.
+                // Both are cancel-safe: the next snapshot has what is not taken here. A sender that is gone cannot cancel.
                 event = resources.wait(remaining) => event.into_iter().collect(),
-                _ = cancelled.changed(), if run.verdict.is_none() => vec![],
+                Ok(()) = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
             NextAction::EndAtDeadline => vec![RunEvent::DeadlinePassed],
             NextAction::Finish | NextAction::GiveUp => {
@@ -88,8 +88,8 @@ pub async fn drive(
         for event in events {
             run = apply(run, event, observer);
         }
-        observed = resources.observe();
-        match recorder.record(&run, &observed, context).await {
+        snapshot = resources.snapshot();
+        match recorder.record(&run, &snapshot, context).await {
             Ok(()) => {}
             Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
             Err(error) => run = apply(run, RunEvent::Unrecorded(error_chain(&error)), observer),

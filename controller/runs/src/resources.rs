@@ -58,7 +58,7 @@ enum PathOwnership {
 
 /// One look at the resources of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObservedRun {
+pub struct RunSnapshot {
     /// The resources that exist.
     pub state: ObservedState,
     /// Process of the sidecar.
@@ -165,12 +165,12 @@ impl RunResources {
     }
 
     /// Looks at everything that exists, and reads on in the audit file.
-    pub fn observe(&mut self) -> ObservedRun {
+    pub fn snapshot(&mut self) -> RunSnapshot {
         let witness = match self.ownership {
             PathOwnership::ThisRun => self.audit.read_on(&self.paths.audit),
             PathOwnership::Unknown => None,
         };
-        ObservedRun { state: self.state(), sidecar: self.sidecar.process().cloned(), witness }
+        RunSnapshot { state: self.state(), sidecar: self.sidecar.process().cloned(), witness }
     }
 
     /// Returns which resources exist.

@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_contract::{exit, reason};
-use sluice_state::run::{Cancel, RunVerdict, Step};
+use sluice_state::run::{Cancel, ContainerExit, RunVerdict, Step};
 
-use crate::envelope::{self, Envelope};
+use crate::envelope::{self, Envelope, EnvelopeError};
 
 const SIGPIPE: i32 = nix::libc::SIGPIPE;
 
@@ -93,6 +93,19 @@ pub struct Judgement {
     pub content: String,
 }
 
+/// Reason why a run is not ok.
+struct RunFailure {
+    code: ErrorCode,
+    exit_code: i32,
+    message: String,
+}
+
+impl RunFailure {
+    fn new(code: ErrorCode, exit_code: impl Into<i32>, message: impl Into<String>) -> Self {
+        Self { code, exit_code: exit_code.into(), message: message.into() }
+    }
+}
+
 /// Judges a run.
 #[must_use]
 pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
@@ -101,93 +114,89 @@ pub fn judge(evidence: &RunEvidence<'_>) -> Judgement {
         Contract::Envelope => envelope::parse(evidence.stdout),
     };
     let content = answer.as_ref().map(|envelope| envelope.content.clone()).unwrap_or_default();
-    let failed = |code: ErrorCode, exit_code, message: String| Judgement {
-        error: Some((code, message)),
-        exit_code,
-        content: content.clone(),
-    };
+    let result = judge_run(evidence).and_then(|exit| judge_program(exit, answer, evidence));
+    match result {
+        Ok(()) => Judgement { error: None, exit_code: 0, content },
+        Err(RunFailure { code, exit_code, message }) => Judgement { error: Some((code, message)), exit_code, content },
+    }
+}
+
+/// Returns the exit of the program, if only the program decides about the run.
+fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFailure> {
+    let internal = |message: String| RunFailure::new(ErrorCode::Internal, exit::NOT_STARTED, message);
     if let Some(fault) = evidence.audit_fault {
-        return failed(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE.into(), fault.to_owned());
+        return Err(RunFailure::new(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE, fault));
     }
     // A failed write stops a run like SIGPIPE; any other cause came before it.
     let is_cause =
         matches!(evidence.verdict, RunVerdict::Cancelled(Cancel { signal: SIGPIPE }) | RunVerdict::Exited(_));
     if let Some((reason, code)) = evidence.output_error.filter(|_| is_cause) {
-        return failed(ErrorCode::OutputFailed, code, reason.to_owned());
+        return Err(RunFailure::new(ErrorCode::OutputFailed, code, reason));
     }
-    let exit = match evidence.verdict {
+    Err(match evidence.verdict {
         RunVerdict::Cancelled(cancel) => {
             let message = format!("the run was cancelled{}", shortage(evidence));
-            return failed(ErrorCode::Cancelled, 128 + cancel.signal, message);
+            RunFailure::new(ErrorCode::Cancelled, 128 + cancel.signal, message)
         }
         RunVerdict::TimedOut => {
             let message = format!("the run took longer than --timeout, and was stopped{}", shortage(evidence));
-            return failed(ErrorCode::Timeout, exit::TIMEOUT.into(), message);
+            RunFailure::new(ErrorCode::Timeout, exit::TIMEOUT, message)
         }
-        RunVerdict::Interrupted => {
-            return failed(
-                ErrorCode::Internal,
-                exit::NOT_STARTED.into(),
-                "the controller of the run was killed; another cleaned up".into(),
-            );
-        }
+        RunVerdict::Interrupted => internal("the controller of the run was killed; another cleaned up".to_owned()),
         RunVerdict::SidecarLost => {
-            return failed(
-                ErrorCode::AuditFailed,
-                exit::AUDIT_INCOMPLETE.into(),
-                "the sidecar ended before the run did".into(),
-            );
+            let message = "the sidecar ended before the run did";
+            RunFailure::new(ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE, message)
         }
         RunVerdict::NotStarted(failure) => {
             let code = match failure.step {
                 Step::StartSidecar | Step::CreateContainer | Step::StartContainer => ErrorCode::CreationFailed,
                 _ => ErrorCode::Internal,
             };
-            return failed(
-                code,
-                exit::NOT_STARTED.into(),
-                format!("cannot {}: {}", failure.step.as_str(), failure.message),
-            );
+            let message = format!("cannot {}: {}", failure.step.as_str(), failure.message);
+            RunFailure::new(code, exit::NOT_STARTED, message)
         }
         RunVerdict::Removed => {
-            return failed(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run".into());
+            RunFailure::new(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run")
         }
         RunVerdict::Exited(_) if evidence.output_loss == Some(OutputLoss::CutOff) => {
-            let message = "the engine cut the run's output off; what it wrote later is lost";
-            return failed(ErrorCode::Internal, exit::NOT_STARTED.into(), message.into());
+            internal("the engine cut the run's output off; what it wrote later is lost".to_owned())
         }
-        RunVerdict::Unrecorded(why) => {
-            return failed(
-                ErrorCode::Internal,
-                exit::NOT_STARTED.into(),
-                format!("cannot record the state of the run: {why}"),
-            );
-        }
-        RunVerdict::Exited(exit) => exit,
-    };
-    let code = i32::try_from(exit.code).unwrap_or(255);
-    if exit.oom && code == 137 {
-        return failed(ErrorCode::OomKilled, code, "the run needed more than --memory, and was killed".into());
+        RunVerdict::Unrecorded(why) => internal(format!("cannot record the state of the run: {why}")),
+        RunVerdict::Exited(exit) => return Ok(exit),
+    })
+}
+
+/// Judges a program that has ended by itself.
+fn judge_program(
+    container: &ContainerExit,
+    answer: Result<Envelope, EnvelopeError>,
+    evidence: &RunEvidence<'_>,
+) -> Result<(), RunFailure> {
+    let code = i32::try_from(container.code).unwrap_or(255);
+    if container.oom && code == 137 {
+        let message = "the run needed more than --memory, and was killed";
+        return Err(RunFailure::new(ErrorCode::OomKilled, code, message));
+    }
+    let has_failed = code != 0 || answer.as_ref().is_ok_and(|envelope| envelope.error.is_some());
+    if let Some(refused) = evidence.budget.filter(|_| has_failed) {
+        return Err(RunFailure::new(ErrorCode::BudgetExceeded, exit::BUDGET, refused));
     }
     if code != 0 {
-        if let Some(refused) = evidence.budget {
-            return failed(ErrorCode::BudgetExceeded, exit::BUDGET.into(), refused.to_owned());
-        }
-        return failed(ErrorCode::ContainerFailed, code, program_failed(code, answer.ok().as_ref()));
+        let message = program_failed(code, answer.ok().as_ref());
+        return Err(RunFailure::new(ErrorCode::ContainerFailed, code, message));
     }
-    match answer {
-        Ok(Envelope { error: None, content }) => Judgement { error: None, exit_code: 0, content },
-        Ok(Envelope { error: Some(error), .. }) => match evidence.budget {
-            Some(refused) => failed(ErrorCode::BudgetExceeded, exit::BUDGET.into(), refused.to_owned()),
-            None => failed(ErrorCode::ContainerFailed, 1, format!("{}: {}", error.code, error.message)),
-        },
+    Err(match answer {
+        Ok(Envelope { error: None, .. }) => return Ok(()),
+        Ok(Envelope { error: Some(error), .. }) => {
+            RunFailure::new(ErrorCode::ContainerFailed, 1, format!("{}: {}", error.code, error.message))
+        }
         Err(_) if evidence.output_loss == Some(OutputLoss::BeforeAdoption) => {
             let message = "the answer of the agent is lost: the controller of the run was restarted meanwhile";
-            failed(ErrorCode::Internal, exit::NOT_STARTED.into(), message.into())
+            RunFailure::new(ErrorCode::Internal, exit::NOT_STARTED, message)
         }
-        Err(error) if evidence.truncated => failed(ErrorCode::OutputTruncated, 1, error.to_string()),
-        Err(error) => failed(ErrorCode::BadEnvelope, 1, error.to_string()),
-    }
+        Err(error) if evidence.truncated => RunFailure::new(ErrorCode::OutputTruncated, 1, error.to_string()),
+        Err(error) => RunFailure::new(ErrorCode::BadEnvelope, 1, error.to_string()),
+    })
 }
 
 /// Returns a remark that a shortage of memory may be the reason why a run did not end by itself.
@@ -232,7 +241,7 @@ impl ErrorCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_state::run::{Cancel, ContainerExit, StepFailure};
+    use sluice_state::run::StepFailure;
 
     const GOOD: &str = r#"{"payloads":[{"text":"hello"}],"meta":{"error":null}}"#;
     const FAILED: &str = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;

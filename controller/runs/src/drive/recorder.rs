@@ -7,7 +7,7 @@ use sluice_state::run::{Phase, Run, RunVerdict, Step, StepFailure};
 use sluice_state::store::StoreError;
 
 use super::DriveContext;
-use crate::resources::ObservedRun;
+use crate::resources::RunSnapshot;
 
 /// Writes the state of a run when it has changed, and each new line of its audit file.
 pub(super) struct Recorder {
@@ -29,11 +29,11 @@ impl Recorder {
     pub(super) async fn record(
         &mut self,
         run: &Run,
-        observed: &ObservedRun,
+        snapshot: &RunSnapshot,
         context: &DriveContext,
     ) -> Result<(), StoreError> {
-        self.record_witness(observed.witness, context).await;
-        let sidecar = observed.sidecar.as_ref();
+        self.record_witness(snapshot.witness, context).await;
+        let sidecar = snapshot.sidecar.as_ref();
         // The sidecar's pid is worth a write as long as another controller may have to find it.
         let state = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
         if state != self.recorded {

@@ -17,7 +17,7 @@ pub enum EngineError {
         source: Error,
     },
     /// The address is not the one of a local engine.
-    #[error("{0} is no unix socket: workspace and socket are bind mounts, so the engine has to be on this machine")]
+    #[error("{0} is not a unix socket: workspace and socket are bind mounts, so the engine has to be on this machine")]
     Remote(String),
     /// The engine does not have the image.
     #[error(

@@ -1,4 +1,4 @@
-//! Properties of the engine, and whether a sandbox gets all of its limits there.
+//! Properties of the engine, and the limits that it can enforce.
 //!
 //! Pure.
 
