@@ -1,13 +1,15 @@
-# The one door. Each target sets up what it needs; a second run is quick.
-#   make demo     from nothing to an agent's answer         make demo-clean   undoes it
-#   make test     every test: real LiteLLM, real Docker        make check    format, lints, licences, docs
-#   make dist     the static release binaries                  make bench    side by side with nginx, HAProxy, hyper
-#   make image    the runtime image of agents                make agents   Claude Code, Codex, aider, opencode on it
+# The tasks of the project; CI runs the same. Each target sets up what it needs, and a second run is quick.
+#   make demo          everything from nothing to an agent's answer      make demo-clean   undoes it
+#   make check         format, lints, licences, reference pages, links
+#   make test          every test: real LiteLLM, real Docker
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
-#   make chaos    N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
-#   make keys     N calls (1000) with keys of their own at the real LiteLLM: none that fits is refused
-#   make fuzz     every fuzz target, SECONDS each (300)        make profile  what the compiler of `make dist` knows of a call
-#   make clean    what was built; make distclean: and downloaded
+#   make docs          the book of docs/ in target/book, with all links  make reference    the generated parts of docs/reference
+#   make dist          the static release programs                       make profile      the compiler's profile of a call
+#   make image         the runtime image of agents                       make agents       Claude Code, Codex, aider, opencode on it
+#   make bench         side by side with nginx, HAProxy, hyper           make fuzz         every fuzz target, SECONDS_EACH (300)
+#   make chaos         N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
+#   make keys          N calls (1000) with keys of their own at the real LiteLLM: none that fits is refused
+#   make clean         removes what was built                            make distclean    also what was downloaded
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,10 +18,11 @@ SECONDS_EACH ?= 300
 N ?= 2000
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 DENY := .cache/tools/bin/cargo-deny
+MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-agents dist image agents bench chaos keys fuzz profile readme clean distclean
+.PHONY: help demo demo-clean check test test-agents docs reference dist image agents bench chaos keys fuzz profile clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -34,8 +37,19 @@ check: $(DENY)
 	cargo clippy --workspace --all-targets --features sluice-testkit/cost --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	$(DENY) --log-level error check bans licenses sources
-	tests/setup/readme.sh --check
-	@echo 'check: format, lints, docs, licences and the flag table are in order'
+	tests/setup/reference.py --check
+	tests/setup/links.py
+	@echo 'check: format, lints, docs, licences, reference pages and links are in order'
+
+# Apart from `make check`: mdBook takes two minutes to install, and tests/setup/links.py checks the same links in the sources.
+docs: $(MDBOOK)
+	$(MDBOOK) build docs
+	tests/setup/links.py --book target/book
+	@echo 'docs: the book is in target/book; its links are in order'
+
+# The generated parts of docs/reference, from --help and from the tables in the sources.
+reference:
+	tests/setup/reference.py
 
 test:
 	tests/setup/packages.sh
@@ -47,7 +61,7 @@ test:
 	cargo build --workspace --bins --locked
 	tests/stages.sh
 
-# `make test` has Codex, Claude Code, LangGraph and the AI SDK of these. What begins with `defect_` is known to fail.
+# `make test` has Codex, Claude Code, LangGraph and the AI SDK of these. Tests named `defect_…` are known to fail.
 test-agents:
 	tests/setup/packages.sh
 	tests/setup/venv.sh
@@ -56,9 +70,9 @@ test-agents:
 	cargo build --workspace --bins --locked
 	cargo test --locked -p sluice-testkit --test conformance -- --include-ignored --skip defect_
 
-# glibc, linked in whole: files that run on any Linux of their architecture. The target is named so that the flag
-# reaches the programs and not the build scripts. Beside each lies a file with the names of its functions, where
-# callgrind, perf and gdb look for them. The profile tells the compiler which ways are taken: an eighth fewer instructions.
+# With glibc linked statically, the programs run on any Linux of their architecture. The target is named so that the flag
+# reaches the programs and not the build scripts. A file beside each program has the names of its functions, for
+# callgrind, perf and gdb. The profile tells the compiler which branches are taken: an eighth fewer instructions.
 # Packed relative relocations take 180 KB less; glibc 2.36 and newer apply them in a static program.
 dist:
 	CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS='-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs -C profile-use=$(CURDIR)/$(PROFILE)' cargo build --release --locked --target $(TARGET) -p sluice-proxy -p sluice-controller
@@ -85,12 +99,12 @@ bench: dist image
 	cargo build --release --locked -p sluice-testkit --bin sluice-bench
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-bench $(BENCH)
 
-# CHAOS='--seed 7' chooses as that run did; what is found is kept, and its place is told.
+# CHAOS='--seed 7' repeats the choices of that run. The files of a run that found a fault are kept, and their path is printed.
 chaos: dist image
 	cargo build --release --locked -p sluice-testkit --bin sluice-chaos
 	SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/release/sluice-chaos $(N) $(CHAOS)
 
-# Back to back, and four at once.
+# Calls back to back, and four at once.
 keys: N := $(if $(filter file,$(origin N)),1000,$(N))
 keys:
 	tests/setup/packages.sh
@@ -103,17 +117,16 @@ keys:
 fuzz:
 	proxy/fuzz/run.sh $(SECONDS_EACH)
 
-# Takes valgrind and LLVM's llvm-profdata; the result is committed.
+# Needs valgrind and LLVM's llvm-profdata; the result is committed.
 profile:
 	tests/setup/bench.sh
 	proxy/profile/record.sh $(TARGET)
 
-# The flag table in README.md, from --help.
-readme:
-	tests/setup/readme.sh
-
 $(DENY):
 	cargo install --locked --root .cache/tools --no-default-features cargo-deny@0.20.2
+
+$(MDBOOK):
+	cargo install --locked --root .cache/tools --no-default-features mdbook@0.5.4
 
 clean:
 	cargo clean

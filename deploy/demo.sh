@@ -4,7 +4,7 @@
 #   up      installs what is missing, builds, starts a LiteLLM whose model needs no account, and runs an agent
 #   clean   undoes it: the LiteLLM, the image, the engine if deploy/docker.sh started it, the files
 #
-# Each step looks first whether its work is done: a second run takes seconds, and an interrupted one goes on.
+# Each step first checks whether its work is done: a second run takes seconds, and an interrupted one continues.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -24,7 +24,7 @@ esac
 
 PATH=$PATH:${HOME:-/root}/.cargo/bin:/usr/local/sbin:/usr/sbin:/sbin
 export DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock}
-# Those of a make that runs this, which cargo would read; and what would go before the demo's own configuration.
+# Removes variables of a make that runs this script, which cargo would read, and settings that would override the demo's own.
 unset MAKEFLAGS MFLAGS
 for name in ${!SLUICE_@}; do [[ $name == SLUICE_DEBIAN_MIRROR ]] || unset "$name"; done
 
@@ -66,7 +66,7 @@ start() { # NAME COMMAND…
     set +m
 }
 
-# For what has a lock of its own, or leaves something running.
+# For a command that has a lock of its own, or leaves a process running.
 unlocked() {
     exec 8>&-
     "$@"
@@ -142,7 +142,7 @@ litellm_pid() { # of the one that we started, if it lives
 
 litellm_port() { grep -om1 'Uvicorn running on http://127.0.0.1:[0-9]*' "$litellm_log" 2>/dev/null | grep -o '[0-9]*$'; }
 
-# What it was started with: another configuration or another LiteLLM wants another start.
+# Digest of its configuration: another configuration or another LiteLLM needs a new start.
 litellm_digest() { cat deploy/litellm.yaml .cache/venv/.stamp "$key_file" | sha256sum | cut -d' ' -f1; }
 
 litellm_answers() { # to our key, with our model
@@ -210,8 +210,8 @@ start_litellm() {
 
 # -- up ---------------------------------------------------------------------------------------------------------------
 
-# What would be installed, and not the quicker dev build: the times that are shown are those of the real thing. Most of
-# it is done while other steps wait for the network.
+# Builds the programs of `make dist`, and not the quicker dev build, so that the times shown are those of an installation.
+# Most of the build runs while other steps wait for the network.
 build() { env -u CARGO_TARGET_DIR -u CARGO_BUILD_TARGET make --no-print-directory dist; }
 
 build_image() {
@@ -220,7 +220,7 @@ build_image() {
     runtime-image/build.sh
 }
 
-# In a checkout too deep for the path of a socket (107 bytes, of which a run takes 47), below /var/lib.
+# Below /var/lib if the checkout's path is too long for a socket's path (107 bytes, of which a run takes 47).
 state_dir() {
     local LC_ALL=C state=$root/$cache/state
     if ((${#state} > 60)); then state=/var/lib/sluice-demo-$(cksum <<<"$root" | cut -d' ' -f1); fi
@@ -401,7 +401,7 @@ END
 
 engine_answers() { command -v docker >/dev/null && timeout 10 docker version >/dev/null 2>&1; }
 
-# One that we started and that was killed holds what we made: it is needed once more.
+# An engine that we started and that was killed has our images: start it once more.
 revive_engine() { engine_answers || [[ ! -e /run/sluice-docker.state ]] || deploy/docker.sh start; }
 
 sweep() {

@@ -18,7 +18,7 @@ force=
 cache=../.cache/runtime-image
 lock=../.cache/runtime-image.lock
 
-# The made base: changing a line here makes it anew.
+# The base that this script makes: a change of a line here makes it anew.
 made_base=sluice-base:bookworm-node24
 suite=bookworm
 mirror=${SLUICE_DEBIAN_MIRROR:-http://deb.debian.org/debian}
@@ -75,7 +75,7 @@ forget() { # ID
     docker image rm "$1" >/dev/null 2>&1 || true
 }
 
-# A registry that answers may take its time; one that does not is given up on soon.
+# Waits up to 15 minutes for a registry that answers, and 15 s for one that does not.
 pull() {
     local log=$cache/pull.log pid deadline=$((SECONDS + 15)) end=$((SECONDS + 900))
     say "pulling $1 …"
@@ -110,7 +110,7 @@ need_debootstrap() {
     }
 }
 
-# Downloads a package of the npm registry, and holds it against its digest.
+# Downloads a package of the npm registry and checks its digest.
 fetch() { # PACKAGE VERSION SHA512
     local file=$cache/$1.tgz url=$registry/$1/-/$1-$2.tgz
     genuine() { [[ -f $file && $(sha512sum "$file" | cut -d' ' -f1) == "$1" ]]; }

@@ -20,9 +20,9 @@ use std::time::SystemTime;
 use sluice_contract::chain::{close_line, line};
 use sluice_contract::reason::AUDIT_FULL;
 use sluice_contract::record::{
-    CallResult, Close, Epoch, Intent, Name, Open, Outcome, Recovered, Refused, SCHEMA, Stamp, Tokens,
+    CallResult, Close, Epoch, Intent, Open, OptionalText, Outcome, Recovered, Refused, SCHEMA, Stamp, TokenCount,
 };
-use sluice_contract::recovery::Plan;
+use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
 
 pub use entry::{Ended, Entry, Planned};
@@ -63,7 +63,7 @@ impl SyncMode {
 pub struct Log {
     pub sink: Box<dyn Sink>,
     pub space: Box<dyn Space>,
-    pub past: Option<Plan>,
+    pub past: Option<RecoveryPlan>,
 }
 
 impl fmt::Debug for Log {
@@ -160,12 +160,12 @@ impl Journal {
     }
 
     /// Says what was found, and that it goes on.
-    fn resume(&self, state: &mut State, sink: &mut dyn Sink, plan: &Plan, opened: &Open<'_>) -> io::Result<()> {
+    fn resume(&self, state: &mut State, sink: &mut dyn Sink, plan: &RecoveryPlan, opened: &Open<'_>) -> io::Result<()> {
         let is_new = plan.chain.seq == 0;
         if is_new {
             state.put(sink, &line(opened))?;
         }
-        let open_calls: Vec<_> = plan.story.open_ids().map(Into::into).collect();
+        let open_calls: Vec<_> = plan.log.open_ids().map(Into::into).collect();
         if plan.torn > 0 || !open_calls.is_empty() {
             tracing::warn!(
                 torn = plan.torn,
@@ -247,7 +247,7 @@ impl Journal {
         let stamp = self.stamp(&state);
         let line = line(&Intent {
             attempt: stamp.attempt,
-            bound: planned.bound.map(Tokens),
+            bound: planned.bound.map(TokenCount),
             call,
             call_id: planned.call_id.into(),
             kind: Intent::KIND.into(),
@@ -258,7 +258,7 @@ impl Journal {
             prev: stamp.prev.into(),
             req_bytes: planned.req_bytes,
             reserved_strict: planned.reserved_strict,
-            reserved_tokens: planned.reserved_tokens.map(Tokens),
+            reserved_tokens: planned.reserved_tokens.map(TokenCount),
             reserved_usd: planned.reserved_usd.map(Into::into),
             run_id: stamp.run_id.into(),
             seq: stamp.seq,
@@ -286,7 +286,7 @@ impl Journal {
             return Ack::Known(Ok(()));
         }
         let stamp = self.stamp(&state);
-        let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| Name(name.to_owned().into()));
+        let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| OptionalText(name.to_owned().into()));
         let line = line(&Refused {
             attempt: stamp.attempt,
             kind: Refused::KIND.into(),
@@ -318,11 +318,11 @@ impl Journal {
         state.open -= 1;
         let stamp = self.stamp(&state);
         let budget = ended.budget.as_deref();
-        let usd = |amount: Option<i64>| amount.map(|nanos| Name(Usd::from_nanos(nanos).to_string().into()));
+        let usd = |amount: Option<i64>| amount.map(|nanos| OptionalText(Usd::from_nanos(nanos).to_string().into()));
         let line = line(&Outcome {
             attempt: stamp.attempt,
             budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
-            budget_of: budget.map(|budget| Name(budget.owner.into())),
+            budget_of: budget.map(|budget| OptionalText(budget.owner.into())),
             budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
             cache_hit: ended.cache_hit,
             call,
@@ -432,9 +432,9 @@ impl State {
 }
 
 /// What the file comes to so far; a call that was open when its sidecar died stays unknown.
-fn totals(plan: &Plan) -> Totals {
-    let mut totals = *plan.story.totals();
-    totals.unknown += plan.story.open_calls().count() as u64;
+fn totals(plan: &RecoveryPlan) -> Totals {
+    let mut totals = *plan.log.totals();
+    totals.unknown += plan.log.open_calls().count() as u64;
     totals
 }
 

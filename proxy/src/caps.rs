@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sluice_contract::record::{CallResult, End, NullReason, Usage};
-use sluice_contract::{Story, Usd, could_be_billed};
+use sluice_contract::{AuditLog, Usd, could_be_billed};
 
 use crate::prices::{FEMTOS_PER_NANO, nanos};
 use crate::refusal::{Reason, Refusal};
@@ -144,9 +144,9 @@ pub struct Used {
 impl Used {
     /// Reads it from the audit log. A call whose cost or usage is not known is charged as it was reserved.
     #[must_use]
-    pub fn of(story: &Story) -> Self {
+    pub fn of(log: &AuditLog) -> Self {
         let mut used = Self::default();
-        for call in story.calls() {
+        for call in log.calls() {
             let outcome = call.outcome.as_ref();
             let why_null = outcome.and_then(|outcome| outcome.null_reason);
             used.calls += 1;

@@ -18,7 +18,7 @@ use crate::filter::{Filter, Passed};
 use crate::headers;
 use crate::run::{Abort, DRAIN_BYTES, DRAIN_TIME, Run};
 use crate::scrub::is_in;
-use crate::upstream::{Broken, Flight};
+use crate::upstream::{Flight, UpstreamError};
 use crate::usage::{Observer, Seen};
 
 /// A longer id of an answer is not written to the audit log.
@@ -69,14 +69,14 @@ impl Carried {
     ///
     /// # Errors
     /// What broke; the outcome is then written.
-    pub async fn head(&mut self) -> Result<http::response::Parts, Broken> {
+    pub async fn head(&mut self) -> Result<http::response::Parts, UpstreamError> {
         let inner: &mut Inner = self;
         poll_fn(|cx| inner.poll_head(cx)).await
     }
 }
 
 impl Inner {
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, UpstreamError>> {
         let parts = ready!(self.flight.poll_head(cx))?;
         self.call.clock.head();
         let is_stream = content_type(&parts).is_some_and(|kind| kind.starts_with("text/event-stream"));
@@ -93,7 +93,11 @@ impl Inner {
     }
 
     /// The next piece of the answer, filtered into `passed`; `None` at its end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>, passed: &mut Passed) -> Poll<Option<Result<usize, Broken>>> {
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        passed: &mut Passed,
+    ) -> Poll<Option<Result<usize, UpstreamError>>> {
         let next = ready!(self.flight.poll_piece(cx));
         let Some(filter) = self.filter.as_mut() else {
             return Poll::Ready(None);
@@ -125,7 +129,7 @@ impl Inner {
     ///
     /// # Errors
     /// What broke, or `None` for an answer over `max`.
-    pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<Broken>> {
+    pub async fn collect(&mut self, max: usize) -> Result<Vec<Bytes>, Option<UpstreamError>> {
         let (mut passed, mut len) = (Passed::default(), 0);
         while let Some(piece) = poll_fn(|cx| self.poll_piece(cx, &mut passed)).await {
             len += piece.map_err(Some)?;
@@ -175,12 +179,12 @@ impl Inner {
     }
 
     /// The upstream broke off, or stayed silent.
-    pub fn broke(&mut self, broken: Broken) -> Ack {
+    pub fn broke(&mut self, broken: UpstreamError) -> Ack {
         let seen = self.take_seen();
         let result = match broken {
-            Broken::Timeout => CallResult::Timeout,
-            Broken::Closed => CallResult::Unknown,
-            Broken::Cut | Broken::Unreachable => CallResult::UpstreamError,
+            UpstreamError::Timeout => CallResult::Timeout,
+            UpstreamError::Closed => CallResult::Unknown,
+            UpstreamError::Cut | UpstreamError::Unreachable => CallResult::UpstreamError,
         };
         self.call.end(seen, result, End::CutByUpstream, None)
     }

@@ -6,7 +6,7 @@ use http::header::{self, HeaderValue};
 use http::{StatusCode, response};
 
 use crate::refusal::{Reason, Refusal};
-use crate::upstream::Broken;
+use crate::upstream::UpstreamError;
 
 /// It leaks the key, or leads elsewhere, or cannot be read.
 #[must_use]
@@ -35,16 +35,16 @@ pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
 
 /// There is none.
 #[must_use]
-pub fn lost(broken: Broken) -> Refusal {
+pub fn lost(broken: UpstreamError) -> Refusal {
     match broken {
-        Broken::Unreachable => {
+        UpstreamError::Unreachable => {
             Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
         }
-        Broken::Closed | Broken::Cut => Refusal::new(
+        UpstreamError::Closed | UpstreamError::Cut => Refusal::new(
             Reason::UpstreamClosed,
             "the upstream closed the connection before it answered; the call may have been made",
         ),
-        Broken::Timeout => {
+        UpstreamError::Timeout => {
             Refusal::new(Reason::UpstreamTimeout, "the upstream was silent for too long; the call may have been made")
         }
     }

@@ -13,7 +13,7 @@ use http::HeaderName;
 use serde_json::{Map, Value};
 pub use sluice_contract::SidecarExit as Exit;
 use sluice_contract::Usd;
-use sluice_contract::record::{Bytes, Limits};
+use sluice_contract::record::{ByteCount, RunLimits};
 use sluice_contract::text::error_chain;
 use sluice_upstream::Address;
 
@@ -203,15 +203,15 @@ impl Settings {
 
     /// What `open` says of the limits.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> RunLimits {
+        RunLimits {
             // Whole seconds, rounded up: a limit is never said to be shorter than it is.
             deadline_s: self.deadline.map(|deadline| deadline.as_millis().div_ceil(1000) as u64),
             max_body: self.max_body,
             max_calls: self.caps.calls,
             max_concurrency: self.caps.concurrency as u64,
             max_cost_usd: self.max_cost.as_ref().map(Usd::to_string),
-            max_memory: self.max_memory.map(Bytes),
+            max_memory: self.max_memory.map(ByteCount),
             max_tokens: self.caps.tokens,
             rate_per_s: self.caps.rate,
         }

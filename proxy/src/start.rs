@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use http::HeaderValue;
 use nix::unistd::{AccessFlags, Uid, access};
-use sluice_contract::ready::{Event, Hardening, Measure, ReadyLine};
+use sluice_contract::ready::{Hardening, Measure, ReadyEvent, ReadyLine};
 use sluice_contract::record::{Open, SCHEMA};
-use sluice_contract::recovery::{Owner, Unusable};
+use sluice_contract::recovery::{AuditOwner, Unusable};
 use sluice_contract::{AuditSigner, Hash};
 use sluice_upstream::{Address, Connector, Scheme, SetupError, TlsError};
 
@@ -113,7 +113,7 @@ pub fn begin(settings: &Settings, opened: Opened) -> Result<Started, StartError>
     let Opened { upstream, relay, injector, key, audit, signer, socket, connections, uid, capabilities, landlock } =
         opened;
     let identity = &settings.identity;
-    let used = audit.past.as_ref().map(|plan| Used::of(&plan.story)).unwrap_or_default();
+    let used = audit.past.as_ref().map(|plan| Used::of(&plan.log)).unwrap_or_default();
     let terms = Terms { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
     let journal = Journal::begin(terms, audit, |stamp| Open {
         attempt: stamp.attempt,
@@ -222,7 +222,7 @@ pub fn check(settings: &Settings) -> Result<serde_json::Value, StartError> {
 pub fn ready_line(settings: &Settings, started: &Started) -> String {
     let ready = ReadyLine {
         build: BUILD.into(),
-        event: Event::Ready,
+        event: ReadyEvent::Ready,
         hardening: Some(started.hardening),
         max_memory: settings.max_memory,
         pid: std::process::id(),
@@ -290,9 +290,13 @@ fn apart(settings: &Settings) -> Result<(), StartError> {
     }
 }
 
-fn owner(settings: &Settings) -> Owner<'_> {
+fn owner(settings: &Settings) -> AuditOwner<'_> {
     let identity = &settings.identity;
-    Owner { run_id: identity.run_id.as_str(), attempt: identity.attempt, billing_account_id: identity.account.as_str() }
+    AuditOwner {
+        run_id: identity.run_id.as_str(),
+        attempt: identity.attempt,
+        billing_account_id: identity.account.as_str(),
+    }
 }
 
 /// Files and ports that are still used once everything is open.

@@ -12,7 +12,7 @@ use crate::audit::Ack;
 use crate::carried::Carried;
 use crate::filter::{Passed, join};
 use crate::policy::Wire;
-use crate::upstream::Broken;
+use crate::upstream::UpstreamError;
 
 /// What an upstream sends behind the end of an answer is taken in steps of this size.
 const ENOUGH: usize = 64 * 1024;
@@ -222,10 +222,12 @@ impl Body for Tap {
 }
 
 /// The error event of the protocols that have one. A chat stream has none, and is never given a fake end.
-fn cut_event(wire: Wire, broken: Broken) -> Option<Bytes> {
+fn cut_event(wire: Wire, broken: UpstreamError) -> Option<Bytes> {
     let message = match broken {
-        Broken::Timeout => "the upstream went silent in the middle of its answer",
-        Broken::Closed | Broken::Cut | Broken::Unreachable => "the upstream broke off in the middle of its answer",
+        UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
+        UpstreamError::Closed | UpstreamError::Cut | UpstreamError::Unreachable => {
+            "the upstream broke off in the middle of its answer"
+        }
     };
     match wire {
         Wire::Messages => Some(Bytes::from(format!(

@@ -1,7 +1,7 @@
-//! The way to the upstream: where it is, and a pool of connections that stay alive.
+//! Client of the upstream, with a pool of connections that stay alive.
 //!
-//! A pooled connection is driven by nobody while it is idle, and by the task that owns the answer while
-//! it is used: hyper's usual task of its own would cost a task switch for each chunk.
+//! An idle connection is not polled. A used connection is polled by the task that owns the answer:
+//! hyper's usual task for each connection would cost a task switch for each chunk.
 
 pub mod flight;
 mod outgoing;
@@ -14,43 +14,43 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use sluice_upstream::{Connector, Stream};
 
-pub use flight::{Broken, Flight};
+pub use flight::{Flight, UpstreamError};
 pub use outgoing::Outgoing;
 
-/// uvicorn, under LiteLLM, closes idle connections after 5 s and without a notice. One that is reused
-/// before that cannot lose the race.
+/// Maximum idle time of a connection. uvicorn, under LiteLLM, closes idle connections after 5 s without a notice; a
+/// connection that is reused earlier cannot lose the race.
 const IDLE_MAX: Duration = Duration::from_secs(4);
 
-/// LiteLLM answers with thirty headers of its own, and with each of the provider's twice.
+/// Maximum number of response headers. LiteLLM adds thirty of its own, and repeats each of the provider's.
 const HEADERS_MAX: usize = 512;
 
-/// As many as `--max-concurrency` by default: a burst leaves no more.
+/// Maximum number of idle connections: the default of `--max-concurrency`, since a burst leaves no more.
 const POOL_MAX: usize = 64;
 
-/// How long the upstream may be silent, at each stage.
+/// Maximum silence of the upstream, at each stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Name, TCP, TLS.
+    /// Limit for name, TCP and TLS together.
     pub connect: Duration,
-    /// Until the head of the answer: a long prefill is legitimate.
+    /// Limit until the head of the answer: a long prefill is legitimate.
     pub first_byte: Duration,
-    /// Between two pieces of the answer.
+    /// Limit between two pieces of the answer.
     pub idle: Duration,
 }
 
-/// One connection, and both ends of the library's handle on it. Boxed wherever it goes: it has a kilobyte.
+/// One connection, with both of hyper's handles on it. Always boxed: it takes a kilobyte.
 #[derive(Debug)]
-pub struct Link {
+pub struct PooledConnection {
     send: http1::SendRequest<Outgoing>,
     conn: http1::Connection<TokioIo<Stream>, Outgoing>,
     idle_since: Instant,
 }
 
-/// A link moves between the pool and its flights; a box moves for less.
+/// A connection moves between the pool and its flights; a box is cheaper to move.
 #[allow(clippy::vec_box, reason = "see above")]
-type Pool = Vec<Box<Link>>;
+type Pool = Vec<Box<PooledConnection>>;
 
-/// The upstream of this run.
+/// Client of the upstream of this run.
 #[derive(Debug)]
 pub struct Upstream {
     connector: Connector,
@@ -60,20 +60,20 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Nothing is connected yet.
+    /// Returns a client without any connection yet.
     #[must_use]
     pub fn new(connector: Connector, timeouts: Timeouts) -> Arc<Self> {
         Arc::new(Self { connector, timeouts, idle: Mutex::default(), reaping: AtomicBool::new(false) })
     }
 
-    /// The longest silences allowed.
+    /// Returns the limits on silence.
     #[must_use]
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
-    /// A connection that was used before and is still there.
-    fn pooled(&self) -> Option<Box<Link>> {
+    /// Takes an idle connection that is still alive from the pool.
+    fn pooled(&self) -> Option<Box<PooledConnection>> {
         let mut idle = self.lock();
         while let Some(link) = idle.pop() {
             if link.idle_since.elapsed() < IDLE_MAX && link.send.is_ready() {
@@ -83,19 +83,19 @@ impl Upstream {
         None
     }
 
-    /// A new connection.
-    async fn connect(&self) -> Result<Box<Link>, Broken> {
+    /// Opens a new connection.
+    async fn connect(&self) -> Result<Box<PooledConnection>, UpstreamError> {
         let stream = self.connector.connect(self.timeouts.connect).await.map_err(|error| {
             tracing::warn!(%error, "cannot connect to the upstream");
-            Broken::Unreachable
+            UpstreamError::Unreachable
         })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
-        let (send, conn) = connected.map_err(|_| Broken::Unreachable)?;
-        Ok(Box::new(Link { send, conn, idle_since: Instant::now() }))
+        let (send, conn) = connected.map_err(|_| UpstreamError::Unreachable)?;
+        Ok(Box::new(PooledConnection { send, conn, idle_since: Instant::now() }))
     }
 
-    /// Keeps a connection whose answer was read to its end.
-    fn keep(self: &Arc<Self>, mut link: Box<Link>) {
+    /// Returns a connection to the pool after its answer was read to its end.
+    fn keep(self: &Arc<Self>, mut link: Box<PooledConnection>) {
         link.idle_since = Instant::now();
         let mut idle = self.lock();
         if idle.len() < POOL_MAX {
@@ -106,7 +106,7 @@ impl Upstream {
         }
     }
 
-    /// Closes what nobody used in time, and ends when nothing is left.
+    /// Closes connections that were idle for too long, and ends when the pool is empty.
     async fn reap(self: Arc<Self>) {
         loop {
             tokio::time::sleep(IDLE_MAX).await;

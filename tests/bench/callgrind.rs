@@ -1,4 +1,4 @@
-//! A program on the processor of valgrind, which counts its instructions, and the profile that it leaves behind.
+//! A program on the processor of valgrind, which counts its instructions, and the profile that it writes.
 //!
 //! Valgrind passes on no system call that it does not know. To a sidecar it is a kernel without Landlock and seccomp: it
 //! says so in its ready line and goes on. The profile goes to a directory that it may write to with them as well.
@@ -10,14 +10,14 @@ use std::process::Command;
 
 use crate::Outcome;
 
-/// How the name of a profile begins; the process id follows.
+/// Beginning of a profile's name; the process id follows.
 const PREFIX: &str = "callgrind.";
-/// What a Rust program and a C program allocate by. What `realloc` makes larger counts again, as valgrind counts it.
+/// The allocation functions of Rust and C programs. An enlarged `realloc` counts again, as in valgrind.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"];
 /// All of the hashing, of which `sha2` chooses a kind inside.
 const SHA256: &str = "sha2::sha256::compress256";
 
-/// What processes have cost, from their start to their end.
+/// Cost of processes, from their start to their end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Profile {
     /// In user space, but for those of SHA-256.
@@ -28,7 +28,7 @@ pub(crate) struct Profile {
     pub(crate) allocations: u64,
 }
 
-/// The program, to be given its arguments; a process that it forks is counted as well.
+/// The command, without its arguments; processes that it forks are counted too.
 pub(crate) fn command(program: &Path, dir: &Path) -> Command {
     let mut command = Command::new("valgrind");
     command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}/{PREFIX}%p", dir.display()));
@@ -37,7 +37,7 @@ pub(crate) fn command(program: &Path, dir: &Path) -> Command {
 }
 
 impl Profile {
-    /// Of all processes that have left one in this directory, which must be so many.
+    /// Sums the profiles in this directory, which must be `count`.
     pub(crate) fn sum(dir: &Path, processes: usize) -> Outcome<Self> {
         let (mut sum, mut found) = (Self::default(), 0);
         for entry in fs::read_dir(dir)? {
@@ -88,7 +88,7 @@ impl Profile {
 impl Sub for Profile {
     type Output = Self;
 
-    /// What a longer run has beyond a shorter one.
+    /// The difference between a longer and a shorter run.
     fn sub(self, shorter: Self) -> Self {
         Self {
             instructions: self.instructions.saturating_sub(shorter.instructions),

@@ -1,4 +1,4 @@
-//! Who is compared: how each is configured, started, and known to be ready.
+//! The compared programs: configuration, start, and check of readiness.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use crate::Outcome;
 use crate::callgrind::{self, Profile};
 use crate::measure;
-use crate::modes::Mode;
-use crate::options::Options;
 use crate::process::Running;
 use crate::programs;
-use crate::wire::{self, Ask};
+use crate::wire::{self, CallKind};
 
 /// One column of the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Contender {
     Sluice,
     SluiceSync,
@@ -29,17 +29,17 @@ pub(crate) enum Contender {
     Relay,
 }
 
-/// What runs a contender's program.
+/// The processor that runs a contender's program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Processor {
     Real,
-    /// Valgrind's: it counts, and leaves a profile of each process behind.
+    /// Valgrind's processor, which counts and writes a profile of each process.
     Callgrind,
 }
 
-/// Where a contender lives: the bench's directory, and the upstream's port.
+/// The bench's directory, and the upstream's port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field<'a> {
+pub(crate) struct BenchSite<'a> {
     pub(crate) scratch: &'a Path,
     pub(crate) port: u16,
 }
@@ -50,17 +50,17 @@ pub(crate) struct Started {
     pub(crate) socket: PathBuf,
     /// From before the fork to the first answered `GET /health`.
     pub(crate) answers: Duration,
-    /// From before the fork to the ready line, where there is one.
+    /// From before the fork to the ready line, if the program prints one.
     pub(crate) announced: Option<Duration>,
     /// All its processes.
     pub(crate) pids: Vec<i32>,
     running: Running,
-    /// What it says, beside its own logs.
+    /// File of its stderr.
     errors: PathBuf,
 }
 
 impl Started {
-    /// Ends it. Of a sidecar with a durable log: disk syncs per call, as it says itself.
+    /// Ends it. For a sidecar with a durable log it returns the disk syncs per call that the sidecar reports.
     pub(crate) fn end(self) -> Outcome<Option<f64>> {
         drop(self.running);
         let said = fs::read_to_string(&self.errors)?;
@@ -68,11 +68,11 @@ impl Started {
             let (_, rest) = said.lines().last()?.split_once(name)?;
             rest.split(' ').next()?.parse().ok()
         };
-        // A record before the first call, one behind the last, two of each.
+        // One record before the first call, one after the last, and two for each.
         Ok(figure("records=").zip(figure("syncs=")).map(|(records, syncs)| syncs / ((records - 2.0) / 2.0)))
     }
 
-    /// Ends it. Of one on [`Processor::Callgrind`]: what all its processes have cost.
+    /// Ends a contender on [`Processor::Callgrind`], and returns the cost of all its processes.
     pub(crate) fn profile(self) -> Outcome<Profile> {
         drop(self.running);
         let dir = self.errors.parent().ok_or("a contender lives in a directory")?;
@@ -80,7 +80,7 @@ impl Started {
     }
 }
 
-/// How long a start may take.
+/// Longest time of a start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Contender {
@@ -100,7 +100,7 @@ impl Contender {
         }
     }
 
-    /// What it is, for the report.
+    /// Description in the report.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Sluice => "sluice-proxy, full policy, `--audit-sync off`",
@@ -117,18 +117,18 @@ impl Contender {
         }
     }
 
-    /// Calls of a round. Who waits most of the time is asked less, so that its rounds end too:
+    /// Calls of a round. Contenders that wait most of the time get fewer calls, so that their rounds end too:
     /// a durable record is a disk flush or two, and nginx's defaults stall 40 ms for a body.
-    pub(crate) fn calls(self, calls: usize, mode: &Mode) -> usize {
-        match (self, mode.ask) {
-            (_, Ask::Paced(_)) => calls,
-            (Self::SluiceSync, Ask::Chat | Ask::Burst(_) | Ask::Body(_)) => (calls / 5).max(64),
-            (Self::NginxTemplate, Ask::Body(_)) => (calls / 10).max(20),
+    pub(crate) fn calls(self, calls: usize, ask: CallKind) -> usize {
+        match (self, ask) {
+            (_, CallKind::Paced(_)) => calls,
+            (Self::SluiceSync, CallKind::Chat | CallKind::Burst(_) | CallKind::Body(_)) => (calls / 5).max(64),
+            (Self::NginxTemplate, CallKind::Body(_)) => (calls / 10).max(20),
             _ => calls,
         }
     }
 
-    /// Whether it puts the key in place of the client's, as all do but the floors.
+    /// Returns true if it replaces the client's key, as all do but `hyper` and `relay`.
     pub(crate) fn signs(self) -> bool {
         !matches!(self, Self::Hyper | Self::Relay)
     }
@@ -144,22 +144,22 @@ impl Contender {
     }
 
     /// Starts it and returns as soon as it answers.
-    pub(crate) fn start(self, field: &Field<'_>) -> Outcome<Started> {
+    pub(crate) fn start(self, field: &BenchSite<'_>) -> Outcome<Started> {
         self.start_on(Processor::Real, field)
     }
 
     /// The same on any processor.
-    pub(crate) fn start_on(self, processor: Processor, field: &Field<'_>) -> Outcome<Started> {
+    pub(crate) fn start_on(self, processor: Processor, field: &BenchSite<'_>) -> Outcome<Started> {
         let started = self.spawn(processor, field, self.name())?;
         Ok(Started { pids: measure::tree(started.pids[0]), ..started })
     }
 
-    /// Starts it under a name of its own, and returns as soon as its first process answers.
-    pub(crate) fn launch(self, field: &Field<'_>, name: &str) -> Outcome<Started> {
+    /// Starts it under this name, and returns as soon as its first process answers.
+    pub(crate) fn launch(self, field: &BenchSite<'_>, name: &str) -> Outcome<Started> {
         self.spawn(Processor::Real, field, name)
     }
 
-    fn spawn(self, processor: Processor, field: &Field<'_>, name: &str) -> Outcome<Started> {
+    fn spawn(self, processor: Processor, field: &BenchSite<'_>, name: &str) -> Outcome<Started> {
         let dir = field.scratch.join(name);
         if dir.exists() {
             fs::remove_dir_all(&dir)?;
@@ -199,7 +199,7 @@ impl Contender {
         Ok(Started { socket, answers, announced, pids, running, errors })
     }
 
-    fn command(self, processor: Processor, field: &Field<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
+    fn command(self, processor: Processor, field: &BenchSite<'_>, dir: &Path, socket: &Path) -> Outcome<Command> {
         let config = |template: &str| -> Outcome<PathBuf> {
             let text = template
                 .replace("{{dir}}", &dir.to_string_lossy())
@@ -242,20 +242,20 @@ impl Contender {
         Ok(command)
     }
 
-    /// The sidecar gets its key by stdin and says on stdout when it is ready.
+    /// Writes the sidecar's key to its stdin; the sidecar prints on stdout when it is ready.
     fn hand_over(self, running: &mut Running) -> Outcome<Option<Receiver<Instant>>> {
         if !matches!(self, Self::Sluice | Self::SluiceSync) {
             return Ok(None);
         }
         if let Some(mut stdin) = running.stdin() {
-            // A sidecar that has ended already is reported by the caller, with what it said.
+            // The caller reports a sidecar that has ended already, with its stderr.
             let _written: std::io::Result<()> = stdin.write_all(wire::KEY.as_bytes());
         }
         let stdout = running.stdout().ok_or("the sidecar has no stdout")?;
         let (send, line) = channel();
         std::thread::spawn(move || {
             let mut text = String::new();
-            // At a failed start there is no line and nobody who waits for one.
+            // A failed start has no line, and no receiver waits for one.
             if BufReader::new(stdout).read_line(&mut text).is_ok_and(|read| read > 0) {
                 let _waited_for = send.send(Instant::now());
             }
@@ -264,15 +264,7 @@ impl Contender {
     }
 }
 
-/// Whoever takes part, each known to be there.
-pub(crate) fn resolve(options: &Options) -> Outcome<Vec<Contender>> {
-    for contender in &options.contenders {
-        contender.binary()?;
-    }
-    Ok(options.contenders.clone())
-}
-
-fn sidecar_flags(command: &mut Command, field: &Field<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {
+fn sidecar_flags(command: &mut Command, field: &BenchSite<'_>, dir: &Path, socket: &Path, sync: &str) -> Outcome<()> {
     let audit = dir.join("audit");
     fs::create_dir(&audit)?;
     command.arg("--socket").arg(socket);

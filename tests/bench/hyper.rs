@@ -1,7 +1,7 @@
 //! The floor of the library: a reverse proxy of nothing but hyper's two HTTP/1 machines.
 //!
-//! From a unix socket to kept TCP connections, and no task between them: as in the sidecar, who owns an answer drives the
-//! connection that it comes from. It changes what a proxy must, and has no policy, no key, no log and no time limit.
+//! From a unix socket to kept TCP connections, without a task between them: as in the sidecar, the owner of an answer drives the
+//! connection that carries it. It changes only what every proxy must, without policy, key, log or time limits.
 
 use std::error::Error;
 use std::pin::{Pin, pin};
@@ -19,9 +19,9 @@ use tokio::net::{TcpStream, UnixListener};
 
 use crate::{Outcome, single_threaded};
 
-/// What is ready of an answer goes on as one piece, up to here.
+/// Largest piece in which ready bytes of an answer are forwarded.
 const GATHER: usize = 64 * 1024;
-/// Of one connection alone, beside what `Connection` names.
+/// Headers of one connection, in addition to those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 4] = [header::TE, header::TRAILER, header::TRANSFER_ENCODING, header::UPGRADE];
 
 /// One connection to the upstream, and both ends of hyper's handle on it.
@@ -37,7 +37,7 @@ struct Upstream {
     idle: Mutex<Vec<Box<Link>>>,
 }
 
-/// The hidden subcommand: serves until it is killed, or its parent is.
+/// The hidden subcommand: serves until it or its parent is killed.
 pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let host = format!("127.0.0.1:{port}").try_into()?;
@@ -49,7 +49,7 @@ pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
             let upstream = Arc::clone(&upstream);
             tokio::spawn(async move {
                 let service = service_fn(|request| upstream.pass(request));
-                // A peer that goes away ends its own connection and nothing more.
+                // A peer that leaves ends its own connection only.
                 let _gone = server::Builder::new().serve_connection(TokioIo::new(client), service).await;
             });
         }
@@ -57,7 +57,7 @@ pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
 }
 
 impl Upstream {
-    /// One call, to the head of its answer.
+    /// Makes one call, up to the head of its answer.
     async fn pass(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
@@ -89,12 +89,12 @@ impl Upstream {
     }
 }
 
-/// An answer that is read as its client asks for it.
+/// An answer that is read at its client's pace.
 struct Answer {
     upstream: Arc<Upstream>,
-    /// `None` once it is closed, or kept.
+    /// `None` once the connection is closed or kept.
     link: Option<Box<Link>>,
-    /// `None` before it begins, and at its end.
+    /// `None` before the body begins and after its end.
     body: Option<Incoming>,
 }
 
@@ -106,7 +106,7 @@ impl Answer {
         }
     }
 
-    /// At its end, which nobody asks for if there is no body or its length is known.
+    /// Keeps the connection at the end of the body. An empty body, or one of known length, is not polled for its end.
     fn keep_at_end(&mut self) {
         if self.body.as_ref().is_some_and(|body| !body.is_end_stream()) {
             return;
@@ -119,7 +119,7 @@ impl Answer {
         }
     }
 
-    /// What the connection has brought.
+    /// Takes the next piece that the connection has read.
     fn take(&mut self) -> Poll<Option<::hyper::Result<Bytes>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let frame = ready!(Pin::new(body).poll_frame(&mut unwoken())).transpose()?;
@@ -131,7 +131,7 @@ impl Answer {
         Poll::Ready(frame.map(|frame| Ok(frame.into_data().unwrap_or_default())))
     }
 
-    /// What comes next. To take it wakes whoever drove the turn that brought it, so whoever waits drives another one.
+    /// Polls for the next piece. Taking a piece wakes the task that drove the connection last, so a waiting task drives it again.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<::hyper::Result<Bytes>>> {
         self.drive(&mut unwoken());
         let taken = self.take();
@@ -171,7 +171,7 @@ impl Body for Answer {
     }
 }
 
-/// What belongs to one connection alone does not cross.
+/// Removes the headers that belong to one connection only.
 fn end_to_end(headers: &mut HeaderMap) {
     for name in HOP_BY_HOP {
         headers.remove(name);
@@ -182,7 +182,7 @@ fn end_to_end(headers: &mut HeaderMap) {
     }
 }
 
-/// For ends of hyper's channels whose other end has just been driven.
+/// A context that wakes no task: for ends of hyper's channels whose other end has just been driven.
 fn unwoken() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }

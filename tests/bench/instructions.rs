@@ -1,20 +1,20 @@
 //! Instructions and allocations of a call, as callgrind counts them.
 //!
-//! Two runs that differ in the number of their calls: what the longer one has beyond the shorter one are those calls.
-//! Start, end and the first calls drop out, and neither the clock nor what else the machine does has a share in it.
+//! Two runs differ only in the number of their calls; the difference of the counts is the cost of those calls.
+//! Start, end and the first calls cancel out, and neither the clock nor other work on the machine matters.
 
 use serde::Serialize;
 
 use crate::Outcome;
 use crate::callgrind::Profile;
-use crate::contenders::{Contender, Field, Processor};
+use crate::contenders::{BenchSite, Contender, Processor};
 use crate::load::Load;
 use crate::modes::{self, Connections, Mode};
 
 /// The name in `--only`.
 pub(crate) const NAME: &str = "instructions";
 
-/// What is asked, over one connection: so no call shares a turn of the loop with another.
+/// The measured modes, over one connection, so that calls share no turn of the loop.
 const MODES: [&str; 7] = ["chat-1", "burst-100", "messages-100", "responses-100", "body-20k", "body-200k", "body-5m"];
 /// Of the shorter run. By then no buffer and no table grows any more.
 const FEW: usize = 50;
@@ -25,10 +25,10 @@ const MANY_LARGE: usize = 15;
 
 /// Of one contender in one mode, per call.
 #[derive(Debug, Serialize)]
-pub(crate) struct Cost {
+pub(crate) struct InstructionCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
-    /// In user space, of all its processes, but for those of SHA-256.
+    /// Instructions in user space, of all its processes, without SHA-256.
     pub(crate) instructions: f64,
     /// Those that hash for the audit chain. Valgrind's processor does it in software, and so has many more than a real one.
     pub(crate) sha256: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Cost {
 }
 
 /// One contender after the other, each many times slower than it is.
-pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outcome<Vec<Cost>> {
+pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<InstructionCount>> {
     let mut costs = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
         let mode = Mode { connections: Connections::Kept(1), ..mode };
@@ -46,7 +46,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
             let beyond =
                 profile(*contender, &mode, many, field).await? - profile(*contender, &mode, few, field).await?;
             let per_call = |count: u64| count as f64 / (many - few) as f64;
-            costs.push(Cost {
+            costs.push(InstructionCount {
                 mode: mode.name,
                 contender: contender.name(),
                 instructions: per_call(beyond.instructions),
@@ -58,7 +58,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
     Ok(costs)
 }
 
-async fn profile(contender: Contender, mode: &Mode, calls: usize, field: &Field<'_>) -> Outcome<Profile> {
+async fn profile(contender: Contender, mode: &Mode, calls: usize, field: &BenchSite<'_>) -> Outcome<Profile> {
     let started = contender.start_on(Processor::Callgrind, field)?;
     let load = Load::new(mode, &started.socket);
     let clients = load.open().await?;

@@ -11,16 +11,16 @@ use tokio::task::JoinSet;
 
 use crate::modes::{Connections, Mode};
 use crate::response::{After, Response, Watch};
-use crate::wire::{Ask, Expected};
+use crate::wire::{CallKind, Expected};
 
 /// No answer takes longer, or the contender hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// After so many failed calls in a round the rest is not asked any more.
+/// A round ends after this number of failed calls.
 const TOO_MANY: usize = 20;
 
-/// What one round has seen. Times are sorted.
+/// The figures of one round. Times are sorted.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LoadResult {
     /// Nanoseconds from the first byte sent to the last received, per call.
     pub(crate) calls_ns: Vec<u64>,
     /// Nanoseconds from the first byte sent to the first received, per call.
@@ -28,7 +28,7 @@ pub(crate) struct Seen {
     /// Microseconds from the upstream's stamp to the client, per chunk; paced streams only.
     pub(crate) chunks_us: Vec<u32>,
     pub(crate) wall: Duration,
-    /// What went wrong, the first few in words.
+    /// The faults; the first few have a text.
     pub(crate) faults: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Load {
     socket: PathBuf,
     request: Arc<[u8]>,
     expected: Expected,
-    ask: Ask,
+    ask: CallKind,
     connections: Connections,
 }
 
@@ -68,7 +68,11 @@ impl Load {
         for _ in 0..self.connections.count() {
             let mut client = Client::new();
             if let Connections::Kept(_) = self.connections {
-                let chat = Self { request: Ask::Chat.request().into(), expected: Ask::Chat.expected(), ..self.clone() };
+                let chat = Self {
+                    request: CallKind::Chat.request().into(),
+                    expected: CallKind::Chat.expected(),
+                    ..self.clone()
+                };
                 client.call(&chat, &mut Watch::Nothing).await?;
             }
             clients.push(client);
@@ -76,7 +80,7 @@ impl Load {
         Ok(clients)
     }
 
-    /// One call outside any round, whose answer must be exactly this.
+    /// Makes one call outside a round; its answer must be exactly this.
     pub(crate) async fn once(&self, request: &[u8], answer: &'static [u8]) -> Result<(), String> {
         let load =
             Self { request: request.into(), expected: Expected { length: answer.len(), tail: answer }, ..self.clone() };
@@ -84,14 +88,14 @@ impl Load {
     }
 
     /// `calls` calls, shared among the connections; each takes the next as soon as it is free.
-    pub(crate) async fn round(&self, clients: Vec<Client>, calls: usize) -> Seen {
+    pub(crate) async fn round(&self, clients: Vec<Client>, calls: usize) -> LoadResult {
         let taken = Arc::new(AtomicUsize::new(0));
         let started = Instant::now();
         let mut workers = JoinSet::new();
         for client in clients {
             workers.spawn(self.clone().work(client, Arc::clone(&taken), calls));
         }
-        let mut seen = Seen::default();
+        let mut seen = LoadResult::default();
         for part in workers.join_all().await {
             seen.calls_ns.extend(part.calls_ns);
             seen.firsts_ns.extend(part.firsts_ns);
@@ -105,11 +109,11 @@ impl Load {
         seen
     }
 
-    async fn work(self, mut client: Client, taken: Arc<AtomicUsize>, calls: usize) -> Seen {
-        let mut seen = Seen::default();
+    async fn work(self, mut client: Client, taken: Arc<AtomicUsize>, calls: usize) -> LoadResult {
+        let mut seen = LoadResult::default();
         let mut watch = match self.ask {
-            Ask::Paced(_) => Watch::Chunks(Vec::new()),
-            Ask::Chat | Ask::Burst(_) | Ask::Body(_) => Watch::Nothing,
+            CallKind::Paced(_) => Watch::Chunks(Vec::new()),
+            CallKind::Chat | CallKind::Burst(_) | CallKind::Body(_) => Watch::Nothing,
         };
         while taken.fetch_add(1, Ordering::Relaxed) < calls && seen.faults.len() < TOO_MANY {
             let started = Instant::now();
@@ -133,7 +137,7 @@ impl Client {
         Self { stream: None, buffer: vec![0; 64 * 1024], first: Instant::now() }
     }
 
-    /// One call, to the last byte of its answer. After a fault the connection is given up.
+    /// Makes one call, to the last byte of its answer. After a fault the connection is dropped.
     async fn call(&mut self, load: &Load, watch: &mut Watch) -> Result<(), String> {
         let done = tokio::time::timeout(PATIENCE, self.exchange(load, watch)).await;
         let after = match done {

@@ -1,4 +1,4 @@
-//! Where and with what a run was made.
+//! The machine and the programs of a run.
 
 use std::fs;
 use std::process::Command;
@@ -10,21 +10,21 @@ use crate::options::Options;
 
 /// The machine and the programs, as words for the report.
 #[derive(Debug, Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct MachineInfo {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) memory_gib: u64,
     pub(crate) kernel: String,
     pub(crate) system: String,
     pub(crate) versions: Vec<String>,
-    /// Load average at the start: what else ran meanwhile.
+    /// Load average at the start: a sign of other work on the machine.
     pub(crate) load: String,
     pub(crate) pinning: String,
     pub(crate) command: String,
     pub(crate) date: String,
 }
 
-impl Facts {
+impl MachineInfo {
     pub(crate) fn gather(options: &Options) -> Self {
         let cpuinfo = read("/proc/cpuinfo");
         let meminfo = read("/proc/meminfo");

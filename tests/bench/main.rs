@@ -1,6 +1,6 @@
 //! `sluice-bench`: the sidecar beside nginx, HAProxy, hyper alone and a raw relay, on one upstream, in one run.
 //!
-//! The order of a run: options, upstream, start-up figures, whole runs and full hosts, what is counted and not timed,
+//! The order of a run: options, upstream, start-up figures, complete runs and full hosts, counted figures,
 //! then each mode in interleaved rounds, then the report. The upstream, hyper alone and the relay are this same binary, run as child
 //! processes.
 
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         ["__upstream"] => upstream::serve(),
         ["__hyper", socket, port] => hyper::serve(socket, port),
         ["__relay", socket, port] => relay::serve(socket, port),
-        _ => bench(&words),
+        _ => bench(),
     };
     match done {
         Ok(code) => code,
@@ -62,11 +62,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(words: &[String]) -> Outcome<ExitCode> {
-    let Some(options) = Options::parse(words)? else {
-        print!("{}", options::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
+fn bench() -> Outcome<ExitCode> {
+    let counted = [runs::NAME, scale::NAME, ledger::NAME, syscalls::NAME, instructions::NAME];
+    let options = Options::parse_with(modes::names().chain(counted));
     process::sweep_on_panic();
     single_threaded()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -81,15 +79,18 @@ fn bench(words: &[String]) -> Outcome<ExitCode> {
 }
 
 async fn run(options: &Options) -> Outcome<ExitCode> {
-    let contenders = contenders::resolve(options)?;
+    let contenders = options.contenders.as_slice();
+    for contender in contenders {
+        contender.binary()?;
+    }
     let scratch = process::Scratch::create()?;
-    let mut machine = machine::Facts::gather(options);
+    let mut machine = machine::MachineInfo::gather(options);
     let upstream = upstream::Child::start()?;
-    let field = contenders::Field { scratch: scratch.path(), port: upstream.port() };
+    let field = contenders::BenchSite { scratch: scratch.path(), port: upstream.port() };
 
     // First of all: while thousands of processes are torn down nothing starts as fast.
     let mut startups = Vec::new();
-    for contender in contenders.iter().filter(|_| options.wants_modes()) {
+    for contender in contenders.iter().filter(|_| modes::names().any(|name| options.wants(name))) {
         startups.push(startup::measure(*contender, &field, options).await?);
     }
     // Before anything is pinned: an engine uses the cores that it finds.
@@ -102,9 +103,9 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let crowds = if options.wants(scale::NAME) { scale::measure(&field, options).await? } else { Vec::new() };
     let ledgers = if options.wants(ledger::NAME) { ledger::measure(scratch.path(), options)? } else { Vec::new() };
     let syscalls =
-        if options.wants(syscalls::NAME) { syscalls::measure(&contenders, &field).await? } else { Vec::new() };
+        if options.wants(syscalls::NAME) { syscalls::measure(contenders, &field).await? } else { Vec::new() };
     let instructions =
-        if options.wants(instructions::NAME) { instructions::measure(&contenders, &field).await? } else { Vec::new() };
+        if options.wants(instructions::NAME) { instructions::measure(contenders, &field).await? } else { Vec::new() };
     let cores = measure::Cores::choose(options.placement)?;
     if let Some(cores) = &cores {
         cores.pin_load(&[std::process::id().cast_signed(), upstream.pid()])?;
@@ -114,9 +115,9 @@ async fn run(options: &Options) -> Outcome<ExitCode> {
     let mut results = Vec::new();
     for mode in modes::chosen(options) {
         eprintln!("{}: {}", mode.name, mode.title);
-        results.push(rounds::measure(mode, &contenders, &field, cores.as_ref(), options).await?);
+        results.push(rounds::measure(mode, contenders, &field, cores.as_ref(), options).await?);
     }
-    let figures = report::Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
+    let figures = report::BenchFigures { startups, syscalls, instructions, runs, crowds, ledgers, modes: results };
     report::publish(&machine, &figures, options)
 }
 

@@ -1,9 +1,10 @@
-//! What the kernel knows about a process and its children: CPU time, memory, cores.
+//! The kernel's figures of a process and its children: CPU time, memory, cores.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::Outcome;
@@ -63,7 +64,7 @@ pub(crate) struct Memory {
     pub(crate) rss: u64,
     /// The sum of each process's highest resident size since `reset_peak`.
     pub(crate) peak: u64,
-    /// Resident now, shared pages divided among those who share them.
+    /// Resident now; shared pages are divided among the processes that share them.
     pub(crate) pss: u64,
 }
 
@@ -93,29 +94,18 @@ pub(crate) fn reset_peak(pids: &[i32]) -> Outcome<()> {
     Ok(())
 }
 
-/// How the processes share the machine's cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Placement of the processes on the machine's cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Placement {
-    /// Everybody on one core: only the work itself is left, within 2 % from round to round.
-    /// Latency and throughput are those of all three together.
+    /// All on one core; rounds differ by 2 %.
+    // Latency and throughput are those of all three programs together.
     One,
-    /// Load generator and upstream on one core, the contender on another. Each wake-up of a sleeping
-    /// core is then an interrupt, on a virtual machine dearer than the call: the relay goes from 9 µs
-    /// to 56–84 µs for a chat over one connection, and rounds differ by half.
+    /// The contender on another core; rounds differ by half.
+    // Each wake-up of a sleeping core is then an interrupt, on a virtual machine dearer than the call: the relay goes
+    // from 9 µs to 56–84 µs for a chat over one connection.
     Split,
-    /// As the kernel likes.
+    /// As the kernel places them.
     Free,
-}
-
-impl Placement {
-    pub(crate) fn parse(word: &str) -> Outcome<Self> {
-        match word {
-            "split" => Ok(Self::Split),
-            "one" => Ok(Self::One),
-            "free" => Ok(Self::Free),
-            _ => Err(format!("unknown placement {word}: split, one or free").into()),
-        }
-    }
 }
 
 /// Which core has the load generator and the upstream, and which the contenders.

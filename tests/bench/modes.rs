@@ -1,9 +1,9 @@
-//! The modes: what is asked, over how many connections, how often.
+//! The modes: kinds of calls, numbers of connections and calls.
 
 use crate::options::Options;
-use crate::wire::{self, Api, Ask, Pace};
+use crate::wire::{self, Api, CallKind, Pace};
 
-/// Whether a connection carries one call or all of them.
+/// The connections of a mode: one call each, or all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connections {
     /// Keep-alive: opened and used once before the clock starts.
@@ -13,7 +13,7 @@ pub(crate) enum Connections {
 }
 
 impl Connections {
-    /// How many are open at a time.
+    /// Number of open connections.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Kept(count) | Self::Fresh(count) => count,
@@ -26,7 +26,7 @@ impl Connections {
 pub(crate) struct Mode {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    pub(crate) ask: Ask,
+    pub(crate) ask: CallKind,
     pub(crate) connections: Connections,
     /// Calls per round.
     pub(crate) calls: usize,
@@ -35,12 +35,12 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// Chunks in each answer; 1 where the answer is no stream.
+    /// Chunks in each answer; 1 if the answer is not a stream.
     pub(crate) fn chunks(&self) -> usize {
         match self.ask {
-            Ask::Burst(_) => wire::BURST_CHUNKS,
-            Ask::Paced(pace) => pace.chunks(),
-            Ask::Chat | Ask::Body(_) => 1,
+            CallKind::Burst(_) => wire::BURST_CHUNKS,
+            CallKind::Paced(pace) => pace.chunks(),
+            CallKind::Chat | CallKind::Body(_) => 1,
         }
     }
 }
@@ -51,7 +51,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "chat-1",
         title: "small chat, 1 keep-alive connection",
-        ask: Ask::Chat,
+        ask: CallKind::Chat,
         connections: Connections::Kept(1),
         calls: 10_000,
         quick_calls: 2500,
@@ -59,7 +59,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "chat-8",
         title: "small chat, 8 keep-alive connections",
-        ask: Ask::Chat,
+        ask: CallKind::Chat,
         connections: Connections::Kept(8),
         calls: 15_000,
         quick_calls: 5000,
@@ -67,7 +67,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "chat-64",
         title: "small chat, 64 keep-alive connections",
-        ask: Ask::Chat,
+        ask: CallKind::Chat,
         connections: Connections::Kept(64),
         calls: 15_000,
         quick_calls: 5000,
@@ -75,7 +75,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "new-connection",
         title: "small chat, a new connection for each call, 8 at a time",
-        ask: Ask::Chat,
+        ask: CallKind::Chat,
         connections: Connections::Fresh(8),
         calls: 8000,
         quick_calls: 2500,
@@ -83,7 +83,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "burst-100",
         title: "stream of 100 chunks sent in a burst, 8 connections",
-        ask: Ask::Burst(Api::Chat),
+        ask: CallKind::Burst(Api::Chat),
         connections: Connections::Kept(8),
         calls: 6000,
         quick_calls: 1500,
@@ -91,7 +91,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "messages-100",
         title: "the same with the events of /v1/messages",
-        ask: Ask::Burst(Api::Messages),
+        ask: CallKind::Burst(Api::Messages),
         connections: Connections::Kept(8),
         calls: 6000,
         quick_calls: 1500,
@@ -99,7 +99,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "responses-100",
         title: "the same with the events of /v1/responses",
-        ask: Ask::Burst(Api::Responses),
+        ask: CallKind::Burst(Api::Responses),
         connections: Connections::Kept(8),
         calls: 6000,
         quick_calls: 1500,
@@ -107,7 +107,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "paced-64",
         title: "64 streams of 200 chunks, one each 2 ms",
-        ask: Ask::Paced(Pace::Fast),
+        ask: CallKind::Paced(Pace::Fast),
         connections: Connections::Kept(64),
         calls: 64,
         quick_calls: 64,
@@ -115,7 +115,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "paced-512",
         title: "512 streams of 50 chunks, one each 40 ms",
-        ask: Ask::Paced(Pace::Slow),
+        ask: CallKind::Paced(Pace::Slow),
         connections: Connections::Kept(512),
         calls: 512,
         quick_calls: 512,
@@ -123,7 +123,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "body-20k",
         title: "20 KB request body, 8 connections",
-        ask: Ask::Body(20 * KIB),
+        ask: CallKind::Body(20 * KIB),
         connections: Connections::Kept(8),
         calls: 6000,
         quick_calls: 1500,
@@ -131,7 +131,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "body-200k",
         title: "200 KB request body, 8 connections",
-        ask: Ask::Body(200 * KIB),
+        ask: CallKind::Body(200 * KIB),
         connections: Connections::Kept(8),
         calls: 2000,
         quick_calls: 400,
@@ -139,7 +139,7 @@ const ALL: [Mode; 12] = [
     Mode {
         name: "body-5m",
         title: "5 MB request body (an image as a data URL), 4 connections",
-        ask: Ask::Body(5 * KIB * KIB),
+        ask: CallKind::Body(5 * KIB * KIB),
         connections: Connections::Kept(4),
         calls: 100,
         quick_calls: 20,

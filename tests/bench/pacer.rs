@@ -1,7 +1,7 @@
 //! Paced streams: a chunk each interval, the streams spread evenly over it.
 //!
-//! A thread of its own: the runtime's timer has a step of 1 ms, which would send 64 streams in
-//! two volleys and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
+//! A separate thread: the runtime's timer has a step of 1 ms, which would send 64 streams in
+//! two batches and let every proxy handle 32 chunks per wake-up. Tokens do not arrive like that.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::sys::prctl;
+use sluice_testkit::http1::find;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::streams::{Api, Pace};
-use crate::upstream::find;
 use crate::wire;
 
 /// The handle to the pacing thread.
@@ -23,7 +23,7 @@ pub(crate) struct Pacer {
     streams: Sender<Paced>,
 }
 
-/// A stream on its way.
+/// A stream that is being sent.
 struct Paced {
     stream: Blocking,
     pace: Pace,

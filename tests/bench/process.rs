@@ -1,4 +1,4 @@
-//! Child processes and the scratch directory, none of which outlives the bench.
+//! Child processes and the scratch directory, which end with the bench.
 //!
 //! Guards do it on every way out that unwinds or returns. The release profile aborts on a panic,
 //! so the same list is also swept by a panic hook.
@@ -17,10 +17,10 @@ use crate::measure;
 static LIVE: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 static SCRATCH: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// How long a child may take to end by itself; under valgrind, on a busy machine, some seconds.
+/// Time for a child to end after SIGTERM; under valgrind, on a busy machine, it takes some seconds.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A child that ends, with its own children, when this is dropped.
+/// A child process that is ended, with its own children, when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -121,7 +121,7 @@ impl Drop for Scratch {
     }
 }
 
-/// From here on a panic of this process leaves nothing behind either.
+/// Makes a panic of this process remove everything too.
 pub(crate) fn sweep_on_panic() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -134,13 +134,13 @@ pub(crate) fn sweep_on_panic() {
         if let Ok(scratch) = SCRATCH.try_lock()
             && let Some(path) = scratch.as_ref()
         {
-            // The panic has been printed; there is nobody to tell about this.
+            // The panic has been printed; this error has no reader.
             let _removed: io::Result<()> = std::fs::remove_dir_all(path);
         }
     }));
 }
 
 fn signal(pid: i32, signal: Signal) {
-    // A process that is gone already is what was wanted.
+    // A process that has ended already needs no signal.
     let _sent: nix::Result<()> = kill(Pid::from_raw(pid), signal);
 }

@@ -1,10 +1,10 @@
-//! Where the contenders' programs are.
+//! The paths of the contenders' programs.
 
 use std::path::{Path, PathBuf};
 
 use crate::Outcome;
 
-/// The sidecar: named by the environment, beside this binary, or where cargo puts it.
+/// The sidecar: named by the environment, beside this program, or in cargo's directory.
 pub(crate) fn sidecar() -> Outcome<PathBuf> {
     ours("sluice-proxy", "SLUICE_PROXY_BIN")
 }
@@ -30,7 +30,7 @@ fn ours(name: &str, variable: &str) -> Outcome<PathBuf> {
     })
 }
 
-/// A program of the system, where an ordinary user's `PATH` may not look.
+/// A program of the system, also in directories outside an ordinary user's `PATH`.
 pub(crate) fn installed(name: &str) -> Outcome<PathBuf> {
     ["/usr/sbin", "/usr/local/sbin", "/usr/bin", "/usr/local/bin"]
         .iter()

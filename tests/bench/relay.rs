@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::{Outcome, single_threaded};
 
-/// The hidden subcommand: relays until it is killed, or its parent is.
+/// The hidden subcommand: relays until it or its parent is killed.
 pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let port: u16 = port.parse()?;
@@ -26,7 +26,7 @@ pub(crate) fn serve(socket: &str, port: &str) -> Outcome<ExitCode> {
             let (client, _) = listener.accept().await?;
             let scratch = Rc::clone(&scratch);
             tokio::task::spawn_local(async move {
-                // A peer that goes away ends its own connection and nothing more.
+                // A peer that leaves ends its own connection only.
                 let _gone: Result<()> = relay(client, port, &scratch).await;
             });
         }
@@ -86,7 +86,7 @@ async fn pump(from: &impl Socket, to: &impl Socket, scratch: &RefCell<Vec<u8>>) 
     }
 }
 
-/// One read and one write. Returns what could not be written yet; `None` at the end.
+/// One read and one write. Returns the bytes that could not be written yet; `None` at the end.
 fn pass(from: &impl Socket, to: &impl Socket, scratch: &mut [u8]) -> Result<Option<Vec<u8>>> {
     let read = match from.try_read(scratch) {
         Ok(0) => return Ok(None),
@@ -99,7 +99,7 @@ fn pass(from: &impl Socket, to: &impl Socket, scratch: &mut [u8]) -> Result<Opti
     Ok(Some(scratch[written..read].to_vec()))
 }
 
-/// Not ready is no bytes.
+/// Returns 0 if the socket is not ready.
 fn ready(moved: Result<usize>) -> Result<usize> {
     match moved {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),

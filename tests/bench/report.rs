@@ -7,46 +7,46 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::contenders::Contender;
-use crate::instructions::Cost;
-use crate::ledger::Ledger;
-use crate::machine::Facts;
+use crate::instructions::InstructionCount;
+use crate::ledger::LedgerFigures;
+use crate::machine::MachineInfo;
 use crate::options::Options;
 use crate::rounds::{ModeResult, Result, Round};
-use crate::runs::{Rate, Whole};
-use crate::scale::{Crowd, Live};
+use crate::runs::{Rate, RunComparison};
+use crate::scale::{FullHost, Live};
 use crate::startup::{Startup, median};
-use crate::syscalls::Counted;
+use crate::syscalls::SyscallCount;
 
 /// All that was measured.
 #[derive(Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct BenchFigures {
     pub(crate) startups: Vec<Startup>,
-    pub(crate) syscalls: Vec<Counted>,
-    pub(crate) instructions: Vec<Cost>,
-    pub(crate) runs: Option<Whole>,
-    pub(crate) crowds: Vec<Crowd>,
-    pub(crate) ledgers: Vec<Ledger>,
+    pub(crate) syscalls: Vec<SyscallCount>,
+    pub(crate) instructions: Vec<InstructionCount>,
+    pub(crate) runs: Option<RunComparison>,
+    pub(crate) crowds: Vec<FullHost>,
+    pub(crate) ledgers: Vec<LedgerFigures>,
     pub(crate) modes: Vec<ModeResult>,
 }
 
 #[derive(Serialize)]
-struct Everything<'a> {
-    machine: &'a Facts,
+struct RawFigures<'a> {
+    machine: &'a MachineInfo,
     #[serde(flatten)]
-    figures: &'a Figures,
+    figures: &'a BenchFigures,
 }
 
-/// Prints and writes the figures. Fails if a call of ours failed; those of others are told in their rows.
-pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<ExitCode> {
+/// Prints and writes the figures. Fails if a call of ours failed; failures of others are in their rows.
+pub(crate) fn publish(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<ExitCode> {
     let text = markdown(machine, figures, options)?;
     println!("{text}");
     if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&Everything { machine, figures })?)?;
+        std::fs::write(path, serde_json::to_vec_pretty(&RawFigures { machine, figures })?)?;
     }
     let ours = [Contender::Sluice, Contender::SluiceSync].map(Contender::name);
     let mut results = figures.modes.iter().flat_map(|mode| &mode.results);
     let failed = results.any(|result| result.errors > 0 && ours.contains(&result.contender));
-    match &options.results {
+    match &options.results() {
         _ if failed => eprintln!("calls have failed: no report was written"),
         Some(path) => {
             std::fs::write(path, &text)?;
@@ -57,8 +57,8 @@ pub(crate) fn publish(machine: &Facts, figures: &Figures, options: &Options) -> 
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<String> {
-    let Figures { startups, syscalls, instructions, runs, crowds, ledgers, modes } = figures;
+fn markdown(machine: &MachineInfo, figures: &BenchFigures, options: &Options) -> Outcome<String> {
+    let BenchFigures { startups, syscalls, instructions, runs, crowds, ledgers, modes } = figures;
     let mut text = String::new();
     let out = &mut text;
     writeln!(out, "# Side by side\n\nWritten by `{}` on {}.\n", machine.command, machine.date)?;
@@ -75,7 +75,7 @@ fn markdown(machine: &Facts, figures: &Figures, options: &Options) -> Outcome<St
          CPU is the time on a core of all threads of the contender's processes (schedstat)\n\
          - sizes in 10⁶ bytes; peak RSS is that of the mode, summed over processes; every answer was checked \
          (status, length, end), and that the upstream saw our key and account, but for hyper and the relay\n",
-        options.rounds
+        options.rounds()
     )?;
     for startup in startups {
         writeln!(out, "- **{}**: {}", startup.contender, startup.title)?;
@@ -124,16 +124,16 @@ fn summary(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
     Ok(())
 }
 
-fn system_calls(out: &mut String, counted: &[Counted]) -> Outcome<()> {
+fn system_calls(out: &mut String, counted: &[SyscallCount]) -> Outcome<()> {
     writeln!(out, "\n## System calls per call\n\nCounted by `strace`, which slows all of them down.\n")?;
     writeln!(out, "| mode | contender | system calls | |\n|---|---|---:|---|")?;
-    for Counted { mode, contender, per_call, mostly } in counted {
+    for SyscallCount { mode, contender, per_call, mostly } in counted {
         writeln!(out, "| {mode} | {contender} | {per_call:.1} | {mostly} |")?;
     }
     Ok(())
 }
 
-fn costs(out: &mut String, costs: &[Cost]) -> Outcome<()> {
+fn costs(out: &mut String, costs: &[InstructionCount]) -> Outcome<()> {
     writeln!(
         out,
         "\n## Instructions per call\n\nCounted by callgrind in user space, over one connection, as the difference between two \
@@ -144,13 +144,13 @@ fn costs(out: &mut String, costs: &[Cost]) -> Outcome<()> {
         out,
         "| mode | contender | instructions | of SHA-256 in software | allocations |\n|---|---|---:|---:|---:|"
     )?;
-    for Cost { mode, contender, instructions, sha256, allocations } in costs {
+    for InstructionCount { mode, contender, instructions, sha256, allocations } in costs {
         writeln!(out, "| {mode} | {contender} | {instructions:.0} | {sha256:.0} | {allocations:.1} |")?;
     }
     Ok(())
 }
 
-/// Calls that come together share a sync: without that, each would need two, for its intent and its outcome.
+/// Simultaneous calls share a sync: without that, each would need two, for its intent and its outcome.
 fn syncs(out: &mut String, modes: &[ModeResult]) -> Outcome<()> {
     let durable = |mode: &ModeResult| mode.results.iter().find_map(|result| result.syncs_per_call);
     if !modes.iter().any(|mode| durable(mode).is_some()) {
@@ -187,7 +187,7 @@ fn starts(out: &mut String, startups: &[Startup]) -> Outcome<()> {
     Ok(())
 }
 
-fn full_hosts(out: &mut String, crowds: &[Crowd]) -> Outcome<()> {
+fn full_hosts(out: &mut String, crowds: &[FullHost]) -> Outcome<()> {
     writeln!(
         out,
         "\n## A host full of them\n\nNot pinned. A stream has a chunk each 40 ms; its latency has the load generator's and the \
@@ -220,15 +220,15 @@ fn full_hosts(out: &mut String, crowds: &[Crowd]) -> Outcome<()> {
     Ok(())
 }
 
-fn ledger_sizes(out: &mut String, ledgers: &[Ledger]) -> Outcome<()> {
+fn ledger_sizes(out: &mut String, ledgers: &[LedgerFigures]) -> Outcome<()> {
     let Some(first) = ledgers.first() else { return Ok(()) };
     write!(out, "\n## The ledger at size\n\n| |")?;
-    for Ledger { receipts, runs, .. } in ledgers {
+    for LedgerFigures { receipts, runs, .. } in ledgers {
         write!(out, " {receipts} receipts in {runs} runs |")?;
     }
     writeln!(out, "\n|---|{}", "---:|".repeat(ledgers.len()))?;
     write!(out, "| database, bytes a receipt |")?;
-    for Ledger { receipts, database, .. } in ledgers {
+    for LedgerFigures { receipts, database, .. } in ledgers {
         write!(out, " {} |", database / receipts)?;
     }
     writeln!(out)?;
@@ -243,7 +243,7 @@ fn ledger_sizes(out: &mut String, ledgers: &[Ledger]) -> Outcome<()> {
     Ok(())
 }
 
-fn whole_runs(out: &mut String, Whole { ways, phases, rates }: &Whole) -> Outcome<()> {
+fn whole_runs(out: &mut String, RunComparison { ways, phases, rates }: &RunComparison) -> Outcome<()> {
     writeln!(out, "\n## A whole run of `true`\n")?;
     writeln!(out, "| | ms, median | least–most | × docker run | |\n|---|---:|---:|---:|---|")?;
     for row in ways {

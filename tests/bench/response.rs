@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use crate::upstream::{decimal, find, header_values};
+use sluice_testkit::http1::find;
+
+use crate::upstream::{decimal, header_values};
 use crate::wire::{Expected, STAMP, STAMP_DIGITS};
 
-/// What was wrong with an answer.
+/// A fault of an answer.
 #[derive(Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ResponseFault {
     /// The status was another than 200; with the start of the answer.
     Status(String),
     /// Neither a length nor chunks, or a broken one.
@@ -18,7 +20,7 @@ pub(crate) enum Fault {
     Tail,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ResponseFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(start) => write!(out, "not a 200: {start}"),
@@ -29,15 +31,15 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What is looked for in a body.
+/// The data that is collected from a body.
 #[derive(Debug)]
 pub(crate) enum Watch {
     Nothing,
-    /// The upstream's time stamps: microseconds that each chunk was on its way.
+    /// The upstream's time stamps: microseconds from the upstream to the client, for each chunk.
     Chunks(Vec<u32>),
 }
 
-/// Whether the connection may carry another call.
+/// The state of the connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     Keep,
@@ -47,13 +49,13 @@ pub(crate) enum After {
 #[derive(Debug)]
 enum State {
     Head(Vec<u8>),
-    /// A body of known length: what is left of it.
+    /// A body of known length: the number of missing bytes.
     Fixed(usize),
-    /// The line with a chunk's size; the size so far, and whether its digits have ended.
+    /// The line with a chunk's size: the size so far, and true after its digits.
     Size(usize, Digits),
-    /// Inside a chunk: what is left of it.
+    /// Inside a chunk: the number of missing bytes.
     Data(usize),
-    /// The line end after a chunk: what is left of it.
+    /// The line end after a chunk: the number of missing bytes.
     DataEnd(usize),
     /// After the last chunk: length of the current trailer line so far.
     Trailer(usize),
@@ -81,8 +83,8 @@ impl Response {
         Self { state: State::Head(Vec::new()), length: 0, tail: Vec::with_capacity(32), after: After::Keep }
     }
 
-    /// Takes what was read at `now` (microseconds since the epoch). True at the end.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], now: u64, watch: &mut Watch) -> Result<bool, Fault> {
+    /// Takes bytes that were read at `now` (microseconds since the epoch). Returns true at the end.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], now: u64, watch: &mut Watch) -> Result<bool, ResponseFault> {
         while !bytes.is_empty() {
             bytes = match &mut self.state {
                 State::Head(_) => self.head(bytes)?,
@@ -108,26 +110,26 @@ impl Response {
                     self.framing(bytes[0])?;
                     &bytes[1..]
                 }
-                State::Done => return Err(Fault::Framing),
+                State::Done => return Err(ResponseFault::Framing),
             };
         }
         Ok(matches!(self.state, State::Done))
     }
 
     /// Judges a whole answer.
-    pub(crate) fn finish(&self, expected: Expected) -> Result<After, Fault> {
+    pub(crate) fn finish(&self, expected: Expected) -> Result<After, ResponseFault> {
         if self.length != expected.length {
-            return Err(Fault::Length { got: self.length, expected: expected.length });
+            return Err(ResponseFault::Length { got: self.length, expected: expected.length });
         }
         if !self.tail.ends_with(expected.tail) {
-            return Err(Fault::Tail);
+            return Err(ResponseFault::Tail);
         }
         Ok(self.after)
     }
 
-    fn head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
+    fn head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ResponseFault> {
         let State::Head(head) = &mut self.state else {
-            return Err(Fault::Framing);
+            return Err(ResponseFault::Framing);
         };
         let before = head.len();
         head.extend_from_slice(bytes);
@@ -136,7 +138,7 @@ impl Response {
         };
         if !head.starts_with(b"HTTP/1.1 200 ") {
             let start = &head[..head.len().min(700)];
-            return Err(Fault::Status(String::from_utf8_lossy(start).into_owned()));
+            return Err(ResponseFault::Status(String::from_utf8_lossy(start).into_owned()));
         }
         let fields = &head[..end + 2];
         if header_values(fields, b"connection").any(|value| value.eq_ignore_ascii_case(b"close")) {
@@ -148,20 +150,20 @@ impl Response {
             (true, None) => State::Size(0, Digits::Open),
             (false, Some(0)) => State::Done,
             (false, Some(length)) => State::Fixed(length),
-            _ => return Err(Fault::Framing),
+            _ => return Err(ResponseFault::Framing),
         };
         Ok(&bytes[end + 4 - before..])
     }
 
-    fn framing(&mut self, byte: u8) -> Result<(), Fault> {
+    fn framing(&mut self, byte: u8) -> Result<(), ResponseFault> {
         match (&mut self.state, byte) {
             (State::Size(0, _), b'\n') => self.state = State::Trailer(0),
             (State::Size(size, _), b'\n') => self.state = State::Data(*size),
             (State::Size(_, digits @ Digits::Open), b'\r' | b';') => *digits = Digits::Ended,
             (State::Size(_, Digits::Ended), _) => {}
             (State::Size(size, Digits::Open), digit) => {
-                let digit = char::from(digit).to_digit(16).ok_or(Fault::Framing)?;
-                *size = size.checked_mul(16).ok_or(Fault::Framing)? + digit as usize;
+                let digit = char::from(digit).to_digit(16).ok_or(ResponseFault::Framing)?;
+                *size = size.checked_mul(16).ok_or(ResponseFault::Framing)? + digit as usize;
             }
             (State::DataEnd(left @ 2), b'\r') => *left = 1,
             (State::DataEnd(1), b'\n') => self.state = State::Size(0, Digits::Open),
@@ -169,7 +171,7 @@ impl Response {
             (State::Trailer(_), b'\r') => {}
             (State::Trailer(line), b'\n') => *line = 0,
             (State::Trailer(line), _) => *line += 1,
-            _ => return Err(Fault::Framing),
+            _ => return Err(ResponseFault::Framing),
         }
         Ok(())
     }

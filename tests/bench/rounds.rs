@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field, Started};
-use crate::load::{Load, Seen};
+use crate::contenders::{BenchSite, Contender, Started};
+use crate::load::{Load, LoadResult};
 use crate::measure::{self, Cores, Memory};
 use crate::modes::Mode;
 use crate::options::Options;
@@ -35,9 +35,9 @@ pub(crate) struct Result {
     pub(crate) calls_per_round: usize,
     /// In order: round N of one contender is the pair of round N of another.
     pub(crate) rounds: Vec<Round>,
-    /// At the end of the mode; its peak is that of the whole mode, set-up excluded.
+    /// Memory at the end of the mode; the peak is of the complete mode, without the set-up.
     pub(crate) memory: Memory,
-    /// Of the whole mode; only where calls wait for the disk.
+    /// For the complete mode; only for contenders whose calls wait for the disk.
     pub(crate) syncs_per_call: Option<f64>,
     pub(crate) errors: usize,
     pub(crate) first_error: Option<String>,
@@ -53,7 +53,7 @@ pub(crate) struct ModeResult {
 }
 
 /// A contender in its mode.
-struct Entrant {
+struct ModeEntry {
     contender: Contender,
     started: Started,
     load: Load,
@@ -65,35 +65,35 @@ struct Entrant {
 pub(crate) async fn measure(
     mode: Mode,
     contenders: &[Contender],
-    field: &Field<'_>,
+    field: &BenchSite<'_>,
     cores: Option<&Cores>,
     options: &Options,
 ) -> Outcome<ModeResult> {
     let mut entrants = Vec::new();
     for contender in contenders {
-        let mut entrant = Entrant::enter(*contender, &mode, field, cores)?;
+        let mut entrant = ModeEntry::enter(*contender, &mode, field, cores)?;
         entrant.warm_up(&mode).await?;
         entrants.push(entrant);
     }
-    for round in 0..options.rounds {
+    for round in 0..options.rounds() {
         let count = entrants.len();
         // Everybody comes after everybody in turn.
         for place in 0..count {
             entrants[(place + round) % count].round().await?;
         }
     }
-    let results = entrants.into_iter().map(Entrant::finish).collect::<Outcome<_>>()?;
+    let results = entrants.into_iter().map(ModeEntry::finish).collect::<Outcome<_>>()?;
     Ok(ModeResult { mode: mode.name, title: mode.title, chunks: mode.chunks(), results })
 }
 
-impl Entrant {
-    fn enter(contender: Contender, mode: &Mode, field: &Field<'_>, cores: Option<&Cores>) -> Outcome<Self> {
+impl ModeEntry {
+    fn enter(contender: Contender, mode: &Mode, field: &BenchSite<'_>, cores: Option<&Cores>) -> Outcome<Self> {
         let started = contender.start(field)?;
         if let Some(cores) = cores {
             cores.pin_contender(&started.pids)?;
         }
         let load = Load::new(mode, &started.socket);
-        let calls = contender.calls(mode.calls, mode);
+        let calls = contender.calls(mode.calls, mode.ask);
         let result = Result {
             contender: contender.name(),
             calls_per_round: calls,
@@ -112,7 +112,7 @@ impl Entrant {
             self.fault(format!("the upstream did not see the right key and account: {fault}"));
         }
         measure::reset_peak(&self.started.pids)?;
-        let calls = self.contender.calls(mode.quick_calls, mode);
+        let calls = self.contender.calls(mode.quick_calls, mode.ask);
         match self.load.open().await {
             Ok(clients) => {
                 let seen = self.load.round(clients, calls).await;
@@ -146,7 +146,7 @@ impl Entrant {
         Ok(())
     }
 
-    /// The kernel's figures are exact for threads that sleep: what is under way ends first.
+    /// Lets current work end: the kernel's figures are exact for sleeping threads.
     async fn quiet(&self) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -172,13 +172,13 @@ impl Entrant {
 }
 
 impl Load {
-    /// Whether the upstream saw our key and account (`signs`), or what the client sent.
+    /// Fails unless the upstream saw our key and account (`signs`), or the client's own.
     async fn signed(&self, signs: bool) -> std::result::Result<(), String> {
         self.once(&wire::signed_request(), wire::SIGNED[usize::from(!signs)]).await
     }
 }
 
-fn figures(seen: &Seen, cpu_ns: u64) -> Round {
+fn figures(seen: &LoadResult, cpu_ns: u64) -> Round {
     let calls = seen.calls_ns.len() as f64;
     let call = |share| percentile(&seen.calls_ns, share).map_or(0.0, |ns| ns as f64 / 1e3);
     let chunk = |share| percentile(&seen.chunks_us, share).map(f64::from);

@@ -1,4 +1,4 @@
-//! What a run costs: `sluice run -- true` beside the bare `docker run` of the same image, in turns.
+//! The cost of a run: `sluice run -- true` beside `docker run` of the same image, in turns.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,11 +27,11 @@ pub(crate) struct Runs {
     pub(crate) ms: Vec<f64>,
 }
 
-/// Where the time of `sluice run` went, as it says itself: name, milliseconds, round by round.
+/// The timings that `sluice run` reports: name, milliseconds of each round.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Phases(pub(crate) Vec<(String, Vec<f64>)>);
 
-/// How many whole runs a host brings home in a minute.
+/// Complete runs per minute.
 #[derive(Debug, Serialize)]
 pub(crate) struct Rate {
     /// Runs at a time.
@@ -42,17 +42,17 @@ pub(crate) struct Rate {
     pub(crate) sluice: f64,
 }
 
-/// What was measured of whole runs.
+/// The figures of complete runs.
 #[derive(Debug, Serialize)]
-pub(crate) struct Whole {
+pub(crate) struct RunComparison {
     pub(crate) ways: Vec<Runs>,
     pub(crate) phases: Phases,
     pub(crate) rates: Vec<Rate>,
 }
 
 /// Takes turns, so that whatever the machine does hits all alike.
-pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<Whole> {
-    let sluice = Sluice::prepare(scratch, upstream)?;
+pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outcome<RunComparison> {
+    let sluice = SluiceRuns::prepare(scratch, upstream)?;
     let mut rows = [
         ("docker-run", "`docker run --rm --network=none IMAGE true`"),
         ("docker-run-hardened", "the same, with the limits, mounts and filters of a sandbox"),
@@ -78,7 +78,7 @@ pub(crate) fn measure(scratch: &Path, upstream: u16, options: &Options) -> Outco
         let docker = per_minute(at_once, runs, bare)?;
         Ok(Rate { at_once, docker, sluice: per_minute(at_once, runs, || sluice.command())? })
     });
-    Ok(Whole { ways: rows.into(), phases, rates: rates.into_iter().collect::<Outcome<_>>()? })
+    Ok(RunComparison { ways: rows.into(), phases, rates: rates.into_iter().collect::<Outcome<_>>()? })
 }
 
 fn per_minute(at_once: usize, runs: usize, command: impl Fn() -> Command + Sync) -> Outcome<f64> {
@@ -97,14 +97,14 @@ fn per_minute(at_once: usize, runs: usize, command: impl Fn() -> Command + Sync)
     Ok(runs as f64 * 60.0 / begun.elapsed().as_secs_f64())
 }
 
-struct Sluice {
+struct SluiceRuns {
     program: PathBuf,
     key: PathBuf,
     state: PathBuf,
     upstream: String,
 }
 
-impl Sluice {
+impl SluiceRuns {
     fn prepare(scratch: &Path, upstream: u16) -> Outcome<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let key = scratch.join("key");

@@ -8,37 +8,37 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field, Started};
-use crate::load::{Load, Seen};
+use crate::contenders::{BenchSite, Contender, Started};
+use crate::load::{Load, LoadResult};
 use crate::measure;
 use crate::modes::{Connections, Mode};
 use crate::options::Options;
 use crate::rounds::percentile;
-use crate::wire::{Ask, Pace};
+use crate::wire::{CallKind, Pace};
 
 /// The name in `--only`.
 pub(crate) const NAME: &str = "scale";
 
-/// How long an idle crowd is watched.
+/// Duration of the measurement of idle contenders.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// Who comes in which numbers. What a host of 24 GB cannot hold is left out.
-const CROWDS: [(Contender, usize, Doing); 10] = [
-    (Contender::Sluice, 300, Doing::Streams),
-    (Contender::Nginx, 300, Doing::Streams),
-    (Contender::Haproxy, 300, Doing::Streams),
-    (Contender::Hyper, 300, Doing::Streams),
-    (Contender::Relay, 300, Doing::Streams),
-    (Contender::Sluice, 1000, Doing::Nothing),
-    (Contender::Nginx, 1000, Doing::Nothing),
-    (Contender::Hyper, 1000, Doing::Nothing),
-    (Contender::Relay, 1000, Doing::Nothing),
-    (Contender::Sluice, 3000, Doing::Nothing),
+/// The contenders and their numbers, within the memory of a host of 24 GB.
+const CROWDS: [(Contender, usize, Activity); 10] = [
+    (Contender::Sluice, 300, Activity::Streams),
+    (Contender::Nginx, 300, Activity::Streams),
+    (Contender::Haproxy, 300, Activity::Streams),
+    (Contender::Hyper, 300, Activity::Streams),
+    (Contender::Relay, 300, Activity::Streams),
+    (Contender::Sluice, 1000, Activity::Nothing),
+    (Contender::Nginx, 1000, Activity::Nothing),
+    (Contender::Hyper, 1000, Activity::Nothing),
+    (Contender::Relay, 1000, Activity::Nothing),
+    (Contender::Sluice, 3000, Activity::Nothing),
 ];
 
-/// What each of a crowd does.
+/// The work of each contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
+enum Activity {
     Nothing,
     /// One stream, a chunk each 40 ms.
     Streams,
@@ -46,7 +46,7 @@ enum Doing {
 
 /// The figures of many contenders of one kind.
 #[derive(Debug, Serialize)]
-pub(crate) struct Crowd {
+pub(crate) struct FullHost {
     pub(crate) contender: &'static str,
     pub(crate) count: usize,
     /// Until each had answered, two at a time.
@@ -71,7 +71,7 @@ pub(crate) struct Live {
 }
 
 /// One crowd after the other.
-pub(crate) async fn measure(field: &Field<'_>, options: &Options) -> Outcome<Vec<Crowd>> {
+pub(crate) async fn measure(field: &BenchSite<'_>, options: &Options) -> Outcome<Vec<FullHost>> {
     let mut crowds = Vec::new();
     for (contender, count, doing) in CROWDS {
         if options.contenders.contains(&contender) {
@@ -83,18 +83,18 @@ pub(crate) async fn measure(field: &Field<'_>, options: &Options) -> Outcome<Vec
     Ok(crowds)
 }
 
-async fn crowd(contender: Contender, count: usize, doing: Doing, field: &Field<'_>) -> Outcome<Crowd> {
+async fn crowd(contender: Contender, count: usize, doing: Activity, field: &BenchSite<'_>) -> Outcome<FullHost> {
     let dir = field.scratch.join(NAME);
     std::fs::create_dir(&dir)?;
     let begun = Instant::now();
-    let (started, _threads) = start(contender, count, &Field { scratch: &dir, ..*field })?;
+    let (started, _threads) = start(contender, count, &BenchSite { scratch: &dir, ..*field })?;
     let starts_per_s = count as f64 / begun.elapsed().as_secs_f64();
     let pids = measure::trees(started.iter().flat_map(|started| started.pids.clone()).collect());
     tokio::time::sleep(Duration::from_millis(500)).await;
     let before = (Instant::now(), measure::cpu_ns(&pids)?);
     tokio::time::sleep(WATCHED).await;
     let idle_ns = (measure::cpu_ns(&pids)? - before.1) as f64 / before.0.elapsed().as_secs_f64();
-    let mut crowd = Crowd {
+    let mut crowd = FullHost {
         contender: contender.name(),
         count,
         starts_per_s,
@@ -103,10 +103,10 @@ async fn crowd(contender: Contender, count: usize, doing: Doing, field: &Field<'
         files: measure::files(pids[0])?,
         live: None,
     };
-    if doing == Doing::Streams {
+    if doing == Activity::Streams {
         crowd.live = Some(live(&started, &pids).await?);
     }
-    // All at once: each takes its time to end.
+    // All at the same time, since each needs time to end.
     thread::scope(|scope| {
         for started in started {
             scope.spawn(move || drop(started));
@@ -116,9 +116,9 @@ async fn crowd(contender: Contender, count: usize, doing: Doing, field: &Field<'
     Ok(crowd)
 }
 
-/// Starts them, two at a time. The kernel ends what asks for it with the thread that has started it, so those threads
-/// live as long as the guard that comes back.
-fn start(contender: Contender, count: usize, field: &Field<'_>) -> Outcome<(Vec<Started>, Vec<Sender<()>>)> {
+/// Starts them, two at a time. A child that ends with its parent ends with the thread that started it, so these threads
+/// live as long as the returned guards.
+fn start(contender: Contender, count: usize, field: &BenchSite<'_>) -> Outcome<(Vec<Started>, Vec<Sender<()>>)> {
     const AT_ONCE: usize = 2;
     let (mut guards, mut shares) = (Vec::new(), Vec::new());
     for first in 0..AT_ONCE {
@@ -126,11 +126,11 @@ fn start(contender: Contender, count: usize, field: &Field<'_>) -> Outcome<(Vec<
         let (done, share) = channel();
         let (guard, ended) = channel::<()>();
         thread::spawn(move || {
-            let field = Field { scratch: &scratch, port };
+            let field = BenchSite { scratch: &scratch, port };
             let names = (first..count).step_by(AT_ONCE).map(|number| number.to_string());
             let started: Result<Vec<_>, String> =
                 names.map(|name| contender.launch(&field, &name).map_err(|error| error.to_string())).collect();
-            // Whoever does not listen any more has failed already.
+            // A receiver that has been dropped has failed already.
             let _heard = done.send(started);
             let _dropped = ended.recv();
         });
@@ -149,7 +149,7 @@ async fn live(started: &[Started], pids: &[i32]) -> Outcome<Live> {
     let mode = Mode {
         name: NAME,
         title: "",
-        ask: Ask::Paced(pace),
+        ask: CallKind::Paced(pace),
         connections: Connections::Kept(1),
         calls: 1,
         quick_calls: 1,
@@ -167,7 +167,7 @@ async fn live(started: &[Started], pids: &[i32]) -> Outcome<Live> {
     // In the middle of the streams.
     tokio::time::sleep(pace.interval() * u32::try_from(pace.chunks() / 2)?).await;
     let pss_kib = measure::memory(pids)?.pss;
-    let rounds: Vec<Seen> = rounds.join_all().await;
+    let rounds: Vec<LoadResult> = rounds.join_all().await;
     let cpu_ns = measure::cpu_ns(pids)? - before;
     if let Some(fault) = rounds.iter().flat_map(|seen| &seen.faults).next() {
         return Err(format!("a stream has failed: {fault}").into());

@@ -1,11 +1,11 @@
-//! What a contender costs before its first call: time to ready, idle memory, size on disk.
+//! The cost of a contender before its first call: time to ready, idle memory, size on disk.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field};
+use crate::contenders::{BenchSite, Contender};
 use crate::measure::{self, Memory};
 use crate::options::Options;
 
@@ -25,7 +25,7 @@ pub(crate) struct Startup {
 }
 
 /// Starts the contender many times and looks at the last one while it idles.
-pub(crate) async fn measure(contender: Contender, field: &Field<'_>, options: &Options) -> Outcome<Startup> {
+pub(crate) async fn measure(contender: Contender, field: &BenchSite<'_>, options: &Options) -> Outcome<Startup> {
     let times = if options.quick { 7 } else { 31 };
     let (mut answers, mut announced) = (Vec::new(), Vec::new());
     for _ in 1..times {

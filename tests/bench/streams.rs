@@ -1,10 +1,10 @@
-//! Streams: the events of each API, and how fast they come.
+//! Streams: the events of each API, and their pace.
 
 use std::time::Duration;
 
 use crate::wire::{CHAT_PATH, DONE, QUESTION, STREAM, chat, request};
 
-/// Whose events a stream has.
+/// The API whose events a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
@@ -41,12 +41,12 @@ impl Api {
         }
     }
 
-    /// So many events, the last of which ends the stream; the usage stands where the API has it.
+    /// `count` events; the last one ends the stream, and the usage is where the API has it.
     pub(crate) fn events(self, total: usize) -> Vec<Vec<u8>> {
         (0..total).map(|index| self.event(index, total - index)).collect()
     }
 
-    /// How the last of them ends.
+    /// The end of the last event.
     pub(crate) fn tail(self) -> &'static [u8] {
         match self {
             Self::Chat => DONE,
@@ -64,8 +64,8 @@ impl Api {
     }
 }
 
-/// The stamp stands behind the rest, as do the parts of a provider's events that change, and is a number that JSON has,
-/// as long as nobody has set it.
+/// The stamp follows the rest, like the changing parts of a provider's events, and is a number of JSON
+/// until it is set.
 fn chat_event(left: usize) -> Vec<u8> {
     const OPEN: &str = r#"data: {"id":"chatcmpl-Bq7WcA1xU9sYtR3nK5mVpZ2dE8fGh","created":1763640000,"model":"gpt-4o-mini","object":"chat.completion.chunk","#;
     const CLOSE: &str = ",\"t\":1000000000000000}\n\n";
@@ -123,7 +123,7 @@ fn typed(kind: &str, members: &str) -> Vec<u8> {
     format!("event: {kind}\ndata: {{\"type\":\"{kind}\",{members}}}\n\n").into_bytes()
 }
 
-/// How fast a stream's chunks come.
+/// The pace of a stream's chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// One each 2 ms: far faster than a model.
@@ -159,7 +159,7 @@ impl Pace {
         }
     }
 
-    /// How many streams an interval is divided among.
+    /// Number of streams that share an interval.
     pub(crate) fn phases(self) -> u32 {
         match self {
             Self::Fast => 64,

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::contenders::{Contender, Field};
+use crate::contenders::{BenchSite, Contender};
 use crate::load::Load;
 use crate::modes::{self, Mode};
 use crate::process::Running;
@@ -18,14 +18,14 @@ use crate::process::Running;
 /// The name in `--only`.
 pub(crate) const NAME: &str = "syscalls";
 
-/// What is asked: one connection, so that no call shares a wake-up with another.
+/// The measured modes, over one connection, so that calls share no wake-up.
 const MODES: [&str; 2] = ["chat-1", "burst-100"];
 const CALLS: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Of one contender in one mode.
 #[derive(Debug, Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct SyscallCount {
     pub(crate) mode: &'static str,
     pub(crate) contender: &'static str,
     pub(crate) per_call: f64,
@@ -34,7 +34,7 @@ pub(crate) struct Counted {
 }
 
 /// One contender after the other; each is slow while it is watched, so nothing else is measured here.
-pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outcome<Vec<Counted>> {
+pub(crate) async fn measure(contenders: &[Contender], field: &BenchSite<'_>) -> Outcome<Vec<SyscallCount>> {
     let mut counted = Vec::new();
     for mode in MODES.iter().filter_map(|name| modes::named(name)) {
         for contender in contenders {
@@ -45,7 +45,7 @@ pub(crate) async fn measure(contenders: &[Contender], field: &Field<'_>) -> Outc
     Ok(counted)
 }
 
-async fn count(contender: Contender, mode: Mode, field: &Field<'_>) -> Outcome<Counted> {
+async fn count(contender: Contender, mode: Mode, field: &BenchSite<'_>) -> Outcome<SyscallCount> {
     let started = contender.start(field)?;
     let load = Load::new(&mode, &started.socket);
     let clients = load.open().await?;
@@ -68,7 +68,12 @@ async fn count(contender: Contender, mode: Mode, field: &Field<'_>) -> Outcome<C
         .filter(|(_, calls)| per_call(*calls) >= 0.05)
         .map(|(name, calls)| format!("{name} {:.1}", per_call(*calls)))
         .collect();
-    Ok(Counted { mode: mode.name, contender: contender.name(), per_call: per_call(total), mostly: mostly.join(", ") })
+    Ok(SyscallCount {
+        mode: mode.name,
+        contender: contender.name(),
+        per_call: per_call(total),
+        mostly: mostly.join(", "),
+    })
 }
 
 /// Returns once it watches all of them.
@@ -89,7 +94,7 @@ fn watch(pids: &[i32], to: &Path) -> Outcome<Running> {
     Ok(strace)
 }
 
-/// Whether somebody watches every thread of a process.
+/// Returns true if every thread of a process has a tracer.
 fn is_watched(pid: i32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().all(|thread| {

@@ -10,13 +10,14 @@ use std::rc::Rc;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use sluice_testkit::http1::find;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
 use crate::pacer::Pacer;
 use crate::process::Running;
-use crate::wire::{self, Answer, Api};
+use crate::wire::{self, AnswerKind, Api};
 use crate::{Outcome, single_threaded};
 
 /// The upstream as a child of the bench.
@@ -39,18 +40,18 @@ impl Child {
         Ok(Self { running, port })
     }
 
-    /// Where it listens on 127.0.0.1.
+    /// Port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its process.
+    /// Process id.
     pub(crate) fn pid(&self) -> i32 {
         self.running.pid()
     }
 }
 
-/// The hidden subcommand: prints its port and serves until it is killed, or its parent is.
+/// The hidden subcommand: prints its port and serves until it or its parent is killed.
 pub(crate) fn serve() -> Outcome<ExitCode> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let service = Rc::new(Service::new());
@@ -73,18 +74,18 @@ pub(crate) fn serve() -> Outcome<ExitCode> {
     })
 }
 
-/// Prepared answers, and what all connections share.
+/// Prepared answers and other state that all connections share.
 struct Service {
     chat: Vec<u8>,
     bursts: [Vec<u8>; Api::ALL.len()],
     pacer: Pacer,
-    /// Where bodies go that nobody reads.
+    /// Buffer for bodies that are not needed.
     drain: RefCell<Vec<u8>>,
 }
 
-/// A request, as far as its answer needs it.
+/// The parts of a request that its answer needs.
 struct Request {
-    answer: Option<Answer>,
+    answer: Option<AnswerKind>,
     signed: bool,
 }
 
@@ -99,10 +100,10 @@ impl Service {
         let mut buffer = Vec::with_capacity(16 * 1024);
         while let Some(request) = self.read(&mut stream, &mut buffer).await? {
             match request.answer {
-                Some(Answer::Chat) => stream.write_all(&self.chat).await?,
-                Some(Answer::Burst(api)) => stream.write_all(&self.bursts[api as usize]).await?,
-                Some(Answer::Paced(pace)) => stream = self.pacer.send(stream, pace).await?,
-                Some(Answer::Signed) => {
+                Some(AnswerKind::Chat) => stream.write_all(&self.chat).await?,
+                Some(AnswerKind::Burst(api)) => stream.write_all(&self.bursts[api as usize]).await?,
+                Some(AnswerKind::Paced(pace)) => stream = self.pacer.send(stream, pace).await?,
+                Some(AnswerKind::Signed) => {
                     let body = wire::SIGNED[usize::from(!request.signed)];
                     stream.write_all(&wire::unary(body)).await?;
                 }
@@ -112,7 +113,7 @@ impl Service {
         Ok(())
     }
 
-    /// Reads one request to its end. `None`: the peer has closed between requests.
+    /// Reads one request to its end. Returns `None` if the peer has closed between requests.
     async fn read(&self, stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<Option<Request>> {
         buffer.clear();
         let head = loop {
@@ -147,10 +148,10 @@ impl Service {
         let answer = if length == 0 {
             None
         } else {
-            let name = model(body).and_then(Answer::to);
+            let name = model(body).and_then(AnswerKind::to);
             Some(name.ok_or_else(|| Error::other("no known model in the body"))?)
         };
-        let signed = matches!(answer, Some(Answer::Signed)) && is_signed(&buffer[..head]);
+        let signed = matches!(answer, Some(AnswerKind::Signed)) && is_signed(&buffer[..head]);
         Ok(Some(Request { answer, signed }))
     }
 }
@@ -160,11 +161,6 @@ fn is_signed(head: &[u8]) -> bool {
     let all = |name: &'static str| header_values(head, name.as_bytes()).collect::<Vec<_>>();
     let key = format!("Bearer {}", wire::KEY);
     all("authorization") == [key.as_bytes()] && all("x-litellm-end-user-id") == [wire::ACCOUNT.as_bytes()]
-}
-
-/// Where `needle` begins.
-pub(crate) fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
-    bytes.windows(needle.len()).position(|window| window == needle)
 }
 
 /// Every value of a header, trimmed.

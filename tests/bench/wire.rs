@@ -1,7 +1,7 @@
-//! The bytes of both ends: what the client asks and what the upstream answers.
+//! The bytes of both ends: the client's requests and the upstream's answers.
 //!
-//! The upstream knows what to do from the model's name. Both ends take lengths from here, so
-//! every answer is checked against what must have been sent.
+//! The model's name selects the upstream's answer. Both ends take lengths from here, so
+//! every answer is checked against the expected bytes.
 
 pub(crate) use crate::streams::{Api, Pace};
 
@@ -9,7 +9,7 @@ pub(crate) use crate::streams::{Api, Pace};
 pub(crate) const KEY: &str = "sk-bench-upstream-key-0123456789";
 /// The account that a contender puts into `x-litellm-end-user-id`.
 pub(crate) const ACCOUNT: &str = "acct-bench";
-/// What a contender puts into `x-litellm-spend-logs-metadata`, as far as a template can know it.
+/// The value of `x-litellm-spend-logs-metadata`, as far as a template can know it.
 pub(crate) const METADATA: &str = r#"{"run_id":"bench","attempt":0,"graph_id":"sandbox:agent"}"#;
 
 /// Chunks of a burst, its end included.
@@ -17,7 +17,7 @@ pub(crate) const BURST_CHUNKS: usize = 100;
 
 /// The end of every stream.
 pub(crate) const DONE: &[u8] = b"data: [DONE]\n\n";
-/// Stands before the time stamp in each chunk of a stream: microseconds since the epoch, 16 digits.
+/// Precedes the time stamp in each chunk of a stream: microseconds since the epoch, 16 digits.
 pub(crate) const STAMP: &[u8] = b"\"t\":";
 /// Digits of a stamp.
 pub(crate) const STAMP_DIGITS: usize = 16;
@@ -35,9 +35,9 @@ pub(crate) const MODELS: [&str; 7] = [
     Pace::Slow.model(),
 ];
 
-/// What a call asks for.
+/// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum CallKind {
     /// A small chat, answered at once.
     Chat,
     /// A stream, all of it at once.
@@ -48,18 +48,18 @@ pub(crate) enum Ask {
     Body(usize),
 }
 
-/// What the upstream does for a model's name.
+/// The upstream's answer to a model's name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum AnswerKind {
     Chat,
     Burst(Api),
     Paced(Pace),
-    /// Says whether the request carries the key and the account in place of the client's.
+    /// Tells whether the request has the key and the account in place of the client's.
     Signed,
 }
 
-impl Answer {
-    /// `None`: no model of ours.
+impl AnswerKind {
+    /// `None` for an unknown model.
     pub(crate) fn to(model: &[u8]) -> Option<Self> {
         let model = std::str::from_utf8(model).ok()?;
         let known = [(CHAT_MODEL, Self::Chat), (SIGNED_MODEL, Self::Signed)];
@@ -69,16 +69,16 @@ impl Answer {
     }
 }
 
-/// What the client must have received at the end of a call.
+/// The expected body of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     /// Length of the decoded body.
     pub(crate) length: usize,
-    /// How the body ends.
+    /// The end of the body.
     pub(crate) tail: &'static [u8],
 }
 
-impl Ask {
+impl CallKind {
     /// The request as an SDK would send it, head and body.
     pub(crate) fn request(self) -> Vec<u8> {
         let body = match self {
@@ -91,7 +91,7 @@ impl Ask {
         request(CHAT_PATH, &body)
     }
 
-    /// What its answer must be.
+    /// The expected answer.
     pub(crate) fn expected(self) -> Expected {
         match self {
             Self::Chat | Self::Body(_) => Expected { length: chat_answer().len(), tail: b"}" },
@@ -101,12 +101,12 @@ impl Ask {
     }
 }
 
-/// The call that asks the upstream whether it was signed.
+/// A call whose answer tells whether it was signed.
 pub(crate) fn signed_request() -> Vec<u8> {
     request(CHAT_PATH, &chat(SIGNED_MODEL, "Who pays?", ""))
 }
 
-/// The answer to a signed request whose headers are as they must be, and to one that was merely relayed.
+/// The answers to a correctly signed request, and to a relayed one.
 pub(crate) const SIGNED: [&[u8]; 2] = [br#"{"signed":"yes"}"#, br#"{"signed":"no"}"#];
 
 pub(crate) const CHAT_PATH: &str = "/v1/chat/completions";

@@ -1,8 +1,8 @@
-//! What the upstream says: answers as LiteLLM gives them, on three routes, whole or as streams.
+//! The upstream's answers, in LiteLLM's format, on three routes, unary or as streams.
 
+use crate::random::pick;
+use fastrand::Rng;
 use serde_json::{Value, json};
-
-use crate::random::Random;
 
 /// The routes of which calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Route {
 }
 
 /// The head and the whole body of a unary answer.
-pub(crate) fn unary(route: Route, call_id: &str, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
-    let text = text(*random.pick(&[20, 2_000, 60_000]));
+pub(crate) fn unary(route: Route, call_id: &str, random: &mut Rng) -> (Vec<u8>, Vec<u8>) {
+    let text = text(pick(random, &[20, 2_000, 60_000]));
     let body = match route {
         Route::Chat => json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m",
             "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
@@ -64,9 +64,9 @@ pub(crate) fn stream_head(call_id: &str) -> Vec<u8> {
     format!("{head}x-litellm-call-id: {call_id}\r\n\r\n").into_bytes()
 }
 
-/// Its events, each as a chunk; the last one ends the body.
-pub(crate) fn events(route: Route, random: &mut Random) -> Vec<Vec<u8>> {
-    let deltas = 1 + random.below(12);
+/// The events, each as a chunk; the last one ends the body.
+pub(crate) fn events(route: Route, random: &mut Rng) -> Vec<Vec<u8>> {
+    let deltas = 1 + random.u64(..12);
     let mut events: Vec<String> = match route {
         Route::Chat => (0..deltas).map(|_| data(&chat_chunk(&json!({"content": "word "}), &Value::Null))).collect(),
         Route::Responses => std::iter::once(
@@ -139,7 +139,7 @@ fn typed(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
 }
 
-/// Words of so many bytes.
+/// A text of this length in bytes.
 pub(crate) fn text(len: usize) -> String {
     "word ".chars().cycle().take(len).collect()
 }

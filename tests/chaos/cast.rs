@@ -1,4 +1,4 @@
-//! Who takes part in an episode, and how each is started.
+//! The processes of an episode, and their start.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,23 +10,23 @@ use sluice_contract::hex;
 use sluice_contract::{PrivateKey, PublicKey};
 use tokio::io::AsyncWriteExt;
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::options::Programs;
-use crate::process::{Victim, clean};
-use crate::random::Random;
-use crate::upstream::Address;
+use crate::process::{ChaosProcess, clean};
+use crate::upstream::UpstreamAddress;
+use fastrand::Rng;
 
-/// The upstream's key: must be there, and means nothing.
+/// The upstream's key: it must exist, but its value does not matter.
 const KEY: &[u8] = b"sk-chaos-0123456789abcdef";
 
-/// One directory, and the names of all that is in it.
+/// One directory, and the names of its files.
 #[derive(Debug, Clone)]
-pub(crate) struct Stage {
+pub(crate) struct EpisodeFiles {
     pub(crate) dir: PathBuf,
     pub(crate) run_id: String,
 }
 
-impl Stage {
+impl EpisodeFiles {
     pub(crate) fn set(dir: PathBuf, run_id: String) -> io::Result<Self> {
         std::fs::create_dir(&dir)?;
         std::fs::create_dir(dir.join("run"))?;
@@ -37,7 +37,7 @@ impl Stage {
         self.dir.join("a.jsonl")
     }
 
-    /// Where a torn line that began at this offset is put.
+    /// File of a torn line that began at this offset.
     pub(crate) fn aside(&self, offset: usize) -> PathBuf {
         self.dir.join(format!("a.jsonl.torn-{offset}"))
     }
@@ -46,12 +46,12 @@ impl Stage {
         self.dir.join("run/llm.sock")
     }
 
-    /// What the upstream saw.
+    /// The upstream's record of calls.
     pub(crate) fn seen(&self) -> PathBuf {
         self.dir.join("seen")
     }
 
-    /// What the client saw the end of.
+    /// The client's record of complete answers.
     pub(crate) fn whole(&self) -> PathBuf {
         self.dir.join("whole")
     }
@@ -61,57 +61,62 @@ impl Stage {
     }
 }
 
-/// Makes the key that signs a file, and leaves it where the sidecar finds it.
-pub(crate) fn audit_key(path: &Path, random: &mut Random) -> Result<PublicKey, Fault> {
-    let seed: [u8; 32] = std::array::from_fn(|_| random.next().to_le_bytes()[0]);
+/// Makes the key that signs a file, and writes it for the sidecar.
+pub(crate) fn audit_key(path: &Path, random: &mut Rng) -> Result<PublicKey, ChaosFault> {
+    let seed: [u8; 32] = std::array::from_fn(|_| random.u8(..));
     secret_file(path, hex::encode(&seed).as_bytes())?;
     Ok(PrivateKey::from_seed(&seed).public())
 }
 
-/// The upstream's key, for who takes it from a file.
-pub(crate) fn key_file(path: &Path) -> Result<(), Fault> {
+/// Writes the upstream's key into a file.
+pub(crate) fn key_file(path: &Path) -> Result<(), ChaosFault> {
     secret_file(path, KEY)
 }
 
-fn secret_file(path: &Path, text: &[u8]) -> Result<(), Fault> {
+fn secret_file(path: &Path, text: &[u8]) -> Result<(), ChaosFault> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     Ok(io::Write::write_all(&mut file, text)?)
 }
 
-/// An upstream, once it listens, and where.
+/// Starts an upstream, and returns it with its address once it listens.
 pub(crate) async fn upstream(
     programs: &Programs,
-    address: &Address,
+    address: &UpstreamAddress,
     record: &Path,
     seed: u64,
-) -> Result<(Victim, Address), Fault> {
+) -> Result<(ChaosProcess, UpstreamAddress), ChaosFault> {
     let mut command = clean(&programs.own);
     command.arg("__upstream").arg(address.argument()).arg(record).arg(seed.to_string());
-    let mut upstream = Victim::spawn("the upstream", command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
-    let address = Address::parse(&upstream.first_line().await?);
+    let mut upstream = ChaosProcess::spawn("the upstream", command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let address = UpstreamAddress::parse(&upstream.first_line().await?);
     Ok((upstream, address))
 }
 
-/// A client, which waits for its sidecar by itself.
-pub(crate) fn client(programs: &Programs, stage: &Stage, seed: u64, workers: u64) -> Result<Victim, Fault> {
+/// Starts a client, which waits for its sidecar.
+pub(crate) fn client(
+    programs: &Programs,
+    stage: &EpisodeFiles,
+    seed: u64,
+    workers: u64,
+) -> Result<ChaosProcess, ChaosFault> {
     let mut command = clean(&programs.own);
     command.arg("__client").arg(stage.socket()).arg(stage.whole()).arg(&stage.run_id);
     command.args([seed.to_string(), workers.to_string()]);
-    Victim::spawn("the client", command.stdin(Stdio::null()))
+    ChaosProcess::spawn("the client", command.stdin(Stdio::null()))
 }
 
-/// How the sidecars of an episode are started; all of them alike.
+/// The command line of all sidecars of an episode.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct SidecarFlags {
     arguments: Vec<String>,
     log: PathBuf,
 }
 
-impl Launch {
-    pub(crate) fn new(stage: &Stage, upstream: &Address, random: &mut Random) -> Self {
+impl SidecarFlags {
+    pub(crate) fn new(stage: &EpisodeFiles, upstream: &UpstreamAddress, random: &mut Rng) -> Self {
         let path = |path: PathBuf| path.display().to_string();
-        let sync = if random.one_in(4) { "off" } else { "call" };
-        let abort = if random.one_in(3) { "cancel" } else { "drain" };
+        let sync = if random.u64(..4) == 0 { "off" } else { "call" };
+        let abort = if random.u64(..3) == 0 { "cancel" } else { "drain" };
         let arguments = [
             ["--socket", &path(stage.socket())],
             ["--audit", &path(stage.audit())],
@@ -129,14 +134,14 @@ impl Launch {
         Self { arguments, log: stage.log() }
     }
 
-    /// A sidecar that begins to start; it is ready when it has said its first line.
-    pub(crate) async fn begin(&self, programs: &Programs) -> Result<Victim, Fault> {
+    /// Starts a sidecar; it is ready when it has printed its first line.
+    pub(crate) async fn begin(&self, programs: &Programs) -> Result<ChaosProcess, ChaosFault> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         let mut command = clean(&programs.sidecar);
         command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
-        let mut sidecar = Victim::spawn("the sidecar", &mut command)?;
+        let mut sidecar = ChaosProcess::spawn("the sidecar", &mut command)?;
         if let Some(mut stdin) = sidecar.child().stdin.take() {
-            // It fits into the pipe, whoever reads it, and whenever.
+            // It fits into the pipe, so the write does not wait for a reader.
             stdin.write_all(KEY).await?;
         }
         Ok(sidecar)

@@ -1,19 +1,19 @@
-//! What must hold of an audit file, whatever was killed and when.
+//! The rules of an audit file after any kill.
 //!
-//! Pure. The contract's verifier says whether the file is as it was written; what it tells is read here once
-//! more, by other means.
+//! Pure. The contract's verifier checks that the file is as it was written; its content is read here once
+//! more, independently.
 
 use serde_json::Value;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{Hash, PublicKey, Trust, Verdict, verify};
+use sluice_contract::{Hash, PublicKey, TrustAnchors, Verdict, verify};
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::record::Ids;
 
-/// What a file tells.
+/// The content of a file.
 #[derive(Debug)]
-pub(crate) struct Account {
-    /// Where its last whole line ends.
+pub(crate) struct FileContents {
+    /// Offset of the end of the last complete line.
     pub(crate) whole: usize,
     pub(crate) intents: Ids,
     pub(crate) outcomes: Ids,
@@ -25,12 +25,12 @@ pub(crate) struct Account {
     pub(crate) verdict: Verdict,
 }
 
-impl Account {
+impl FileContents {
     /// Reads a file, which may end in a torn line.
-    pub(crate) fn of(bytes: &[u8], key: &PublicKey) -> Result<Self, Fault> {
-        let verdict = verify(bytes, &Trust { keys: &[*key], seen: &[] });
+    pub(crate) fn of(bytes: &[u8], key: &PublicKey) -> Result<Self, ChaosFault> {
+        let verdict = verify(bytes, &TrustAnchors { keys: &[*key], seen: &[] });
         let report = match &verdict {
-            Verdict::Tampered(fault) => return Err(Fault::new(format!("the file is tampered with: {fault}"))),
+            Verdict::Tampered(fault) => return Err(ChaosFault::new(format!("the file is tampered with: {fault}"))),
             Verdict::Complete(report) | Verdict::Incomplete(report) => report.clone(),
         };
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -46,17 +46,20 @@ impl Account {
         let mut closed = false;
         for (seq, line) in lines(&bytes[..whole])?.into_iter().enumerate() {
             if line["seq"] != seq {
-                return Err(Fault::new(format!("line {} has seq {}", seq + 1, line["seq"])));
+                return Err(ChaosFault::new(format!("line {} has seq {}", seq + 1, line["seq"])));
             }
             account.take(&line);
             closed |= line["kind"] == "close";
         }
         let told = (report.open_calls.as_slice(), report.torn, report.closed);
         if told != (account.open.as_slice(), (bytes.len() - whole) as u64, closed) {
-            return Err(Fault::new(format!("the verifier says {told:?}, and open are {:?}", account.open)));
+            return Err(ChaosFault::new(format!(
+                "the verifier reports {told:?}, but the open calls are {:?}",
+                account.open
+            )));
         }
         if closed && !matches!(report.seal, Seal::Valid(_)) {
-            return Err(Fault::new(format!("a close that is not signed by its key: {report}")));
+            return Err(ChaosFault::new(format!("a close that is not signed by its key: {report}")));
         }
         Ok(account)
     }
@@ -78,11 +81,11 @@ impl Account {
         }
     }
 
-    /// Held against what both ends of the calls saw, before the file was read.
-    pub(crate) fn answers_for(&self, seen: &Ids, whole_answers: &Ids) -> Result<(), Fault> {
+    /// Compares the file with the calls that both ends had seen before it was read.
+    pub(crate) fn answers_for(&self, seen: &Ids, whole_answers: &Ids) -> Result<(), ChaosFault> {
         let lost: Vec<_> = seen.difference(&self.intents).cloned().collect();
         if !lost.is_empty() {
-            return Err(Fault::losing(
+            return Err(ChaosFault::losing(
                 lost.len(),
                 format!("no intent names what the upstream saw: {}", lost.join(" ")),
             ));
@@ -90,38 +93,41 @@ impl Account {
         let early: Vec<_> = whole_answers.difference(&self.outcomes).cloned().collect();
         if !early.is_empty() {
             let ids = early.join(" ");
-            return Err(Fault::losing(early.len(), format!("a client saw the end of calls without an outcome: {ids}")));
+            return Err(ChaosFault::losing(
+                early.len(),
+                format!("a client saw the end of calls without an outcome: {ids}"),
+            ));
         }
         match whole_answers.difference(seen).next() {
-            Some(id) => Err(Fault::new(format!("a client had an answer to {id}, which the upstream never saw"))),
+            Some(id) => Err(ChaosFault::new(format!("a client had an answer to {id}, which the upstream never saw"))),
             None => Ok(()),
         }
     }
 
-    /// A file that ended in order: only what a restart has named is open.
-    pub(crate) fn is_settled(&self) -> Result<(), Fault> {
+    /// Checks a file that ended in order: only calls that a restart has named are open.
+    pub(crate) fn is_settled(&self) -> Result<(), ChaosFault> {
         let Some(report) = self.verdict.report().filter(|report| report.closed) else {
-            return Err(Fault::new(format!("the sidecar ended in order, and the file is {}", self.verdict)));
+            return Err(ChaosFault::new(format!("the sidecar ended in order, and the file is {}", self.verdict)));
         };
         if let Some(open) = self.open.iter().find(|id| !self.told.contains(*id)) {
-            return Err(Fault::new(format!("call {open} was open at no kill, and has no outcome")));
+            return Err(ChaosFault::new(format!("call {open} was open at no kill, and has no outcome")));
         }
         if report.recovered == 0 && !matches!(self.verdict, Verdict::Complete(_)) {
-            return Err(Fault::new(format!("nothing was lost, and the file is {}", self.verdict)));
+            return Err(ChaosFault::new(format!("nothing was lost, and the file is {}", self.verdict)));
         }
         Ok(())
     }
 }
 
 /// Nothing that stood in whole lines is ever altered, and nothing but a torn line ever goes.
-pub(crate) fn goes_on<'a>(whole_before: &[u8], now: &'a [u8]) -> Result<&'a [u8], Fault> {
+pub(crate) fn goes_on<'a>(whole_before: &[u8], now: &'a [u8]) -> Result<&'a [u8], ChaosFault> {
     now.strip_prefix(whole_before)
-        .ok_or_else(|| Fault::new(format!("the first {} bytes are no longer what they were", whole_before.len())))
+        .ok_or_else(|| ChaosFault::new(format!("the first {} bytes have changed", whole_before.len())))
 }
 
-/// What a sidecar that takes over must write first. `torn` is what stood behind the last whole line when it began, or
-/// what a start that was killed has put aside; the file may end early if this one was killed as well.
-pub(crate) fn takes_over(before: &Account, torn: &[u8], added: &[u8], pid: u32) -> Result<usize, Fault> {
+/// Checks the first lines of a successor. `torn` are the bytes after the last complete line when it began, or
+/// those that a killed start has put aside; the file may end early if this one was killed too.
+pub(crate) fn takes_over(before: &FileContents, torn: &[u8], added: &[u8], pid: u32) -> Result<usize, ChaosFault> {
     let is_new = before.whole == 0;
     let recovers = !torn.is_empty() || !before.open.is_empty();
     let mut expected = Vec::new();
@@ -131,7 +137,7 @@ pub(crate) fn takes_over(before: &Account, torn: &[u8], added: &[u8], pid: u32) 
     let found = lines(added)?;
     for (line, kind) in found.iter().zip(&expected) {
         if line["kind"] != **kind {
-            return Err(Fault::new(format!("a start was to write {expected:?}, and wrote {line}")));
+            return Err(ChaosFault::new(format!("a start was to write {expected:?}, and wrote {line}")));
         }
         let is_right = match *kind {
             "recovered" => {
@@ -144,16 +150,18 @@ pub(crate) fn takes_over(before: &Account, torn: &[u8], added: &[u8], pid: u32) 
         };
         if !is_right {
             let (offset, bytes, open) = (before.whole, torn.len(), &before.open);
-            return Err(Fault::new(format!("a start by {pid} at {offset}, {bytes} torn, open {open:?} wrote {line}")));
+            return Err(ChaosFault::new(format!(
+                "a start by {pid} at {offset}, {bytes} torn, open {open:?} wrote {line}"
+            )));
         }
     }
     Ok(expected.len().saturating_sub(found.len()))
 }
 
 /// The whole lines of some bytes.
-fn lines(bytes: &[u8]) -> Result<Vec<Value>, Fault> {
+fn lines(bytes: &[u8]) -> Result<Vec<Value>, ChaosFault> {
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-    lines.map(|line| serde_json::from_slice(line).map_err(Fault::from)).collect()
+    lines.map(|line| serde_json::from_slice(line).map_err(ChaosFault::from)).collect()
 }
 
 fn strings(list: &Value) -> impl Iterator<Item = String> {
@@ -170,9 +178,9 @@ mod tests {
     const TORN: &[u8] = include_bytes!("../../proxy/contract/tests/golden/torn.jsonl");
     const RECOVERED: &[u8] = include_bytes!("../../proxy/contract/tests/golden/recovered.jsonl");
 
-    fn account(bytes: &[u8]) -> Account {
+    fn account(bytes: &[u8]) -> FileContents {
         let key = PrivateKey::from_seed(&[7; 32]).public();
-        Account::of(bytes, &key).unwrap_or_else(|fault| panic!("{fault}"))
+        FileContents::of(bytes, &key).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
     fn ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Ids {
@@ -199,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_nobody_can_have_given_is_a_fault() {
+    fn an_answer_nobody_gave_is_a_fault() {
         let account = account(KILLED);
         assert!(account.answers_for(&ids([]), &account.outcomes).is_err());
     }
@@ -210,8 +218,8 @@ mod tests {
         let text = std::str::from_utf8(KILLED).expect("an audit file is text");
         let without_one: String =
             text.split_inclusive('\n').enumerate().filter(|(at, _)| *at != 2).map(|(_, line)| line).collect();
-        assert!(Account::of(text.replacen("\"call\":1", "\"call\":2", 1).as_bytes(), &key).is_err());
-        assert!(Account::of(without_one.as_bytes(), &key).is_err());
+        assert!(FileContents::of(text.replacen("\"call\":1", "\"call\":2", 1).as_bytes(), &key).is_err());
+        assert!(FileContents::of(without_one.as_bytes(), &key).is_err());
         assert!(goes_on(&KILLED[..10], &KILLED[1..]).is_err());
         assert_eq!(goes_on(&KILLED[..10], KILLED).ok(), Some(&KILLED[10..]));
     }
@@ -222,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_restart_writes_first_is_known() {
+    fn a_restart_writes_known_lines_first() {
         let at = RECOVERED.windows(18).position(|part| part == b"\"kind\":\"recovered\"").expect("it was recovered");
         let begin = RECOVERED[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
         let (before, added) = RECOVERED.split_at(begin);

@@ -1,6 +1,6 @@
-//! The client that is killed: several calls at once, for ever, and a note of each answer that was complete.
+//! The client that is killed: it makes several calls at once until its end, and records each complete answer.
 //!
-//! A hidden subcommand of this binary, so that it is a process of its own.
+//! A hidden subcommand of this program, so that it is a separate process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,28 +10,29 @@ use std::time::Duration;
 use bytes::BytesMut;
 use serde::de::IgnoredAny;
 use serde_json::json;
-use sluice_testkit::wire::{Body, find, first, take_head};
+use sluice_testkit::http1::{Body, find, first, take_head};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::LocalSet;
 
 use crate::answers::{Route, text};
-use crate::fault::Fault;
-use crate::random::Random;
-use crate::record::Record;
+use crate::fault::ChaosFault;
+use crate::random::pick;
+use crate::record::CallRecord;
 use crate::single_threaded;
+use fastrand::Rng;
 
-/// Until a sidecar that is not there, or has nobody to ask, is asked again.
+/// Pause before the next attempt when the sidecar or its upstream is down.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Calls until it is killed, or its parent is.
-pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), Fault> {
+/// Makes calls until it or its parent is killed.
+pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
-    let record = Rc::new(Record::open(Path::new(record))?);
-    let (seed, workers): (u64, u64) = (seed.parse()?, workers.parse()?);
+    let record = Rc::new(CallRecord::open(Path::new(record))?);
+    let (mut seed, workers): (Rng, u64) = (Rng::with_seed(seed.parse()?), workers.parse()?);
     let tasks = LocalSet::new();
-    for number in 0..workers {
-        let random = Random::seeded(seed).fork(number);
+    for _ in 0..workers {
+        let random = seed.fork();
         let worker = Worker { socket: socket.into(), run: run.to_owned(), record: Rc::clone(&record), random };
         tasks.spawn_local(worker.work());
     }
@@ -42,12 +43,12 @@ pub(crate) fn drive(socket: &str, record: &str, run: &str, seed: &str, workers: 
 struct Worker {
     socket: PathBuf,
     run: String,
-    record: Rc<Record>,
-    random: Random,
+    record: Rc<CallRecord>,
+    random: Rng,
 }
 
 /// A call as it is made.
-struct Call {
+struct ClientCall {
     route: Route,
     is_stream: bool,
     /// The client hangs up in the middle.
@@ -62,7 +63,7 @@ impl Worker {
                 tokio::time::sleep(AGAIN).await;
                 continue;
             };
-            for _ in 0..1 + self.random.below(6) {
+            for _ in 0..1 + self.random.u64(..6) {
                 let call = self.call();
                 // An error is a sidecar that was killed.
                 if !self.exchange(&mut stream, &call).await.unwrap_or(false) {
@@ -72,10 +73,10 @@ impl Worker {
         }
     }
 
-    fn call(&mut self) -> Call {
-        let route = *self.random.pick(&Route::ALL);
-        let is_stream = !self.random.one_in(3);
-        let words = text(*self.random.pick(&[10, 10, 1_000, 30_000]));
+    fn call(&mut self) -> ClientCall {
+        let route = pick(&mut self.random, &Route::ALL);
+        let is_stream = self.random.u64(..3) > 0;
+        let words = text(pick(&mut self.random, &[10, 10, 1_000, 30_000]));
         let mut body = match route {
             Route::Chat => json!({"model": "m", "messages": [{"role": "user", "content": words}]}),
             Route::Responses => json!({"model": "m", "input": words}),
@@ -92,11 +93,11 @@ impl Worker {
             route.path(),
             body.len()
         );
-        Call { route, is_stream, leaves: self.random.one_in(24), bytes: (head + &body).into_bytes() }
+        ClientCall { route, is_stream, leaves: self.random.u64(..24) == 0, bytes: (head + &body).into_bytes() }
     }
 
     /// One call; false when no other can follow on this connection.
-    async fn exchange(&mut self, stream: &mut UnixStream, call: &Call) -> io::Result<bool> {
+    async fn exchange(&mut self, stream: &mut UnixStream, call: &ClientCall) -> io::Result<bool> {
         stream.write_all(&call.bytes).await?;
         let mut input = BytesMut::new();
         let head = loop {
@@ -147,8 +148,8 @@ impl Worker {
     }
 }
 
-/// Whether this is all of the answer, as far as an agent can tell.
-fn is_complete(call: &Call, text: &[u8], ended: bool) -> bool {
+/// Returns true if the answer is complete, as far as an agent can see.
+fn is_complete(call: &ClientCall, text: &[u8], ended: bool) -> bool {
     if call.is_stream {
         find(text, call.route.last_line().as_bytes()).is_some()
     } else {

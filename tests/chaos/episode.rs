@@ -1,6 +1,6 @@
-//! One audit file, from its first sidecar through all that take its place to its end.
+//! One audit file, from its first sidecar through all its successors to its end.
 //!
-//! Each round: a moment of load, a kill or several, a look at what the file tells, and whoever was killed is back.
+//! Each round has a time of load, one or more kills, a check of the file, and a restart of the killed processes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 
 use sluice_contract::PublicKey;
 
-use crate::cast::{self, Launch, Stage};
-use crate::check::{Account, goes_on, takes_over};
-use crate::fault::Fault;
-use crate::figures::{Figures, Target};
-use crate::process::Victim;
-use crate::random::Random;
+use crate::cast::{self, EpisodeFiles, SidecarFlags};
+use crate::check::{FileContents, goes_on, takes_over};
+use crate::fault::ChaosFault;
+use crate::figures::{ChaosFigures, Target};
+use crate::process::ChaosProcess;
+use crate::random::{moment, pick};
 use crate::record::calls_of;
-use crate::upstream::Address;
+use crate::upstream::UpstreamAddress;
 use crate::{Shared, opinions};
+use fastrand::Rng;
 
-/// Who is killed in a round; what stands here more often is chosen more often.
+/// The processes that a round kills; an entry that appears more often is chosen more often.
 const STROKES: [&[Target]; 14] = {
     use Target::{Client, Sidecar, Upstream};
     [
@@ -40,27 +41,30 @@ const STROKES: [&[Target]; 14] = {
     ]
 };
 
-/// A call in the record of what the upstream saw, about.
+/// Approximate length of a call in the upstream's record.
 const LINE: u64 = 46;
 
-/// Nobody waits longer than this for a call.
+/// Longest wait for a call.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long a moment may last beyond that, in milliseconds: most die young.
+/// Longest time of load after that, in milliseconds; most are short.
 const MOMENTS: [u64; 4] = [1, 5, 20, 80];
 
 /// A start takes some milliseconds; a kill within them hits its recovery.
 const START: Duration = Duration::from_millis(12);
 
-/// Plays one episode, to its end or to its first fault.
-pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: Random) -> Result<(), Fault> {
+/// Runs one episode, to its end or to its first fault.
+pub(crate) async fn play(shared: &Shared, stage: EpisodeFiles, host: &str, mut random: Rng) -> Result<(), ChaosFault> {
     let key = cast::audit_key(&stage.dir.join("audit.key"), &mut random)?;
-    let address =
-        if random.one_in(2) { Address::Unix(stage.dir.join("up.sock")) } else { Address::Tcp(format!("{host}:0")) };
-    let (upstream, address) = cast::upstream(&shared.programs, &address, &stage.seen(), random.next()).await?;
-    let launch = Launch::new(&stage, &address, &mut random);
-    let workers = 2 + random.below(9);
-    let client = cast::client(&shared.programs, &stage, random.next(), workers)?;
+    let address = if random.bool() {
+        UpstreamAddress::Unix(stage.dir.join("up.sock"))
+    } else {
+        UpstreamAddress::Tcp(format!("{host}:0"))
+    };
+    let (upstream, address) = cast::upstream(&shared.programs, &address, &stage.seen(), random.u64(..)).await?;
+    let launch = SidecarFlags::new(&stage, &address, &mut random);
+    let workers = 2 + random.u64(..9);
+    let client = cast::client(&shared.programs, &stage, random.u64(..), workers)?;
     let mut episode = Episode {
         shared,
         key,
@@ -71,46 +75,46 @@ pub(crate) async fn play(shared: &Shared, stage: Stage, host: &str, mut random: 
         upstream: Some(upstream),
         client: Some(client),
         sidecar: None,
-        known: Known::default(),
-        figures: Figures { files: 1, ..Figures::default() },
+        known: FileBefore::default(),
+        figures: ChaosFigures { files: 1, ..ChaosFigures::default() },
         stage,
     };
     let played = episode.rounds().await;
-    // Also of a file that is wrong, what it tells counts.
+    // The figures of a wrong file count too.
     shared.add(&episode.figures);
     played
 }
 
 /// The file as it was when it was last looked at.
 #[derive(Debug, Default)]
-struct Known {
+struct FileBefore {
     whole: Vec<u8>,
-    /// What stood behind that, or was cut off there by a start that was killed.
+    /// The bytes after that, or those that a killed start has cut off there.
     torn: Vec<u8>,
-    account: Option<Account>,
+    account: Option<FileContents>,
 }
 
 struct Episode<'a> {
     shared: &'a Shared,
-    stage: Stage,
+    stage: EpisodeFiles,
     key: PublicKey,
-    address: Address,
-    launch: Launch,
+    address: UpstreamAddress,
+    launch: SidecarFlags,
     workers: u64,
-    random: Random,
-    upstream: Option<Victim>,
-    client: Option<Victim>,
-    sidecar: Option<Victim>,
-    known: Known,
-    figures: Figures,
+    random: Rng,
+    upstream: Option<ChaosProcess>,
+    client: Option<ChaosProcess>,
+    sidecar: Option<ChaosProcess>,
+    known: FileBefore,
+    figures: ChaosFigures,
 }
 
 impl Episode<'_> {
-    async fn rounds(&mut self) -> Result<(), Fault> {
+    async fn rounds(&mut self) -> Result<(), ChaosFault> {
         self.look().await?;
         self.mend().await?;
-        for round in 0..4 + self.random.below(20) {
-            let stroke = *self.random.pick(&STROKES);
+        for round in 0..4 + self.random.u64(..20) {
+            let stroke = pick(&mut self.random, &STROKES);
             if !self.shared.takes(stroke.len() as u64) {
                 break;
             }
@@ -126,27 +130,27 @@ impl Episode<'_> {
     /// Some load: for a while, or until some calls have come, so that a busy machine kills no idlers only.
     async fn moment(&mut self) {
         let seen = || fs::metadata(self.stage.seen()).map_or(0, |meta| meta.len());
-        let enough = seen() + self.random.below(8) * LINE;
-        let (waits, begun) = (!self.random.one_in(3), Instant::now());
+        let enough = seen() + self.random.u64(..8) * LINE;
+        let (waits, begun) = (self.random.u64(..3) > 0, Instant::now());
         while waits && seen() < enough && begun.elapsed() < LONGEST {
             // Nothing tells us of it.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let longest = Duration::from_millis(*self.random.pick(&MOMENTS));
-        tokio::time::sleep(self.random.up_to(longest)).await;
+        let longest = Duration::from_millis(pick(&mut self.random, &MOMENTS));
+        tokio::time::sleep(moment(&mut self.random, longest)).await;
     }
 
     /// Kills all of them at once.
-    async fn strike(&mut self, targets: &[Target]) -> Result<(), Fault> {
+    async fn strike(&mut self, targets: &[Target]) -> Result<(), ChaosFault> {
         let mut struck = Vec::new();
         for target in targets {
             let slot = match target {
                 Target::Sidecar => &mut self.sidecar,
                 Target::Client => &mut self.client,
                 Target::Upstream => &mut self.upstream,
-                Target::Controller => return Err(Fault::new("an episode has no controller")),
+                Target::Controller => return Err(ChaosFault::new("an episode has no controller")),
             };
-            let mut victim = slot.take().ok_or_else(|| Fault::new(format!("no {target:?} to kill")))?;
+            let mut victim = slot.take().ok_or_else(|| ChaosFault::new(format!("no {target:?} to kill")))?;
             victim.strike()?;
             struck.push((*target, victim));
         }
@@ -158,35 +162,35 @@ impl Episode<'_> {
         Ok(())
     }
 
-    /// Holds the file against what both ends saw, and against what it was before.
-    async fn look(&mut self) -> Result<(), Fault> {
-        // In this order: what was seen by now must stand in a file that is read after.
+    /// Compares the file with the records of both ends and with its earlier content.
+    async fn look(&mut self) -> Result<(), ChaosFault> {
+        // In this order: calls that were seen by now must be in a file that is read afterwards.
         let whole_answers = calls_of(&self.stage.whole(), &self.stage.run_id)?;
         let seen = calls_of(&self.stage.seen(), &self.stage.run_id)?;
         let bytes = read(&self.stage.audit())?;
         goes_on(&self.known.whole, &bytes)?;
-        let account = Account::of(&bytes, &self.key)?;
+        let account = FileContents::of(&bytes, &self.key)?;
         self.figures.calls = seen.len() as u64;
         self.figures.answers = whole_answers.len() as u64;
         self.figures.intents = account.intents.len() as u64;
         self.figures.outcomes = account.outcomes.len() as u64;
         account.answers_for(&seen, &whole_answers)?;
         let (whole, torn) = bytes.split_at(account.whole);
-        self.known = Known {
+        self.known = FileBefore {
             torn: if torn.is_empty() { read(&self.stage.aside(whole.len()))? } else { torn.to_vec() },
             whole: whole.to_vec(),
             account: Some(account),
         };
         if self.sidecar.is_none() {
             self.figures.torn += u64::from(!torn.is_empty());
-            if self.random.one_in(24) {
+            if self.random.u64(..24) == 0 {
                 self.ask_others().await?;
             }
         }
         Ok(())
     }
 
-    async fn ask_others(&self) -> Result<(), Fault> {
+    async fn ask_others(&self) -> Result<(), ChaosFault> {
         match &self.known.account {
             Some(account) if !self.known.whole.is_empty() => {
                 opinions::agree(&self.shared.programs, &self.stage.audit(), &self.key, &account.verdict).await
@@ -195,31 +199,31 @@ impl Episode<'_> {
         }
     }
 
-    /// Whoever is missing comes back, in any order.
-    async fn mend(&mut self) -> Result<(), Fault> {
-        if self.random.one_in(2) {
+    /// Restarts the killed processes, in any order.
+    async fn mend(&mut self) -> Result<(), ChaosFault> {
+        if self.random.bool() {
             self.mend_sidecar().await?;
         }
         if self.upstream.is_none() {
-            let seed = self.random.next();
+            let seed = self.random.u64(..);
             let (upstream, address) =
                 cast::upstream(&self.shared.programs, &self.address, &self.stage.seen(), seed).await?;
             (self.upstream, self.address) = (Some(upstream), address);
         }
         if self.client.is_none() {
-            let seed = self.random.next();
+            let seed = self.random.u64(..);
             self.client = Some(cast::client(&self.shared.programs, &self.stage, seed, self.workers)?);
         }
         self.mend_sidecar().await
     }
 
     /// A sidecar that takes over; some of them are killed while they do.
-    async fn mend_sidecar(&mut self) -> Result<(), Fault> {
+    async fn mend_sidecar(&mut self) -> Result<(), ChaosFault> {
         while self.sidecar.is_none() {
             let mut sidecar = self.launch.begin(&self.shared.programs).await?;
             let pid = sidecar.pid();
-            if self.random.one_in(5) && self.shared.takes(1) {
-                tokio::time::sleep(self.random.up_to(START)).await;
+            if self.random.u64(..5) == 0 && self.shared.takes(1) {
+                tokio::time::sleep(moment(&mut self.random, START)).await;
                 self.sidecar = Some(sidecar);
                 self.strike(&[Target::Sidecar]).await?;
                 self.took_over(pid)?;
@@ -228,36 +232,38 @@ impl Episode<'_> {
             }
             let line = sidecar.first_line().await.map_err(|fault| self.blame(fault))?;
             if !line.contains("\"event\":\"ready\"") {
-                return Err(Fault::new(format!("no ready line, but {line}")));
+                return Err(ChaosFault::new(format!("no ready line, but {line}")));
             }
             self.sidecar = Some(sidecar);
             let missing = self.took_over(pid)?;
             // `open` and `epoch` are written before the sidecar is ready.
             if missing > 0 {
-                return Err(Fault::new(format!("the sidecar is ready, and {missing} of its first lines are missing")));
+                return Err(ChaosFault::new(format!(
+                    "the sidecar is ready, and {missing} of its first lines are missing"
+                )));
             }
         }
         Ok(())
     }
 
-    /// How many of the lines that a start writes are not there.
-    fn took_over(&mut self, pid: u32) -> Result<usize, Fault> {
-        let Some(before) = &self.known.account else { return Err(Fault::new("nobody has looked before")) };
+    /// Number of missing lines among those that a start writes.
+    fn took_over(&mut self, pid: u32) -> Result<usize, ChaosFault> {
+        let Some(before) = &self.known.account else { return Err(ChaosFault::new("the file was not read before")) };
         let bytes = read(&self.stage.audit())?;
         let missing = takes_over(before, &self.known.torn, goes_on(&self.known.whole, &bytes)?, pid)?;
         self.figures.restarts += u64::from(missing == 0 && before.whole > 0);
         Ok(missing)
     }
 
-    /// In order, if the sidecar may; a file whose sidecar was killed last has no end, and that is no fault.
-    async fn end(&mut self) -> Result<(), Fault> {
-        if self.random.one_in(2) {
+    /// Stops the sidecar in order if it runs; a file whose sidecar was killed last has no end, which is not a fault.
+    async fn end(&mut self) -> Result<(), ChaosFault> {
+        if self.random.bool() {
             self.client = None;
         }
         if let Some(sidecar) = self.sidecar.take() {
             let status = sidecar.stop().await?;
             if !matches!(status.code(), Some(0 | 3)) {
-                return Err(self.blame(Fault::new(format!("the sidecar ended with {status}"))));
+                return Err(self.blame(ChaosFault::new(format!("the sidecar ended with {status}"))));
             }
             self.look().await?;
             if let Some(account) = &self.known.account {
@@ -271,20 +277,20 @@ impl Episode<'_> {
         }
         let log = fs::read_to_string(self.stage.log())?;
         match log.lines().find(|line| line.contains("panicked")) {
-            Some(line) => Err(Fault::new(format!("a sidecar has panicked: {line}"))),
+            Some(line) => Err(ChaosFault::new(format!("a sidecar has panicked: {line}"))),
             None => Ok(()),
         }
     }
 
     /// With the last words of the sidecar.
-    fn blame(&self, fault: Fault) -> Fault {
+    fn blame(&self, fault: ChaosFault) -> ChaosFault {
         let log = fs::read_to_string(self.stage.log()).unwrap_or_default();
         fault.during(log.lines().next_back().unwrap_or("it has said nothing"))
     }
 }
 
 /// A file that is not there yet is empty.
-fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+fn read(path: &Path) -> Result<Vec<u8>, ChaosFault> {
     match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         bytes => Ok(bytes?),

@@ -5,13 +5,13 @@ use std::fmt;
 
 /// A promise that was broken, or a test that could not be made: both fail.
 #[derive(Debug)]
-pub(crate) struct Fault {
-    /// Calls of which the audit log does not tell what it must.
+pub(crate) struct ChaosFault {
+    /// Calls whose records are missing from the audit log.
     pub(crate) lost: u64,
     message: String,
 }
 
-impl Fault {
+impl ChaosFault {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { lost: 0, message: message.into() }
     }
@@ -20,20 +20,20 @@ impl Fault {
         Self { lost: lost as u64, message: message.into() }
     }
 
-    /// The same, with where or when.
+    /// Adds a place or a time to the text.
     pub(crate) fn during(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ChaosFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl<E: Error> From<E> for Fault {
+impl<E: Error> From<E> for ChaosFault {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }

@@ -1,8 +1,8 @@
-//! What was done and what came of it, for the last line.
+//! The figures of the last line.
 
 use std::fmt;
 
-/// What can be killed.
+/// The kinds of processes that are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Sidecar,
@@ -13,14 +13,14 @@ pub(crate) enum Target {
 
 /// Sums over all files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ChaosFigures {
     pub(crate) sidecars: u64,
     pub(crate) clients: u64,
     pub(crate) upstreams: u64,
     pub(crate) controllers: u64,
     /// Audit files.
     pub(crate) files: u64,
-    /// How often a sidecar went on in the file of one that was killed.
+    /// Number of sidecars that continued the file of a killed one.
     pub(crate) restarts: u64,
     /// Lines that a kill has torn.
     pub(crate) torn: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Figures {
     pub(crate) lost: u64,
 }
 
-impl Figures {
+impl ChaosFigures {
     pub(crate) fn killed(&mut self, target: Target) {
         *match target {
             Target::Sidecar => &mut self.sidecars,
@@ -68,7 +68,7 @@ impl Figures {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for ChaosFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sidecars, clients, upstreams, controllers, files, restarts, torn, calls, .. } = self;
         let Self { answers, intents, outcomes, lost, .. } = self;

@@ -1,8 +1,8 @@
-//! `sluice-chaos`: kills everything at random moments under load, and counts what is lost: nothing.
+//! `sluice-chaos`: kills every process at random moments under load, and checks that nothing is lost.
 //!
 //! Lanes run side by side until the kills are used up; each plays one episode after the other, and an episode
 //! is one audit file. One more lane kills controllers of real runs. Upstreams and clients are this same binary,
-//! run as child processes. Then: what is left, and one line.
+//! run as child processes. At the end it checks for leftovers and prints one line.
 
 #![allow(
     clippy::print_stdout,
@@ -26,23 +26,26 @@ mod remains;
 mod runs;
 mod upstream;
 
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clap::Parser;
+use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use cast::Stage;
-use fault::Fault;
-use figures::Figures;
+use cast::EpisodeFiles;
+use fault::ChaosFault;
+use figures::ChaosFigures;
 use options::{Options, Programs};
-use random::Random;
 
-/// More faults than this tell nothing new.
+/// The program stops after this number of faults.
 const FAULTS_MAX: u64 = 3;
 
 fn main() -> ExitCode {
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         ["__client", socket, record, run, seed, workers] => {
             client::drive(socket, record, run, seed, workers).map(|()| ExitCode::SUCCESS)
         }
-        _ => chaos(&words),
+        _ => chaos(),
     };
     done.unwrap_or_else(|fault| {
         eprintln!("sluice-chaos: {fault}");
@@ -60,29 +63,22 @@ fn main() -> ExitCode {
     })
 }
 
-fn chaos(words: &[String]) -> Result<ExitCode, Fault> {
-    let Some(options) = Options::parse(words)? else {
-        print!("{}", options::HELP);
-        return Ok(ExitCode::SUCCESS);
-    };
+fn chaos() -> Result<ExitCode, ChaosFault> {
+    let options = Options::parse();
     let programs = Programs::find()?;
     // The name is short: a unix socket path holds 107 bytes.
-    let scratch = std::env::temp_dir().join(format!("slc{}", std::process::id()));
-    std::fs::create_dir(&scratch)?;
-    let done = single_threaded()?.block_on(run(options, programs, scratch.clone()));
-    match done {
-        // What was found stays, to be looked into.
-        Ok(code) if code == ExitCode::FAILURE => {}
-        _ => std::fs::remove_dir_all(&scratch)?,
-    }
+    let mut scratch = tempfile::Builder::new().prefix("slc").permissions(Permissions::from_mode(0o755)).tempdir()?;
+    let done = single_threaded()?.block_on(run(options, programs, scratch.path().to_owned()));
+    // The files of a failed episode are kept.
+    scratch.disable_cleanup(matches!(done, Ok(code) if code == ExitCode::FAILURE));
     done
 }
 
-async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<ExitCode, Fault> {
+async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<ExitCode, ChaosFault> {
     eprintln!(
         "chaos: {} kills, {} of them of controllers, seed {}: {}, {}",
         options.kills,
-        options.controllers,
+        options.controllers(),
         options.seed,
         programs.sidecar.display(),
         programs.controller.display()
@@ -90,12 +86,12 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shared = Arc::new(Shared::new(options, programs, scratch));
-    let random = Random::seeded(shared.options.seed);
+    let mut random = Rng::with_seed(shared.options.seed);
     let mut lanes = JoinSet::new();
     for number in 1..=shared.options.lanes {
-        lanes.spawn(lane(Arc::clone(&shared), number, random.fork(number)));
+        lanes.spawn(lane(Arc::clone(&shared), number, random.fork()));
     }
-    lanes.spawn(runs::lane(Arc::clone(&shared), host(0), random.fork(0)));
+    lanes.spawn(runs::lane(Arc::clone(&shared), host(0), random.fork()));
     // Whichever way this ends, dropping the lanes ends every child.
     let stopped = tokio::select! {
         () = finish(&mut lanes, &shared) => None,
@@ -118,53 +114,53 @@ async fn run(options: Options, programs: Programs, scratch: PathBuf) -> Result<E
     if faults == 0 && figures.lost == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("chaos: FAILED; what was found is kept in {}", shared.scratch.display());
+    println!("chaos: FAILED; its files are kept in {}", shared.scratch.display());
     Ok(ExitCode::FAILURE)
 }
 
 async fn finish(lanes: &mut JoinSet<()>, shared: &Shared) {
     while let Some(ended) = lanes.join_next().await {
         if let Err(error) = ended {
-            shared.report(&Fault::new(format!("a lane has panicked: {error}")), None);
+            shared.report(&ChaosFault::new(format!("a lane has panicked: {error}")), None);
         }
     }
 }
 
 /// One episode after the other.
-async fn lane(shared: Arc<Shared>, number: u64, random: Random) {
+async fn lane(shared: Arc<Shared>, number: u64, mut random: Rng) {
     let host = host(number);
     let mut count = 0;
     while shared.goes_on() {
         count += 1;
         let name = format!("{number}-{count}");
         let dir = shared.scratch.join(&name);
-        let played = match Stage::set(dir.clone(), format!("chaos-{name}")) {
-            Ok(stage) => episode::play(&shared, stage, &host, random.fork(count)).await,
+        let played = match EpisodeFiles::set(dir.clone(), format!("chaos-{name}")) {
+            Ok(stage) => episode::play(&shared, stage, &host, random.fork()).await,
             Err(error) => Err(error.into()),
         };
         let done = played.and_then(|()| remains::nothing_of(&dir, Some(&host)));
-        match done.and_then(|()| std::fs::remove_dir_all(&dir).map_err(Fault::from)) {
+        match done.and_then(|()| std::fs::remove_dir_all(&dir).map_err(ChaosFault::from)) {
             Ok(()) => {}
             Err(fault) => shared.report(&fault, Some(&dir)),
         }
     }
 }
 
-/// An address of the loopback net that this lane has for itself: a port that its upstream has left for a
-/// moment is given to nobody else.
+/// Returns an address of the loopback net for this lane alone: another process cannot take a port that its upstream
+/// has left for a moment.
 fn host(lane: u64) -> String {
     let [low, high, ..] = std::process::id().to_le_bytes();
     format!("127.{}.{high}.{low}", 64 + lane % 128)
 }
 
-/// What all lanes share.
+/// State that all lanes share.
 #[derive(Debug)]
 struct Shared {
     options: Options,
     programs: Programs,
     scratch: PathBuf,
-    figures: Mutex<Figures>,
-    /// Kills that nobody has taken yet.
+    figures: Mutex<ChaosFigures>,
+    /// Kills that no lane has taken yet.
     left: AtomicU64,
     controllers_left: AtomicU64,
     done: AtomicU64,
@@ -174,8 +170,8 @@ struct Shared {
 impl Shared {
     fn new(options: Options, programs: Programs, scratch: PathBuf) -> Self {
         Self {
-            left: AtomicU64::new(options.kills - options.controllers),
-            controllers_left: AtomicU64::new(options.controllers),
+            left: AtomicU64::new(options.kills - options.controllers()),
+            controllers_left: AtomicU64::new(options.controllers()),
             done: AtomicU64::new(0),
             faults: AtomicU64::new(0),
             figures: Mutex::default(),
@@ -189,7 +185,7 @@ impl Shared {
         self.left.load(Ordering::Relaxed) > 0 && self.faults.load(Ordering::Relaxed) < FAULTS_MAX
     }
 
-    /// Takes so many kills, if there are as many.
+    /// Takes `count` kills if that many are left.
     fn takes(&self, count: u64) -> bool {
         self.goes_on() && take(&self.left, count)
     }
@@ -198,12 +194,12 @@ impl Shared {
         self.faults.load(Ordering::Relaxed) < FAULTS_MAX && take(&self.controllers_left, 1)
     }
 
-    /// One that was taken, and had ended by itself.
+    /// Returns a kill whose controller had ended by itself.
     fn gives_back_controller(&self) {
         self.controllers_left.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says now and then how far it is.
+    /// Counts a kill, and prints the progress at each tenth.
     fn killed(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of((self.options.kills / 10).max(1)) {
@@ -211,18 +207,18 @@ impl Shared {
         }
     }
 
-    fn add(&self, figures: &Figures) {
+    fn add(&self, figures: &ChaosFigures) {
         self.figures().add(figures);
     }
 
-    fn report(&self, fault: &Fault, kept: Option<&Path>) {
+    fn report(&self, fault: &ChaosFault, kept: Option<&Path>) {
         self.faults.fetch_add(1, Ordering::Relaxed);
         self.figures().lost += fault.lost;
         let place = kept.map(|path| format!(" (kept: {})", path.display())).unwrap_or_default();
         eprintln!("chaos: FAULT: {fault}{place}");
     }
 
-    fn figures(&self) -> MutexGuard<'_, Figures> {
+    fn figures(&self) -> MutexGuard<'_, ChaosFigures> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -231,7 +227,7 @@ fn take(from: &AtomicU64, count: u64) -> bool {
     from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).is_ok()
 }
 
-/// The runtime of every part: whoever starts a child must live as long as it.
+/// The runtime of every part: the thread that starts a child must live as long as the child.
 fn single_threaded() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }

@@ -4,12 +4,17 @@ use std::path::Path;
 
 use sluice_contract::{PublicKey, Verdict};
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 use crate::options::Programs;
 use crate::process::{clean, output};
 
 /// Fails unless both say the same of a file as the contract does.
-pub(crate) async fn agree(programs: &Programs, file: &Path, key: &PublicKey, verdict: &Verdict) -> Result<(), Fault> {
+pub(crate) async fn agree(
+    programs: &Programs,
+    file: &Path,
+    key: &PublicKey,
+    verdict: &Verdict,
+) -> Result<(), ChaosFault> {
     let mut sluice = clean(&programs.controller);
     sluice.args(["audit", "verify", "--key", &key.to_string()]);
     let mut page = clean("python3");
@@ -21,12 +26,12 @@ pub(crate) async fn agree(programs: &Programs, file: &Path, key: &PublicKey, ver
 }
 
 /// Fails unless this verifier ends with the code of that verdict.
-pub(crate) async fn same(verifier: &mut tokio::process::Command, verdict: &Verdict) -> Result<(), Fault> {
+pub(crate) async fn same(verifier: &mut tokio::process::Command, verdict: &Verdict) -> Result<(), ChaosFault> {
     let said = output(verifier).await?;
     if said.status.code() == Some(i32::from(verdict.exit_code())) {
         return Ok(());
     }
     let program = verifier.as_std().get_program().to_string_lossy().into_owned();
     let text = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()).join(" ");
-    Err(Fault::new(format!("{program} ends with {}: {text}; the contract says {verdict}", said.status)))
+    Err(ChaosFault::new(format!("{program} ends with {}: {text}; the contract says {verdict}", said.status)))
 }

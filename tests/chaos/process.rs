@@ -13,41 +13,41 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 
-/// How long anything may take before it counts as hung. The machine may be busy with much else.
+/// Longest time of any step; after it, the step counts as hung. The machine may be busy with other work.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child that is killed at the latest when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Victim {
+pub(crate) struct ChaosProcess {
     name: &'static str,
     child: Child,
 }
 
-impl Victim {
-    /// In a process group of its own: a Ctrl-C is for us, and we end it.
-    pub(crate) fn spawn(name: &'static str, command: &mut Command) -> Result<Self, Fault> {
+impl ChaosProcess {
+    /// Starts a process in its own process group: a Ctrl-C reaches only this program, which ends the process.
+    pub(crate) fn spawn(name: &'static str, command: &mut Command) -> Result<Self, ChaosFault> {
         let program = command.as_std().get_program().to_owned();
         let child = command.process_group(0).kill_on_drop(true).spawn();
-        let child =
-            child.map_err(|error| Fault::new(format!("cannot start {}: {error}", Path::new(&program).display())))?;
+        let child = child
+            .map_err(|error| ChaosFault::new(format!("cannot start {}: {error}", Path::new(&program).display())))?;
         Ok(Self { name, child })
     }
 
-    /// What it says first on its stdout, which is piped. A child that ends before that has failed.
-    pub(crate) async fn first_line(&mut self) -> Result<String, Fault> {
-        let stdout: ChildStdout = self.child.stdout.take().ok_or_else(|| Fault::new("stdout is not piped"))?;
+    /// Reads the first line of its stdout, which is piped. A child that ends before that has failed.
+    pub(crate) async fn first_line(&mut self) -> Result<String, ChaosFault> {
+        let stdout: ChildStdout = self.child.stdout.take().ok_or_else(|| ChaosFault::new("stdout is not piped"))?;
         let mut line = String::new();
         let mut reader = BufReader::new(stdout);
         let Ok(read) = timeout(PATIENCE, reader.read_line(&mut line)).await else {
-            return Err(Fault::new(format!("{} said nothing for {PATIENCE:?}", self.name)));
+            return Err(ChaosFault::new(format!("{} printed nothing for {PATIENCE:?}", self.name)));
         };
         if read? > 0 {
             return Ok(line.trim_end().to_owned());
         }
         let status = self.end().await?;
-        Err(Fault::new(format!("{} ended without a word: {status}", self.name)))
+        Err(ChaosFault::new(format!("{} ended without a word: {status}", self.name)))
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {
@@ -60,51 +60,51 @@ impl Victim {
     }
 
     /// SIGKILL, now.
-    pub(crate) fn strike(&mut self) -> Result<(), Fault> {
+    pub(crate) fn strike(&mut self) -> Result<(), ChaosFault> {
         Ok(self.child.start_kill()?)
     }
 
-    /// Its end, which must be by our hand: a process that ended by itself before is a fault.
-    pub(crate) async fn die(mut self) -> Result<(), Fault> {
+    /// Kills the process. A process that ended by itself before is a fault.
+    pub(crate) async fn die(mut self) -> Result<(), ChaosFault> {
         self.strike()?;
         let status = self.end().await?;
         if status.signal() == Some(Signal::SIGKILL as i32) {
             return Ok(());
         }
-        Err(Fault::new(format!("{} had ended before it was killed: {status}", self.name)))
+        Err(ChaosFault::new(format!("{} had ended before it was killed: {status}", self.name)))
     }
 
-    /// SIGTERM, and its end in its own time.
-    pub(crate) async fn stop(mut self) -> Result<ExitStatus, Fault> {
+    /// Sends SIGTERM, and waits for the end.
+    pub(crate) async fn stop(mut self) -> Result<ExitStatus, ChaosFault> {
         kill(Pid::from_raw(self.pid().cast_signed()), Signal::SIGTERM)?;
         self.end().await
     }
 
-    /// Whether it has ended by itself.
-    pub(crate) fn has_ended(&mut self) -> Result<bool, Fault> {
+    /// Returns true if the process has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> Result<bool, ChaosFault> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    async fn end(&mut self) -> Result<ExitStatus, Fault> {
+    async fn end(&mut self) -> Result<ExitStatus, ChaosFault> {
         match timeout(PATIENCE, self.child.wait()).await {
             Ok(status) => Ok(status?),
-            Err(_) => Err(Fault::new(format!("{} does not end", self.name))),
+            Err(_) => Err(ChaosFault::new(format!("{} does not end", self.name))),
         }
     }
 }
 
-/// Runs a command to its end, with nothing on its stdin.
-pub(crate) async fn output(command: &mut Command) -> Result<Output, Fault> {
+/// Runs a command to its end, with an empty stdin.
+pub(crate) async fn output(command: &mut Command) -> Result<Output, ChaosFault> {
     let program = command.as_std().get_program().to_string_lossy().into_owned();
     let ran = command.stdin(Stdio::null()).kill_on_drop(true).process_group(0).output();
     match timeout(PATIENCE, ran).await {
         Ok(Ok(output)) => Ok(output),
-        Ok(Err(error)) => Err(Fault::new(format!("cannot run {program}: {error}"))),
-        Err(_) => Err(Fault::new(format!("{program} does not end"))),
+        Ok(Err(error)) => Err(ChaosFault::new(format!("cannot run {program}: {error}"))),
+        Err(_) => Err(ChaosFault::new(format!("{program} does not end"))),
     }
 }
 
-/// A command with nothing in its environment but where programs are, and the engine.
+/// A command whose environment has only the paths of programs and the engine's address.
 pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().current_dir("/");
@@ -114,9 +114,9 @@ pub(crate) fn clean(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// For our own subcommands: none of them outlives the one that started it.
-pub(crate) fn die_with_parent() -> Result<(), Fault> {
+/// Makes a subcommand of this program end with its parent.
+pub(crate) fn die_with_parent() -> Result<(), ChaosFault> {
     let parent = nix::unistd::getppid();
     prctl::set_pdeathsig(Signal::SIGKILL)?;
-    if nix::unistd::getppid() == parent { Ok(()) } else { Err(Fault::new("the parent has already ended")) }
+    if nix::unistd::getppid() == parent { Ok(()) } else { Err(ChaosFault::new("the parent has already ended")) }
 }

@@ -1,20 +1,20 @@
-//! What a process that will be killed has seen, in a file: what was written there survives it.
+//! The calls that a process has seen, in a file that survives its kill.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 
 /// The ids of calls.
 pub(crate) type Ids = BTreeSet<String>;
 
 /// The process's side: one line a write.
 #[derive(Debug)]
-pub(crate) struct Record(File);
+pub(crate) struct CallRecord(File);
 
-impl Record {
+impl CallRecord {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
     }
@@ -26,13 +26,13 @@ impl Record {
 
     /// Something that must not be.
     pub(crate) fn fault(&self, what: &str) {
-        // Nobody is left to tell, if this fails.
+        // A failure has no reader any more.
         let _ = (&self.0).write_all(format!("fault: {}\n", what.escape_default()).as_bytes());
     }
 }
 
 /// The ids of a run's calls in a record, if anything was recorded yet.
-pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, Fault> {
+pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, ChaosFault> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         text => text?,
@@ -46,7 +46,7 @@ pub(crate) fn calls_of(path: &Path, run: &str) -> Result<Ids, Fault> {
                     ids.insert(id.to_owned());
                 }
             }
-            _ => return Err(Fault::new(format!("{}: {line}", path.display()))),
+            _ => return Err(ChaosFault::new(format!("{}: {line}", path.display()))),
         }
     }
     Ok(ids)

@@ -1,24 +1,24 @@
-//! What is left of something that is over: processes and sockets, as the kernel knows them.
+//! Leftovers of ended processes: processes and sockets that the kernel knows.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::fault::Fault;
+use crate::fault::ChaosFault;
 
 /// A process that was killed is gone within this time.
 const DYING: Duration = Duration::from_secs(5);
 
 /// Fails if anything that runs names this directory, or listens in it or at this address.
-pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), Fault> {
+pub(crate) fn nothing_of(directory: &Path, host: Option<&str>) -> Result<(), ChaosFault> {
     let mut left = processes_naming(directory);
     left.extend(sockets_in(directory));
     left.extend(host.into_iter().flat_map(listening_at));
-    if left.is_empty() { Ok(()) } else { Err(Fault::new(format!("left behind: {}", left.join(", ")))) }
+    if left.is_empty() { Ok(()) } else { Err(ChaosFault::new(format!("left behind: {}", left.join(", ")))) }
 }
 
-/// The same, for what was killed a moment ago and is dying.
-pub(crate) async fn gone(directory: &Path) -> Result<(), Fault> {
+/// The same, for processes that were killed just before and are ending.
+pub(crate) async fn gone(directory: &Path) -> Result<(), ChaosFault> {
     let begun = Instant::now();
     loop {
         match nothing_of(directory, None) {
@@ -47,7 +47,7 @@ fn processes_naming(directory: &Path) -> Vec<String> {
     named.map(|(pid, line)| format!("process {pid} ({})", line.chars().take(200).collect::<String>())).collect()
 }
 
-/// Unix sockets that somebody still holds; the file of one whose process was killed is only a name.
+/// Unix sockets that a process still holds; the file of a killed process's socket is only a name.
 fn sockets_in(directory: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let directory = directory.display().to_string();
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_found() {
+    fn leftovers_are_found() {
         let directory = std::env::temp_dir().join(format!("slcx{}", std::process::id()));
         fs::create_dir(&directory).expect("it is not there yet");
         let nothing = nothing_of(&directory, Some("127.83.76.67"));

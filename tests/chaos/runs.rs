@@ -1,4 +1,4 @@
-//! Controllers of real runs are killed, and what they leave is swept: nothing is left, and nothing is lost.
+//! Kills controllers of real runs and sweeps their leftovers: nothing may be left, and nothing may be lost.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,33 +12,34 @@ use nix::unistd::Pid;
 use sluice_contract::PublicKey;
 use tokio::process::Command;
 
-use crate::check::Account;
-use crate::fault::Fault;
-use crate::figures::{Figures, Target};
-use crate::process::{PATIENCE, Victim, clean, output};
-use crate::random::Random;
+use crate::check::FileContents;
+use crate::fault::ChaosFault;
+use crate::figures::{ChaosFigures, Target};
+use crate::process::{ChaosProcess, PATIENCE, clean, output};
+use crate::random::moment;
 use crate::record::calls_of;
-use crate::upstream::Address;
+use crate::upstream::UpstreamAddress;
 use crate::{Shared, cast, opinions, remains};
+use fastrand::Rng;
 
-/// What runs in the sandbox.
+/// The program in the sandbox.
 const AGENT: &str = include_str!("agent.sh");
-/// A run takes half a second to its first call, if it has the machine to itself.
+/// On an idle machine, a run makes its first call after half a second.
 const START: Duration = Duration::from_millis(700);
-/// How long calls go on, at most.
+/// Longest time of calls.
 const LOAD: Duration = Duration::from_millis(400);
 /// A sweep that is killed is killed within this time.
 const SWEEP: Duration = Duration::from_millis(300);
 
 /// One state directory for all runs, as on a real host.
 #[derive(Debug, Clone)]
-struct Host {
+struct StateDir {
     dir: PathBuf,
     controller: PathBuf,
     sidecar: PathBuf,
 }
 
-impl Host {
+impl StateDir {
     fn of(shared: &Shared) -> Self {
         let programs = &shared.programs;
         Self {
@@ -68,47 +69,47 @@ impl Host {
     fn sluice(&self, words: &[&str]) -> Command {
         let mut command = clean(&self.controller);
         command.env("SLUICE_CONFIG", self.dir.join("sluice.toml")).env("SLUICE_STATE_DIR", self.state());
-        // The upstream here counts what it is asked, and each question is to be a call of a run.
+        // The upstream counts its requests, and each must be a call of a run.
         command.env("SLUICE_RECONCILE", "off");
         command.args(words);
         command
     }
 
-    async fn said(&self, words: &[&str]) -> Result<String, Fault> {
+    async fn said(&self, words: &[&str]) -> Result<String, ChaosFault> {
         let said = output(&mut self.sluice(words)).await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if said.status.success() {
             return Ok(text(&said.stdout));
         }
         let (stdout, stderr) = (text(&said.stdout), text(&said.stderr));
-        Err(Fault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
+        Err(ChaosFault::new(format!("sluice {} ends with {}: {stdout} {stderr}", words.join(" "), said.status)))
     }
 
-    /// Its containers, whatever they do: id and state; none before it has its name.
-    async fn containers(&self) -> Result<Vec<String>, Fault> {
+    /// Id and state of its containers; empty before the state directory has its name.
+    async fn containers(&self) -> Result<Vec<String>, ChaosFault> {
         let Ok(instance) = fs::read_to_string(self.state().join("instance")) else { return Ok(Vec::new()) };
         let filter = format!("label=sluice.instance={instance}");
         let mut docker = clean("docker");
         docker.args(["ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.State}}", "--filter", &filter]);
         let said = output(&mut docker).await?;
         if !said.status.success() {
-            return Err(Fault::new(format!("docker ps: {}", String::from_utf8_lossy(&said.stderr).trim())));
+            return Err(ChaosFault::new(format!("docker ps: {}", String::from_utf8_lossy(&said.stderr).trim())));
         }
         Ok(String::from_utf8_lossy(&said.stdout).lines().map(str::to_owned).collect())
     }
 }
 
 /// Kills controllers until their share is used up, or something is wrong.
-pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Random) {
-    let host = Host::of(&shared);
+pub(crate) async fn lane(shared: Arc<Shared>, host_address: String, mut random: Rng) {
+    let host = StateDir::of(&shared);
     if let Err(fault) = runs(&shared, &host, &host_address, &mut random).await {
         shared.report(&fault, Some(&host.dir));
     }
 }
 
-/// Takes down what is left, whatever became of the lane.
-pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
-    let host = Host::of(shared);
+/// Removes all leftovers, however the lane ended.
+pub(crate) async fn clean_up(shared: &Shared) -> Result<(), ChaosFault> {
+    let host = StateDir::of(shared);
     if !host.state().exists() {
         return Ok(());
     }
@@ -124,17 +125,17 @@ pub(crate) async fn clean_up(shared: &Shared) -> Result<(), Fault> {
     swept.map(drop)
 }
 
-async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Random) -> Result<(), Fault> {
+async fn runs(shared: &Shared, host: &StateDir, address: &str, random: &mut Rng) -> Result<(), ChaosFault> {
     fs::create_dir(&host.dir)?;
     fs::write(host.dir.join("sluice.toml"), "")?;
     cast::key_file(&host.dir.join("key"))?;
-    let any = Address::Tcp(format!("{address}:0"));
-    let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.next()).await?;
+    let any = UpstreamAddress::Tcp(format!("{address}:0"));
+    let (upstream, address) = cast::upstream(&shared.programs, &any, &host.seen(), random.u64(..)).await?;
     let mut number = 0;
     while shared.takes_controller() {
         number += 1;
         let run = format!("chaos-{}-{number}", std::process::id());
-        let mut figures = Figures { files: 1, ..Figures::default() };
+        let mut figures = ChaosFigures { files: 1, ..ChaosFigures::default() };
         let one = Run { shared, host, run: &run, upstream: address.url() };
         let done = one.play(random, &mut figures).await;
         shared.add(&figures);
@@ -148,26 +149,26 @@ async fn runs(shared: &Shared, host: &Host, address: &str, random: &mut Random) 
 
 struct Run<'a> {
     shared: &'a Shared,
-    host: &'a Host,
+    host: &'a StateDir,
     run: &'a str,
     upstream: String,
 }
 
 impl Run<'_> {
-    async fn play(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+    async fn play(&self, random: &mut Rng, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let mut controller = self.start()?;
-        if random.one_in(4) {
-            tokio::time::sleep(random.up_to(START)).await;
+        if random.u64(..4) == 0 {
+            tokio::time::sleep(moment(random, START)).await;
         } else {
             self.first_call(&mut controller).await?;
-            tokio::time::sleep(random.up_to(LOAD)).await;
+            tokio::time::sleep(moment(random, LOAD)).await;
         }
         controller.strike()?;
-        let sidecar_died = random.one_in(3) && self.kill_sidecar(figures);
+        let sidecar_died = random.u64(..3) == 0 && self.kill_sidecar(figures);
         controller.die().await.map_err(|fault| fault.during(&self.last_words()))?;
         figures.killed(Target::Controller);
         self.shared.killed();
-        if random.one_in(4) && self.shared.takes_controller() {
+        if random.u64(..4) == 0 && self.shared.takes_controller() {
             self.kill_a_sweep(random, figures).await?;
         }
         self.sweep().await?;
@@ -175,7 +176,7 @@ impl Run<'_> {
         self.nothing_is_lost(sidecar_died, figures).await
     }
 
-    fn start(&self) -> Result<Victim, Fault> {
+    fn start(&self) -> Result<ChaosProcess, ChaosFault> {
         let out = self.host.out(self.run);
         fs::create_dir(&out)?;
         // The user of the sandbox is not ours.
@@ -187,15 +188,15 @@ impl Run<'_> {
         command.arg("--volume").arg(format!("{}:/out:rw", out.display()));
         command.args(["--", "bash", "-c", AGENT, "bash", self.run]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        Victim::spawn("the controller", &mut command)
+        ChaosProcess::spawn("the controller", &mut command)
     }
 
     /// Nothing tells us of it, so this looks every 5 ms.
-    async fn first_call(&self, controller: &mut Victim) -> Result<(), Fault> {
+    async fn first_call(&self, controller: &mut ChaosProcess) -> Result<(), ChaosFault> {
         let begun = Instant::now();
         while calls_of(&self.host.seen(), self.run)?.is_empty() {
             if controller.has_ended()? || begun.elapsed() > PATIENCE {
-                return Err(Fault::new(format!("no call of the run has come: {}", self.last_words())));
+                return Err(ChaosFault::new(format!("no call of the run has come: {}", self.last_words())));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -207,8 +208,8 @@ impl Run<'_> {
         log.lines().next_back().unwrap_or("the controller has said nothing").to_owned()
     }
 
-    /// Whether there was one to kill.
-    fn kill_sidecar(&self, figures: &mut Figures) -> bool {
+    /// Kills the sidecar; returns true if there was one.
+    fn kill_sidecar(&self, figures: &mut ChaosFigures) -> bool {
         let socket = self.host.state().join("runs").join(format!("{}.0", self.run)).join("sock");
         let mut died = false;
         for (pid, _) in remains::pids_naming(&socket) {
@@ -222,10 +223,10 @@ impl Run<'_> {
     }
 
     /// A sweep is a controller too.
-    async fn kill_a_sweep(&self, random: &mut Random, figures: &mut Figures) -> Result<(), Fault> {
+    async fn kill_a_sweep(&self, random: &mut Rng, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let mut command = self.host.sluice(&["sweep"]);
-        let mut sweep = Victim::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
-        tokio::time::sleep(random.up_to(SWEEP)).await;
+        let mut sweep = ChaosProcess::spawn("a sweep", command.stdin(Stdio::null()).stdout(Stdio::null()))?;
+        tokio::time::sleep(moment(random, SWEEP)).await;
         if !sweep.has_ended()? {
             sweep.die().await?;
             figures.killed(Target::Controller);
@@ -237,27 +238,27 @@ impl Run<'_> {
     }
 
     /// Takes down all that is there, at once.
-    async fn sweep(&self) -> Result<(), Fault> {
+    async fn sweep(&self) -> Result<(), ChaosFault> {
         self.host.said(&["sweep"]).await?;
         let found: serde_json::Value = serde_json::from_str(&self.host.said(&["sweep", "--dry-run", "--json"]).await?)?;
         match found["leftovers"].as_array() {
             Some(left) if left.is_empty() => Ok(()),
-            _ => Err(Fault::new(format!("swept, and a sweep still finds {found}"))),
+            _ => Err(ChaosFault::new(format!("swept, and a sweep still finds {found}"))),
         }
     }
 
-    async fn nothing_is_left(&self) -> Result<(), Fault> {
+    async fn nothing_is_left(&self) -> Result<(), ChaosFault> {
         let containers = self.host.containers().await?;
         if !containers.is_empty() {
-            return Err(Fault::new(format!("containers are left: {}", containers.join(", "))));
+            return Err(ChaosFault::new(format!("containers are left: {}", containers.join(", "))));
         }
         if let Some(run) = fs::read_dir(self.host.state().join("runs"))?.next() {
-            return Err(Fault::new(format!("a directory is left: {}", run?.path().display())));
+            return Err(ChaosFault::new(format!("a directory is left: {}", run?.path().display())));
         }
         remains::nothing_of(&self.host.state(), None)
     }
 
-    async fn nothing_is_lost(&self, sidecar_died: bool, figures: &mut Figures) -> Result<(), Fault> {
+    async fn nothing_is_lost(&self, sidecar_died: bool, figures: &mut ChaosFigures) -> Result<(), ChaosFault> {
         let whole_answers = calls_of(&self.host.out(self.run).join("whole"), self.run)?;
         let seen = calls_of(&self.host.seen(), self.run)?;
         figures.calls = seen.len() as u64;
@@ -272,13 +273,13 @@ impl Run<'_> {
         let bytes = fs::read(&file)?;
         let keys = self.host.said(&["audit", "keys"]).await?;
         let key: PublicKey = keys.parse()?;
-        let account = Account::of(&bytes, &key)?;
+        let account = FileContents::of(&bytes, &key)?;
         figures.intents = account.intents.len() as u64;
         figures.outcomes = account.outcomes.len() as u64;
         figures.torn = u64::from(account.whole < bytes.len());
         account.answers_for(&seen, &whole_answers)?;
         if !sidecar_died && !account.intents.is_empty() {
-            // It was told that its controller is gone, and has ended in order.
+            // Its controller's end was signalled to it, and it has ended in order.
             account.is_settled()?;
         }
         // By name, the keys and the witness of the state directory are asked as well.

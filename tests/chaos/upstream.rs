@@ -1,6 +1,6 @@
-//! The upstream that is killed: it notes each call when it has its head, and then answers slowly.
+//! The upstream that is killed: it records each call when it has the head, and then answers slowly.
 //!
-//! A hidden subcommand of this binary, so that it is a process of its own.
+//! A hidden subcommand of this program, so that it is a separate process.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -9,26 +9,27 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use serde_json::Value;
-use sluice_testkit::wire::{Body, HeadLines, first, take_head};
+use sluice_testkit::http1::{Body, HeadLines, first, take_head};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::LocalSet;
 
 use crate::answers::{self, Route};
-use crate::fault::Fault;
-use crate::random::Random;
-use crate::record::Record;
+use crate::fault::ChaosFault;
+use crate::random::{moment, pick};
+use crate::record::CallRecord;
 use crate::single_threaded;
+use fastrand::Rng;
 
-/// Where it listens.
+/// The address that it listens on.
 #[derive(Debug, Clone)]
-pub(crate) enum Address {
+pub(crate) enum UpstreamAddress {
     /// Host and port; the port 0 is any.
     Tcp(String),
     Unix(PathBuf),
 }
 
-impl Address {
+impl UpstreamAddress {
     pub(crate) fn parse(text: &str) -> Self {
         text.strip_prefix("unix:").map_or_else(|| Self::Tcp(text.to_owned()), |path| Self::Unix(path.into()))
     }
@@ -50,28 +51,23 @@ impl Address {
     }
 }
 
-/// Prints where it listens, and serves until it is killed, or its parent is.
-pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault> {
+/// Prints its address, and serves until it or its parent is killed.
+pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), ChaosFault> {
     crate::process::die_with_parent()?;
-    let record = Rc::new(Record::open(Path::new(record))?);
-    let seed = Random::seeded(seed.parse()?);
+    let record = Rc::new(CallRecord::open(Path::new(record))?);
+    let mut seed = Rng::with_seed(seed.parse()?);
     LocalSet::new().block_on(&single_threaded()?, async move {
-        let mut count = 0;
-        let mut random = || {
-            count += 1;
-            seed.fork(count)
-        };
-        match Address::parse(address) {
-            Address::Tcp(address) => {
+        match UpstreamAddress::parse(address) {
+            UpstreamAddress::Tcp(address) => {
                 let listener = TcpListener::bind(&address).await?;
                 announce(&listener.local_addr()?.to_string())?;
                 loop {
                     let (stream, _) = listener.accept().await?;
                     stream.set_nodelay(true)?;
-                    spawn(stream, &record, random());
+                    spawn(stream, &record, seed.fork());
                 }
             }
-            Address::Unix(path) => {
+            UpstreamAddress::Unix(path) => {
                 match std::fs::remove_file(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                     _ => {}
@@ -80,7 +76,7 @@ pub(crate) fn serve(address: &str, record: &str, seed: &str) -> Result<(), Fault
                 announce(address)?;
                 loop {
                     let (stream, _) = listener.accept().await?;
-                    spawn(stream, &record, random());
+                    spawn(stream, &record, seed.fork());
                 }
             }
         }
@@ -93,10 +89,10 @@ fn announce(address: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Record>, random: Random) {
+fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<CallRecord>, random: Rng) {
     let mut connection = Connection { stream, input: BytesMut::new(), record: Rc::clone(record), random };
     tokio::task::spawn_local(async move {
-        // A sidecar that is gone is what this is about; a request that nobody should send is not.
+        // A killed sidecar ends a connection; a malformed request is a fault.
         while let Ok(true) = connection.exchange().await {}
     });
 }
@@ -104,12 +100,12 @@ fn spawn(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, record: &Rc<Reco
 struct Connection<S> {
     stream: S,
     input: BytesMut,
-    record: Rc<Record>,
-    random: Random,
+    record: Rc<CallRecord>,
+    random: Rng,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// One request and its answer; false when no other can follow.
+    /// Handles one request; returns false when no other can follow.
     async fn exchange(&mut self) -> io::Result<bool> {
         let head = loop {
             match take_head(&mut self.input) {
@@ -119,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Ok(None) => {}
             }
         };
-        let Some(call) = Call::of(&head) else {
+        let Some(call) = UpstreamCall::of(&head) else {
             return self.refuse(&format!("a request without its names: {}", String::from_utf8_lossy(&head.raw)));
         };
         // Now, before the rest of it: from here on it has reached us.
@@ -164,23 +160,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(false)
     }
 
-    /// As long as a model may think about its next word; often not at all.
+    /// Waits as long as a model thinks about its next word; often not at all.
     async fn pause(&mut self) {
-        let longest = *self.random.pick(&[0, 0, 0, 500, 2_000, 15_000]);
+        let longest = pick(&mut self.random, &[0, 0, 0, 500, 2_000, 15_000]);
         if longest > 0 {
-            tokio::time::sleep(self.random.up_to(Duration::from_micros(longest))).await;
+            tokio::time::sleep(moment(&mut self.random, Duration::from_micros(longest))).await;
         }
     }
 }
 
-/// What the head of a call says.
-struct Call {
+/// The head of a call.
+struct UpstreamCall {
     id: String,
     run: String,
     route: Route,
 }
 
-impl Call {
+impl UpstreamCall {
     fn of(head: &HeadLines) -> Option<Self> {
         let id = first(&head.headers, "x-litellm-call-id")?;
         let names: Value = serde_json::from_str(first(&head.headers, "x-litellm-spend-logs-metadata")?).ok()?;

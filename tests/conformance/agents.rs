@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluice_testkit::Sluice;
-use sluice_testkit::agent_provider::{AgentProvider, Bill};
-use sluice_testkit::controller::{Receipt, Report};
-use sluice_testkit::litellm::poll;
+use sluice_testkit::agent_provider::{AgentProvider, ProviderBill};
+use sluice_testkit::controller::{ReportReceipt, RunReport};
+use sluice_testkit::poll;
 
 use super::commands::{Agent, ai_sdk, claude, codex, langgraph};
 
-/// Where the sidecar is, in a sandbox.
+/// URL of the sidecar in a sandbox.
 pub(crate) const SIDECAR: &str = "http://localhost:8080";
 /// More than `--timeout` of the runs here.
 const LIMIT: Duration = Duration::from_secs(200);
 
-/// Runs an agent in a sandbox, and holds what became of it against what the provider has seen.
-pub(crate) async fn finishes(agent: &Agent) -> Report {
+/// Runs an agent in a sandbox, and compares the result with the provider's requests.
+pub(crate) async fn finishes(agent: &Agent) -> RunReport {
     let provider = AgentProvider::shared().await;
     let sluice = Sluice::with(provider.litellm().url(), provider.litellm().key());
     let prompt = format!("[[task {}]] Do it.", format!("{} {}", agent.name, agent.options).trim());
-    // The file goes with the sandbox: it is shown behind the agent's answer.
+    // The file ends with the sandbox: it is printed after the agent's answer.
     let shown = "\"$@\" </dev/null; code=$?; echo; cat sluice-*.txt; exit $code";
     let run = sluice.run(["--json", "--memory", "1g", "--timeout", "150s"]).args(&agent.flags);
     let run = run.args(["--", "sh", "-c", shown, "sh"]).args(&agent.argv).arg(&prompt).args(&agent.after);
@@ -44,12 +44,12 @@ pub(crate) async fn finishes(agent: &Agent) -> Report {
     report
 }
 
-/// What the provider billed, in order of size; the bill of an answer that was cut off reached nobody.
+/// The provider's bills, in order of size; a bill of an answer that was cut off was never received.
 fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     let whole = requests.iter().filter(|request| request["cut"] == false);
     let mut bills: Vec<_> = whole
         .filter_map(|request| {
-            let bill = Bill::of(request)?;
+            let bill = ProviderBill::of(request)?;
             Some((bill.fresh + bill.cached + bill.written, bill.cached, bill.written, bill.output))
         })
         .collect();
@@ -57,9 +57,9 @@ fn bills(requests: &[Value]) -> Vec<(u64, u64, u64, u64)> {
     bills
 }
 
-/// The same of the receipts of calls that came to their end, also where an agent did not wait for it.
-fn tokens_of_receipts(report: &Report) -> Vec<(u64, u64, u64, u64)> {
-    let has_ended = |receipt: &&Receipt| matches!(receipt.result.as_deref(), Some("ok" | "client_abort"));
+/// The same from the receipts of completed calls, also of those whose end the agent did not wait for.
+fn tokens_of_receipts(report: &RunReport) -> Vec<(u64, u64, u64, u64)> {
+    let has_ended = |receipt: &&ReportReceipt| matches!(receipt.result.as_deref(), Some("ok" | "client_abort"));
     let answered = report.receipts.iter().filter(has_ended);
     let usages = answered.filter_map(|receipt| receipt.usage);
     let mut tokens: Vec<_> = usages
@@ -72,8 +72,8 @@ fn tokens_of_receipts(report: &Report) -> Vec<(u64, u64, u64, u64)> {
     tokens
 }
 
-/// Each cost that a receipt names is the one that LiteLLM has charged; where it names none, it says why.
-async fn assert_costs_are_those_of_litellm(provider: &AgentProvider, report: &Report) {
+/// Checks that each cost in a receipt is LiteLLM's, and that a receipt without cost has a reason.
+async fn assert_costs_are_those_of_litellm(provider: &AgentProvider, report: &RunReport) {
     for receipt in &report.receipts {
         let Some(cost) = &receipt.cost_usd else {
             assert!(receipt.null_reason.is_some(), "{receipt:?}");
@@ -86,12 +86,12 @@ async fn assert_costs_are_those_of_litellm(provider: &AgentProvider, report: &Re
         assert!((charged - cost).abs() < 1e-9, "LiteLLM charged {charged}: {receipt:?}");
     }
     // Of an answer in OpenAI's formats LiteLLM always tells it.
-    let is_told = |receipt: &&Receipt| {
+    let is_told = |receipt: &&ReportReceipt| {
         receipt.result.as_deref() == Some("ok")
             && receipt.model.as_deref().is_some_and(|model| model.starts_with("gpt-"))
     };
     let untold: Vec<_> = report.receipts.iter().filter(is_told).filter(|receipt| receipt.cost_usd.is_none()).collect();
-    assert_eq!(untold, Vec::<&Receipt>::new());
+    assert_eq!(untold, Vec::<&ReportReceipt>::new());
 }
 
 fn brief(requests: &[Value]) -> String {

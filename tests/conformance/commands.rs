@@ -1,17 +1,17 @@
-//! How each agent is started in a sandbox, from the directories that `tests/setup/agents.sh` made.
+//! The command line of each agent in a sandbox, from the directories that `tests/setup/agents.sh` made.
 
 use std::path::Path;
 
-/// An agent, before it has its prompt.
+/// An agent without its prompt.
 #[derive(Debug, Clone)]
 pub(crate) struct Agent {
-    /// Letters, digits and dashes: the name of its task.
+    /// Name of the agent's task: letters, digits and dashes.
     pub(crate) name: String,
     /// Flags of `sluice run`.
     pub(crate) flags: Vec<String>,
     /// The program in the sandbox; the prompt follows as its last argument.
     pub(crate) argv: Vec<String>,
-    /// Options of its task: see `tests/python/agent_provider.py`.
+    /// Options of the task: see `tests/python/agent_provider.py`.
     pub(crate) options: String,
     /// Arguments after the prompt.
     pub(crate) after: Vec<String>,
@@ -24,7 +24,7 @@ impl Agent {
         Self { name, flags: Vec::new(), argv, options: String::new(), after: Vec::new() }
     }
 
-    /// Options of its task, which also tell it from another one of the same agent.
+    /// Options of the task, which also distinguish tasks of the same agent.
     pub(crate) fn with(mut self, name: &str, options: &str) -> Self {
         self.name = format!("{}-{name}", self.name);
         self.options = format!("{} {options}", self.options).trim().to_owned();
@@ -68,7 +68,7 @@ fn native(short: &str) -> String {
     format!("/opt/node_modules/{short}-linux-{machine}")
 }
 
-/// Codex, with the flags that the guide names; `sidecar` is where its calls go.
+/// Codex, with the flags of the guide; `sidecar` is the base URL of its calls.
 pub(crate) fn codex(model: &str, base: &str) -> Agent {
     let triple = if cfg!(target_arch = "aarch64") { "aarch64" } else { "x86_64" };
     let program = format!("{}/vendor/{triple}-unknown-linux-musl/bin/codex", native("@openai/codex"));
@@ -128,7 +128,7 @@ pub(crate) fn pydantic_ai(model: &str) -> Agent {
 
 /// A program of ours on OpenAI's Agents SDK for Python; `api` is `chat` or `responses`.
 pub(crate) fn agents_sdk(model: &str, api: &str) -> Agent {
-    // It sends traces to OpenAI, and waits for seconds at its end where it cannot.
+    // It sends traces to OpenAI, and waits for seconds at its end if it cannot.
     framework(&format!("agents-sdk-{api}"), "openai_agents.py", model)
         .env("OPENAI_AGENTS_DISABLE_TRACING=1")
         .env(&format!("AGENT_API={api}"))
@@ -145,7 +145,7 @@ pub(crate) fn agents_sdk_js(model: &str) -> Agent {
 /// opencode; it needs more memory than others.
 pub(crate) fn opencode(model: &str) -> Agent {
     let program = format!("{}/bin/opencode", native("opencode"));
-    // Its configuration in the image names the model of the run for titles.
+    // The image's configuration names the model of the run for titles.
     let of_provider = model.split_once('/').map_or(model, |(_, name)| name);
     Agent::new(&format!("opencode-{model}"), [&program, "run", "-m", model])
         .sees("long/node_modules", "/opt/node_modules")

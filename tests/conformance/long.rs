@@ -1,4 +1,4 @@
-//! The agents that take longer, and what goes wrong on the way: `make test-agents`.
+//! The agents that take longer, and faults during their calls: `make test-agents`.
 
 use std::fs;
 use std::process::Command;
@@ -62,7 +62,7 @@ async fn mini_swe_agent_finishes_a_task_in_both_formats() {
 
 #[tokio::test]
 #[ignore = "long: make test-agents"]
-async fn the_agents_sdk_finishes_a_task_in_both_formats_and_languages() {
+async fn the_agents_sdk_finishes_a_task_in_both_formats() {
     for agent in [agents_sdk("gpt-5.5", "responses"), agents_sdk("gpt-5.5", "chat"), agents_sdk_js("gpt-5.5")] {
         finishes(&agent).await;
     }
@@ -110,7 +110,7 @@ async fn an_image_of_20_mb_arrives_as_it_is() {
     finishes(&agent.after(["-i", image])).await;
 }
 
-/// Writes `noise.png`, 20 MB that no compression makes smaller, and returns its SHA-256.
+/// Writes `noise.png`, 20 MB of incompressible data, and returns its SHA-256.
 fn noise(directory: &TempDir) -> String {
     let program = "
 import hashlib, os, struct, sys, zlib
@@ -130,7 +130,7 @@ print(hashlib.sha256(png).hexdigest())
     String::from_utf8_lossy(&made.stdout).trim().to_owned()
 }
 
-/// What the provider gets of an agent that talks to LiteLLM itself: paths, models, members, tools and betas, in order.
+/// The provider's view of an agent that calls LiteLLM directly: paths, models, members, tools and betas, in order.
 #[tokio::test]
 #[ignore = "long: make test-agents"]
 async fn the_provider_gets_what_it_gets_without_sluice() {
@@ -181,7 +181,7 @@ async fn seen(agent: &Agent) -> Vec<String> {
 
 fn outline(request: &serde_json::Value) -> String {
     let body = request["body"].as_object().expect("an object");
-    // Ours, and what a cap would change.
+    // Our members, and those that a cap changes.
     let members: Vec<_> = body.keys().filter(|name| !["metadata", "user"].contains(&name.as_str())).collect();
     let tools = body.get("tools").map(ToString::to_string);
     let roles: Vec<_> = ["messages", "input"]

@@ -1,6 +1,6 @@
-//! What agents and SDKs see through Sluice is what they see without it.
+//! Agents and SDKs see the same through Sluice as without it.
 //!
-//! `make test` runs what is not ignored; `make test-agents` runs the rest, too.
+//! `make test` runs the tests that are not ignored; `make test-agents` runs all.
 
 mod agents;
 mod commands;

@@ -1,15 +1,15 @@
-//! Each documented member of the APIs does the same through the sidecar as to LiteLLM alone, but for a table of what does
-//! not, with its reason (`tests/python/members.py`).
+//! Each documented member of the APIs works through the sidecar as with LiteLLM alone, except for a table of those that do
+//! not, each with its reason (`tests/python/members.py`).
 
 use sluice_testkit::Sidecar;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::sdk::Socat;
+use sluice_testkit::sdk::PortToSocket;
 
 #[tokio::test]
 async fn each_documented_member_does_what_it_does_without_sluice() {
     let litellm = LiteLlm::shared().await;
     let sidecar = Sidecar::to_url(litellm.url()).key(litellm.key()).start().await;
-    let socat = Socat::to(sidecar.socket()).await;
+    let socat = PortToSocket::to(sidecar.socket()).await;
 
     let through = format!("http://127.0.0.1:{}", socat.port());
     let ran = litellm.compare("members.py", &through).await;

@@ -1,4 +1,4 @@
-//! What a call of the shipped program may cost: instructions and allocations, counted as `make bench` counts them.
+//! Budgets of a call of the shipped program: instructions and allocations, counted as in `make bench`.
 //!
 //! They are of the feature `cost`: a plain `cargo test` has no optimised program. `make test` builds the one that is shipped,
 //! and names it in `SLUICE_PROXY_BIN`. A count depends on the program alone, so the budgets hold on a busy machine too.
@@ -10,22 +10,22 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use sluice_testkit::TempDir;
 
-/// What was counted for a call, in modes of the bench. Who makes a call cheaper lowers it here.
+/// The counted costs of a call, in modes of the bench. A change that makes a call cheaper must lower them here.
 /// To count: `make bench BENCH='--only instructions --contenders sluice'`.
-const COUNTED: [Cost; 3] = [
-    Cost { mode: Cow::Borrowed("chat-1"), instructions: 103_600.0, sha256: 63_300.0, allocations: 80.0 },
-    Cost { mode: Cow::Borrowed("burst-100"), instructions: 328_300.0, sha256: 63_300.0, allocations: 87.0 },
-    Cost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 88.0 },
+const COUNTED: [CallCost; 3] = [
+    CallCost { mode: Cow::Borrowed("chat-1"), instructions: 103_600.0, sha256: 63_300.0, allocations: 80.0 },
+    CallCost { mode: Cow::Borrowed("burst-100"), instructions: 328_300.0, sha256: 63_300.0, allocations: 87.0 },
+    CallCost { mode: Cow::Borrowed("body-20k"), instructions: 200_500.0, sha256: 63_300.0, allocations: 88.0 },
 ];
-/// How many times the counted instructions it may be. On one machine they differ by less than 1 %, however busy it is; on
+/// Allowed factor of instructions. On one machine they differ by less than 1 %, also when it is busy; on
 /// another one the C library may copy by other instructions.
 const MARGIN: f64 = 1.10;
-/// How many allocations more. They do not differ, unless bytes arrive in other pieces.
+/// Allowed number of additional allocations. They differ only when bytes arrive in other pieces.
 const MORE: f64 = 1.0;
 
 /// Of a call, as the bench writes it.
 #[derive(Debug, Deserialize)]
-struct Cost {
+struct CallCost {
     mode: Cow<'static, str>,
     /// But for those of SHA-256.
     instructions: f64,
@@ -35,10 +35,10 @@ struct Cost {
 }
 
 /// All tests hold one count: it takes seconds.
-static COSTS: LazyLock<Vec<Cost>> = LazyLock::new(|| {
+static COSTS: LazyLock<Vec<CallCost>> = LazyLock::new(|| {
     #[derive(Deserialize)]
-    struct Figures {
-        instructions: Vec<Cost>,
+    struct CostFigures {
+        instructions: Vec<CallCost>,
     }
     let program = std::env::var_os("SLUICE_PROXY_BIN").expect("SLUICE_PROXY_BIN names what `make dist` has made");
     let dir = TempDir::new();
@@ -48,12 +48,12 @@ static COSTS: LazyLock<Vec<Cost>> = LazyLock::new(|| {
     let output = bench.arg(&figures).output().expect("cargo has built the bench");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let figures = std::fs::read(&figures).expect("a bench that succeeds has written its figures");
-    serde_json::from_slice::<Figures>(&figures).expect("the bench writes what it counts").instructions
+    serde_json::from_slice::<CostFigures>(&figures).expect("the bench writes what it counts").instructions
 });
 
-/// The budget of a figure is what `most` makes of what was counted.
+/// The budget of a figure is `most` of the counted value.
 #[track_caller]
-fn hold(figure: fn(&Cost) -> f64, most: fn(f64) -> f64) {
+fn hold(figure: fn(&CallCost) -> f64, most: fn(f64) -> f64) {
     for counted in &COUNTED {
         let now = COSTS.iter().find(|cost| cost.mode == counted.mode).expect("the bench counts this mode");
         assert!(figure(now) > 0.0, "nothing was counted: has a function another name? {now:?}");

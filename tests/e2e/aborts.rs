@@ -1,8 +1,8 @@
-//! Clients that leave: what they started is read to its end or closed at once, and written down either way.
+//! Clients that leave: their calls are read to the end or closed immediately, and recorded in both cases.
 
 use serde_json::{Value, json};
-use sluice_testkit::sdk::Socat;
-use sluice_testkit::{AuditFile, Call, Deaf, Script, Sidecar, Upstream};
+use sluice_testkit::sdk::PortToSocket;
+use sluice_testkit::{CheckedAuditFile, FullAcceptQueue, RecordedCall, Script, Sidecar, Upstream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -16,8 +16,8 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// How far an answer is when its client leaves: the upstream, what is asked of it, how many reads come before.
-fn moments() -> Vec<(&'static str, sluice_testkit::upstream::Plan, Value, usize)> {
+/// State of an answer when its client leaves: the upstream, the request, the number of reads before.
+fn moments() -> Vec<(&'static str, sluice_testkit::upstream::UpstreamPlan, Value, usize)> {
     vec![
         ("before the head of a stream", Upstream::provider("hi").hold_head(), stream(), 0),
         ("before the head of an answer", Upstream::provider("hi").hold_head(), unary(), 0),
@@ -43,12 +43,12 @@ async fn leave(sidecar: &Sidecar, upstream: &Upstream, body: &Value, reads: usiz
     sidecar.fds_below(before).await;
 }
 
-fn drained(call: &Call) -> Option<bool> {
+fn drained(call: &RecordedCall) -> Option<bool> {
     call.outcome["drained"].as_bool()
 }
 
 #[tokio::test]
-async fn an_answer_whose_client_has_left_is_read_to_its_end() {
+async fn an_answer_is_drained_after_its_client_left() {
     for (moment, plan, body, reads) in moments() {
         let upstream = plan.start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -132,7 +132,7 @@ async fn a_client_that_only_stops_sending_has_not_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_and_then_leaves_has_left() {
+async fn a_half_closed_client_that_leaves_has_left() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--abort", "cancel"]).start().await;
     let mut client = sidecar.stream(CHAT, stream()).await;
@@ -145,11 +145,11 @@ async fn a_client_that_stops_sending_and_then_leaves_has_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_behind_socat_has_left() {
+async fn a_client_that_leaves_through_socat_has_left() {
     for (flag, is_drained) in [("drain", true), ("cancel", false)] {
         let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--abort", flag]).start().await;
-        let socat = Socat::to(sidecar.socket()).await;
+        let socat = PortToSocket::to(sidecar.socket()).await;
         let mut client = TcpStream::connect(("127.0.0.1", socat.port())).await.expect("socat listens");
         let body = stream().to_string();
         let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -167,7 +167,7 @@ async fn a_client_that_leaves_behind_socat_has_left() {
 }
 
 #[tokio::test]
-async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
+async fn a_drain_reads_at_most_4_mib() {
     let event = format!("data: {}\n\n", "x".repeat(1000));
     let upstream = Upstream::answering(Script::flood(&event, 100_000)).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
@@ -181,14 +181,14 @@ async fn no_more_than_4_mib_are_read_behind_a_client_that_has_left() {
     let call = sidecar.audit_with("outcome", 1).await.only_call();
     assert_eq!((call.result(), call.end(), drained(&call)), ("client_abort", "cut_by_client", Some(false)));
     let read = call.outcome["resp_bytes"].as_u64().expect("a number");
-    // What the client's own buffers took, and the bound.
+    // The bytes in the client's buffers, and the bound.
     assert!((4 << 20..6 << 20).contains(&read), "{read} bytes");
     // The next call is not in its way.
     assert_eq!(sidecar.get("/health").await.expect(200).json()["status"], "ok");
 }
 
 #[tokio::test]
-async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() {
+async fn a_broken_upstream_is_not_drained() {
     for script in [Script::chat_stream(["a", "b"]).cut_after(2), Script::chat_stream(["a", "b"]).reset_after(2)] {
         let upstream = Upstream::answering(script).hold_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -201,7 +201,7 @@ async fn an_upstream_that_breaks_behind_a_client_that_has_left_is_not_drained() 
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
+async fn an_unfinished_request_is_not_a_call() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1"]).start().await;
     for (at, bytes) in
@@ -220,8 +220,8 @@ async fn a_client_that_leaves_its_own_request_unfinished_made_no_call() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothing() {
-    let upstream = Deaf::new().await;
+async fn a_call_dropped_before_sending_costs_nothing() {
+    let upstream = FullAcceptQueue::new().await;
     let sidecar = Sidecar::to_url(&upstream.url()).args(["--max-calls", "1", "--connect-timeout", "60s"]).start().await;
     // Some leave while the intent is being synced, some while the upstream is connected to.
     for number in 1..=20 {
@@ -239,7 +239,7 @@ async fn a_call_that_was_dropped_before_it_was_sent_was_not_sent_and_costs_nothi
 }
 
 #[tokio::test]
-async fn a_drained_call_is_charged_what_it_used_and_a_cancelled_one_its_reservation() {
+async fn a_cancelled_call_costs_its_reservation() {
     for (flag, next) in [("drain", 200), ("cancel", 402)] {
         let upstream = Upstream::provider("hi").hold_head().start().await;
         let mut body = stream();
@@ -252,13 +252,13 @@ async fn a_drained_call_is_charged_what_it_used_and_a_cancelled_one_its_reservat
         upstream.release();
         sidecar.audit_with("outcome", 1).await;
 
-        // 15 are used, and another call fits, or all are reserved for good.
+        // Either 15 are used and another call fits, or all stay reserved.
         assert_eq!(sidecar.post(CHAT, body).await.status, next, "{flag}");
     }
 }
 
 #[tokio::test]
-async fn many_clients_that_leave_at_random_leave_one_outcome_each() {
+async fn clients_that_leave_at_random_have_one_outcome_each() {
     let upstream = Upstream::chat_stream(["a", "b", "c"]).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for reads in (0..7).cycle().take(60) {
@@ -268,7 +268,7 @@ async fn many_clients_that_leave_at_random_leave_one_outcome_each() {
         }
     }
     assert_eq!(sidecar.stop().await, 0);
-    let audit = AuditFile::read(sidecar.audit_path());
+    let audit = CheckedAuditFile::read(sidecar.audit_path());
     assert_eq!((audit.open_calls().len(), audit.intents().len()), (0, audit.outcomes().len()));
     assert_eq!(
         audit.intents().len(),

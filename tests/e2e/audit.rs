@@ -1,4 +1,4 @@
-//! What an auditor may rely on, with the real process: intents first, whole records, no secrets.
+//! Guarantees of the audit file, with the real process: intents first, complete records, no secrets.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use sluice_testkit::audit::AuditFile;
-use sluice_testkit::{Raw, Sidecar, TempDir, Upstream};
+use sluice_testkit::audit::CheckedAuditFile;
+use sluice_testkit::{RawClient, Sidecar, TempDir, Upstream};
 
 mod faults;
 mod refusals;
@@ -75,7 +75,7 @@ async fn every_kind_of_record_has_exactly_its_members() {
 }
 
 #[tokio::test]
-async fn open_says_what_runs_under_which_rules() {
+async fn open_names_the_program_and_its_rules() {
     let upstream = Upstream::chat("hello").start().await;
     let with_path = format!("{}/secret/prefix", upstream.url());
     let launch = Sidecar::to_url(&with_path).run_id("run-9").account("acct-9");
@@ -154,17 +154,17 @@ async fn intent_and_outcome_tell_one_call() {
 }
 
 #[tokio::test]
-async fn an_intent_stands_before_the_upstream_is_even_connected_to() {
+async fn an_intent_is_written_before_the_upstream_connection() {
     let dir = TempDir::new();
     let (accept, request) = (dir.join("a.jsonl"), dir.join("a.jsonl"));
     let seen = Arc::new(Mutex::new(0));
     let count = seen.clone();
     let upstream = Upstream::chat("hello")
-        .on_accept(move |_| assert!(!AuditFile::read_torn(&accept).0.intents().is_empty()))
+        .on_accept(move |_| assert!(!CheckedAuditFile::read_torn(&accept).0.intents().is_empty()))
         .on_request(move |_| {
-            let mut seen = count.lock().expect("nobody panics with it");
+            let mut seen = count.lock().expect("no thread panics with it");
             *seen += 1;
-            assert_eq!(AuditFile::read_torn(&request).0.intents().len(), *seen);
+            assert_eq!(CheckedAuditFile::read_torn(&request).0.intents().len(), *seen);
         })
         .start()
         .await;
@@ -174,11 +174,11 @@ async fn an_intent_stands_before_the_upstream_is_even_connected_to() {
         sidecar.post(CHAT, body).await.expect(200);
     }
 
-    assert_eq!(*seen.lock().expect("nobody panics with it"), 3);
+    assert_eq!(*seen.lock().expect("no thread panics with it"), 3);
 }
 
 #[tokio::test]
-async fn a_kill_at_the_upstreams_first_byte_loses_no_intent() {
+async fn a_kill_at_the_first_byte_loses_no_intent() {
     for round in 0..20 {
         let pid = Arc::new(AtomicI32::new(0));
         let victim = pid.clone();
@@ -192,21 +192,21 @@ async fn a_kill_at_the_upstreams_first_byte_loses_no_intent() {
         let sidecar = Sidecar::to(&upstream).start().await;
         pid.store(sidecar.pid(), Ordering::SeqCst);
 
-        let calls: Vec<Raw> = futures(&sidecar, 4).await;
+        let calls: Vec<RawClient> = futures(&sidecar, 4).await;
 
         assert_eq!(sidecar.wait().await.signal, Some(9));
         drop(calls);
-        let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+        let (audit, torn) = CheckedAuditFile::read_torn(sidecar.audit_path());
         assert_eq!(torn, b"", "one record is one write");
         assert!(audit.intents().len() >= upstream.connections(), "round {round}");
     }
 }
 
-/// So many calls that are sent and not answered.
-async fn futures(sidecar: &Sidecar, count: usize) -> Vec<Raw> {
+/// Sends calls that are not answered.
+async fn futures(sidecar: &Sidecar, count: usize) -> Vec<RawClient> {
     let mut calls = Vec::new();
     for _ in 0..count {
-        let Ok(mut raw) = Raw::try_connect(sidecar.socket()).await else {
+        let Ok(mut raw) = RawClient::try_connect(sidecar.socket()).await else {
             break;
         };
         raw.send_request("POST", CHAT, &[], call()).await;

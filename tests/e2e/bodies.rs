@@ -1,7 +1,7 @@
-//! What a request body may say, on every wire format: the attack is made, and what arrived is compared.
+//! The members of request bodies, in every API format: a test makes the attack and compares the forwarded body.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Received, Sidecar, Upstream};
+use sluice_testkit::{ReceivedRequest, Sidecar, Upstream};
 
 mod amounts;
 mod content;
@@ -40,14 +40,14 @@ async fn refused(sidecar: &Sidecar, path: &str, sent: &str, status: u16, reason:
     }
 }
 
-/// What arrives upstream of a body that passes.
-async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> Received {
+/// The forwarded form of a body that passes.
+async fn passed(upstream: &Upstream, sidecar: &Sidecar, path: &str, sent: &str) -> ReceivedRequest {
     let answer = sidecar.post(path, sent).await;
     assert_eq!(answer.status, 200, "{path} {}: {}", &sent[..sent.len().min(200)], answer.text());
     upstream.received().await
 }
 
-/// The names that the intent of the last call says were taken out.
+/// The names of removed members in the intent of the last call.
 fn stripped(sidecar: &Sidecar) -> Vec<String> {
     let audit = sidecar.audit();
     let intents = audit.intents();
@@ -57,7 +57,7 @@ fn stripped(sidecar: &Sidecar) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_plain_body_goes_on_byte_for_byte_behind_our_account() {
+async fn a_plain_body_is_forwarded_unchanged_after_our_account() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).account("acct-\"7\"").start().await;
     for (path, rest) in WIRES {
@@ -103,7 +103,7 @@ async fn identity_members_are_ours_on_every_route() {
 }
 
 #[tokio::test]
-async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
+async fn an_unknown_member_is_dropped_and_named() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let long = format!(r#","{}":1"#, "z".repeat(5000));
@@ -126,7 +126,7 @@ async fn a_member_that_nobody_knows_does_not_arrive_and_is_named() {
 }
 
 #[tokio::test]
-async fn usage_is_asked_for_on_streams_that_would_not_say_it() {
+async fn streams_without_usage_are_made_to_send_it() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let ours = json!({"include_usage": true});
@@ -165,7 +165,7 @@ async fn usage_is_asked_for_on_streams_that_would_not_say_it() {
 
 /// Parsers disagree on which of the two counts; either way the provider is asked, or the call is not made.
 #[tokio::test]
-async fn a_usage_request_that_says_both_hides_nothing() {
+async fn a_contradictory_usage_request_hides_nothing() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in &WIRES[..2] {

@@ -1,4 +1,4 @@
-//! What a call may cost at most, in what can be counted exactly: system calls, and memory.
+//! Budgets of a call that can be counted exactly: system calls and memory.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Script, Sidecar, Upstream};
@@ -14,7 +14,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true, "stream_options": {"include_usage": true}})
 }
 
-/// Reads and writes so far, as the kernel counts them; what sockets receive is not among them.
+/// The kernel's count of reads and writes so far; it does not include receives on sockets.
 fn reads_and_writes(sidecar: &Sidecar) -> (u64, u64) {
     let io = std::fs::read_to_string(format!("/proc/{}/io", sidecar.pid())).expect("the sidecar lives");
     let count = |name: &str| {
@@ -46,7 +46,7 @@ async fn a_call_is_four_writes() {
 }
 
 #[tokio::test]
-async fn a_burst_of_events_is_one_write_and_its_end_another() {
+async fn a_burst_of_events_takes_two_writes() {
     let upstream = Upstream::answering(Script::chat_stream(["x"; 100]).in_a_burst()).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let mut client = sidecar.connect().await;

@@ -22,7 +22,7 @@ async fn a_call_is_answered_and_written_down() {
 }
 
 #[tokio::test]
-async fn a_stream_is_passed_event_by_event_and_its_usage_kept() {
+async fn a_stream_passes_by_event_and_keeps_its_usage() {
     let upstream = Upstream::chat_stream(["a", "b"]).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
 

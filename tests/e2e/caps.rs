@@ -1,11 +1,11 @@
-//! The caps: exact under a burst, settled by what was used, and said in words that a program can read.
+//! The caps: exact under a burst, settled by the actual use, with reasons that a program can read.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Nowhere, Script};
-use sluice_testkit::{Answer, Launch, Raw, Sidecar, Upstream};
+use sluice_testkit::upstream::{ClosedPort, Script};
+use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 mod litellm;
@@ -14,10 +14,10 @@ mod thinking;
 mod waiting;
 
 const CHAT: &str = "/v1/chat/completions";
-/// How many calls each cap of a burst admits.
+/// Number of calls that each cap of a burst admits.
 const N: usize = 5;
 
-/// A call that declares that it will use at most so many tokens of output.
+/// A call that declares a maximum of output tokens.
 fn declared(max_tokens: u64) -> Value {
     json!({"model": "m", "messages": [], "max_tokens": max_tokens})
 }
@@ -26,7 +26,7 @@ fn undeclared() -> Value {
     json!({"model": "m", "messages": []})
 }
 
-/// A price file in which an output token costs so many dollars, and input nothing.
+/// A price file in which an output token has this price in dollars, and input is free.
 fn priced(launch: Launch, output: &str) -> Launch {
     let path = launch.dir().join("prices.json");
     let text = format!(
@@ -36,11 +36,11 @@ fn priced(launch: Launch, output: &str) -> Launch {
     launch.args(["--prices", &path.display().to_string()])
 }
 
-/// So many calls at once, each on a connection of its own that stands before the first one is sent.
-async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
+/// Makes calls at the same time, each on its own connection; all connections are open before the first call.
+async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<ClientAnswer> {
     let mut connections = Vec::new();
     for _ in 0..count {
-        connections.push(Raw::connect(&socket).await);
+        connections.push(RawClient::connect(&socket).await);
     }
     let mut calls = JoinSet::new();
     for mut raw in connections {
@@ -50,12 +50,12 @@ async fn burst(socket: PathBuf, count: usize, body: &Value) -> JoinSet<Answer> {
     calls
 }
 
-async fn next(calls: &mut JoinSet<Answer>) -> Answer {
+async fn next(calls: &mut JoinSet<ClientAnswer>) -> ClientAnswer {
     calls.join_next().await.expect("a call is left").expect("no call panics")
 }
 
 #[tokio::test]
-async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
+async fn an_answer_from_litellms_cache_uses_no_cap() {
     let hit = |script: Script| script.header("x-litellm-cache-key", "5f0c");
     for script in [Script::chat("hello"), Script::chat_stream(["hel", "lo"])] {
         let upstream = Upstream::answering(hit(script)).start().await;
@@ -73,7 +73,7 @@ async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
         }
         assert_eq!((audit.outcomes().len(), &audit.close()["cost_usd"]), (3, &json!("0")));
     }
-    // Of a unary answer to a Messages call a provider can have put it there.
+    // In a unary answer to a Messages call, a provider can have added it.
     let upstream = Upstream::answering(hit(Script::messages("hello"))).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.post("/v1/messages", declared(9)).await;
@@ -88,7 +88,7 @@ async fn an_answer_of_litellm_s_cache_takes_nothing_of_any_cap() {
 }
 
 #[tokio::test]
-async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
+async fn a_burst_passes_exactly_the_calls_of_the_cap() {
     type Case = (&'static str, u16, &'static str, u64, fn(Launch) -> Launch);
     let cases: [Case; 5] = [
         ("calls", 402, "budget_exceeded", 1, |l| l.args(["--max-calls", "5"])),
@@ -122,7 +122,7 @@ async fn of_a_burst_exactly_as_many_calls_pass_as_the_cap_says() {
 }
 
 #[tokio::test]
-async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
+async fn a_burst_passes_no_more_than_the_rate() {
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--rate", "5/s"]).start().await;
     let began = Instant::now();
@@ -147,7 +147,7 @@ async fn of_a_burst_no_more_calls_pass_than_the_rate_allows() {
 }
 
 #[tokio::test]
-async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards() {
+async fn a_reservation_is_replaced_by_the_actual_use() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     // Each call reserves a dollar and uses 0.0000054; 1,000 tokens and uses 15.
@@ -168,7 +168,7 @@ async fn a_reservation_stands_in_the_intent_and_its_use_in_its_place_afterwards(
     assert_eq!(audit.close()["cost_usd"], "0.000027");
 }
 
-/// Runs calls until one is refused for the budget, and says how many were not.
+/// Makes calls until one is refused for the budget, and returns the number of admitted ones.
 async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
     for carried in 0..20 {
         let answer = sidecar.post(path, body).await;
@@ -185,7 +185,7 @@ async fn until_refused(sidecar: &Sidecar, path: &str, body: &Value) -> usize {
 }
 
 #[tokio::test]
-async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
+async fn usage_counts_in_every_shape_of_answer() {
     let routes =
         [(CHAT, "messages"), ("/v1/completions", "prompt"), ("/v1/responses", "input"), ("/v1/messages", "messages")];
     for ((path, input), streaming) in routes.into_iter().flat_map(|route| [(route, false), (route, true)]) {
@@ -196,7 +196,7 @@ async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
         body.as_object_mut().expect("an object").extend([input]);
         let sidecar = Sidecar::to(&upstream).args(["--max-tokens", "200"]).start().await;
 
-        // 15 tokens each, and each needs its reservation beside what is used.
+        // 15 tokens each, and each needs its reservation in addition to the tokens used before.
         let carried = until_refused(&sidecar, path, &body).await;
         let audit = sidecar.audit();
         let needed = audit.intents().last().and_then(|intent| intent["reserved_tokens"].as_u64()).expect("a number");
@@ -205,7 +205,7 @@ async fn what_was_used_is_counted_whatever_the_shape_of_the_answer() {
 }
 
 #[tokio::test]
-async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it() {
+async fn without_prices_known_cost_stops_the_next_call() {
     for streaming in [false, true] {
         let upstream = Upstream::provider("hello").start().await;
         let sidecar = Sidecar::to(&upstream).args(["--max-cost-usd", "0.00001"]).start().await;
@@ -220,7 +220,7 @@ async fn without_prices_the_cap_stops_the_call_after_known_cost_has_reached_it()
 }
 
 #[tokio::test]
-async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
+async fn with_prices_usage_replaces_a_missing_cost() {
     let answer = json!({"id": "x", "model": "m", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}});
     let upstream = Upstream::json(200, answer).start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "0.0225"]);
@@ -230,7 +230,7 @@ async fn with_prices_usage_counts_where_the_answer_names_no_cost() {
     assert_eq!(until_refused(&sidecar, CHAT, &declared(16)).await, 2);
     assert_eq!(sidecar.stop().await, 0);
     let costs: Vec<_> = sidecar.audit().calls().iter().map(|call| call.cost().map(str::to_owned)).collect();
-    assert_eq!(costs, [None, None], "our own price is no cost of the provider's");
+    assert_eq!(costs, [None, None], "our own price is not the provider's cost");
 }
 
 #[tokio::test]
@@ -266,7 +266,7 @@ async fn a_call_that_the_provider_refused_costs_nothing() {
 
 /// LiteLLM answers so when its own checks fail after the provider was paid.
 #[tokio::test]
-async fn a_call_that_failed_behind_the_provider_is_charged_as_reserved() {
+async fn a_call_failed_after_the_provider_costs_its_reservation() {
     for (status, message) in [(500, "no"), (422, "no"), (503, "no"), (400, "Invalid request format: no such attribute")]
     {
         let upstream = Upstream::answering(Script::error(status, message)).start().await;
@@ -284,7 +284,7 @@ async fn a_call_that_failed_behind_the_provider_is_charged_as_reserved() {
 
 /// Coding agents name their model's maximum: a small cap gives them shorter answers, and not none.
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_bounded_in_the_clients_place() {
+async fn an_answer_that_does_not_fit_is_bounded() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     let sidecar = launch.args(["--max-cost-usd", "5"]).start().await;
@@ -303,7 +303,7 @@ async fn an_answer_that_does_not_fit_is_bounded_in_the_clients_place() {
         let answer = sidecar.post(path, body).await.expect(200);
 
         let sent = upstream.received().await.json();
-        // Half of what is left; the first call has used a little.
+        // Half of the rest; the first call has used a little.
         let granted = sent[bound].as_u64().expect("a bound");
         assert!((2400..=2500).contains(&granted), "{path} {named}: {sent}");
         assert_eq!(answer.header("x-sluice-max-tokens"), Some(granted.to_string().as_str()), "{path} {named}");
@@ -315,9 +315,9 @@ async fn an_answer_that_does_not_fit_is_bounded_in_the_clients_place() {
     }
 }
 
-/// What is bounded by a name that LiteLLM drops on its way is not bounded.
+/// A bound in a member that LiteLLM drops has no effect.
 #[tokio::test]
-async fn a_bound_of_another_route_is_none() {
+async fn a_bound_of_another_route_has_no_effect() {
     let upstream = Upstream::provider("hello").start().await;
     let launch = priced(Sidecar::to(&upstream), "0.001");
     let sidecar = launch.args(["--max-cost-usd", "20"]).start().await;
@@ -340,8 +340,8 @@ async fn a_bound_of_another_route_is_none() {
 }
 
 #[tokio::test]
-async fn a_call_that_reached_nobody_is_given_back() {
-    let nowhere = Nowhere::new();
+async fn a_call_that_was_not_sent_is_refunded() {
+    let nowhere = ClosedPort::new();
     let launch = priced(Sidecar::to_url(&nowhere.url()), "0.001");
     let launch = launch.args(["--max-calls", "1", "--max-tokens", "1500", "--max-cost-usd", "1.5"]);
     let sidecar = launch.args(["--max-concurrency", "1"]).start().await;

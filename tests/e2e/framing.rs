@@ -2,7 +2,7 @@
 //! that it framed reaches the upstream as it framed it.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Answer, Script, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Script, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -16,18 +16,18 @@ fn post(version: &str, lines: &str) -> String {
     format!("POST {CHAT} HTTP/{version}\r\nhost: x\r\n{lines}content-length: {}\r\n\r\n{BODY}", BODY.len())
 }
 
-/// An upstream whose answers say which model was asked for.
+/// An upstream whose answers name the requested model.
 async fn echo() -> Upstream {
     let model =
         |text: String| serde_json::from_str::<Value>(&text).expect("the sidecar sends JSON")["model"].to_string();
     Upstream::with(move |request| Script::chat(&model(request.text()))).start().await
 }
 
-fn content(answer: &Answer) -> Value {
+fn content(answer: &ClientAnswer) -> Value {
     answer.json()["choices"][0]["message"]["content"].clone()
 }
 
-/// The sidecar works, and what came before has not gone anywhere.
+/// Checks that the sidecar works, and that it has forwarded none of the earlier bytes.
 async fn still_serves(sidecar: &Sidecar, upstream: &Upstream) {
     sidecar.post(CHAT, BODY).await.expect(200);
     assert_eq!(upstream.requests().len(), 1, "requests at the upstream, of which the last is ours");
@@ -45,7 +45,7 @@ async fn until_close(sidecar: &Sidecar, request: impl AsRef<[u8]>) -> String {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_continue_gets_it_and_then_its_answer() {
+async fn a_client_gets_100_continue_and_then_the_answer() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;
@@ -64,7 +64,7 @@ async fn a_client_that_expects_100_continue_gets_it_and_then_its_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body() {
+async fn expect_100_continue_is_refused_before_the_body() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "1000"]).start().await;
     for (line, length, lines, status, reason) in [
@@ -83,14 +83,14 @@ async fn a_client_that_expects_100_continue_is_refused_before_it_sends_its_body(
 
         let answer = client.read_response().await.expect_refusal(status, reason);
         assert_eq!(answer.interim, [] as [u16; 0], "{reason}");
-        // Whether the body still comes nobody knows, so nothing more can be read here.
+        // The body may still come, so nothing more can be read on this connection.
         client.expect_closed().await;
     }
     still_serves(&sidecar, &upstream).await;
 }
 
 #[tokio::test]
-async fn a_chunked_request_arrives_whole_without_its_extensions_and_trailers() {
+async fn a_chunked_request_loses_its_extensions_and_trailers() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;
@@ -117,7 +117,7 @@ async fn a_chunked_request_arrives_whole_without_its_extensions_and_trailers() {
 }
 
 #[tokio::test]
-async fn pipelined_requests_are_answered_in_order_also_after_a_refused_one() {
+async fn pipelined_answers_keep_their_order_after_a_refusal() {
     let upstream = echo().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;

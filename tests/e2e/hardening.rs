@@ -1,4 +1,4 @@
-//! What the process has given up, seen from outside.
+//! The privileges that the process has dropped, seen from outside.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,9 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
-use crate::upstreams::{Tls, call};
+use crate::upstreams::call;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -42,7 +43,7 @@ async fn each_way(upstream: &Upstream) -> Vec<(&'static str, Sidecar)> {
 }
 
 #[tokio::test]
-async fn every_thread_is_without_privileges_and_behind_the_filter() {
+async fn every_thread_has_the_filter_and_no_privileges() {
     let upstream = Upstream::provider("hello").start().await;
     for (way, sidecar) in each_way(&upstream).await {
         sidecar.post(CHAT, call()).await.expect(200);
@@ -56,14 +57,14 @@ async fn every_thread_is_without_privileges_and_behind_the_filter() {
 /// A user and a group that own nothing on any host.
 const STRANGER: (u32, u32) = (2_000_000_123, 2_000_000_124);
 
-/// A sidecar of the stranger, who may remove the socket.
+/// A sidecar of the unmatched_row, who may remove the socket.
 fn as_stranger(launch: Launch) -> Launch {
     let (uid, gid) = STRANGER;
     chown(launch.dir().join("run"), Some(uid), Some(gid)).expect("we are root");
     launch.args(["--user", &format!("{uid}:{gid}")])
 }
 
-/// What every thread of a sidecar without capabilities states.
+/// The status of every thread of a sidecar without capabilities.
 #[track_caller]
 fn assert_nothing_to_give(sidecar: &Sidecar, (uid, gid): (u32, u32)) {
     let none = "0000000000000000".to_owned();
@@ -172,7 +173,7 @@ async fn over_tcp_no_unix_socket_is_ever_made() {
 }
 
 #[tokio::test]
-async fn there_are_no_more_threads_than_have_a_task_each() {
+async fn each_thread_has_a_task() {
     let upstream = Upstream::provider("hello").start().await;
     // The event loop, the log's writer, and the audit log's writer if it syncs.
     for ((way, sidecar), threads) in each_way(&upstream).await.into_iter().zip([3, 3, 2]) {
@@ -185,7 +186,7 @@ async fn there_are_no_more_threads_than_have_a_task_each() {
 }
 
 #[tokio::test]
-async fn there_is_no_core_to_dump() {
+async fn core_dumps_are_disabled() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
     let limits = fs::read_to_string(format!("/proc/{}/limits", sidecar.pid())).expect("the process runs");
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
@@ -194,8 +195,8 @@ async fn there_is_no_core_to_dump() {
 }
 
 #[tokio::test]
-async fn nobody_of_the_same_user_may_look_into_the_process() {
-    // Root without any capability, on both sides: what every user is to its own processes.
+async fn the_same_user_cannot_read_the_process() {
+    // Root without capabilities on both sides, like any user with its own processes.
     let user = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
     let look = |what: &str| {
         let output =
@@ -214,7 +215,7 @@ async fn nobody_of_the_same_user_may_look_into_the_process() {
 }
 
 #[tokio::test]
-async fn a_process_of_the_same_user_may_not_look_either() {
+async fn the_same_user_cannot_trace_the_process() {
     let sidecar = as_stranger(Sidecar::to_url("http://127.0.0.1:9")).start().await;
     let (uid, gid) = STRANGER;
     let ids = [format!("--reuid={uid}"), format!("--regid={gid}")];
@@ -260,7 +261,7 @@ fn position(trace: &[String], what: &str) -> Option<usize> {
 }
 
 #[tokio::test]
-async fn files_are_given_up_before_there_is_a_second_thread() {
+async fn files_are_closed_before_the_second_thread() {
     let upstream = Upstream::provider("hello").start().await;
     let dir = TempDir::new();
     let launch = Sidecar::to(&upstream);
@@ -285,7 +286,7 @@ async fn files_are_given_up_before_there_is_a_second_thread() {
 async fn a_whole_session_needs_nothing_that_is_denied() {
     let upstream = Upstream::provider("hello").start().await;
     let unix = Upstream::provider("hello").start_unix().await;
-    let tls = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     let by_name = upstream.url().replace("127.0.0.1", "localhost");
     let ca = tls.ca();
     for (name, url, flags) in [
@@ -317,7 +318,7 @@ async fn a_whole_session_needs_nothing_that_is_denied() {
     }
 }
 
-/// What the descriptors of a process are.
+/// The targets of a process's descriptors.
 fn descriptors(sidecar: &Sidecar) -> Vec<String> {
     let links = fs::read_dir(format!("/proc/{}/fd", sidecar.pid())).expect("the process runs").flatten();
     links.filter_map(|link| fs::read_link(link.path()).ok()).map(|to| to.display().to_string()).collect()

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::{Received, Script, Sidecar, Upstream};
+use sluice_testkit::{ReceivedRequest, Script, Sidecar, Upstream};
 
 mod answers;
 mod metadata;
@@ -10,7 +10,7 @@ mod passed;
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
-/// What a sandbox may try: every header that some version of LiteLLM reads, and what
+/// Hostile headers of a sandbox: every header that some version of LiteLLM reads, and
 /// proxies and providers in between believe.
 const HOSTILE: [(&str, &str); 72] = [
     ("authorization", "Bearer sk-attacker"),
@@ -110,8 +110,8 @@ fn expected(upstream: &Upstream, call_id: &str, body: &str) -> Vec<(String, Stri
     headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// What came, sorted, names in lower case, and JSON in one form, so that heads can be compared whole.
-fn received(request: &Received) -> Vec<(String, String)> {
+/// The received head, sorted, with names in lower case and JSON in one form, so that heads can be compared.
+fn received(request: &ReceivedRequest) -> Vec<(String, String)> {
     let form = |name: &str, value: &str| match name {
         "x-litellm-metadata" | "x-litellm-spend-logs-metadata" => {
             let value: Value = serde_json::from_str(value).expect("metadata is JSON");
@@ -139,7 +139,7 @@ async fn arrives_clean(upstream: &Upstream, sidecar: &Sidecar, headers: &[(&str,
 }
 
 #[tokio::test]
-async fn each_hostile_header_dies_alone() {
+async fn each_hostile_header_is_dropped_alone() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (name, value) in HOSTILE {
@@ -153,7 +153,7 @@ async fn each_hostile_header_dies_alone() {
 }
 
 #[tokio::test]
-async fn all_hostile_headers_die_together_and_are_named_without_their_values() {
+async fn hostile_headers_are_dropped_and_named_without_values() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
 
@@ -169,12 +169,12 @@ async fn all_hostile_headers_die_together_and_are_named_without_their_values() {
     }
     let log = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
     for value in ["VICTIM", "sk-attacker", "evil.example", "0af7651916cd43dd"] {
-        assert!(!log.contains(value), "{value} stands in the log");
+        assert!(!log.contains(value), "{value} is in the log");
     }
 }
 
 #[tokio::test]
-async fn what_connection_names_is_neither_passed_nor_taken_from_us() {
+async fn headers_named_by_connection_do_not_affect_ours() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for connection in [
@@ -209,7 +209,7 @@ async fn a_call_id_is_ours_and_new_each_time() {
 }
 
 #[tokio::test]
-async fn a_get_has_the_same_head_but_for_its_body() {
+async fn a_get_has_the_same_head_without_body() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.request("GET", "/v1/models", &HOSTILE[..60], ()).await.expect(200);

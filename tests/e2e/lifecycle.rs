@@ -1,4 +1,4 @@
-//! How a sidecar ends: in order if it can, cut if it must, and never without its outcomes.
+//! The end of a sidecar: in order if possible, by a cut if necessary, and always with its outcomes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,14 +6,14 @@ use std::os::unix::net::UnixListener;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::audit::AuditFile;
-use sluice_testkit::{Exit, PATIENCE, Sidecar, TempDir, Upstream};
+use sluice_testkit::audit::CheckedAuditFile;
+use sluice_testkit::{PATIENCE, Sidecar, SidecarExit, TempDir, Upstream};
 
 mod cuts;
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Longer than the test kit waits for anything: whoever waits for it fails.
+/// Longer than any wait of the test kit: a test that waits for it fails.
 const FOREVER: [&str; 2] = ["--drain", "300s"];
 /// Over at once.
 const BRIEF: [&str; 2] = ["--drain", "100ms"];
@@ -32,11 +32,11 @@ async fn begin_to_stop(sidecar: &Sidecar, signal: Signal) {
     sidecar.logs("stopping").await;
 }
 
-fn code(code: i32) -> Exit {
-    Exit { code: Some(code), signal: None }
+fn code(code: i32) -> SidecarExit {
+    SidecarExit { code: Some(code), signal: None }
 }
 
-/// What stands in the directory of the sidecar's socket.
+/// The files in the directory of the sidecar's socket.
 fn left_behind(sidecar: &Sidecar) -> Vec<String> {
     let entries = fs::read_dir(sidecar.dir().join("run")).expect("the socket's directory").flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
@@ -64,7 +64,7 @@ async fn a_signal_ends_an_idle_sidecar_in_order() {
 }
 
 #[tokio::test]
-async fn a_signal_right_behind_the_ready_line_is_not_lost() {
+async fn a_signal_right_after_the_ready_line_is_handled() {
     for _ in 0..10 {
         let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
         sidecar.sigterm();
@@ -74,7 +74,7 @@ async fn a_signal_right_behind_the_ready_line_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_signal_during_the_start_leaves_nothing_behind() {
+async fn a_signal_during_the_start_leaves_nothing() {
     let (dir, log) = (TempDir::new(), TempDir::new());
     let early = "exec 3<&0; \"$@\" <&3 & pid=$!; kill -TERM $pid; wait $pid; exit $?";
     for number in 0..10 {
@@ -91,7 +91,7 @@ async fn a_signal_during_the_start_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_open_stream_ends_in_peace_while_new_calls_are_refused() {
+async fn a_drain_finishes_streams_and_refuses_new_calls() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
     let mut open = sidecar.stream(CHAT, stream()).await;
@@ -131,7 +131,7 @@ fn parent_of(pid: i32) -> i32 {
 }
 
 #[tokio::test]
-async fn a_sidecar_ends_in_order_with_its_parent_if_told_so() {
+async fn a_sidecar_ends_with_its_parent_on_request() {
     let upstream = Upstream::chat("hello").start().await;
     let launch = Sidecar::to(&upstream).wrapper(["sh", "-c", "\"$@\"; exit $?", "sh"]);
     let sidecar = launch.args(["--die-with-parent", FOREVER[0], FOREVER[1]]).start().await;
@@ -149,7 +149,7 @@ async fn a_sidecar_ends_in_order_with_its_parent_if_told_so() {
 }
 
 #[tokio::test]
-async fn a_parent_that_is_the_first_process_of_its_container_is_a_parent() {
+async fn pid_1_of_a_container_can_be_the_parent() {
     let as_init = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "\"$@\"; exit $?", "sh"];
     let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(as_init);
 
@@ -159,7 +159,7 @@ async fn a_parent_that_is_the_first_process_of_its_container_is_a_parent() {
 }
 
 #[tokio::test]
-async fn a_killed_sidecar_has_written_down_whatever_the_upstream_saw() {
+async fn a_killed_sidecar_recorded_each_upstream_call() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut open = Vec::new();
@@ -171,7 +171,7 @@ async fn a_killed_sidecar_has_written_down_whatever_the_upstream_saw() {
 
     sidecar.kill().await;
 
-    let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+    let (audit, torn) = CheckedAuditFile::read_torn(sidecar.audit_path());
     assert_eq!(torn, b"");
     assert_eq!((audit.intents().len(), audit.open_calls().len(), audit.is_closed()), (8, 8, false));
     let mut ids: Vec<_> =
@@ -183,7 +183,7 @@ async fn a_killed_sidecar_has_written_down_whatever_the_upstream_saw() {
 }
 
 #[tokio::test]
-async fn a_socket_that_somebody_else_put_there_is_left_to_them() {
+async fn a_foreign_socket_at_the_path_stays() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
     let other = sidecar.dir().join("other");
     let _theirs = UnixListener::bind(&other).expect("the directory takes a socket");
@@ -196,7 +196,7 @@ async fn a_socket_that_somebody_else_put_there_is_left_to_them() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_gone_does_not_disturb_the_end() {
+async fn a_removed_socket_does_not_disturb_the_end() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
     fs::remove_file(sidecar.socket()).expect("it was there");
     assert_eq!(sidecar.stop().await, 0);
@@ -204,7 +204,7 @@ async fn a_socket_that_is_gone_does_not_disturb_the_end() {
 }
 
 #[tokio::test]
-async fn a_stop_gives_a_new_sidecar_the_socket_and_a_call_its_answer() {
+async fn a_stopping_sidecar_frees_its_socket_and_answers_calls() {
     let upstream = Upstream::chat("hello").start().await;
     let (dir, log) = (TempDir::new(), TempDir::new());
     for attempt in 0..3 {
@@ -218,8 +218,8 @@ async fn a_stop_gives_a_new_sidecar_the_socket_and_a_call_its_answer() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_any_more_does_not_end_a_call() {
-    // A launcher that dies closes the pipe; what is open still has to be written down.
+async fn a_closed_stderr_does_not_end_a_call() {
+    // A killed launcher closes the pipe; open calls must still be recorded.
     let dir = TempDir::new();
     let audit = dir.join("a.jsonl");
     let closed = "{ \"$@\" 2>&1 >&3 | :; } 3>&1";
@@ -228,11 +228,11 @@ async fn a_log_that_nobody_reads_any_more_does_not_end_a_call() {
     let ended = launch.args(["--deadline", "200ms", "--log-level", "trace"]).finish().await;
 
     assert!(ended.stdout.contains("\"ready\""), "{}", ended.stdout);
-    assert_eq!(AuditFile::read(&audit).kinds(), ["open", "close"]);
+    assert_eq!(CheckedAuditFile::read(&audit).kinds(), ["open", "close"]);
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_holds_up_no_call() {
+async fn an_unread_log_blocks_no_call() {
     let upstream = Upstream::chat("hello").start().await;
     let launch = Sidecar::to(&upstream).args(["--log-level", "trace"]);
     let fifo = launch.dir().join("fifo");
@@ -254,7 +254,7 @@ async fn a_log_that_nobody_reads_holds_up_no_call() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_socket_to_go_finds_the_log_complete() {
+async fn the_log_is_complete_when_the_socket_goes() {
     let upstream = Upstream::chat("hello").start().await;
     for _ in 0..5 {
         let sidecar = Sidecar::to(&upstream).start().await;

@@ -1,8 +1,8 @@
-//! The same policy in front of the real LiteLLM: what it billed, to whom, and what its provider got.
+//! The same policy with the real LiteLLM: its bills, the billed accounts, and the requests to its provider.
 
 use serde_json::{Value, json};
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::{Answer, Call, Launch, Sidecar};
+use sluice_testkit::{ClientAnswer, Launch, RecordedCall, Sidecar};
 
 mod edges;
 mod gateway;
@@ -12,9 +12,9 @@ struct Billed {
     path: &'static str,
     /// Everything but the identity; `MARK` becomes a text of its own.
     body: &'static str,
-    /// Where the outcome's cost comes from; `none` where LiteLLM tells no trustworthy one in band.
+    /// Source of the outcome's cost; `none` if LiteLLM's answer has no trustworthy one.
     cost_source: &'static str,
-    /// What the provider is called for, if it is.
+    /// The provider's route, if the provider is called.
     provider: Option<&'static str>,
 }
 
@@ -70,7 +70,7 @@ const BILLED: [Billed; 16] = [
     billed("/v1/responses", r#""model":"gpt-4o-mini","input":"MARK""#, "header", None),
     billed("/v1/responses", r#""model":"provider-gpt","input":"MARK""#, "header", Some("/v1/responses")),
     billed("/v1/responses", r#""model":"provider-gpt","stream":true,"input":"MARK""#, "chunk", Some("/v1/responses")),
-    // LiteLLM prices this mock in its record, and says nothing of it in its answer.
+    // LiteLLM writes this mock's price into its record, but not into its answer.
     billed(
         "/v1/messages",
         r#""model":"claude-haiku-4-5","max_tokens":9,"messages":[{"role":"user","content":"MARK"}]"#,
@@ -97,7 +97,7 @@ const BILLED: [Billed; 16] = [
     ),
 ];
 
-/// Members by which a sandbox would be somebody else, and one that no API knows.
+/// Members by which a sandbox would change its identity, and one that no API knows.
 const FORGED: &str = r#","user":"VICTIM","metadata":{"user_id":"VICTIM","tags":["VICTIM"],"trace_id":"VICTIM",
     "spend_logs_metadata":{"run_id":"VICTIM"}},"litellm_metadata":null,"tags":["VICTIM"],"totally_unknown":"VICTIM""#;
 
@@ -125,19 +125,19 @@ fn before(litellm: &LiteLlm) -> Launch {
 fn number(value: &Value) -> f64 {
     match value {
         Value::String(text) => text.parse().expect("a decimal"),
-        value => value.as_f64().unwrap_or_else(|| panic!("{value} is no number")),
+        value => value.as_f64().unwrap_or_else(|| panic!("{value} is not a number")),
     }
 }
 
 /// The last call of this sidecar, with LiteLLM's record of it.
-async fn last_call(litellm: &LiteLlm, sidecar: &Sidecar) -> (Call, Value) {
+async fn last_call(litellm: &LiteLlm, sidecar: &Sidecar) -> (RecordedCall, Value) {
     let call = sidecar.audit().calls().pop().expect("a call with its outcome");
     let record = litellm.record_for(call.id()).await;
     (call, record)
 }
 
 #[tokio::test]
-async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
+async fn litellm_bills_our_account_whatever_the_sandbox_claims() {
     let litellm = LiteLlm::shared().await;
     let metadata = json!({"team": "Bär 🐻", "session_id": "s-7"});
     let args = ["--metadata".to_owned(), metadata.to_string()];
@@ -162,7 +162,7 @@ async fn whoever_the_sandbox_says_it_is_litellm_bills_our_account() {
 }
 
 #[tokio::test]
-async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
+async fn the_outcome_has_litellms_tokens_and_cost() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for Billed { path, body, cost_source, .. } in &BILLED {
@@ -191,7 +191,7 @@ async fn tokens_and_cost_of_the_outcome_are_those_that_litellm_billed() {
 }
 
 #[tokio::test]
-async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was_not_to_get() {
+async fn the_provider_receives_only_allowed_members() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).account("acct-88").start().await;
     for (at, Billed { path, body, provider, .. }) in BILLED.iter().enumerate() {
@@ -211,7 +211,7 @@ async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was
         } else {
             &request["body"]["user"]
         };
-        // Of a native Anthropic call LiteLLM forwards no user.
+        // LiteLLM does not forward the user of a native Anthropic call.
         let native = *provider == "/v1/messages" && path.ends_with("messages");
         assert_eq!(*user, if native { Value::Null } else { json!("acct-88") }, "{what}");
         let streams = request["body"]["stream"] == true && provider.ends_with("completions");
@@ -220,7 +220,7 @@ async fn the_provider_gets_the_account_the_usage_request_and_nothing_that_it_was
 }
 
 #[tokio::test]
-async fn a_stream_without_stream_options_has_its_tokens_in_the_outcome_and_no_extra_chunk() {
+async fn a_stream_without_options_has_tokens_without_extra_chunk() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for (path, body) in [
@@ -228,7 +228,7 @@ async fn a_stream_without_stream_options_has_its_tokens_in_the_outcome_and_no_ex
         ("/v1/completions", r#""model":"provider-completion","prompt":"x""#),
     ] {
         let stream = |more: &str| format!(r#"{{{body},"stream":true{more}}}"#);
-        let chunks = |answer: &Answer| -> Vec<Value> {
+        let chunks = |answer: &ClientAnswer| -> Vec<Value> {
             let mut data = answer.data();
             assert_eq!(data.pop().as_deref(), Some("[DONE]"));
             data.iter().map(|data| serde_json::from_str(data).expect("a chunk")).collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sluice_testkit::{Deaf, Script, Sidecar, Upstream};
+use sluice_testkit::{FullAcceptQueue, Script, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ fn stream() -> Value {
     json!({"model": "m", "messages": [], "stream": true})
 }
 
-/// A flood of a quarter GiB to whoever wants a stream, an answer to everybody else.
+/// A flood of a quarter GiB for requests of a stream, an answer for all others.
 async fn flooding() -> Upstream {
     let event = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(1000));
     let (flood, chat) = (Script::flood(&event, 250_000), Script::chat("hi"));
@@ -48,7 +48,7 @@ fn grew_less_than(sidecar: &Sidecar, before: u64, kib: u64) {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_stalls_its_upstream_and_nobody_else() {
+async fn a_client_that_never_reads_stalls_only_its_upstream() {
     let upstream = flooding().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;
@@ -59,7 +59,7 @@ async fn a_client_that_never_reads_stalls_its_upstream_and_nobody_else() {
     grew_less_than(&sidecar, before, 4 * MIB);
     sidecar.post(CHAT, unary()).await.expect(200);
 
-    // It goes on where it stopped as soon as somebody reads.
+    // It continues as soon as the client reads.
     let mut read = 0;
     while read < 16 << 20 {
         read += slow.read_some().await.expect("more of the flood").len();
@@ -85,7 +85,7 @@ async fn many_clients_that_never_read_take_little_each() {
 }
 
 #[tokio::test]
-async fn a_client_that_pipelines_without_reading_is_not_read_on() {
+async fn pipelining_without_reading_stops_the_reader() {
     let upstream = Upstream::chat(&"x".repeat(1000)).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
@@ -131,7 +131,7 @@ async fn without_descriptors_accepting_backs_off_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_flood_of_requests_that_are_none_leaves_nothing_behind() {
+async fn a_flood_of_invalid_requests_leaks_nothing() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off"]).start().await;
     let before = warmed(&sidecar).await;
@@ -166,7 +166,7 @@ async fn a_flood_of_requests_that_are_none_leaves_nothing_behind() {
     assert_eq!(sidecar.stop().await, 0);
 }
 
-/// A call with a body of so many bytes, and the status of its answer; None for a close without one.
+/// Makes a call with a body of this size, and returns the status of its answer; `None` for a close without one.
 async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
     let mut client = UnixStream::connect(socket).await.expect("the sidecar listens");
     let head =
@@ -180,7 +180,7 @@ async fn upload(socket: std::path::PathBuf, body: Arc<Vec<u8>>) -> Option<u16> {
 }
 
 #[tokio::test]
-async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
+async fn a_burst_of_large_bodies_stays_within_bounds() {
     let upstream = Upstream::chat("hi").start().await;
     // A quarter of the default, so that a debug build reads it in a second.
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "8MiB"]).start().await;
@@ -197,7 +197,7 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
     let count = |status: u16| statuses.iter().filter(|one| **one == Some(status)).count();
     assert_eq!(count(200) + count(429), 64, "each has a defined answer: {statuses:?}");
     assert!(count(200) >= 4, "{statuses:?}");
-    // Four bodies of the largest size are held at once, and what each connection reads at once.
+    // Four bodies of the largest size are held at the same time, and one read of each connection.
     grew_less_than(&sidecar, before, (4 * 8 + 24) * MIB);
     assert_eq!(
         sidecar.audit().refused_reasons().iter().filter(|reason| *reason == "too_many_calls").count(),
@@ -207,8 +207,8 @@ async fn a_burst_of_large_bodies_is_carried_or_refused_within_bounds() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_held_leave_no_room_for_more_until_they_go() {
-    let upstream = Deaf::new().await;
+async fn held_bodies_block_more_bodies_until_released() {
+    let upstream = FullAcceptQueue::new().await;
     let sidecar =
         Sidecar::to_url(&upstream.url()).args(["--max-body", "1MiB", "--connect-timeout", "60s"]).start().await;
     let large = json!({"model": "m", "messages": [{"role": "user", "content": "x".repeat(1_000_000)}]}).to_string();
@@ -222,7 +222,7 @@ async fn bodies_that_are_held_leave_no_room_for_more_until_they_go() {
         let refused = sidecar.post(CHAT, &large).await.expect_refusal(429, "too_many_calls");
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
-    // What is small still fits, and what was held is free again with its call.
+    // Small bodies still fit, and held memory is released with its call.
     let _small = sidecar.stream(CHAT, unary()).await;
     sidecar.audit_with("intent", 5).await;
     holders.clear();

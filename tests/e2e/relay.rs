@@ -1,30 +1,30 @@
 //! The way to the controller: four resources of the own run, and no more.
 
 use serde_json::json;
-use sluice_testkit::{Launch, Nowhere, Received, Script, Sidecar, Upstream, write_private};
+use sluice_testkit::{ClosedPort, Launch, ReceivedRequest, Script, Sidecar, Upstream, write_private};
 
 const TOKEN: &str = "rt-canary-4kW8zQ1nVb6Y";
 
 /// A sidecar that relays to `controller`; the kit's own search is for the key, `silent` is for the token.
 fn relaying(url: &str) -> Launch {
     let launch = Sidecar::to_url("http://127.0.0.1:1").args(["--relay", url]);
-    // Named *.key: whoever reads this file knows what is in it.
+    // Named *.key: the name tells that the file holds a secret.
     let file = launch.dir().join("relay.key");
     write_private(&file, &format!("{TOKEN}\n"));
     launch.args(["--relay-token-file", &file.display().to_string()])
 }
 
-/// Ends the sidecar and searches all that it said for the token.
+/// Ends the sidecar and searches its output for the token.
 async fn silent(sidecar: Sidecar) {
     assert_eq!(sidecar.stop().await, 0);
     let log = std::fs::read_to_string(sidecar.audit_path()).expect("our own file");
     for said in [sidecar.stdout(), sidecar.stderr(), log] {
-        assert!(!said.contains(TOKEN), "the relay token stands in {said}");
+        assert!(!said.contains(TOKEN), "the relay token is in {said}");
     }
 }
 
-/// What a forwarded request may carry: nothing of the client's.
-fn is_clean(request: &Received, host: &str) {
+/// The headers of a forwarded request: none of the client's.
+fn is_clean(request: &ReceivedRequest, host: &str) {
     let mut headers: Vec<(String, &str)> = request
         .headers
         .iter()
@@ -38,7 +38,7 @@ fn is_clean(request: &Received, host: &str) {
 }
 
 #[tokio::test]
-async fn the_own_run_is_relayed_with_our_token_and_nothing_of_the_clients_head() {
+async fn a_relayed_request_has_our_token_and_head() {
     let controller = Upstream::with(|request| Script::json(200, json!({"saw": request.target}))).start().await;
     let host = controller.url().trim_start_matches("http://").to_owned();
     let sidecar = relaying(controller.url()).start().await;
@@ -69,7 +69,7 @@ async fn the_own_run_is_relayed_with_our_token_and_nothing_of_the_clients_head()
         is_clean(&request, &host);
         assert_eq!(answer.json(), json!({"saw": path}));
     }
-    // These are no calls: no intent, and no refusal.
+    // These are not calls: no intent, and no refusal.
     assert_eq!(sidecar.audit().kinds(), ["open"]);
     silent(sidecar).await;
 }
@@ -113,7 +113,7 @@ async fn another_run_and_another_path_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_relay_there_is_no_such_path() {
+async fn without_a_relay_the_path_does_not_exist() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:1").start().await;
     for path in ["/api/v1/sandboxes/r1/events", "/api/v1/sandboxes/r2/events"] {
         sidecar.get(path).await.expect_refusal(404, "route_not_allowed");
@@ -121,7 +121,7 @@ async fn without_a_relay_there_is_no_such_path() {
 }
 
 #[tokio::test]
-async fn what_the_controller_answers_passes_screened() {
+async fn the_controllers_answer_passes_screened() {
     let body = json!({"error": {"message": "no such message", "token": TOKEN}});
     let script = Script::json(409, body)
         .header("set-cookie", "admin=1")
@@ -165,9 +165,9 @@ async fn bodies_of_the_relay_are_bounded_both_ways() {
 }
 
 #[tokio::test]
-async fn a_controller_that_is_down_is_a_502_and_back_again_when_it_is_up() {
+async fn a_controller_that_is_down_is_a_502() {
     let path = "/api/v1/sandboxes/r1/events";
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = relaying(&nowhere.url()).start().await;
     for _ in 0..2 {
         let answer = sidecar.post(path, "{}").await.expect_refusal(502, "upstream_unreachable");
@@ -203,12 +203,12 @@ async fn a_relay_over_a_unix_socket_works_too() {
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_upstream_with_the_key_and_an_event_to_the_controller_with_the_token() {
+async fn calls_carry_the_key_and_events_the_token() {
     let (upstream, controller) = (Upstream::chat("hi").start().await, Upstream::json(200, json!({})).start().await);
     let sidecar = relaying(controller.url()).upstream(upstream.url()).start().await;
     sidecar.post("/v1/chat/completions", json!({"model": "m", "messages": []})).await.expect(200);
     sidecar.post("/api/v1/sandboxes/r1/events", "{}").await.expect(200);
-    let text = |request: Received| String::from_utf8_lossy(&request.head).into_owned();
+    let text = |request: ReceivedRequest| String::from_utf8_lossy(&request.head).into_owned();
     assert!(!text(upstream.only_request()).contains(TOKEN));
     let head = text(controller.only_request());
     assert!(!head.contains("canary-7Qm") && !head.contains("litellm"), "{head}");

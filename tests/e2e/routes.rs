@@ -1,7 +1,7 @@
 //! Which requests become calls, which are refused, and which answers never pass.
 
 use serde_json::json;
-use sluice_testkit::{Answer, Script, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Script, Sidecar, Upstream};
 
 use crate::bodies::{WIRES, body};
 
@@ -10,7 +10,7 @@ mod refused;
 mod stored;
 
 #[tokio::test]
-async fn each_default_route_is_open_with_and_without_v1_and_its_query_goes_nowhere() {
+async fn default_routes_work_without_v1_and_drop_queries() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
 
@@ -50,7 +50,7 @@ async fn health_is_answered_here() {
 }
 
 #[tokio::test]
-async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
+async fn an_allowed_route_follows_the_same_policy() {
     let upstream = Upstream::provider("hi").start().await;
     let allow = ["--allow", "POST /v1/rerank", "--allow", "GET /v1/model/info"];
     let sidecar = Sidecar::to(&upstream).args(allow).start().await;
@@ -62,7 +62,7 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
         (received.target.as_str(), received.text().as_str()),
         ("/v1/rerank", r#"{"user":"acct-1","model":"m","query":"q","documents":["d"]}"#)
     );
-    // Also in other spellings: what such a route takes for an identity is not known here.
+    // Also in other spellings: the identity members of such a route are unknown here.
     let spelt = r#"{"model":"m","USER":"VICTIM","Metadata":{"a":1},"safety-identifier":"VICTIM","Tags":["VICTIM"]}"#;
     sidecar.post("/v1/rerank", spelt).await.expect(200);
     assert_eq!(upstream.received().await.text(), r#"{"user":"acct-1","model":"m"}"#);
@@ -85,7 +85,7 @@ async fn an_allowed_route_is_open_as_it_was_named_and_under_the_same_policy() {
 }
 
 #[tokio::test]
-async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
+async fn only_plain_paths_can_be_allowed() {
     let routes = ["POST /v1/../key", "POST //x", "POST /v1%2fx", "DELETE /v1/x", "/v1/x", "POST /v1/x?y"];
     for route in routes {
         let failed = Sidecar::to_url("http://127.0.0.1:1").args(["--allow", route]).fail().await;
@@ -95,9 +95,9 @@ async fn a_route_that_is_no_plain_path_cannot_be_allowed() {
 }
 
 #[tokio::test]
-async fn the_list_of_models_is_cut_down_to_those_that_the_run_may_use() {
+async fn the_model_list_has_only_allowed_models() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "gpt-b-secret"])).start().await;
-    let ids = |answer: &Answer| -> Vec<String> {
+    let ids = |answer: &ClientAnswer| -> Vec<String> {
         let list = answer.json();
         let models = list["data"].as_array().expect("a list of models").iter();
         models.map(|model| model["id"].as_str().expect("an id").to_owned()).collect()
@@ -117,7 +117,7 @@ async fn the_list_of_models_is_cut_down_to_those_that_the_run_may_use() {
 }
 
 #[tokio::test]
-async fn a_list_of_models_that_cannot_be_read_does_not_pass_unfiltered() {
+async fn an_unreadable_model_list_does_not_pass() {
     for script in [
         Script::body(200, "application/json", "[\"gpt-secret\"]"),
         Script::body(200, "text/html", "gpt-secret"),
@@ -151,7 +151,7 @@ async fn a_redirect_is_neither_followed_nor_passed() {
     assert_eq!(elsewhere.begun(), 0);
 }
 
-/// What LiteLLM says of a rotated key: its end, and its hash.
+/// LiteLLM's text about a rotated key: its last characters, and its hash.
 const KEY_ERROR: &str = "Authentication Error, Invalid proxy server token passed. Received API Key = sk-...Lr4T, \
     Key Hash (Token) = 88dc28d0f030c55ed4ab77ed8faf098196cb1c05df778539800c9f1243fe6b4b";
 

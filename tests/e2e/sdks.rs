@@ -2,7 +2,7 @@
 
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::sdk::Sdk;
-use sluice_testkit::{Call, Launch, Nowhere, Script, Sidecar, Upstream};
+use sluice_testkit::{ClosedPort, Launch, RecordedCall, Script, Sidecar, Upstream};
 
 const OPENAI: [&str; 26] = [
     "chat_unary", "chat_stream", "chat_stream_usage_refused", "chat_stream_usage", "chat_stream_helper",
@@ -30,14 +30,14 @@ async fn is_complete(sidecar: &Sidecar, refused: &[&str]) {
     assert_eq!(audit.open_calls(), Vec::<String>::new(), "calls without an outcome");
     assert_eq!(audit.refused_reasons(), refused);
     let free = ["/v1/models", "/v1/messages/count_tokens"];
-    let is_billed = |call: &&Call| !free.iter().any(|path| call.intent["path"] == *path);
+    let is_billed = |call: &&RecordedCall| !free.iter().any(|path| call.intent["path"] == *path);
     for call in audit.calls().iter().filter(is_billed) {
         assert!(call.tokens().is_some(), "no tokens: {} {}", call.intent, call.outcome);
     }
 }
 
 #[tokio::test]
-async fn each_call_shape_of_the_openai_sdk_works_as_if_direct() {
+async fn each_openai_sdk_call_works_as_if_direct() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     Sdk::openai(sidecar.socket()).pass(&OPENAI).await;
@@ -47,7 +47,7 @@ async fn each_call_shape_of_the_openai_sdk_works_as_if_direct() {
 }
 
 #[tokio::test]
-async fn each_call_shape_of_the_anthropic_sdk_works_as_if_direct() {
+async fn each_anthropic_sdk_call_works_as_if_direct() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     Sdk::anthropic(sidecar.socket()).pass(&ANTHROPIC).await;
@@ -57,7 +57,7 @@ async fn each_call_shape_of_the_anthropic_sdk_works_as_if_direct() {
 }
 
 #[tokio::test]
-async fn a_base_url_without_v1_and_a_list_of_models_work_alike() {
+async fn base_urls_without_v1_and_model_lists_work() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).args(["--model", "gpt-4o-mini"]).start().await;
     let cases = ["chat_unary", "chat_stream", "responses_unary", "models_filtered", "error_unknown_model"];
@@ -83,7 +83,7 @@ async fn a_spent_budget_is_an_exception_of_the_sdk() {
 
 #[tokio::test]
 async fn a_dead_upstream_is_an_exception_of_the_sdk() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
     Sdk::openai(sidecar.socket()).pass(&["upstream_dead"]).await;
     Sdk::anthropic(sidecar.socket()).pass(&["upstream_dead"]).await;
@@ -91,7 +91,7 @@ async fn a_dead_upstream_is_an_exception_of_the_sdk() {
 }
 
 #[tokio::test]
-async fn an_sdk_that_retries_by_itself_does_not_where_it_cannot_help() {
+async fn sdks_do_not_retry_final_refusals() {
     let upstream = Upstream::answering(Script::error(401, "Received API Key = sk-...Lr4T")).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     Sdk::openai(sidecar.socket()).pass(&["error_upstream_auth"]).await;
@@ -100,7 +100,7 @@ async fn an_sdk_that_retries_by_itself_does_not_where_it_cannot_help() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_an_exception_of_the_sdk_and_no_short_answer() {
+async fn a_broken_stream_raises_in_the_sdk() {
     // The start of the answer, two events of it, and the end of the connection.
     let upstream = Upstream::provider("hi").cut_after(2).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;

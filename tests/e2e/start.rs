@@ -1,4 +1,4 @@
-//! How a sidecar starts, and how it says why it does not.
+//! The start of a sidecar, and the errors of a failed start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 mod refusals;
@@ -24,7 +24,7 @@ fn file(dir: &Path, name: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_ready_line_says_what_is_ready() {
+async fn the_ready_line_names_run_and_socket() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
 
     let ready = sidecar.ready().clone();
@@ -58,7 +58,7 @@ async fn a_stale_socket_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
+async fn a_socket_path_may_have_107_bytes() {
     for name in ["s", "a-socket-with-quite-a-long-name"] {
         let dir = TempDir::new();
         let padding = 107 - dir.path().as_os_str().len() - name.len() - 2;
@@ -74,7 +74,7 @@ async fn a_socket_path_may_have_107_bytes_whatever_its_last_part() {
 }
 
 #[tokio::test]
-async fn the_socket_has_its_mode_whatever_the_umask() {
+async fn the_socket_has_its_mode_under_any_umask() {
     let cases: [(_, &[&str], _); 4] = [
         ("000", &[], 0o600),
         ("077", &["--peer-uid", "0"], 0o666),
@@ -96,7 +96,7 @@ async fn the_socket_has_its_mode_whatever_the_umask() {
 
 #[tokio::test]
 async fn a_dead_upstream_does_not_stop_a_start() {
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
 
     for _ in 0..2 {
@@ -109,7 +109,7 @@ async fn a_dead_upstream_does_not_stop_a_start() {
 }
 
 #[tokio::test]
-async fn the_key_comes_by_stdin_or_file_with_or_without_a_newline() {
+async fn the_key_may_come_by_stdin_or_file() {
     let key_file = |launch: Launch, text: &str| {
         let path = file(launch.dir(), "up.key", text);
         launch.stdin("").args(["--key-file", &path])
@@ -229,7 +229,7 @@ async fn each_flag_has_a_variable() {
     all.sort_unstable();
     // The examples show some of them too.
     all.dedup();
-    assert_eq!(all, named, "every flag stands in this test");
+    assert_eq!(all, named, "this test has every flag");
 
     for (flag, value) in wrong {
         let variable = format!("SLUICE_{}", flag.replace('-', "_").to_uppercase());
@@ -255,7 +255,7 @@ async fn the_version_is_that_of_the_ready_line() {
 }
 
 #[tokio::test]
-async fn check_says_what_would_be_done_and_does_nothing() {
+async fn check_prints_the_plan_and_does_nothing() {
     let dir = TempDir::new();
 
     let checked = launch(&dir).subcommand("check").args(["--max-calls", "3", "--log", "/nope/log"]).finish().await;

@@ -2,7 +2,7 @@
 //! not before the outcome is written.
 
 use serde_json::{Value, json};
-use sluice_testkit::{Answer, AuditFile, Script, Sidecar, Upstream, sse_data};
+use sluice_testkit::{CheckedAuditFile, ClientAnswer, Script, Sidecar, Upstream, sse_data};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -52,7 +52,7 @@ fn stream(path: &str, texts: &[&str]) -> Script {
 }
 
 /// A streaming call against a sidecar of its own, its whole answer and its audit file at that moment.
-async fn ask(script: Script, path: &str, body: Value) -> (Answer, AuditFile) {
+async fn ask(script: Script, path: &str, body: Value) -> (ClientAnswer, CheckedAuditFile) {
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let answer = sidecar.post(path, body).await;
@@ -84,7 +84,7 @@ async fn each_event_arrives_before_the_next_one_is_sent() {
     }
 }
 
-/// Streams with everything that the format allows and somebody's parser trips over.
+/// Streams with everything that the format allows and that breaks some parsers.
 fn odd_streams() -> Vec<(&'static str, String)> {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
     let long = chunk(&"x".repeat(1 << 20));
@@ -121,7 +121,7 @@ fn odd_streams() -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
+async fn bytes_pass_unchanged_in_any_framing_and_split() {
     let streams = odd_streams();
     let sizes = |sent: &str| {
         if sent.len() > 1 << 20 { vec![30_000, 65_537] } else { vec![1, 2, 3, 7, 64, 50_000] }
@@ -150,7 +150,7 @@ async fn bytes_pass_untouched_however_they_are_framed_and_cut() {
 }
 
 #[tokio::test]
-async fn extensions_and_trailers_of_the_upstream_end_at_the_sidecar() {
+async fn upstream_extensions_and_trailers_stop_at_the_sidecar() {
     let upstream = Upstream::answering(Script::chat_stream(["a", "b"]).odd_chunks()).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut stream = UnixStream::connect(sidecar.socket()).await.expect("the sidecar listens");
@@ -168,7 +168,7 @@ async fn extensions_and_trailers_of_the_upstream_end_at_the_sidecar() {
 }
 
 #[tokio::test]
-async fn usage_is_hidden_from_those_alone_who_did_not_ask_for_it() {
+async fn usage_is_hidden_only_from_clients_without_request() {
     for path in [CHAT, "/v1/completions"] {
         let plain = without_usage(path);
         let mut refused = plain.clone();
@@ -208,7 +208,7 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
             let parsed =
                 |text: String| serde_json::from_str::<Value>(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
             let mut data: Vec<Value> = data.into_iter().map(parsed).collect();
-            // An error may keep what stands beside it.
+            // An error may keep the members beside it.
             data.iter_mut().filter(|one| one["error"].is_object()).for_each(|one| one["usage"] = Value::Null);
             let left = left.clone().map(|mut left| {
                 if left["error"].is_object() {
@@ -223,7 +223,7 @@ async fn hiding_usage_leaves_everything_else_as_it_was() {
 }
 
 #[tokio::test]
-async fn interim_answers_of_the_upstream_do_not_reach_the_client() {
+async fn interim_upstream_answers_do_not_reach_the_client() {
     for statuses in [vec![100], vec![102], vec![103], vec![100, 103, 102]] {
         let script = statuses.iter().fold(Script::chat("hi"), |script, status| script.after_interim(*status));
         let (answer, audit) = ask(script, CHAT, json!({"model": "m", "messages": []})).await;
@@ -250,7 +250,7 @@ async fn an_answer_that_ends_with_its_connection_is_whole() {
 }
 
 #[tokio::test]
-async fn the_times_of_a_stream_are_told_in_their_order() {
+async fn the_times_of_a_stream_are_in_order() {
     let upstream = Upstream::answering(Script::chat_stream(["a", "b"])).hold_each().start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.stream(CHAT, call(CHAT)).await;

@@ -4,16 +4,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::Nowhere;
-use sluice_testkit::{Call, Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::tls::TlsTerminator;
+use sluice_testkit::upstream::ClosedPort;
+use sluice_testkit::{Launch, RecordedCall, Sidecar, TempDir, Upstream};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-
-mod tls;
-
-pub(crate) use tls::Tls;
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -57,7 +54,7 @@ impl Front {
     }
 }
 
-/// Ends with either side, or when it is told to.
+/// Ends with either side, or on request.
 async fn carry(mut client: impl AsyncRead + AsyncWrite + Unpin, target: String, mut stopped: watch::Receiver<bool>) {
     let mut server = TcpStream::connect(target).await.expect("the upstream listens");
     tokio::select! {
@@ -102,11 +99,11 @@ async fn assert_carries(name: &str, launch: Launch, upstream: &Upstream, host: &
     }
     assert_eq!(sidecar.stop().await, 0, "{name}");
     let calls = sidecar.audit().calls();
-    assert_eq!(calls.iter().map(Call::result).collect::<Vec<_>>(), ["ok", "ok"], "{name}");
+    assert_eq!(calls.iter().map(RecordedCall::result).collect::<Vec<_>>(), ["ok", "ok"], "{name}");
 }
 
 #[tokio::test]
-async fn an_upstream_is_reached_by_address_by_name_and_by_path() {
+async fn an_upstream_may_be_address_name_or_path() {
     let upstream = Upstream::provider("hello").start().await;
     let by_name = upstream.url().replace("127.0.0.1", "localhost");
     let by_v6 = front_v6(&upstream).await;
@@ -119,7 +116,7 @@ async fn an_upstream_is_reached_by_address_by_name_and_by_path() {
 }
 
 #[tokio::test]
-async fn a_path_in_the_url_stands_before_every_route() {
+async fn a_path_in_the_url_precedes_every_route() {
     let upstream = Upstream::provider("hello").start().await;
     for prefix in ["/proxy", "/a/b/"] {
         let url = format!("{}{prefix}", upstream.url());
@@ -129,9 +126,9 @@ async fn a_path_in_the_url_stands_before_every_route() {
 }
 
 #[tokio::test]
-async fn an_https_upstream_is_reached_by_name_and_by_address() {
+async fn an_https_upstream_may_be_name_or_address() {
     let upstream = Upstream::provider("hello").start().await;
-    let tls = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
     for host in ["localhost", "127.0.0.1"] {
         let url = tls.url(host);
         let launch = Sidecar::to_url(&url).args(["--ca", &tls.ca()]);
@@ -142,9 +139,9 @@ async fn an_https_upstream_is_reached_by_name_and_by_address() {
 #[tokio::test]
 async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
     let upstream = Upstream::provider("hello").start().await;
-    let good = Tls::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
-    let other = Tls::start(&upstream, "DNS:elsewhere.test", "2");
-    let expired = Tls::start(&upstream, "DNS:localhost", "-1");
+    let good = TlsTerminator::start(&upstream, "DNS:localhost,IP:127.0.0.1", "2");
+    let other = TlsTerminator::start(&upstream, "DNS:elsewhere.test", "2");
+    let expired = TlsTerminator::start(&upstream, "DNS:localhost", "-1");
     for (name, url, ca) in [
         ("another CA", good.url("localhost"), other.ca()),
         ("another name", other.url("localhost"), other.ca()),
@@ -165,7 +162,7 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
 #[tokio::test]
 async fn the_systems_roots_do_not_trust_a_private_ca() {
     let upstream = Upstream::provider("hello").start().await;
-    let tls = Tls::start(&upstream, "DNS:localhost", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost", "2");
 
     let sidecar = Sidecar::to_url(&tls.url("localhost")).start().await;
 
@@ -174,7 +171,7 @@ async fn the_systems_roots_do_not_trust_a_private_ca() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_fails_the_call_and_not_the_sidecar() {
+async fn an_unresolved_name_fails_only_the_call() {
     for host in ["nobody-here.invalid", "no.such.name.test"] {
         let launch = Sidecar::to_url(&format!("http://{host}:4000")).args(["--connect-timeout", "500ms"]);
         let sidecar = launch.start().await;
@@ -247,8 +244,8 @@ async fn calls_at_once_each_have_a_connection() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_comes_up_late_is_found() {
-    let nowhere = Nowhere::new();
+async fn a_late_upstream_is_found() {
+    let nowhere = ClosedPort::new();
     let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
     let refused = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -260,7 +257,7 @@ async fn an_upstream_that_comes_up_late_is_found() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_was_restarted_between_two_calls_is_not_noticed() {
+async fn an_upstream_restart_between_calls_is_not_noticed() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let url = format!("unix:{}", dir.join("up").display());
@@ -270,7 +267,7 @@ async fn an_upstream_that_was_restarted_between_two_calls_is_not_noticed() {
         let answer = sidecar.post(CHAT, call()).await;
         assert_eq!(answer.status, 200, "{:?}", sidecar.audit().outcomes().last());
         assert_eq!(upstream.requests().len(), round + 1, "no call is sent twice");
-        // Its connections are closed by then, the pooled one too.
+        // By then its connections are closed, the pooled one too.
         front.remove().await;
         front = Front::unix(dir.join("up"), &upstream);
     }

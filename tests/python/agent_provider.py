@@ -24,8 +24,8 @@ import re
 import sys
 import threading
 
-from provider import Handler, Provider, brief, ident
-from wire_formats import RENDER
+from provider import Handler, Provider, brief
+from wire_formats import RENDER, ident
 
 TASK = re.compile(r"\[\[task ([a-z0-9-]+)((?: [a-z0-9=]+)*)\]\]")
 SHELLS = ("bash", "shell", "shell_command", "exec_command", "run_shell", "exec")
@@ -35,7 +35,7 @@ SUBMITS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class Asked:
-    """What a request holds, whichever format it has."""
+    """The content of a request, in any format."""
 
     def __init__(self, path, body, raw):
         self.path, self.body, self.raw = path, body, raw
@@ -129,7 +129,7 @@ def turn(text=None, calls=(), thinking="The task is plain."):
 
 
 def next_turn(asked):
-    """What the model says next."""
+    """The next turn of the model."""
     wanted = [option[6:] for option in asked.options if option.startswith("image")]
     if wanted and not asked.images or "".join(wanted) and wanted[0] not in asked.images:
         return turn(f"task {asked.task} failed: no such image among {asked.images}")
@@ -231,19 +231,8 @@ class AgentHandler(Handler):
         if isinstance(result, dict):
             self.answer(200, json.dumps(result).encode())
             return
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
-        for count, (name, data) in enumerate(result):
-            if count == 2 and fault == "cut":
-                self.close_connection = True
-                return
-            text = data if isinstance(data, str) else json.dumps(data)
-            event = (f"event: {name}\n" if name else "") + f"data: {text}\n\n"
-            data = event.encode()
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.write(b"0\r\n\r\n")
+        cut = fault == "cut"
+        self.stream(result[:2] if cut else result, end=not cut)
 
     do_GET = do_DELETE = do_POST
 

@@ -5,7 +5,7 @@ import sys
 
 CASES = {}
 
-# What the sidecar may send back; the rest is the server's own framing.
+# Headers that the sidecar may send back; the rest is the server's framing.
 ALLOWED_HEADERS = {
     "content-type",
     "content-length",
@@ -24,7 +24,7 @@ ALLOWED_HEADERS = {
     "date",
 }
 
-# What each model of litellm.yaml answers.
+# The answer of each model of litellm.yaml.
 TEXTS = {
     "gpt-4o-mini": "Hello from the mock model.",
     "gpt-4o": "Hello from the larger mock model.",
@@ -42,7 +42,7 @@ def setting(name, default):
 
 
 def text_of(model):
-    """What `model` is expected to say; SDK_TEXT overrides, for an upstream that is not our LiteLLM."""
+    """The expected text of `model`; SDK_TEXT overrides, for an upstream that is not our LiteLLM."""
     return setting("SDK_TEXT", TEXTS.get(model, "Hello from the provider."))
 
 

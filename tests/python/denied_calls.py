@@ -1,4 +1,4 @@
-"""Tries, inside a sandbox, each call that deploy/seccomp.json denies on purpose, and tells what came of it.
+"""Tries, inside a sandbox, each call that deploy/seccomp.json denies on purpose, and prints the result of each.
 
 usage: denied_calls.py [PROFILE]     (prints one JSON object: {attempt: "EPERM" | other errno | signal | "allowed"})
 
@@ -167,7 +167,7 @@ def foreign_call():
 
 
 def call(number, arguments):
-    """What came of it: "allowed" or the name of the errno. May be killed; may return twice, like fork."""
+    """The result: "allowed" or the name of the errno. May be killed; may return twice, like fork."""
     if number is None:
         result = foreign_call()
         return "allowed" if result >= 0 else errno.errorcode.get(-result, str(-result))

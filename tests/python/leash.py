@@ -1,4 +1,4 @@
-"""Runs a command that must not outlive whoever started it, kill -9 included.
+"""Runs a command that must not outlive its starter, kill -9 included.
 
 usage: leash.py [--remove DIRECTORY] [--interrupt] COMMAND ARGS…
 
@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent():
-    # Should somebody kill the leash itself, the command goes too.
+    # If the leash itself is killed, the command ends too.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,4 +1,4 @@
-"""A value for each documented member of the APIs, and what is meant to differ: the tables of members.py."""
+"""A value for each documented member of the APIs, and the expected differences: the tables of members.py."""
 
 FUNCTION = {
     "name": "f",
@@ -12,7 +12,7 @@ SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 EPHEMERAL = {"type": "ephemeral"}
 
 
-# A body's part for each member, by itself or with what it needs; MARK stands for the mark.
+# A body's part for each member, alone or with the members it needs; MARK is replaced by the mark.
 MARK = "MARK"
 SAMPLES = {
     "chat": {
@@ -412,7 +412,7 @@ VARIANTS = {
     "count_tokens": {"thinking:adaptive": {"thinking": {"type": "adaptive"}}},
 }
 
-# What differs, and why: `dropped` (the provider gets the body without it), `refused` with a word of the sidecar's, or
+# The differences and their reasons: `dropped` (the provider gets the body without it), `refused` with a word of the sidecar's, or
 # `asked for its usage` (the provider's body has that, and the client sees nothing of it).
 LATER = "the sidecar does not know it yet, and says so in x-sluice-dropped"
 OUTSIDE = "runs at the provider, or calls others from there"

@@ -41,7 +41,7 @@ TYPES = {
     "count_tokens": [message_count_tokens_params.MessageCountTokensParams],
 }
 
-# What the SDK sends as a header.
+# Values that the SDK sends as headers.
 HEADERS = {("messages", "betas")}
 
 
@@ -91,7 +91,7 @@ class Way:
 
 
 def plain(text, mark):
-    """Without what is new for each call."""
+    """Removes the values that differ in each call."""
     text = text.replace(mark, MARK)
     text = re.sub(r'"(id|item_id|response_id|litellm_call_id)": ?"[^"]*"', r'"\1": "ID"', text)
     return re.sub(r'"(created|created_at)": ?\d+', r'"\1": 0', text)
@@ -118,7 +118,7 @@ def received(record, mark):
 
 
 def compare(route, member, through, direct, record):
-    """`same`, `dropped`, `refused WORD`, or what differs."""
+    """`same`, `dropped`, `refused WORD`, or the difference."""
     mark, answer = through.ask(route, member)
     word = answer.headers.get("x-sluice-reason")
     if word:
@@ -145,7 +145,7 @@ def compare(route, member, through, direct, record):
     return f"the provider got {got}\n    and directly {got_direct}"
 
 
-# What LiteLLM adds to the events of a completion whose client did not ask for its usage.
+# Members that LiteLLM adds to the events of a completion whose client did not ask for its usage.
 ZERO = ',"usage":{"completion_tokens":0,"prompt_tokens":0,"total_tokens":0}'
 # Dropped and not named to the client: they change no answer.
 SILENT = {"metadata", "user", "safety_identifier"}

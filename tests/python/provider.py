@@ -6,7 +6,7 @@ RECORD gets one JSON line per request: method, path, headers (lower-case names),
 Token counts are fixed and unlike anything that LiteLLM would estimate, so a test sees whose count it reads:
 100 in, 50 out. The answer echoes nothing of the request but `model`. A string of more than 4,096
 characters is written as {"length": N, "sha256": HEX}: an image would make the file slow to read.
-A stream whose request has the word STALL in it stops behind its second event, until its reader has gone; with the word
+A stream whose request has the word STALL in it stops after its second event, until its reader has gone; with the word
 CUT the connection breaks there. A request with the word FAIL is answered with status 500, and one with SILENT not at
 all. The word LONG makes 250,000 tokens of the 100, and PROMPTCACHE 1,000 fresh, 400 read from a prompt cache, 50 written to
 it, and 100 out.
@@ -16,8 +16,9 @@ import hashlib
 import json
 import os
 import sys
-import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from wire_formats import ident, response_maker
 
 WORDS = ["Hello", " from", " the", " provider."]
 TEXT = "".join(WORDS)
@@ -56,10 +57,6 @@ def brief(value):
     if isinstance(value, str) and len(value) > 4096:
         return {"length": len(value), "sha256": hashlib.sha256(value.encode()).hexdigest()}
     return value
-
-
-def ident(prefix):
-    return prefix + uuid.uuid4().hex
 
 
 def chat(body):
@@ -122,24 +119,10 @@ def embedding(body):
 
 
 def responses(body):
-    def response(status, output, usage):
-        return {
-            "id": key,
-            "object": "response",
-            "created_at": 1700000000,
-            "status": status,
-            "model": body["model"],
-            "output": output,
-            "parallel_tool_calls": True,
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": usage,
-        }
-
     def message(status, content):
         return {"id": item, "type": "message", "status": status, "role": "assistant", "content": content}
 
-    key, item = ident("resp_"), ident("msg_")
+    response, item = response_maker(body), ident("msg_")
     text = {"type": "output_text", "text": TEXT, "annotations": []}
     done = response("completed", [message("completed", [text])], responses_usage(body))
     if not body.get("stream"):
@@ -240,24 +223,30 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(result, dict):
             self.answer(200, json.dumps(result).encode())
             return
+        if b"STALL" in raw:
+            self.stream(result[:2], end=False)
+            # Returns when the reader has gone.
+            self.connection.recv(1)
+            return
+        cut = b"CUT" in raw
+        self.stream(result[:2] if cut else result, end=not cut)
+
+    do_GET = do_DELETE = do_POST
+
+    def stream(self, events, end=True):
+        """Sends events, each in a chunk of its own; without an end, the stream breaks off."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for count, (name, data) in enumerate(result):
-            if count == 2 and b"STALL" in raw:
-                # Nothing comes from there any more but the end.
-                self.connection.recv(1)
-                return
-            if count == 2 and b"CUT" in raw:
-                self.close_connection = True
-                return
+        for name, data in events:
             text = data if isinstance(data, str) else json.dumps(data)
-            event = (f"event: {name}\n" if name else "") + f"data: {text}\n\n"
-            self.wfile.write(f"{len(event):x}\r\n{event}\r\n".encode())
-        self.wfile.write(b"0\r\n\r\n")
-
-    do_GET = do_DELETE = do_POST
+            event = ((f"event: {name}\n" if name else "") + f"data: {text}\n\n").encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        if end:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.close_connection = True
 
     def answer(self, status, data):
         self.send_response(status)

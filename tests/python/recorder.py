@@ -1,4 +1,4 @@
-"""Writes what LiteLLM itself recorded of each call: one JSON line an event, into the file that SLUICE_RECORD names.
+"""Writes LiteLLM's own record of each call: one JSON line an event, into the file that SLUICE_RECORD names.
 
 This is the billing record that an operator's callback or spend row would hold. Tests compare it with what the
 sandbox tried to make it say.
@@ -34,7 +34,7 @@ COPIED = (
     "model_parameters",
 )
 
-# Content of the call, which may be megabytes and is not what a bill is made of.
+# Content of the call, which may be megabytes and does not matter for a bill.
 CONTENT = {"messages", "input", "prompt", "system", "tools"}
 
 

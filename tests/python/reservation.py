@@ -65,7 +65,7 @@ class Body:
         return litellm.token_counter(model=self.model, text=text) if text else 0
 
     def prompt_tokens(self):
-        """The most that any of the ways to count says."""
+        """The largest of the counts."""
         body = self.body
         if self.wire == "embeddings":
             return self.inputs(body["input"])
@@ -279,7 +279,7 @@ def png_size(url):
 
 
 def provider_image_tokens(model, size, detail):
-    """What the pages of OpenAI, Anthropic and Google on images say, in their simplest form."""
+    """The rules for images of OpenAI, Anthropic and Google, in their simplest form."""
     short, long = min(size), max(size)
     name = model.split("/")[1]
     if "claude" in name:

@@ -1,4 +1,4 @@
-"""What an agent does with the `anthropic` SDK. It knows nothing of Sluice but the base URL.
+"""The calls of an agent that uses the `anthropic` SDK. It knows only the base URL of Sluice.
 
 usage: sdk_anthropic.py CASE…      with ANTHROPIC_BASE_URL (without /v1) and, optionally:
   SDK_MODEL, SDK_PROVIDER_MODEL    names of models: mocked by LiteLLM; behind tests/python/provider.py
@@ -147,7 +147,7 @@ def count_tokens():
 
 @case
 def system_and_metadata():
-    # The sidecar overrides the metadata and says nothing: the agent's code goes on working.
+    # The sidecar overrides the metadata without an error: the agent's code still works.
     system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     answer = ask(model=PROVIDER_MODEL, system=system, metadata={"user_id": "somebody-else"})
     assert answer.content[0].text == text_of(PROVIDER_MODEL), answer
@@ -265,7 +265,7 @@ def upstream_dead():
 
 @case
 def error_upstream_auth():
-    # With the SDK's own retries, of which the sidecar says that they cannot help.
+    # With the SDK's own retries, which the sidecar marks as useless.
     retrying = anthropic.Anthropic(**{**OPTIONS, "max_retries": 2})
     error = refused(
         anthropic.InternalServerError,

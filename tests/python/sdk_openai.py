@@ -1,4 +1,4 @@
-"""What an agent does with the `openai` SDK. It knows nothing of Sluice but the base URL.
+"""The calls of an agent that uses the `openai` SDK. It knows only the base URL of Sluice.
 
 usage: sdk_openai.py CASE…      with OPENAI_BASE_URL (…/v1 or without) and, optionally:
   SDK_MODEL, SDK_JSON_MODEL, SDK_PROVIDER_MODEL, SDK_EMBEDDING_MODEL, SDK_COMPLETION_MODEL   names of models
@@ -55,7 +55,7 @@ def check_refusal(error, status, code):
 
 
 def is_empty(chunk):
-    """A chunk that says nothing: neither a delta nor the end. The OpenAI API sends none."""
+    """An empty chunk: neither a delta nor the end. The OpenAI API sends none."""
     return not any(
         choice.finish_reason or choice.delta.model_dump(exclude_none=True) for choice in chunk.choices
     )
@@ -330,7 +330,7 @@ def upstream_dead():
 
 @case
 def error_upstream_auth():
-    # With the SDK's own retries, of which the sidecar says that they cannot help.
+    # With the SDK's own retries, which the sidecar marks as useless.
     retrying = openai.OpenAI(**{**OPTIONS, "max_retries": 2})
     error = refused(
         openai.InternalServerError,
@@ -342,7 +342,7 @@ def error_upstream_auth():
 
 
 def broken(events):
-    """Reads a stream that must break: what came before, and the exception that came."""
+    """Reads a stream that must break; returns the events before, and the exception."""
     seen = []
     try:
         for event in events:

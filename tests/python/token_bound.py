@@ -25,7 +25,7 @@ LONGER = {
 
 
 def decoded(text):
-    """The text, and what it decodes to once more, if it does: arguments of a tool are JSON inside JSON."""
+    """The text, and its second decoding if it has one: arguments of a tool are JSON inside JSON."""
     for _ in range(2):
         try:
             text = json.loads(f'"{text}"')

@@ -101,24 +101,24 @@ def responses_items(body, turn):
     return items
 
 
-def responses(body, turn, bill):
-    def response(status, output, usage):
-        return {
-            "id": key,
-            "object": "response",
-            "created_at": 1700000000,
-            "status": status,
-            "error": None,
-            "incomplete_details": None,
-            "model": body["model"],
-            "output": output,
-            "parallel_tool_calls": body.get("parallel_tool_calls", True),
-            "tool_choice": "auto",
-            "tools": [],
-            "usage": usage,
-        }
+def response_maker(body):
+    """A function that makes the response object of this request, from its status, output and usage."""
+    head = {
+        "id": ident("resp_"),
+        "object": "response",
+        "created_at": 1700000000,
+        "error": None,
+        "incomplete_details": None,
+        "model": body["model"],
+        "parallel_tool_calls": body.get("parallel_tool_calls", True),
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    return lambda status, output, usage: {**head, "status": status, "output": output, "usage": usage}
 
-    key = ident("resp_")
+
+def responses(body, turn, bill):
+    response = response_maker(body)
     items = responses_items(body, turn)
     done = response("completed", items, responses_usage(bill))
     if not body.get("stream"):

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use sluice_testkit::controller::Report;
+use sluice_testkit::controller::RunReport;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::{Script, Sluice, Upstream};
 
@@ -29,8 +29,8 @@ pub(crate) async fn without_calls() -> (Sluice, Upstream) {
     (Sluice::to(&upstream), upstream)
 }
 
-/// Every call has one receipt, with what it cost, and a row in LiteLLM that names it.
-async fn assert_billed(report: &Report, calls: usize) {
+/// Checks that every call has one receipt with its cost, and a row in LiteLLM that names it.
+async fn assert_billed(report: &RunReport, calls: usize) {
     assert_eq!(report.receipts.len(), calls, "{:?}", report.receipts);
     let litellm = LiteLlm::shared().await;
     let mut ids = BTreeSet::new();
@@ -44,8 +44,8 @@ async fn assert_billed(report: &Report, calls: usize) {
     assert_eq!((report.refused, report.audit.complete), (0, true));
 }
 
-/// How many receipts have each status.
-fn statuses(report: &Report) -> BTreeMap<&str, usize> {
+/// Number of receipts with each status.
+fn statuses(report: &RunReport) -> BTreeMap<&str, usize> {
     let mut statuses = BTreeMap::new();
     for receipt in &report.receipts {
         *statuses.entry(receipt.status.as_str()).or_default() += 1;
@@ -54,7 +54,7 @@ fn statuses(report: &Report) -> BTreeMap<&str, usize> {
 }
 
 #[tokio::test]
-async fn the_agent_of_the_image_answers_whether_it_streams_or_not() {
+async fn the_images_agent_answers_with_and_without_streaming() {
     let sluice = Sluice::new().await;
     for stream in ["0", "1"] {
         let run = sluice.run(["--json", "--model", MODEL, "--env", &format!("SLUICE_STREAM={stream}"), "hello"]);
@@ -71,7 +71,7 @@ async fn the_agent_of_the_image_answers_whether_it_streams_or_not() {
 }
 
 #[tokio::test]
-async fn the_agent_of_the_image_streams_only_when_it_is_told_to() {
+async fn the_images_agent_streams_only_on_request() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "héllo \"漢\"\n"}]);
@@ -80,13 +80,13 @@ async fn the_agent_of_the_image_streams_only_when_it_is_told_to() {
         let run = sluice.run(["-q", "--model", "m", "--messages", &file]).args(flags);
         assert_eq!(run.finish().await.expect(0).stdout, "hello\n");
     }
-    let bodies: Vec<_> = upstream.requests().iter().map(sluice_testkit::Received::json).collect();
+    let bodies: Vec<_> = upstream.requests().iter().map(sluice_testkit::ReceivedRequest::json).collect();
     let asked: Vec<_> = bodies.iter().map(|body| (&body["model"], &body["messages"], &body["stream"])).collect();
     assert_eq!(asked, [(&json!("m"), &messages, &json!(true)), (&json!("m"), &messages, &json!(null))]);
 }
 
 #[tokio::test]
-async fn a_shell_script_that_calls_in_a_loop_has_a_receipt_for_each_call() {
+async fn a_loop_of_calls_has_a_receipt_each() {
     let sluice = Sluice::new().await;
     let run = sluice.run(["--json", "--model", MODEL, "hello"]).args(kit());
 
@@ -126,7 +126,7 @@ async fn the_anthropic_sdk_works_in_the_sandbox() {
     let report = run.args(["--", "python3", "/kit/sdk_anthropic.py"]).args(cases).finish().await.expect(0).json();
 
     assert_eq!(report.content.lines().last(), Some("5 cases passed"), "{}{}", report.content, report.stderr);
-    // LiteLLM tells the cost of these in its spend log alone.
+    // LiteLLM reports the cost of these in its spend log only.
     assert_eq!(statuses(&report), BTreeMap::from([("pending_cost", 4), ("voided", 1)]));
     sluice.assert_nothing_left().await;
 }

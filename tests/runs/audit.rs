@@ -1,4 +1,4 @@
-//! What an auditor can rely on: `sluice audit`, the page of Python that says the same, and runs whose log is not whole.
+//! Guarantees for an auditor: `sluice audit`, the independent page of Python, and runs whose log is incomplete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sluice_contract::PrivateKey;
-use sluice_testkit::controller::Ran;
+use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::{PATIENCE, Sluice, Upstream};
 
 mod faults;
@@ -33,7 +33,7 @@ async fn finished(sluice: &Sluice) -> String {
 }
 
 /// `sluice audit …`, to its end.
-async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> Ran {
+async fn audit<A: AsRef<str>>(sluice: &Sluice, args: impl IntoIterator<Item = A>) -> FinishedCommand {
     sluice.command(["audit"]).args(args).finish().await
 }
 
@@ -50,11 +50,11 @@ fn private_key(sluice: &Sluice) -> PrivateKey {
     PrivateKey::parse(&seed).expect("it is a key")
 }
 
-/// What somebody says of a file: exit code, and the first bad line, 0 for none.
-type Said = (i64, u64);
+/// A verdict on a file: exit code, and the first bad line, 0 for none.
+type DockerOutput = (i64, u64);
 
-/// What we say of each file; each must be named as it is asked for.
-async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<Said> {
+/// Our verdict on each file; each must be named as on the command line.
+async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
     let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
     let ran = audit(
         sluice,
@@ -71,7 +71,7 @@ async fn ours(sluice: &Sluice, files: &[PathBuf], args: &[&str]) -> Vec<Said> {
     said.iter().zip(&names).map(of).collect()
 }
 
-/// Asks the page of Python about one file after the other, as its own command line would.
+/// Asks verify_audit.py about one file after the other, as its own command line would.
 const PAGE: &str = r"
 import contextlib, io, sys
 sys.path.insert(0, sys.argv[1])
@@ -84,11 +84,11 @@ for file in sys.argv[3:]:
     print(code, said.getvalue().strip())
 ";
 
-/// What the page of Python says of each file.
-fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+/// The verdict of the page of Python on each file.
+fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<DockerOutput> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract");
     let mut python = Command::new("python3");
-    python.args(["-c", PAGE]).arg(docs).arg(args.join(" ")).args(files);
+    python.args(["-c", PAGE]).arg(directory).arg(args.join(" ")).args(files);
     let output = python.output().expect("there is a python3");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -101,7 +101,7 @@ fn theirs(files: &[PathBuf], args: &[&str]) -> Vec<Said> {
     said.lines().map(of).collect()
 }
 
-/// Waits for what gives no signal.
+/// Waits for a state that no signal announces.
 pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(20));
     let wait = async {
@@ -109,7 +109,9 @@ pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
             looks.tick().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain: {what}"));
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("waited {PATIENCE:?}, but this did not happen: {what}"));
 }
 
 /// An upstream whose answers cost $0.0000054 each.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::engine::{self, Said};
+use sluice_testkit::engine::{self, DockerOutput};
 use sluice_testkit::{Launch, Sidecar, Sluice, Upstream};
 
 use crate::agents::{kit, without_calls};
@@ -28,11 +28,11 @@ impl ByHand {
     }
 
     /// Runs it to its end, with these bytes on stdin.
-    pub(crate) async fn run(flags: &[&str], argv: &[&str]) -> Said {
+    pub(crate) async fn run(flags: &[&str], argv: &[&str]) -> DockerOutput {
         let container = Self::start(flags, argv).await;
         let code = container.ended().await;
         let said = engine::docker(["logs", &container.name]).await;
-        Said { code, ..said }
+        DockerOutput { code, ..said }
     }
 
     /// Waits for its end, and returns its exit code.
@@ -41,7 +41,7 @@ impl ByHand {
     }
 
     /// Runs a shell script in it.
-    pub(crate) async fn shell(&self, script: &str) -> Said {
+    pub(crate) async fn shell(&self, script: &str) -> DockerOutput {
         engine::exec(&self.name, ["sh", "-c", script]).await
     }
 }
@@ -81,7 +81,7 @@ async fn health_is_asked_through_localhost() {
 }
 
 #[tokio::test]
-async fn other_paths_are_not_there_and_reach_nobody() {
+async fn other_paths_do_not_exist() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let paths = [
@@ -116,7 +116,7 @@ async fn arguments_arrive_as_they_were_given() {
 }
 
 #[tokio::test]
-async fn without_a_socket_a_program_that_needs_one_is_not_begun() {
+async fn a_program_is_not_started_without_its_socket() {
     let said = ByHand::run(&["-e", "OPENAI_API_BASE=http://localhost:8080"], &["echo", "begun"]).await;
 
     let why = "sluice: OPENAI_API_BASE is set, but there is no socket at /llm-sock/llm.sock after 5 s\n";
@@ -124,7 +124,7 @@ async fn without_a_socket_a_program_that_needs_one_is_not_begun() {
 }
 
 #[tokio::test]
-async fn without_a_socket_a_program_that_needs_none_runs() {
+async fn a_program_without_calls_needs_no_socket() {
     let script = "echo begun; (exec 3<>/dev/tcp/127.0.0.1/8080) 2>/dev/null || echo dead";
 
     let said = ByHand::run(&[], &["bash", "-c", script]).await;
@@ -143,7 +143,7 @@ async fn without_a_command_there_is_a_login_shell() {
 }
 
 #[tokio::test]
-async fn a_socket_is_bridged_also_when_nobody_asked_for_it() {
+async fn a_socket_is_bridged_by_default() {
     let sidecar = for_sandbox().start().await;
 
     let said = ByHand::run(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", &ask("/health")]).await;
@@ -152,7 +152,7 @@ async fn a_socket_is_bridged_also_when_nobody_asked_for_it() {
 }
 
 #[tokio::test]
-async fn a_socket_that_comes_late_is_waited_for() {
+async fn a_late_socket_is_waited_for() {
     let launch = for_sandbox();
     let mount = socket_in(launch.dir());
     let flags = ["-v", &mount, "-e", "OPENAI_API_BASE=http://localhost:8080"];
@@ -182,7 +182,7 @@ async fn settings_that_socat_would_misread_are_refused() {
 }
 
 #[tokio::test]
-async fn a_bridge_that_is_killed_takes_the_run_with_it() {
+async fn a_killed_bridge_ends_the_run() {
     let (sluice, _upstream) = without_calls().await;
 
     let run = sluice.run(["--json"]).args(kit()).args(["--", "bash", "/kit/agents/kill_bridge.sh"]);
@@ -212,7 +212,7 @@ async fn fifty_calls_at_once_are_carried() {
 }
 
 #[tokio::test]
-async fn a_caller_that_has_said_its_last_still_gets_its_answer() {
+async fn a_half_closed_caller_still_gets_its_answer() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let run = sluice.run(["-q", "--model", "m"]).args(kit());

@@ -1,4 +1,4 @@
-//! A run's own cap in dollars: by whose prices, and what becomes of a run that reaches it.
+//! A run's own cap in dollars: its prices, and the end of a run that reaches it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,17 +6,17 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use sluice_testkit::upstream::{Plan, Script};
+use sluice_testkit::upstream::{Script, UpstreamPlan};
 use sluice_testkit::{Sluice, Upstream};
 
-/// Asks once, and ends as the answer says.
+/// A script that makes one call, and fails if the call does.
 const ASK: &str = r#"
 curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /dev/null \
     --json "{\"model\": \"$SLUICE_MODEL\", \"max_tokens\": 20, \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}"
 "#;
 
 /// A LiteLLM that names the price of `m`: a micro-dollar a token, in and out.
-fn priced() -> Plan {
+fn priced() -> UpstreamPlan {
     Upstream::with(|request| match request.target.as_str() {
         "/model/info" => Script::json(
             200,
@@ -27,7 +27,7 @@ fn priced() -> Plan {
     })
 }
 
-/// How often it was asked for prices.
+/// Number of requests for prices.
 fn asked(upstream: &Upstream) -> usize {
     upstream.requests().iter().filter(|request| request.target == "/model/info").count()
 }
@@ -38,7 +38,7 @@ fn lists(sluice: &Sluice) -> Vec<PathBuf> {
     files.map(|file| file.expect("it is readable").path()).collect()
 }
 
-/// Makes the list so much older.
+/// Makes the price list older.
 fn age(sluice: &Sluice, by: Duration) {
     let [list] = &lists(sluice)[..] else { panic!("one list: {:?}", lists(sluice)) };
     let file = fs::File::options().write(true).open(list).expect("it is there");
@@ -46,7 +46,7 @@ fn age(sluice: &Sluice, by: Duration) {
 }
 
 #[tokio::test]
-async fn a_run_that_dies_of_its_cap_ends_with_121_by_the_prices_of_a_real_litellm() {
+async fn a_run_stopped_by_its_cap_exits_with_121() {
     let sluice = Sluice::new().await;
     let run = |cap: &'static str| {
         let words = ["--model", "gpt-4o-mini", "--max-cost-usd", cap, "--json", "--", "sh", "-ec"];
@@ -67,7 +67,7 @@ async fn a_run_that_dies_of_its_cap_ends_with_121_by_the_prices_of_a_real_litell
 }
 
 #[tokio::test]
-async fn prices_are_asked_for_where_there_is_a_cap_and_then_kept_for_a_while() {
+async fn prices_are_fetched_for_a_cap_and_cached() {
     let upstream = priced().start().await;
     let sluice = Sluice::to(&upstream);
     let run = |cap: &'static [&'static str]| {
@@ -92,7 +92,7 @@ async fn prices_are_asked_for_where_there_is_a_cap_and_then_kept_for_a_while() {
 }
 
 #[tokio::test]
-async fn without_prices_there_is_no_run_with_a_cap() {
+async fn without_prices_a_run_with_a_cap_is_refused() {
     let upstream = Upstream::with(|request| match request.target.as_str() {
         "/model/info" => Script::json(500, json!({"error": sluice_testkit::sidecar::CANARY})),
         _ => Script::provider("hello"),
@@ -119,7 +119,7 @@ async fn without_prices_there_is_no_run_with_a_cap() {
 }
 
 #[tokio::test]
-async fn prices_of_a_few_hours_serve_where_litellm_cannot_be_asked_and_that_is_said() {
+async fn cached_prices_serve_with_a_warning_without_litellm() {
     let upstream = Upstream::queue([
         Script::json(200, json!({"data": [{"model_name": "m", "model_info": {"input_cost_per_token": 1e-6}}]})),
         Script::json(503, json!({})),

@@ -7,7 +7,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use crate::agents::without_calls;
 
-/// An entry that shows what an agent gets; it keeps memory and timeout of the catalogue.
+/// An entry that prints the agent's input; it keeps memory and timeout of the catalogue.
 const SHOWS: &str = r#"
 [[agents]]
 agentId = "codex"
@@ -75,7 +75,7 @@ async fn a_missing_image_is_named_with_what_builds_it() {
 }
 
 #[tokio::test]
-async fn an_agent_with_one_message_takes_no_list_of_them() {
+async fn a_one_message_agent_refuses_a_list() {
     let (sluice, _upstream) = shown().await;
     let file = sluice.file("chat.json", r#"[{"role": "user", "content": "x"}]"#);
     let ran = sluice.run(RUN).args(["--messages", &file]).finish().await.expect(125);

@@ -1,15 +1,15 @@
 //! The other commands: preflight, agents, config show.
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::{Invocation, Ran};
+use sluice_testkit::controller::{FinishedCommand, Invocation};
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::upstream::{Nowhere, Script};
+use sluice_testkit::upstream::{ClosedPort, Script};
 use sluice_testkit::{Sluice, Upstream};
 
 mod config;
 
 /// Name and status of each check.
-fn checks(ran: &Ran) -> Vec<(String, String)> {
+fn checks(ran: &FinishedCommand) -> Vec<(String, String)> {
     let said = ran.value();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let checks = said["checks"].as_array().expect("a list of checks");
@@ -17,13 +17,13 @@ fn checks(ran: &Ran) -> Vec<(String, String)> {
 }
 
 /// The detail of a check.
-fn detail(ran: &Ran, name: &str) -> String {
+fn detail(ran: &FinishedCommand, name: &str) -> String {
     let said = ran.value();
     let check = said["checks"].as_array().into_iter().flatten().find(|check| check["name"] == name).cloned();
     check.unwrap_or_else(|| panic!("no {name} in {said}"))["detail"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Fails in this check alone, and says these words of it; what depends on it is skipped.
+/// Checks that this check alone fails, with this text, and that the checks that depend on it are skipped.
 async fn fails_in(preflight: Invocation<'_>, name: &str, skipped: &[&str], words: &[&str]) {
     let ran = preflight.args(["--json"]).finish().await.expect(1);
     assert_eq!(ran.value()["ok"], false);
@@ -62,7 +62,7 @@ async fn preflight_passes_where_runs_work_and_leaves_nothing() {
 async fn preflight_names_what_is_wrong_and_what_to_do() {
     let litellm = LiteLlm::shared().await;
     let upstream = Upstream::json(200, json!({"data": []})).start().await;
-    let nowhere = Nowhere::new();
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::to(&upstream);
     let preflight = || sluice.command(["preflight"]);
 
@@ -97,8 +97,8 @@ async fn preflight_names_what_is_wrong_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn preflight_says_it_in_lines_for_people() {
-    let nowhere = Nowhere::new();
+async fn preflight_prints_lines_for_people() {
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
     let ran = sluice.command(["preflight"]).finish().await.expect(1);
@@ -110,7 +110,7 @@ async fn preflight_says_it_in_lines_for_people() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_a_list_of_models_is_a_warning() {
+async fn an_upstream_without_model_list_is_a_warning() {
     let upstream = Upstream::json(404, json!({"error": "no such page"})).start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -120,7 +120,7 @@ async fn an_upstream_without_a_list_of_models_is_a_warning() {
 }
 
 #[tokio::test]
-async fn an_old_litellm_is_told() {
+async fn an_old_litellm_is_reported() {
     for (title, version, status) in [
         ("LiteLLM API", "1.80.0", Some("warn")),
         ("LiteLLM API", "1.105.9", Some("warn")),
@@ -143,7 +143,7 @@ async fn an_old_litellm_is_told() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_calls_itself_fills_no_screen_and_orders_no_terminal_about() {
+async fn an_upstreams_texts_are_truncated_and_sanitised() {
     let upstream = Upstream::with(|request| match request.target.as_str() {
         "/openapi.json" => {
             let version = format!("0.1\u{1b}[2J{}", "x".repeat(100_000));
@@ -162,7 +162,7 @@ async fn what_an_upstream_calls_itself_fills_no_screen_and_orders_no_terminal_ab
 }
 
 #[tokio::test]
-async fn a_preflight_and_a_sweep_at_once_do_not_disturb_each_other() {
+async fn concurrent_preflight_and_sweep_do_not_interfere() {
     let upstream = Upstream::json(200, json!({"data": []})).hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let preflight = sluice.command(["preflight", "--json"]).spawn();
@@ -193,7 +193,7 @@ async fn a_preflight_that_was_killed_is_swept() {
 }
 
 #[tokio::test]
-async fn the_agents_are_ours_and_those_of_the_configuration_file() {
+async fn configured_agents_extend_the_catalogue() {
     let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
     let ours = sluice.command(["agents", "--json"]).finish().await.expect(0).value();
     sluice.file(

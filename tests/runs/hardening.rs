@@ -1,4 +1,4 @@
-//! What a container is made of, seen from outside and from inside; and what the kernel denies it.
+//! A container's settings, seen from outside and from inside, and the kernel's denials.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use container::is_nothing;
 const PROFILE: &str = include_str!("../../deploy/seccomp.json");
 
 #[tokio::test]
-async fn from_the_inside_nothing_can_be_changed_and_nobody_else_become() {
+async fn a_sandbox_cannot_change_files_or_users() {
     let (sluice, _upstream) = without_calls().await;
     let programs = sluice.dir().join("programs");
     fs::create_dir(&programs).expect("a fresh directory takes another");
@@ -74,7 +74,7 @@ async fn from_the_inside_nothing_can_be_changed_and_nobody_else_become() {
     for (path, shown) in seen["shown"].as_object().expect("an object") {
         let expected = match path.as_str() {
             "/etc/shadow" | "/root" => *shown == "EACCES",
-            // Its own, in its own namespaces.
+            // Calls on its own namespaces.
             "/proc/1/environ" | "/proc/1/root" => !is_nothing(shown),
             _ => is_nothing(shown),
         };
@@ -88,7 +88,7 @@ async fn from_the_inside_nothing_can_be_changed_and_nobody_else_become() {
     sluice.assert_nothing_left().await;
 }
 
-/// What each attempt of `denied_calls.py` should come to.
+/// Expected result of each attempt of `denied_calls.py`.
 fn expected(attempt: &str) -> &'static str {
     match attempt.split(':').next() {
         Some("abi") => "SIGSYS",
@@ -105,7 +105,7 @@ fn assert_denied(tried: &Value) {
 }
 
 #[tokio::test]
-async fn each_call_that_the_profile_denies_is_denied_in_the_sandbox() {
+async fn the_sandbox_denies_each_call_of_the_profile() {
     let (sluice, _upstream) = without_calls().await;
     let profile = sluice.dir().join("profile");
     fs::create_dir(&profile).expect("a fresh directory takes another");
@@ -134,7 +134,7 @@ fn our_capabilities() -> Vec<&'static str> {
 
 /// In the sandbox a call may fail for want of a capability as well. Here it has them all.
 #[tokio::test]
-async fn each_call_that_the_profile_denies_is_denied_by_the_profile_alone() {
+async fn the_profile_alone_denies_each_of_its_calls() {
     let profile = concat!("seccomp=", env!("CARGO_MANIFEST_DIR"), "/../deploy/seccomp.json");
     let kit = concat!(env!("CARGO_MANIFEST_DIR"), "/python:/kit:ro");
     let capabilities = our_capabilities();
@@ -161,7 +161,7 @@ fn each_entry_of_the_profile_has_a_reason() {
 }
 
 #[tokio::test]
-async fn what_agents_use_every_day_works() {
+async fn everyday_tools_of_agents_work() {
     let (sluice, _upstream) = without_calls().await;
 
     let run = sluice.run(["-q"]).args(kit()).args(["--", "bash", "/kit/agents/tools.sh"]);

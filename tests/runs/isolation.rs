@@ -12,7 +12,7 @@ use sluice_testkit::engine;
 use crate::agents::{kit, without_calls};
 use crate::bridge::{ByHand, for_sandbox, socket_in};
 
-/// What `network.py` tells, run in a sandbox that is to try these addresses too.
+/// Output of `network.py` in a sandbox that tries these addresses too.
 async fn network(sluice: &Sluice, more: &[&str]) -> Value {
     let run = sluice.run(["-q"]).args(kit()).args(["--", "python3", "/kit/agents/network.py"]);
     run.args(more).finish().await.expect(0).value()
@@ -27,12 +27,12 @@ fn assert_all(seen: &Value, kind: &str, outcome: &str) {
 }
 
 #[tokio::test]
-async fn there_is_no_network_but_the_loopback_and_no_route_and_no_name() {
+async fn a_sandbox_has_only_loopback_and_no_names() {
     let (sluice, _upstream) = without_calls().await;
 
     let mut seen = network(&sluice, &[]).await;
 
-    // Where the host has no IPv6 at all, the word is another.
+    // On a host without IPv6, the error is another one.
     for (address, came_to) in seen["connect_6"].as_object().expect("what came of each") {
         assert!(
             ["ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"].iter().any(|no| came_to == no),
@@ -47,7 +47,7 @@ async fn there_is_no_network_but_the_loopback_and_no_route_and_no_name() {
         assert_all(&seen, kind, outcome);
     }
     let slowest = seen["slowest"].as_f64().expect("seconds");
-    assert!(slowest < 4.0, "an attempt took {slowest} s: it waited for somebody, and did not fail at once");
+    assert!(slowest < 4.0, "an attempt took {slowest} s: it waited, and did not fail immediately");
     assert_eq!(
         [&seen["interfaces"], &seen["routes"], &seen["listeners"], &seen["processes"]],
         [&json!(["lo"]), &json!([]), &json!(["127.0.0.1:8080"]), &json!(["docker-init", "python3", "sh", "socat"])]
@@ -56,7 +56,7 @@ async fn there_is_no_network_but_the_loopback_and_no_route_and_no_name() {
 }
 
 #[tokio::test]
-async fn there_is_no_socket_but_the_sidecar_s_and_no_device_that_is_a_door() {
+async fn a_sandbox_has_one_socket_and_no_dangerous_device() {
     let (sluice, _upstream) = without_calls().await;
     let engine_sockets = ["/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock"];
 
@@ -72,11 +72,11 @@ async fn there_is_no_socket_but_the_sidecar_s_and_no_device_that_is_a_door() {
 }
 
 #[tokio::test]
-async fn what_listens_on_the_host_is_not_there() {
+async fn listeners_of_the_host_are_unreachable() {
     let (sluice, upstream) = without_calls().await;
     let abstract_name = format!("sluice-test-{}", std::process::id());
     let address = SocketAddr::from_abstract_name(&abstract_name).expect("a short name");
-    let _listener = UnixListener::bind_addr(&address).expect("nobody else has this name");
+    let _listener = UnixListener::bind_addr(&address).expect("the name is unique");
     let socket = sluice.dir().join("host.sock");
     let _other = UnixListener::bind(&socket).expect("a fresh directory takes a socket");
     let socket = socket.display().to_string();
@@ -97,7 +97,7 @@ fn namespaces(pid: &str) -> BTreeMap<&'static str, String> {
 }
 
 #[tokio::test]
-async fn two_runs_share_nothing_with_each_other_nor_with_the_host() {
+async fn runs_share_nothing_with_each_other_or_host() {
     let (sluice, _upstream) = without_calls().await;
     let script = "import socket, signal\n\
         held = [socket.create_server(('127.0.0.1', 9999)), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]\n\
@@ -133,7 +133,7 @@ async fn two_runs_share_nothing_with_each_other_nor_with_the_host() {
 }
 
 #[tokio::test]
-async fn the_bridge_leads_nowhere_once_the_sidecar_is_gone() {
+async fn the_bridge_fails_after_the_sidecars_end() {
     let sidecar = for_sandbox().start().await;
     let container = ByHand::start(&["-v", &socket_in(sidecar.dir())], &["sh", "-c", "touch /tmp/up; sleep 600"]).await;
     let ask = "until [ -e /tmp/up ]; do :; done; curl -sS -o /dev/null -w '%{http_code}' http://localhost:8080/health";

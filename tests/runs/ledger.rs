@@ -23,7 +23,7 @@ ask() {
 }
 "#;
 
-/// What one answered call costs: [`COST`].
+/// Cost of one answered call: [`COST`].
 const NANOS: u64 = 5400;
 
 /// The object that a command prints.
@@ -32,18 +32,20 @@ async fn value(sluice: &Sluice, args: &[&str]) -> Value {
 }
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
-/// Nano-USD, which stand as a string; null is none.
+/// Nano-USD in a string; null is `None`.
 fn nanos(value: &Value) -> u64 {
     match value {
         Value::Null => 0,
-        value => value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no amount")),
+        value => {
+            value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is not an amount"))
+        }
     }
 }
 
-/// Calls, calls of unknown cost, and nano-USD, by every way of adding them up; fails unless all ways say the same.
+/// Calls, calls of unknown cost, and nano-USD, added up in every way; fails unless all ways agree.
 async fn total(sluice: &Sluice) -> (u64, u64, u64) {
     let receipts = value(sluice, &["receipts", "--json"]).await;
     let list = receipts["receipts"].as_array().expect("a list");
@@ -84,7 +86,7 @@ async fn unsettled(sluice: &Sluice) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn there_is_one_total_whoever_adds_up() {
+async fn every_way_of_adding_gives_one_total() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK} ask && ask && ask");
@@ -128,7 +130,7 @@ async fn there_is_one_total_whoever_adds_up() {
 }
 
 #[tokio::test]
-async fn receipts_of_a_real_litellm_say_what_it_says() {
+async fn receipts_agree_with_the_real_litellm() {
     let litellm = LiteLlm::shared().await;
     let sluice = Sluice::new().await;
     let words = ["--model", "gpt-4o-mini", "--account", "acct-9", "--json", "hello"];

@@ -1,19 +1,19 @@
-//! What is left of a run, however it ends: its audit file, and nothing else.
+//! Leftovers of a run after any end: its audit file only.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_testkit::engine::{self, Hold, docker};
-use sluice_testkit::upstream::Nowhere;
+use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
 
 mod signals;
 
 /// Runs until something ends it, and does not end by being asked.
-const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo deaf; while :; do sleep 60; done"];
+const STUBBORN: [&str; 4] = ["--", "sh", "-c", "trap '' TERM INT HUP; echo started; while :; do sleep 60; done"];
 
 #[tokio::test]
-async fn nothing_is_left_of_a_run_but_its_audit_file() {
+async fn only_the_audit_file_of_a_run_remains() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let ends: [(&[&str], i32); 6] = [
@@ -31,7 +31,7 @@ async fn nothing_is_left_of_a_run_but_its_audit_file() {
 }
 
 #[tokio::test]
-async fn a_volume_that_the_image_asks_for_goes_with_its_container() {
+async fn an_images_volume_is_removed_with_its_container() {
     /// An image that is removed at the end.
     struct Image(String);
     impl Drop for Image {
@@ -77,8 +77,8 @@ async fn a_missing_image_is_named_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_upstream_where_nobody_listens_is_told_before_the_start() {
-    let nowhere = Nowhere::new();
+async fn an_unreachable_upstream_is_reported_before_the_start() {
+    let nowhere = ClosedPort::new();
     let sluice = Sluice::with(&nowhere.url(), "sk-nobody-wants-it");
 
     let ran = sluice.run(["--json", "--", "true"]).finish().await.expect(125);
@@ -93,15 +93,15 @@ async fn an_upstream_where_nobody_listens_is_told_before_the_start() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_does_not_start_says_why_and_leaves_nothing() {
+async fn a_failed_sidecar_start_is_explained_and_leaves_nothing() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (name, script, words) in [
         ("fails", "echo 'so it is' >&2; exit 3", &["so it is"][..]),
-        ("lies", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
+        ("announces another run", "echo '{\"event\":\"ready\",\"run_id\":\"another\"}'; exec sleep 600", &["ready"]),
         ("hangs", "exec sleep 600", &["5 s"]),
         (
-            "deaf",
+            "answers no health check",
             "while [ \"$1\" != --run-id ]; do shift; done; read -r key; \
              echo \"{\\\"event\\\":\\\"ready\\\",\\\"run_id\\\":\\\"$2\\\"}\"; exec sleep 600",
             &["health"],
@@ -132,7 +132,7 @@ async fn a_container_that_does_not_start_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_does_not_end_is_killed_and_its_log_is_told_to_be_incomplete() {
+async fn a_hanging_sidecar_is_killed_with_an_incomplete_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json", "--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"]).spawn();
@@ -140,7 +140,7 @@ async fn a_sidecar_that_does_not_end_is_killed_and_its_log_is_told_to_be_incompl
     let sidecar = sluice.processes();
     assert_eq!(sidecar.len(), 1, "one sidecar");
 
-    // It is there, and does nothing any more.
+    // It exists but is hung.
     let frozen = nix::sys::signal::kill(nix::unistd::Pid::from_raw(sidecar[0]), Signal::SIGSTOP);
     frozen.expect("the sidecar lives");
     std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
@@ -169,10 +169,10 @@ async fn a_container_that_is_taken_away_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_container_that_somebody_has_paused_is_stopped_all_the_same() {
+async fn a_paused_container_is_stopped_too() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let live = sluice.run(["--timeout", "2s", "--json", "--", "sleep", "600"]).spawn();
+    let live = sluice.run(["--timeout", "6s", "--json", "--", "sleep", "600"]).spawn();
 
     engine::lines(["pause", &sluice.started().await]).await;
 
@@ -181,7 +181,7 @@ async fn a_container_that_somebody_has_paused_is_stopped_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_again_does_not_hold_the_sandbox_nor_the_last_ctrl_c() {
+async fn a_stuck_reader_blocks_neither_sandbox_nor_ctrl_c() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Someone holds the pipe open, and reads nothing.
@@ -206,7 +206,7 @@ async fn a_reader_that_never_reads_again_does_not_hold_the_sandbox_nor_the_last_
 }
 
 #[tokio::test]
-async fn an_engine_that_takes_its_time_leaves_nothing_when_the_run_is_cancelled_meanwhile() {
+async fn a_slow_engine_leaves_nothing_after_a_cancel() {
     let upstream = Upstream::never().start().await;
     for request in ["/containers/create", "/attach", "/start"] {
         let sluice = Sluice::to(&upstream);
@@ -227,13 +227,13 @@ async fn an_engine_that_takes_its_time_leaves_nothing_when_the_run_is_cancelled_
 const HOARD: &str =
     "cd /workspace; for a in $(seq 200); do mkdir -p $a; (cd $a; seq 100 | xargs mkdir); done; echo done";
 
-/// How many directories of runs have been set aside, and are not gone yet.
+/// Number of directories of runs that have been set aside and are not removed yet.
 fn set_aside(sluice: &Sluice) -> usize {
     sluice.runs().iter().filter(|path| path.display().to_string().contains(".removed-")).count()
 }
 
 #[tokio::test]
-async fn the_answer_does_not_wait_for_the_workspace_to_go() {
+async fn the_answer_precedes_the_removal_of_the_workspace() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -244,7 +244,7 @@ async fn the_answer_does_not_wait_for_the_workspace_to_go() {
     assert_eq!(set_aside(&sluice), 1);
     let ran = live.finish().await.expect(0);
     assert_eq!(ran.json().content, "done\n");
-    // A machine that is busy with other tests may need more than the 10 s; then it is told, and left to the next run.
+    // A busy machine may need more than the 10 s; then the directory is reported and left to the next run.
     assert_eq!(ran.stderr.contains("is not removed yet"), set_aside(&sluice) > 0, "{}", ran.stderr);
     removed_by(&sluice, &["run", "--quiet", "--", "true"]).await;
     sluice.assert_nothing_left().await;
@@ -261,7 +261,7 @@ async fn removed_by(sluice: &Sluice, command: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_kill_while_a_workspace_goes_is_healed_by_the_next_run() {
+async fn the_next_run_finishes_an_interrupted_workspace_removal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for heals in ["run", "sweep"] {

@@ -24,7 +24,7 @@ stream() {
 }
 "#;
 
-/// What one answered call costs.
+/// Cost of one answered call.
 const NANOS: i128 = 5400;
 
 /// A run of account acct-1 that does this, to its end.
@@ -33,7 +33,7 @@ async fn spend(sluice: &Sluice, script: &str) -> String {
     sluice.run(words).arg(format!("{ASK}{script}")).finish().await.expect(0).json().run_id
 }
 
-/// Makes all that the ledger has heard a minute older: as if somebody had waited.
+/// Makes everything in the ledger a minute older, like a wait.
 async fn age(sluice: &Sluice) {
     for table in ["receipts", "entries"] {
         sluice.sql(&format!("DROP TRIGGER IF EXISTS {table}_stay")).await;
@@ -41,14 +41,14 @@ async fn age(sluice: &Sluice) {
     }
 }
 
-/// What `sluice reconcile --json` prints, and its exit code.
+/// Exit code and output of `sluice reconcile --json`.
 async fn reconcile(sluice: &Sluice, args: &[&str]) -> (i32, Value) {
     let ran = sluice.command(["reconcile", "--json"]).args(args).finish().await;
     assert_eq!(ran.stderr, "", "{}", ran.stdout);
     (ran.code, ran.value())
 }
 
-/// How many findings there are of each class that has some.
+/// Number of findings of each class that has some.
 fn classes(outcome: &Value) -> BTreeMap<String, u64> {
     let counts = outcome["classes"].as_object().expect("an object").iter();
     let counts = counts.map(|(class, count)| (class.clone(), count.as_u64().expect("a count")));
@@ -59,14 +59,14 @@ fn counts<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
     of.into_iter().map(|(class, count)| (class.to_owned(), count)).collect()
 }
 
-/// The findings that somebody has to look at.
+/// The findings that an operator must check.
 fn mismatches(outcome: &Value) -> Vec<&Value> {
     const IN_ORDER: [&str; 6] = ["settled", "unknown_settled", "late", "cache_hit", "not_billed", "not_yet"];
     let findings = outcome["findings"].as_array().expect("a list").iter();
     findings.filter(|finding| !IN_ORDER.contains(&finding["class"].as_str().expect("a class"))).collect()
 }
 
-/// That both sides come to the same, and what that is.
+/// Checks that both sides have the same sum, and returns it.
 fn agreed(outcome: &Value) -> i128 {
     assert_eq!(outcome["receipts"]["nano_usd"], outcome["spend_log"]["nano_usd"], "{outcome}");
     outcome["receipts"]["nano_usd"].as_str().and_then(|nanos| nanos.parse().ok()).expect("an amount")

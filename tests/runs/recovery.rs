@@ -12,10 +12,10 @@ mod others;
 mod records;
 mod sidecar;
 
-/// Ends when the test says so.
+/// Runs until the test ends it.
 const UNTIL_GO: [&str; 4] = ["--", "sh", "-c", "until [ -e /workspace/go ]; do sleep 0.01; done"];
 
-/// Says so.
+/// Ends that program.
 fn go(sluice: &Sluice) {
     let run = sluice.runs().pop().expect("the run has a directory");
     fs::write(run.join("work/go"), "").expect("the workspace is ours too");
@@ -31,7 +31,7 @@ async fn killed_at(sluice: &Sluice, hold: &Hold, program: &[&str]) -> String {
     run_id
 }
 
-/// Every moment at which a controller can be killed: what it is about to ask of the engine, or what was just done.
+/// Every moment of a kill: before a request to the engine, or after its answer.
 fn moments() -> Vec<(&'static str, Hold, &'static [&'static str])> {
     const SHORT: &[&str] = &["--", "true"];
     const LONG: &[&str] = &["--", "sh", "-c", "trap '' TERM; while :; do sleep 60; done"];
@@ -52,7 +52,7 @@ fn moments() -> Vec<(&'static str, Hold, &'static [&'static str])> {
 }
 
 #[tokio::test]
-async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed() {
+async fn a_sweep_removes_everything_of_a_killed_controller() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (moment, hold, program) in moments() {
@@ -74,7 +74,7 @@ async fn a_sweep_takes_down_what_a_killed_controller_left_whenever_it_was_killed
 }
 
 #[tokio::test]
-async fn the_next_run_takes_down_what_a_killed_controller_left() {
+async fn the_next_run_removes_a_killed_controllers_leftovers() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Some of them: all ways lead through the same plan.
@@ -107,7 +107,7 @@ async fn whenever_the_controller_is_killed_everything_is_found() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_is_killed_is_gone_on_with() {
+async fn the_next_sweep_continues_a_killed_one() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
@@ -141,7 +141,7 @@ async fn two_sweeps_at_once_do_not_disturb_each_other() {
 }
 
 #[tokio::test]
-async fn what_reaches_the_engine_after_the_sweep_makes_nothing() {
+async fn a_late_create_after_the_sweep_makes_nothing() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for request in ["/containers/create", "/start"] {
@@ -150,7 +150,7 @@ async fn what_reaches_the_engine_after_the_sweep_makes_nothing() {
         sluice.command(["sweep"]).finish().await.expect(0);
         sluice.assert_nothing_left().await;
 
-        // It was on its way when its sender was killed.
+        // It was in transit when its sender was killed.
         hold.release();
         hold.answered().await;
 
@@ -159,7 +159,7 @@ async fn what_reaches_the_engine_after_the_sweep_makes_nothing() {
 }
 
 #[tokio::test]
-async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
+async fn unrecorded_directories_and_containers_are_swept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
@@ -176,7 +176,7 @@ async fn directories_and_containers_that_nobody_has_written_down_are_swept() {
 }
 
 #[tokio::test]
-async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
+async fn a_run_without_its_directory_is_torn_down() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_at(&sluice, &Hold::answer("/start"), &["--", "sleep", "600"]).await;
@@ -188,14 +188,14 @@ async fn a_run_whose_directory_somebody_has_removed_is_taken_down() {
 }
 
 #[tokio::test]
-async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_back() {
+async fn a_lost_engines_container_is_swept_later() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::request("/nothing");
-    let words = ["--timeout", "2s", "--json", "--", "sleep", "600"];
+    let words = ["--timeout", "8s", "--json", "--", "sleep", "600"];
     let live = sluice.run(words).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     let container = sluice.started().await;
-    // The engine tells of a start before it answers who asked for it.
+    // The engine reports a start before it answers the request.
     let running = async || sluice.sql("SELECT phase FROM runs").await == "[[\"running\"]]";
     crate::audit::eventually("the run is recorded as running", running).await;
 
@@ -212,12 +212,12 @@ async fn an_engine_that_goes_away_is_told_and_its_container_swept_when_it_is_bac
 }
 
 #[tokio::test]
-async fn an_output_that_the_engine_cuts_off_is_told() {
+async fn output_cut_off_by_the_engine_is_reported() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::answer("/attach");
     hold.release();
-    // It lives on for a while: an end that comes at once could be taken for that of its output.
+    // It lives on for a while: an immediate end could be confused with the end of its output.
     let script = format!("echo before; {}; sleep 1; echo after", UNTIL_GO[3]);
     let live = sluice.run(["--", "sh", "-c", &script]).env("SLUICE_DOCKER_HOST", hold.host()).spawn();
     live.prints("before\n").await;
@@ -231,7 +231,7 @@ async fn an_output_that_the_engine_cuts_off_is_told() {
     sluice.assert_nothing_left().await;
 }
 
-/// Kills whoever holds the state directory's sockets: the sidecar.
+/// Kills the process that holds the state directory's sockets: the sidecar.
 fn kill_sidecar(sluice: &Sluice) {
     let sidecar = sluice.processes();
     assert_eq!(sidecar.len(), 1, "one sidecar");

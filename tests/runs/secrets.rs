@@ -1,4 +1,4 @@
-//! The upstream's key is with the sidecar, and stands nowhere else.
+//! The upstream's key: only the sidecar has it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,7 +13,7 @@ use sluice_testkit::{Script, Sluice, Upstream, engine};
 
 use crate::agents::{kit, without_calls};
 
-/// A key that stands nowhere else on this machine.
+/// A key that is nowhere else on this machine.
 fn fresh_key() -> String {
     format!("sk-canary-{}-Zq7", unique_run_id("runs"))
 }
@@ -25,20 +25,20 @@ fn files_with(directory: &Path, text: &str, except: &Path) -> Vec<String> {
     found.lines().filter(|path| Path::new(path) != except).map(str::to_owned).collect()
 }
 
-/// What a shell script prints when nobody's user runs it on the host.
+/// Output of a shell script that the user `nobody` runs on the host.
 fn as_nobody(script: &str) -> String {
     let user = ["--reuid=65534", "--regid=65534", "--clear-groups"];
     let said = Command::new("setpriv").args(user).args(["sh", "-c", script]).output().expect("there is a setpriv");
     String::from_utf8_lossy(&said.stdout).into_owned()
 }
 
-/// What others can read of all processes.
+/// The parts of all processes that other users can read.
 const PROCESSES: &str = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
 
 #[tokio::test]
-async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
+async fn a_run_shows_the_key_nowhere() {
     let key = fresh_key();
-    // The upstream tells it to everybody who asks.
+    // The upstream sends it in every answer.
     let upstream =
         Upstream::queue([Script::chat(&key), Script::error(401, &format!("no such key: {key}"))]).start().await;
     let sluice = Sluice::with(upstream.url(), &key);
@@ -59,7 +59,7 @@ async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
     let run = run.args(["--", "sh", "-c", &script]).env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full").spawn();
     let container = sluice.started().await;
     // Both calls are over, and the sandbox is still there.
-    sluice_testkit::AuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
+    sluice_testkit::CheckedAuditFile::wait_for(sluice.audit_path(&id), "outcome", 2).await;
 
     let mut places = vec![
         ("docker inspect", engine::inspect(&container).await.to_string()),
@@ -82,7 +82,7 @@ async fn a_run_shows_the_key_to_nobody_inside_or_outside() {
     places.push(("stdout", ran.stdout.clone()));
     places.push(("stderr", ran.stderr.clone()));
     for (place, text) in &places {
-        assert!(!text.contains(&key), "the key stands in {place}: {text}");
+        assert!(!text.contains(&key), "the key is in {place}: {text}");
     }
     let report = ran.json();
     let found: serde_json::Value = serde_json::from_str(&report.stdout).expect("what search.py tells");
@@ -104,7 +104,7 @@ async fn a_key_from_the_environment_goes_no_further() {
     let run = run.env("SLUICE_KEY", &key).spawn();
     run.prints("up\n").await;
 
-    // The shell that started it has put it there; what it starts itself does not inherit it.
+    // The shell that started it has put it there; its own children do not inherit it.
     let environ =
         |pid: i32| String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/environ")).expect("it runs")).into_owned();
     assert!(environ(run.pid()).contains(&key));
@@ -121,7 +121,7 @@ async fn a_key_from_the_environment_goes_no_further() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_upstream_refuses_is_not_told() {
+async fn a_refused_key_is_not_shown() {
     let key = fresh_key();
     let upstream = Upstream::answering(Script::error(401, &format!("Received API Key = {key}"))).start().await;
     let sluice = Sluice::with(upstream.url(), &key);
@@ -141,7 +141,7 @@ async fn a_key_that_the_upstream_refuses_is_not_told() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_key_is_said_without_it() {
+async fn key_errors_do_not_show_the_key() {
     let key = fresh_key();
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::with(upstream.url(), &key);
@@ -174,7 +174,7 @@ async fn what_is_wrong_with_a_key_is_said_without_it() {
 }
 
 #[tokio::test]
-async fn other_users_of_the_host_reach_neither_the_state_nor_the_socket() {
+async fn other_users_reach_neither_state_nor_socket() {
     let (sluice, upstream) = without_calls().await;
     let run = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
     run.prints("up").await;
@@ -195,7 +195,7 @@ async fn other_users_of_the_host_reach_neither_the_state_nor_the_socket() {
 }
 
 #[tokio::test]
-async fn the_controller_leaves_no_core_behind() {
+async fn the_controller_leaves_no_core_dump() {
     let (sluice, _upstream) = without_calls().await;
     let run = sluice.run(["-q", "--stop-grace", "0s", "--", "sh", "-c", "echo up; sleep 60"]).spawn();
     run.prints("up").await;

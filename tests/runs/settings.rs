@@ -1,4 +1,4 @@
-//! What a run refuses to begin with: each time the word that is wrong, and what to do about it.
+//! Settings that a run refuses: each message names the wrong word and the fix.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ async fn refused(sluice: &Sluice, args: &[&str], words: &[&str]) {
 }
 
 #[tokio::test]
-async fn variables_that_are_ours_or_none_are_refused() {
+async fn reserved_or_invalid_variables_are_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (value, words) in [
@@ -91,7 +91,7 @@ async fn directories_that_a_sandbox_must_not_see_are_refused() {
 }
 
 #[tokio::test]
-async fn values_that_only_the_sidecar_reads_are_refused_before_anything_is_held() {
+async fn invalid_sidecar_values_are_refused_before_any_hold() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["budget", "set", "acct", "5"]).finish().await.expect(0);
@@ -117,7 +117,7 @@ async fn values_that_only_the_sidecar_reads_are_refused_before_anything_is_held(
 }
 
 #[tokio::test]
-async fn messages_that_are_none_are_refused() {
+async fn invalid_messages_are_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (text, word) in [
@@ -139,7 +139,7 @@ async fn messages_that_are_none_are_refused() {
 }
 
 #[tokio::test]
-async fn a_run_without_something_to_do_or_somebody_to_ask_is_refused() {
+async fn a_run_without_program_or_upstream_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     refused(&sluice, &["--model", "m"], &["MESSAGE", "--messages", "--"]).await;
@@ -155,7 +155,7 @@ async fn a_run_without_something_to_do_or_somebody_to_ask_is_refused() {
 }
 
 #[tokio::test]
-async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
+async fn invalid_values_are_refused_with_their_source() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (flag, value, word) in [
@@ -192,7 +192,7 @@ async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
 }
 
 #[tokio::test]
-async fn a_seccomp_profile_that_is_none_is_refused() {
+async fn an_invalid_seccomp_profile_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (text, word) in [("{}", "defaultAction"), ("[]", "defaultAction"), ("x", "JSON")] {
@@ -202,7 +202,7 @@ async fn a_seccomp_profile_that_is_none_is_refused() {
 }
 
 #[tokio::test]
-async fn a_key_that_others_can_read_or_that_is_none_is_refused() {
+async fn a_readable_or_invalid_key_file_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let key = |mode, text: &str| {
@@ -266,10 +266,10 @@ async fn a_state_directory_that_cannot_be_used_is_refused() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_root_is_told_so() {
+async fn a_user_without_root_is_refused() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // Nobody, in a namespace of its own, who may still read what is ours.
+    // The user `nobody` in its own namespace, which may still read our files.
     let nobody = ["unshare", "--user"];
 
     let run = sluice.run(["--", "true"]).wrapper(nobody).finish().await.expect(125);
@@ -280,13 +280,13 @@ async fn whoever_is_not_root_is_told_so() {
 }
 
 #[tokio::test]
-async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
+async fn json_is_printed_even_without_a_start() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
     for (words, begins) in [
         (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is not a time"),
-        // A command line that nobody can read.
+        // A command line that cannot be read.
         (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
         (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),
     ] {
@@ -296,12 +296,12 @@ async fn whoever_asked_for_json_gets_it_also_when_nothing_began() {
         let object = json!({"ok": false, "error_code": "creation_failed", "error_message": told, "exit_code": 125});
         assert_eq!(ran.value(), object);
     }
-    // Behind -- it is the program's.
+    // After -- it belongs to the program.
     assert_eq!(sluice.run(["--timeout", "soon", "--", "true", "--json"]).finish().await.expect(125).stdout, "");
 }
 
 #[tokio::test]
-async fn every_command_with_json_gives_one_object_of_its_failure_too() {
+async fn every_json_command_prints_failures_as_one_object() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (words, code, word, begins) in [
@@ -320,10 +320,10 @@ async fn every_command_with_json_gives_one_object_of_its_failure_too() {
         assert_eq!(ran.value(), object);
         assert!(!ran.stderr.is_empty(), "{words:?}");
     }
-    // One object all the same, where there is something to show.
+    // Still one object, if there is something to show.
     let ran = sluice.command(["config", "show", "--json"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(2);
     assert_eq!(ran.value()["timeout"]["value"], "soon");
-    // And what follows a file has its lines and no others.
+    // And a followed file has its own lines only.
     let ran = sluice.command(["audit", "tail", "--json", "/nope"]).finish().await.expect(4);
     assert_eq!(ran.stdout, "");
 }

@@ -1,15 +1,15 @@
-//! A key of its own for a run: made before its sidecar, deleted after it, whoever is killed in between.
+//! A virtual key for a run: made before its sidecar, deleted after it, also after a kill in between.
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use sluice_testkit::controller::Ran;
+use sluice_testkit::controller::FinishedCommand;
 use sluice_testkit::engine::Hold;
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::upstream::{Plan, Script};
-use sluice_testkit::{Received, Sluice, Upstream};
+use sluice_testkit::upstream::{Script, UpstreamPlan};
+use sluice_testkit::{ReceivedRequest, Sluice, Upstream};
 
 mod gateway;
 
@@ -19,37 +19,37 @@ curl --silent --show-error --fail "$OPENAI_BASE_URL/chat/completions" --output /
 "#;
 const RUN: [&str; 6] = ["--account", "acct-1", "--model", "m", "--key-mode", "per-run"];
 
-/// What every key of the double begins with.
+/// Prefix of every key of the scripted LiteLLM.
 const VIRTUAL: &str = "sk-virtual-key-";
 
 /// A LiteLLM that makes keys, and takes for calls no other ones.
 #[derive(Debug, Clone, Default)]
-struct KeyShop(Arc<Mutex<Shop>>);
+struct ScriptedKeys(Arc<Mutex<Shop>>);
 
 #[derive(Debug, Default)]
 struct Shop {
-    /// What was asked for, of all keys.
+    /// The requests for keys.
     made: Vec<Value>,
     /// The aliases of those that are there.
     live: Vec<String>,
 }
 
-impl KeyShop {
+impl ScriptedKeys {
     fn lock(&self) -> MutexGuard<'_, Shop> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> UpstreamPlan {
         self.failing_at("", &Script::close())
     }
 
     /// Does this where it is asked for that.
-    fn failing_at(&self, target: &'static str, failure: &Script) -> Plan {
+    fn failing_at(&self, target: &'static str, failure: &Script) -> UpstreamPlan {
         let (shop, failure) = (self.clone(), failure.clone());
         Upstream::with(move |request| if request.target == target { failure.clone() } else { shop.answer(request) })
     }
 
-    fn answer(&self, request: &Received) -> Script {
+    fn answer(&self, request: &ReceivedRequest) -> Script {
         let bearer =
             request.header("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
         let is_master = bearer == CANARY;
@@ -86,14 +86,14 @@ fn keys_of_calls(upstream: &Upstream) -> Vec<String> {
     calls.map(|call| call.header("authorization").expect("a key").trim_start_matches("Bearer ").to_owned()).collect()
 }
 
-/// Why the keys of the database are gone, or null.
+/// The reasons for the end of the keys in the database, or null.
 async fn ends(sluice: &Sluice) -> String {
     sluice.sql("SELECT why FROM virtual_keys LEFT JOIN virtual_key_ends USING (alias) ORDER BY asked_us").await
 }
 
-/// Fails where a key of the double stands in a file, or in what was said.
+/// Fails if a file or an output holds a key of the scripted LiteLLM.
 #[track_caller]
-fn assert_unseen(sluice: &Sluice, ran: &Ran) {
+fn assert_unseen(sluice: &Sluice, ran: &FinishedCommand) {
     let mut places = vec![sluice.state()];
     let mut seen = vec![ran.stdout.contains(VIRTUAL), ran.stderr.contains(VIRTUAL)];
     while let Some(place) = places.pop() {
@@ -108,8 +108,8 @@ fn assert_unseen(sluice: &Sluice, ran: &Ran) {
 }
 
 #[tokio::test]
-async fn a_run_calls_with_a_key_of_its_own_which_is_deleted_when_it_is_over() {
-    let shop = KeyShop::default();
+async fn a_runs_own_key_is_deleted_at_its_end() {
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     let prices = sluice.file(
@@ -141,14 +141,14 @@ async fn a_run_calls_with_a_key_of_its_own_which_is_deleted_when_it_is_over() {
 
 #[tokio::test]
 async fn by_default_no_key_is_asked_for() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["--model", "m", "--", "sh", "-ec", ASK]).finish().await.expect(0);
     assert_eq!((keys_of_calls(&upstream), upstream.requests().len()), (vec![CANARY.to_owned()], 1));
 }
 
-/// All ways in which a LiteLLM makes no key: what it does, a word of what is said, whether it is certain.
+/// All ways in which LiteLLM makes no key: its answer, a word of the message, and true if it is certain.
 fn failures() -> Vec<(Script, &'static str, bool)> {
     let error = |text: &str| json!({"error": {"message": format!("{text} {CANARY} {VIRTUAL}x")}});
     vec![
@@ -176,9 +176,9 @@ fn failures() -> Vec<(Script, &'static str, bool)> {
 }
 
 #[tokio::test]
-async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
+async fn a_run_that_requires_its_key_needs_one() {
     for (failure, word, certain) in failures() {
-        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let upstream = ScriptedKeys::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
 
         let ran = sluice.run(RUN).args(["--json", "--", "sh", "-ec", ASK]).finish().await.expect(125);
@@ -188,7 +188,7 @@ async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
         assert!(report.message().contains(word) && report.message().contains("--key-mode master"), "{report:?}");
         assert_eq!(keys_of_calls(&upstream).len(), 0);
         assert_unseen(&sluice, &ran);
-        // What may have been made is asked for again by the next one.
+        // The next controller asks again for keys that may have been made.
         let expected = if certain { r#"[["refused"]]"# } else { "[[null]]" };
         assert_eq!(ends(&sluice).await, expected, "{word}");
         assert_eq!(sluice.leftovers().await.len(), usize::from(!certain), "{word}");
@@ -197,9 +197,9 @@ async fn without_a_key_of_its_own_a_run_that_must_have_one_does_not_start() {
 }
 
 #[tokio::test]
-async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_and_says_so() {
+async fn a_run_falls_back_to_the_operators_key() {
     for (failure, word, _) in failures() {
-        let upstream = KeyShop::default().failing_at("/key/generate", &failure).start().await;
+        let upstream = ScriptedKeys::default().failing_at("/key/generate", &failure).start().await;
         let sluice = Sluice::to(&upstream);
 
         let words = ["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK];
@@ -210,7 +210,7 @@ async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_an
         assert_eq!(keys_of_calls(&upstream), [CANARY]);
         assert_unseen(&sluice, &ran);
     }
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     let ran = sluice.run(["--model", "m", "--key-mode", "auto", "--", "sh", "-ec", ASK]).finish().await.expect(0);
@@ -220,8 +220,8 @@ async fn without_a_key_of_its_own_a_run_that_may_do_without_has_the_operators_an
 }
 
 #[tokio::test]
-async fn where_no_key_may_have_such_a_budget_it_gets_the_one_that_litellm_gives() {
-    let shop = KeyShop::default();
+async fn a_key_accepts_litellms_lower_budget() {
+    let shop = ScriptedKeys::default();
     let told = "max_budget is over max limit set in config - user_value=25.0; max_value=5.0";
     let refusal = Script::json(400, json!({"detail": {"error": told}}));
     let keys = shop.clone();
@@ -246,8 +246,8 @@ async fn where_no_key_may_have_such_a_budget_it_gets_the_one_that_litellm_gives(
 }
 
 #[tokio::test]
-async fn however_a_run_ends_its_key_is_deleted() {
-    let shop = KeyShop::default();
+async fn every_end_of_a_run_deletes_its_key() {
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     for (words, code) in [
@@ -272,8 +272,8 @@ async fn however_a_run_ends_its_key_is_deleted() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_killed_controller_is_deleted_by_the_next_one() {
-    let shop = KeyShop::default();
+async fn the_next_controller_deletes_a_killed_ones_key() {
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let sluice = Sluice::to(&upstream);
     for by_sweep in [true, false] {
@@ -302,8 +302,8 @@ async fn the_key_of_a_killed_controller_is_deleted_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
-    let shop = KeyShop::default();
+async fn an_undeleted_key_is_reported_and_tried_again() {
+    let shop = ScriptedKeys::default();
     let failing = shop.failing_at("/key/delete", &Script::json(500, json!({"error": CANARY}))).start().await;
     let sluice = Sluice::to(&failing);
     let ran = sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
@@ -318,7 +318,7 @@ async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
     assert!(swept.stdout.contains("NOT removed") && swept.stdout.contains("500"), "{}", swept.stdout);
 
     // At another LiteLLM it is not looked for.
-    let other = KeyShop::default().plan().start().await;
+    let other = ScriptedKeys::default().plan().start().await;
     let swept = sluice.command(["sweep", "--upstream", other.url()]).finish().await.expect(1);
     assert!(swept.stdout.contains(failing.url()), "{}", swept.stdout);
     assert_eq!(other.requests().len(), 0);
@@ -326,11 +326,11 @@ async fn a_key_that_cannot_be_deleted_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_deleted() {
-    let failing = KeyShop::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
+async fn a_former_litellms_key_does_not_block_other_deletions() {
+    let failing = ScriptedKeys::default().failing_at("/key/delete", &Script::json(500, json!({}))).start().await;
     let sluice = Sluice::to(&failing);
     sluice.run(RUN).args(["--", "true"]).finish().await.expect(0);
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let upstream = shop.plan().start().await;
     let hold = Hold::answer("/start");
     let there = ["--upstream", upstream.url(), "--", "true"];
@@ -347,7 +347,7 @@ async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_de
 
     assert!(shop.lock().live.is_empty());
     assert_eq!(ends(&sluice).await, r#"[[null], ["deleted"]]"#);
-    // It has ended by itself in the end.
+    // The key has expired.
     sluice.sql("UPDATE virtual_keys SET expires_us = expires_us - 7200000000").await;
     sluice.command(["sweep", "--upstream", upstream.url()]).finish().await.expect(0);
     assert_eq!(ends(&sluice).await, r#"[["expired"], ["deleted"]]"#);
@@ -355,8 +355,8 @@ async fn a_key_at_a_litellm_that_is_asked_no_longer_keeps_no_other_from_being_de
 }
 
 #[tokio::test]
-async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_its_name() {
-    let upstream = KeyShop::default().failing_at("/key/generate", &Script::never()).start().await;
+async fn a_keys_name_is_recorded_before_its_request() {
+    let upstream = ScriptedKeys::default().failing_at("/key/generate", &Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(RUN).args(["--", "true"]).spawn();
     let asked = upstream.received().await;
@@ -365,7 +365,7 @@ async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_it
     assert_eq!(asked.target, "/key/generate");
     let alias = asked.json()["key_alias"].clone();
     assert_eq!(sluice.sql("SELECT alias FROM virtual_keys").await, json!([[alias]]).to_string());
-    // It is not there, and may still come: that is told, and it stays written down.
+    // The key does not exist yet but may still come: that is reported, and its record stays.
     let swept = sluice.command(["sweep"]).finish().await.expect(1);
     assert!(swept.stdout.contains("may still be making it"), "{}", swept.stdout);
     assert_eq!(ends(&sluice).await, "[[null]]");
@@ -377,7 +377,7 @@ async fn a_controller_that_is_killed_while_it_asks_for_a_key_has_written_down_it
 
 #[tokio::test]
 async fn preflight_tries_what_runs_will_ask_for() {
-    let shop = KeyShop::default();
+    let shop = ScriptedKeys::default();
     let refuses = Script::json(403, json!({"error": {"message": "Only proxy admins"}}));
     let good = shop.plan().start().await;
     let bad = shop.failing_at("/key/generate", &refuses).start().await;

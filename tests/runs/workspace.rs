@@ -1,4 +1,4 @@
-//! What a sandbox and its host see of each other's files.
+//! The files that a sandbox and its host share.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -36,7 +36,7 @@ async fn appears(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn messages_are_in_the_workspace_and_the_agent_s_own() {
+async fn the_workspaces_messages_belong_to_the_agent() {
     let (sluice, _upstream) = without_calls().await;
     let script =
         "cd .sluice && cat messages.json && stat -c ' %n %U %a' . messages.json && rm messages.json && echo gone";
@@ -50,7 +50,7 @@ async fn messages_are_in_the_workspace_and_the_agent_s_own() {
 }
 
 #[tokio::test]
-async fn each_run_begins_with_an_empty_workspace_of_its_own() {
+async fn each_run_has_its_own_empty_workspace() {
     let (sluice, _upstream) = without_calls().await;
     let script = "stat -c '%U %a' . && ls -A && echo mine >file && cat file";
     for _ in 0..2 {
@@ -61,7 +61,7 @@ async fn each_run_begins_with_an_empty_workspace_of_its_own() {
 }
 
 #[tokio::test]
-async fn the_host_and_the_agent_see_each_other_s_files_while_it_runs() {
+async fn host_and_agent_see_each_others_files() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let script = "echo asked >repo/question; until [ -s repo/answer ]; do :; done; cat repo/answer; echo work >file; \
@@ -73,7 +73,7 @@ async fn the_host_and_the_agent_see_each_other_s_files_while_it_runs() {
     assert_eq!(fs::metadata(&question).expect("it is there").uid(), SANDBOX);
     fs::write(repository.join("answer"), "answered\n").expect("we are root");
     run.prints("answered").await;
-    // The workspace itself lies where the layout says, and nobody but us can get there.
+    // The workspace is where the layout says, and other users cannot reach it.
     let root = sluice.runs().pop().expect("one run");
     assert_eq!(appears(&root.join("work/file")).await, "work\n");
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
@@ -107,7 +107,7 @@ impl Drop for Mounted {
 }
 
 #[tokio::test]
-async fn a_read_only_directory_cannot_be_changed_in_any_way() {
+async fn a_read_only_directory_cannot_be_changed() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     // Even where the sandbox's user has every right, and below it, where something else is mounted.
@@ -147,7 +147,7 @@ async fn a_read_only_directory_cannot_be_changed_in_any_way() {
 }
 
 #[tokio::test]
-async fn a_directory_named_by_a_link_is_the_one_that_it_names() {
+async fn a_link_leads_to_the_directory_it_names() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     fs::write(repository.join("file"), "read\n").expect("it is ours");
@@ -209,7 +209,7 @@ async fn directories_that_are_a_way_out_are_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_that_the_sandbox_cannot_use_is_told_before_the_run() {
+async fn an_unusable_directory_is_reported_before_the_run() {
     let (sluice, _upstream) = without_calls().await;
     let path = sluice.dir().join("roots");
     fs::create_dir(&path).expect("a fresh directory takes another");
@@ -256,7 +256,7 @@ async fn a_volume_can_be_one_file() {
 async fn volumes_inside_each_other_are_refused() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
-    // What an earlier agent may have left: the engine would mount there, and make directories as root.
+    // Links of an earlier agent: the engine would mount there, and make directories as root.
     symlink("/llm-sock", repository.join("link")).expect("it is ours");
     let volume = |target: &str| format!("code:{target}");
     for pair in [["/workspace/repo", "/workspace/repo/link"], ["/mnt/a/b", "/mnt/a"]] {
@@ -268,7 +268,7 @@ async fn volumes_inside_each_other_are_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_deep_in_the_workspace_leaves_its_parents_to_the_agent() {
+async fn the_agent_owns_parents_of_a_deep_directory() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let volume = format!("{}:/workspace/a/b/c:rw", repository.display());
@@ -281,14 +281,14 @@ async fn a_directory_deep_in_the_workspace_leaves_its_parents_to_the_agent() {
 }
 
 #[tokio::test]
-async fn links_of_the_agent_lead_nobody_out() {
+async fn links_of_the_agent_do_not_lead_outside() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     let outside = sluice.dir().join("outside");
     fs::create_dir(&outside).expect("a fresh directory takes another");
     fs::write(outside.join("kept"), "kept").expect("it is ours");
     let path = outside.display();
-    // In the workspace, under names that the controller uses, and in what outlives the run.
+    // In the workspace, under names that the controller uses, and in directories that outlive the run.
     let script = format!(
         "mkdir -p a/b; for at in link a/link a/b/link repo/link; do ln -s {path} $at; done; \
          rm -rf .sluice; ln -s {path} .sluice; ln -s {path}/kept kept; ln -s / root; ln -s ../conf conf; chmod 0 a"
@@ -303,7 +303,7 @@ async fn links_of_the_agent_lead_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_directory_that_outlives_the_run_keeps_all_that_is_in_it() {
+async fn a_kept_directory_keeps_its_contents() {
     let (sluice, _upstream) = without_calls().await;
     let repository = repository(&sluice);
     for number in 0..20 {
@@ -328,7 +328,7 @@ async fn a_directory_that_outlives_the_run_keeps_all_that_is_in_it() {
 }
 
 #[tokio::test]
-async fn whatever_a_workspace_holds_is_removed() {
+async fn any_content_of_a_workspace_is_removed() {
     let (sluice, _upstream) = without_calls().await;
     for program in [&["names.py"][..], &["deep.py", "2000"], &["closed.py"]] {
         let (name, arguments) = program.split_first().expect("a program");

@@ -1,11 +1,12 @@
-//! The provider that leads real agents through a task (`tests/python/agent_provider.py`), behind a real LiteLLM.
+//! The provider that leads real agents through a task (`tests/python/agent_provider.py`), called by a real LiteLLM.
 
 use std::process::Command;
 
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::litellm::{Leash, LiteLlm, json_lines, python, python_file};
+use crate::leash::{Leash, python, python_file};
+use crate::litellm::{LiteLlm, json_lines};
 
 /// A provider, and the LiteLLM that calls it.
 #[derive(Debug)]
@@ -16,19 +17,19 @@ pub struct AgentProvider {
 
 /// Tokens that the provider billed for one answer; each token is counted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Bill {
-    /// Input that no cache had.
+pub struct ProviderBill {
+    /// Input that was in no cache.
     pub fresh: u64,
     /// Input that was read from a cache.
     pub cached: u64,
     /// Input that was written to a cache.
     pub written: u64,
-    /// Output, with what the model thought.
+    /// Output, with the tokens of thinking.
     pub output: u64,
 }
 
 impl AgentProvider {
-    /// The one of this test process, started by the first caller.
+    /// Returns the instance that this test process shares; the first caller starts it.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -67,8 +68,8 @@ impl AgentProvider {
     }
 }
 
-impl Bill {
-    /// What the provider billed for a request; `None` where it billed nothing.
+impl ProviderBill {
+    /// Returns the provider's bill for a request; `None` if the request cost nothing.
     ///
     /// # Panics
     /// When a bill lacks a member.

@@ -1,38 +1,37 @@
-//! The audit log of one sidecar, read back and held against what it promises.
+//! The audit file of one sidecar, read back and checked by its rules.
 //!
-//! [`AuditFile::read`] fails the test on any line, or any order of lines, that the log of this
-//! version may not have; so every test that looks at the log checks all of it.
+//! [`CheckedAuditFile::read`] fails the test on any line, and any order of lines, that this version must not write.
+//! So every test that reads an audit file checks all of it.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use sluice_contract::{Trust, Verdict, verify};
+use sluice_contract::{TrustAnchors, Verdict, verify};
+
+use crate::wait::PATIENCE;
 
 mod strict;
 
 pub use strict::canonical;
 
-/// How long [`AuditFile::wait_for`] goes on.
-const AUDIT_PATIENCE: Duration = Duration::from_secs(10);
-
-/// A whole audit file that has kept every rule.
+/// An audit file that satisfies every rule.
 #[derive(Debug, Clone, Default)]
-pub struct AuditFile {
+pub struct CheckedAuditFile {
     lines: Vec<Value>,
 }
 
 /// The two records of one call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    /// What was written before the first byte went upstream.
+pub struct RecordedCall {
+    /// The record before the first byte to the upstream.
     pub intent: Value,
-    /// What was written after the last.
+    /// The record after the end of the call.
     pub outcome: Value,
 }
 
-impl Call {
-    /// The id that joins the two, and LiteLLM's rows with them.
+impl RecordedCall {
+    /// The call id, which intent, outcome and LiteLLM's row share.
     pub fn id(&self) -> &str {
         self.intent["call_id"].as_str().expect("an intent has a call_id")
     }
@@ -69,8 +68,8 @@ impl Call {
     }
 }
 
-impl AuditFile {
-    /// Reads a file that is to be whole; panics on the first rule it breaks.
+impl CheckedAuditFile {
+    /// Reads a complete file; panics on the first broken rule.
     #[track_caller]
     pub fn read(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
@@ -78,7 +77,7 @@ impl AuditFile {
         Self::parse(&bytes).unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes)))
     }
 
-    /// Reads a file whose last line may be torn, and returns that line's bytes too.
+    /// Reads a file whose last line may be torn, and returns the bytes of that line too.
     #[track_caller]
     pub fn read_torn(path: impl AsRef<Path>) -> (Self, Vec<u8>) {
         let path = path.as_ref();
@@ -89,24 +88,24 @@ impl AuditFile {
         (file.unwrap_or_else(|fault| panic!("{}: {fault}\n{}", path.display(), text(&bytes))), torn)
     }
 
-    /// The rules, for bytes: the first one broken is named.
+    /// Checks bytes by the rules; the error names the first broken one.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         let lines = strict::lines(bytes)?;
-        // By other means than the rules above: hashes, sums, the head of close.
-        match verify(bytes, &Trust::default()) {
+        // The contract's verifier checks hashes, sums and the head of close.
+        match verify(bytes, &TrustAnchors::default()) {
             Verdict::Tampered(fault) => Err(fault.to_string()),
             Verdict::Complete(_) | Verdict::Incomplete(_) => Ok(Self { lines }),
         }
     }
 
-    /// Waits until the file has `count` records of `kind`; panics after ten seconds with what it had.
+    /// Waits until the file has `count` records of `kind`; panics after [`PATIENCE`] with its content.
     ///
     /// Nothing signals that another process has written to its file, so this looks every 5 ms.
     /// Where a signal exists (the client's last byte, the process's exit) wait for that and `read`.
     pub async fn wait_for(path: impl AsRef<Path>, kind: &str, count: usize) -> Self {
         let path = path.as_ref();
         let mut ticks = tokio::time::interval(Duration::from_millis(5));
-        let looking = tokio::time::timeout(AUDIT_PATIENCE, async {
+        let looking = tokio::time::timeout(PATIENCE, async {
             loop {
                 ticks.tick().await;
                 if !path.exists() {
@@ -122,7 +121,7 @@ impl AuditFile {
         let found = looking.await;
         found.unwrap_or_else(|_| {
             let had = if path.exists() { text(&read(path)) } else { "no file".to_owned() };
-            panic!("waited {AUDIT_PATIENCE:?} in vain for {count} × {kind} in {}:\n{had}", path.display())
+            panic!("waited {PATIENCE:?} without {count} × {kind} in {}:\n{had}", path.display())
         })
     }
 
@@ -162,10 +161,10 @@ impl AuditFile {
     }
 
     /// The calls that have an outcome, in the order of their intents.
-    pub fn calls(&self) -> Vec<Call> {
+    pub fn calls(&self) -> Vec<RecordedCall> {
         let settled = |intent: &&Value| {
             let outcome = self.outcomes().into_iter().find(|outcome| outcome["call_id"] == intent["call_id"])?;
-            Some(Call { intent: (*intent).clone(), outcome: outcome.clone() })
+            Some(RecordedCall { intent: (*intent).clone(), outcome: outcome.clone() })
         };
         self.intents().iter().filter_map(settled).collect()
     }
@@ -177,9 +176,9 @@ impl AuditFile {
         open.map(|intent| intent["call_id"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// The one call there is, which must be settled.
+    /// The only call, which must have an outcome.
     #[track_caller]
-    pub fn only_call(&self) -> Call {
+    pub fn only_call(&self) -> RecordedCall {
         assert_eq!(self.intents().len(), 1, "intents among {:?}", self.kinds());
         self.calls().pop().unwrap_or_else(|| panic!("the call has no outcome: {:?}", self.kinds()))
     }
@@ -196,7 +195,7 @@ impl AuditFile {
         self.of_kind("close").first().copied().unwrap_or_else(|| panic!("no close among {:?}", self.kinds()))
     }
 
-    /// Whether there is a `close`.
+    /// Returns true if there is a `close`.
     pub fn is_closed(&self) -> bool {
         !self.of_kind("close").is_empty()
     }

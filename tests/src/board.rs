@@ -1,23 +1,22 @@
-//! Shared state that can be waited on: every change is a tick, every wait is bounded.
+//! Shared state with bounded waits for its changes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How long any wait of the test kit lasts before it fails the test.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+use crate::wait::PATIENCE;
 
-/// State behind a lock, with a tick for everyone who waits for it to change.
+/// State behind a lock, with a signal for each change.
 ///
 /// Changes may come from any thread; the lock is never held across an await.
 #[derive(Debug)]
-pub(crate) struct Board<S> {
+pub(crate) struct SharedState<S> {
     state: Mutex<S>,
     tick: watch::Sender<u64>,
 }
 
-impl<S> Board<S> {
+impl<S> SharedState<S> {
     pub(crate) fn new(state: S) -> Self {
         Self { state: Mutex::new(state), tick: watch::Sender::new(0) }
     }
@@ -34,7 +33,7 @@ impl<S> Board<S> {
         read(&self.lock())
     }
 
-    /// Waits until `seek` finds what it looks for; panics after [`PATIENCE`], naming `what`.
+    /// Waits until `seek` returns a value; panics after [`PATIENCE`], naming `what`.
     pub(crate) async fn until<T>(&self, what: &str, mut seek: impl FnMut(&mut S) -> Option<T>) -> T {
         let mut ticks = self.tick.subscribe();
         let wait = async {
@@ -47,15 +46,15 @@ impl<S> Board<S> {
             }
         };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"))
     }
 
-    /// Waits until nothing has changed for `silence`; panics after [`PATIENCE`] of change.
+    /// Waits for a time of length `silence` without a change; panics after [`PATIENCE`] of changes.
     pub(crate) async fn quiet(&self, what: &str, silence: Duration) {
         let mut ticks = self.tick.subscribe();
         let wait = async { while tokio::time::timeout(silence, ticks.changed()).await.is_ok() {} };
         let waited = tokio::time::timeout(PATIENCE, wait).await;
-        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"));
+        waited.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {what}"));
     }
 
     // A panic in one test's closure must not hide behind a poisoned lock in its Drop.

@@ -1,4 +1,4 @@
-//! A raw client on the sidecar's socket: it sends any bytes, and accepts only what may reach an agent.
+//! A raw client on the sidecar's socket: it sends any bytes, and accepts only headers that may reach an agent.
 
 use std::io;
 use std::path::Path;
@@ -7,15 +7,15 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-use crate::board::PATIENCE;
-use crate::wire::{Body, first_event, take_head};
+use crate::http1::{Body, first_event, take_head};
+use crate::wait::PATIENCE;
 
 mod answer;
 mod payload;
 
-pub use answer::{Answer, Head};
+pub use answer::{ClientAnswer, Head};
 use answer::{check_headers, parse_head};
-pub use payload::Payload;
+pub use payload::RequestPayload;
 
 /// The response headers that may reach an agent; any other fails the test that reads it.
 pub const ALLOWED: [&str; 26] = [
@@ -49,21 +49,21 @@ pub const ALLOWED: [&str; 26] = [
 
 /// One connection to a unix socket.
 ///
-/// Whatever waits is bounded by [`PATIENCE`] and then panics with what has been read so far.
+/// Each wait is bounded by [`PATIENCE`] and then panics with the bytes read so far.
 #[derive(Debug)]
-pub struct Raw {
+pub struct RawClient {
     stream: UnixStream,
     allowed: Vec<String>,
     any_header: bool,
     method: String,
     /// Read, not yet parsed.
     buffer: BytesMut,
-    /// The response under way: its head until `read_response` takes it, and what is left of its body.
+    /// The current response: its head until `read_response` takes it, and the rest of its body.
     head: Option<Head>,
     body: Option<Body>,
-    /// Decoded, not yet handed out.
+    /// Decoded, not yet returned.
     decoded: Vec<u8>,
-    /// The body under way has been read to its end.
+    /// True when the current body has been read to its end.
     ended: bool,
     end: Option<End>,
     /// The first bytes read, for panics.
@@ -81,15 +81,15 @@ enum More {
     Ended { complete: bool },
 }
 
-impl Raw {
-    /// Connects; panics when nobody answers there.
+impl RawClient {
+    /// Connects; panics on failure.
     pub async fn connect(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref();
         let connected = Self::try_connect(path).await;
         connected.unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()))
     }
 
-    /// Connects, or says why not.
+    /// Connects.
     pub async fn try_connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let stream = UnixStream::connect(path).await?;
         Ok(Self {
@@ -114,14 +114,14 @@ impl Raw {
         self
     }
 
-    /// Accepts any response header: only for talking to something that is not the sidecar.
+    /// Accepts any response header: only for peers other than the sidecar.
     #[must_use]
     pub fn allowing_any(mut self) -> Self {
         self.any_header = true;
         self
     }
 
-    /// Writes the bytes. A peer that has already closed is no error here: it may have answered early.
+    /// Writes the bytes. A peer that has already closed is not an error: it may have answered early.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         match self.try_send(bytes).await {
             Err(error) if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
@@ -131,16 +131,16 @@ impl Raw {
         }
     }
 
-    /// Writes the bytes, or says why not.
+    /// Writes the bytes.
     pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         if self.ended {
             (self.head, self.body, self.ended) = (None, None, false);
         }
         let sent = tokio::time::timeout(PATIENCE, self.stream.write_all(bytes.as_ref())).await;
-        sent.unwrap_or_else(|_| panic!("nobody took what was sent within {PATIENCE:?}"))
+        sent.unwrap_or_else(|_| panic!("the peer did not read for {PATIENCE:?}"))
     }
 
-    /// Writes the bytes one a write, and lets others run in between.
+    /// Writes the bytes one by one, and lets other tasks run in between.
     pub async fn send_slowly(&mut self, bytes: impl AsRef<[u8]>) {
         for byte in bytes.as_ref().chunks(1) {
             self.send(byte).await;
@@ -149,7 +149,13 @@ impl Raw {
     }
 
     /// Writes a request with `host`, and `content-length` if there is a body, before `headers`.
-    pub async fn send_request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) {
+    pub async fn send_request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) {
         let body = body.into_bytes();
         let mut message = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
         if !body.is_empty() {
@@ -165,30 +171,36 @@ impl Raw {
         self.send(message).await;
     }
 
-    /// Half-closes: nothing more will be sent.
+    /// Half-closes: sends no more.
     pub async fn shutdown_write(&mut self) {
-        // An error means that the peer was faster.
+        // An error means that the peer closed first.
         let _ = self.stream.shutdown().await;
     }
 
     /// Sends a request and reads the whole answer.
-    pub async fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    pub async fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) -> ClientAnswer {
         self.send_request(method, path, headers, body).await;
         self.read_response().await
     }
 
     /// `GET`.
-    pub async fn get(&mut self, path: &str) -> Answer {
+    pub async fn get(&mut self, path: &str) -> ClientAnswer {
         self.request("GET", path, &[], ()).await
     }
 
-    /// `POST` of JSON, said to be so.
-    pub async fn post_json(&mut self, path: &str, body: impl Payload) -> Answer {
+    /// `POST` of JSON, with its content type.
+    pub async fn post_json(&mut self, path: &str, body: impl RequestPayload) -> ClientAnswer {
         self.request("POST", path, &[("content-type", "application/json")], body).await
     }
 
     /// The whole response, or the rest of the one whose head has been read.
-    pub async fn read_response(&mut self) -> Answer {
+    pub async fn read_response(&mut self) -> ClientAnswer {
         let head = match self.head.take() {
             Some(head) => head,
             None => {
@@ -205,10 +217,10 @@ impl Raw {
         });
         let Ok(complete) = reading.await else { self.give_up("a whole response") };
         (self.body, self.ended) = (None, false);
-        Answer { head, body: std::mem::take(&mut self.decoded), complete }
+        ClientAnswer { head, body: std::mem::take(&mut self.decoded), complete }
     }
 
-    /// The head of the next final response; interim ones before it stand in [`Head::interim`].
+    /// The head of the next final response; interim statuses are in [`Head::interim`].
     pub async fn read_head(&mut self) -> Head {
         let mut interim = Vec::new();
         let mut head = loop {
@@ -238,7 +250,7 @@ impl Raw {
 
     /// The text of the next SSE event, without its blank line; None at the end of the body.
     ///
-    /// Reads the head first if nobody has. What remains without a blank line at the end is an event too.
+    /// Reads the head first if necessary. A rest without a blank line at the end is an event too.
     pub async fn read_event(&mut self) -> Option<String> {
         self.need_head().await;
         loop {
@@ -254,7 +266,7 @@ impl Raw {
         }
     }
 
-    /// What has arrived of the body, at least a byte; None at its end.
+    /// The bytes of the body that have arrived, at least one; `None` at its end.
     pub async fn read_some(&mut self) -> Option<Vec<u8>> {
         self.need_head().await;
         loop {
@@ -267,7 +279,7 @@ impl Raw {
         }
     }
 
-    /// Waits for the other side to close, and fails if it says anything before.
+    /// Waits for the other side to close, and fails if it sends anything before.
     pub async fn expect_closed(&mut self) {
         let waiting = tokio::time::timeout(PATIENCE, async {
             while self.end.is_none() && self.buffer.is_empty() {
@@ -308,7 +320,7 @@ impl Raw {
         }
     }
 
-    /// False at the end of the body.
+    /// Returns false at the end of the body.
     async fn more_in_time(&mut self, what: &str) -> bool {
         match tokio::time::timeout(PATIENCE, self.more()).await {
             Ok(More::Yes) => true,
@@ -320,7 +332,7 @@ impl Raw {
         }
     }
 
-    /// Decodes what is there, or reads more and decodes that.
+    /// Decodes the buffered bytes, or reads more and decodes them.
     async fn more(&mut self) -> More {
         let before = self.decoded.len();
         loop {
@@ -351,7 +363,7 @@ impl Raw {
                 let room = 16_384_usize.saturating_sub(self.transcript.len());
                 self.transcript.extend_from_slice(&new[..count.min(room)]);
             }
-            // A unix socket closed with unread bytes in it says ECONNRESET.
+            // A unix socket that was closed with unread bytes reports ECONNRESET.
             Err(_) => self.end = Some(End::Reset),
         }
     }
@@ -361,7 +373,7 @@ impl Raw {
     }
 
     fn give_up(&self, what: &str) -> ! {
-        panic!("waited {PATIENCE:?} in vain for {what}; {}", self.seen())
+        panic!("waited {PATIENCE:?} for {what}; {}", self.seen())
     }
 }
 

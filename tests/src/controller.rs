@@ -1,6 +1,6 @@
-//! The real `sluice` program, with a state directory of its own, and a look at what it leaves behind.
+//! The real `sluice` program with its own state directory, and a check of its leftovers.
 //!
-//! Dropping a [`Sluice`] kills what still names its state directory, removes its containers and the directory.
+//! Dropping a [`Sluice`] kills the processes of its state directory and removes its containers and the directory.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -8,27 +8,29 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::audit::AuditFile;
+use crate::audit::CheckedAuditFile;
 use crate::engine;
-use crate::litellm::{LiteLlm, poll, python};
+use crate::leash::python;
+use crate::litellm::LiteLlm;
 use crate::scratch::{TempDir, write_script};
 use crate::sidecar::{CANARY, inspect};
 use crate::upstream::Upstream;
+use crate::wait::{PATIENCE, poll};
 
 mod invocation;
 mod remains;
 mod report;
 
-pub use invocation::{Invocation, Live, Ran};
-pub use report::{Audit, Receipt, Report, Stream, Streams, Timings};
+pub use invocation::{FinishedCommand, Invocation, RunningCommand};
+pub use report::{ReportAudit, ReportReceipt, ReportStream, ReportStreams, ReportTimings, RunReport};
 
-/// A controller's state directory, upstream and key; each command is a process of its own.
+/// A controller's state directory, upstream and key; each command is a new process.
 #[derive(Debug)]
 pub struct Sluice {
     dir: TempDir,
     upstream: String,
     key: String,
-    /// When it was made: no event of its containers is older.
+    /// Time of creation: no event of its containers is older.
     since: f64,
 }
 
@@ -44,7 +46,7 @@ impl Sluice {
         Self::with(upstream.url(), CANARY)
     }
 
-    /// For any upstream, with the key that stands in `up.key`.
+    /// For any upstream, with the key in `up.key`.
     pub fn with(upstream: &str, key: &str) -> Self {
         let dir = TempDir::new();
         let sluice = Self { upstream: upstream.to_owned(), key: key.to_owned(), since: now(), dir };
@@ -55,7 +57,7 @@ impl Sluice {
         sluice
     }
 
-    /// The upstream's key, which must stand nowhere.
+    /// The upstream's key, which must not appear anywhere.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -65,7 +67,7 @@ impl Sluice {
         self.dir.join("up.key")
     }
 
-    /// The state directory; it is there once a command has made it.
+    /// The state directory; the first command creates it.
     pub fn state(&self) -> PathBuf {
         self.dir.join("st")
     }
@@ -75,43 +77,43 @@ impl Sluice {
         self.dir.path()
     }
 
-    /// Writes a file into that directory, and says where it is.
+    /// Writes a file into that directory, and returns its path.
     pub fn file(&self, name: &str, content: &str) -> String {
         let path = self.dir.join(name);
         fs::write(&path, content).expect("a test's directory takes files");
         path.display().to_string()
     }
 
-    /// Writes a shell script into the test's directory, and says where it is.
+    /// Writes a shell script into the test's directory, and returns its path.
     pub fn script(&self, name: &str, lines: &str) -> String {
         let path = self.dir.join(name);
         write_script(&path, lines);
         path.display().to_string()
     }
 
-    /// Where the audit file of a run is.
+    /// Path of the audit file of a run.
     pub fn audit_path(&self, run_id: &str) -> PathBuf {
         self.state().join("audit").join(format!("{run_id}.0.jsonl"))
     }
 
-    /// The audit file of a run, held against all rules (see [`AuditFile::read`]).
+    /// The audit file of a run, checked by all rules (see [`CheckedAuditFile::read`]).
     #[track_caller]
-    pub fn audit(&self, run_id: &str) -> AuditFile {
-        AuditFile::read(self.audit_path(run_id))
+    pub fn audit(&self, run_id: &str) -> CheckedAuditFile {
+        CheckedAuditFile::read(self.audit_path(run_id))
     }
 
-    /// The directories of runs that are there now.
+    /// The directories of runs that exist now.
     pub fn runs(&self) -> Vec<PathBuf> {
         let runs = fs::read_dir(self.state().join("runs")).into_iter().flatten().flatten();
         runs.map(|entry| entry.path()).collect()
     }
 
-    /// `sluice run`, to be described further. Its environment is empty but for `PATH` and where things are.
+    /// Describes a `sluice run`. Its environment has only `PATH` and the paths of programs and files.
     pub fn run<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'_> {
         self.command(["run"]).args(args)
     }
 
-    /// Any `sluice` command, to be described further.
+    /// Describes any `sluice` command.
     pub fn command<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Invocation<'_> {
         Invocation::new(self).args(args)
     }
@@ -119,11 +121,11 @@ impl Sluice {
     /// The label of its containers, `sluice.instance=…`, once the state directory has its name.
     pub async fn label(&self) -> String {
         let file = self.state().join("instance");
-        assert!(poll(crate::PATIENCE, async || file.exists()).await, "no {} in time", file.display());
+        assert!(poll(PATIENCE, async || file.exists()).await, "no {} in time", file.display());
         format!("sluice.instance={}", fs::read_to_string(file).expect("the file is there"))
     }
 
-    /// The names of its containers, whatever they do.
+    /// The names of its containers, in any state.
     pub async fn containers(&self) -> Vec<String> {
         engine::containers_with(&self.label().await).await
     }
@@ -149,7 +151,7 @@ impl Sluice {
         remains::controllers_of(&self.state())
     }
 
-    /// The rows that a statement in SQL gives on the database of runs, as JSON.
+    /// Runs an SQL statement on the database of runs, and returns the rows as JSON.
     pub async fn sql(&self, statement: &str) -> String {
         const PROGRAM: &str = "import json, sqlite3, sys; database = sqlite3.connect(sys.argv[1], isolation_level=None); \
                                print(json.dumps(database.execute(sys.argv[2]).fetchall()))";
@@ -160,7 +162,7 @@ impl Sluice {
         String::from_utf8_lossy(&ran.stdout).trim().to_owned()
     }
 
-    /// What `sluice sweep --dry-run` finds: kind and name of each.
+    /// Kind and name of each leftover that `sluice sweep --dry-run` finds.
     pub async fn leftovers(&self) -> Vec<(String, String)> {
         let swept = self.command(["sweep", "--dry-run", "--json"]).finish().await;
         assert_eq!((swept.code, swept.stderr.as_str()), (0, ""), "{}", swept.stdout);
@@ -170,8 +172,8 @@ impl Sluice {
         found.map(|leftover| (text(&leftover["kind"]), text(&leftover["name"]))).collect()
     }
 
-    /// Fails unless nothing is left of all runs but sealed audit files, which it returns.
-    pub async fn assert_nothing_left(&self) -> Vec<AuditFile> {
+    /// Fails if anything but closed audit files is left of the runs; returns the audit files.
+    pub async fn assert_nothing_left(&self) -> Vec<CheckedAuditFile> {
         let (mut faults, audit_files) = remains::of(self).await;
         faults.extend(audit_files.iter().filter(|file| !file.is_closed()).map(|file| {
             let run = file.open()["run_id"].as_str().unwrap_or_default();
@@ -181,8 +183,8 @@ impl Sluice {
         audit_files
     }
 
-    /// The same where a sidecar was killed: its audit file may have no end.
-    pub async fn assert_nothing_left_but_unsealed_audit_files(&self) -> Vec<AuditFile> {
+    /// Like [`Self::assert_nothing_left`], for a killed sidecar: its audit file may have no end.
+    pub async fn assert_nothing_left_but_unsealed_audit_files(&self) -> Vec<CheckedAuditFile> {
         let (faults, audit_files) = remains::of(self).await;
         assert!(faults.is_empty(), "{}", faults.join("\n"));
         audit_files
@@ -199,7 +201,7 @@ impl Drop for Sluice {
     }
 }
 
-/// A name for a run that no other test has: containers are named by it, and share one engine.
+/// Returns a run id that no other test has: containers have names of it, and share one engine.
 pub fn unique_run_id(prefix: &str) -> String {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! The Docker Engine as an outsider sees it: through the `docker` program, not through the product's own client.
+//! The Docker Engine seen through the `docker` program, independent of the product's client.
 
 use std::process::Stdio;
 
@@ -7,16 +7,16 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::board::PATIENCE;
+use crate::wait::PATIENCE;
 
 mod hold;
 
 pub use hold::Hold;
 
-/// What a `docker` command came to.
+/// Result of a `docker` command.
 #[derive(Debug, Clone)]
-pub struct Said {
-    /// Its exit code.
+pub struct DockerOutput {
+    /// Exit code.
     pub code: i32,
     /// All of stdout.
     pub stdout: String,
@@ -24,14 +24,14 @@ pub struct Said {
     pub stderr: String,
 }
 
-/// Runs `docker` to its end, whatever that is; panics when it takes longer than [`PATIENCE`].
-pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> Said {
+/// Runs `docker` to its end; panics when it takes longer than [`PATIENCE`].
+pub async fn docker<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> DockerOutput {
     let mut command = command(args);
     let ran = timeout(PATIENCE, command.output()).await;
     let ran = ran.unwrap_or_else(|_| panic!("{command:?} took longer than {PATIENCE:?}"));
     let ran = ran.unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Said { code: ran.status.code().unwrap_or(-1), stdout: text(ran.stdout), stderr: text(ran.stderr) }
+    DockerOutput { code: ran.status.code().unwrap_or(-1), stdout: text(ran.stdout), stderr: text(ran.stderr) }
 }
 
 /// Runs `docker` and returns the lines of its stdout; panics when it fails.
@@ -42,25 +42,25 @@ pub async fn lines<A: AsRef<str>>(args: impl IntoIterator<Item = A>) -> Vec<Stri
     said.stdout.lines().map(str::to_owned).collect()
 }
 
-/// What `docker inspect` says of a container; panics when there is none.
+/// Returns the output of `docker inspect` for a container; panics when there is none.
 pub async fn inspect(container: &str) -> Value {
     let said = lines(["container", "inspect", container]).await.concat();
     let mut all: Vec<Value> = serde_json::from_str(&said).expect("docker inspect prints JSON");
     all.pop().expect("one container was asked for")
 }
 
-/// The names of all containers that carry this label, whatever they do.
+/// Returns the names of all containers with this label, in any state.
 pub async fn containers_with(label: &str) -> Vec<String> {
     lines(["ps", "--all", "--no-trunc", "--filter", &format!("label={label}"), "--format", "{{.Names}}"]).await
 }
 
-/// Whether there is a container of this name.
+/// Returns true if there is a container of this name.
 pub async fn exists(container: &str) -> bool {
     docker(["container", "inspect", "--format", "{{.Id}}", container]).await.code == 0
 }
 
 /// Runs a command in a running container, as its user.
-pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item = A>) -> Said {
+pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item = A>) -> DockerOutput {
     let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
     docker(["exec".to_owned(), container.to_owned()].into_iter().chain(args)).await
 }
@@ -68,7 +68,7 @@ pub async fn exec<A: AsRef<str>>(container: &str, args: impl IntoIterator<Item =
 /// Waits until containers with this label have begun this `event` (`create`, `start`, `die`, `destroy`) `count` times
 /// since `since` (seconds since 1970), and returns the name of the last of them.
 ///
-/// The engine tells of past events too, so that none is missed.
+/// The engine reports past events too, so that none is missed.
 pub async fn event(event: &str, label: &str, since: f64, count: usize) -> String {
     let [since, event_filter, label_filter] =
         [format!("{since:.3}"), format!("event={event}"), format!("label={label}")];
@@ -88,7 +88,7 @@ pub async fn event(event: &str, label: &str, since: f64, count: usize) -> String
         name
     };
     let name = timeout(PATIENCE, seek).await;
-    let name = name.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {event} × {count} of {label}"));
+    let name = name.unwrap_or_else(|_| panic!("waited {PATIENCE:?} for {event} × {count} of {label}"));
     child.kill().await.expect("our own child can be killed");
     name
 }

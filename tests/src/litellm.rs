@@ -1,38 +1,29 @@
-//! The real LiteLLM of the tests, and the provider behind it.
+//! The real LiteLLM of the tests, and its provider.
 //!
 //! [`LiteLlm::shared`] starts one per test process, on a port that the kernel picks, with the models of
 //! `tests/python/litellm.yaml`: mocks that answer by themselves, and `provider-*` models that call
 //! `tests/python/provider.py`, which writes down what reached it. Both end with the test process, however it ends:
 //! each runs on a leash (`tests/python/leash.py`).
 
-use std::{
-    fmt::Write as _,
-    fs,
-    hash::{BuildHasher, Hasher, RandomState},
-    io,
-    os::unix::fs::{DirBuilderExt, FileExt},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
-};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::OnceCell,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 
+use crate::leash::{Leash, START_LIMIT, python, python_file};
 use crate::spenddb::SpendDb;
+use crate::wait::poll;
 
-/// Generous: importing LiteLLM alone takes six seconds of one core, and tests share it.
-const START_LIMIT: Duration = Duration::from_secs(90);
 const CONFIG: &str = "litellm.yaml";
 const RECORD_LIMIT: Duration = Duration::from_secs(15);
-const POLL: Duration = Duration::from_millis(20);
 
-/// A running LiteLLM: where it listens, its master key, and what it and its provider wrote down.
+/// A running LiteLLM: its URL, its master key, and the records of it and its provider.
 #[derive(Debug)]
 pub struct LiteLlm {
     url: String,
@@ -43,10 +34,10 @@ pub struct LiteLlm {
 }
 
 impl LiteLlm {
-    /// The one of this test process, started by the first caller.
+    /// Returns the instance that this test process shares; the first caller starts it.
     ///
     /// # Panics
-    /// With LiteLLM's log when it did not start, and with what to run when its environment is missing.
+    /// With LiteLLM's log when it did not start, and with the command to run when its environment is missing.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<Result<LiteLlm, String>> = OnceCell::const_new();
         // A failure is kept too: the next test must not wait for the same end again.
@@ -81,7 +72,7 @@ impl LiteLlm {
         }
     }
 
-    /// One with a database, and with all that changes what calls cost: `tests/python/litellm_billing.yaml`.
+    /// One with a database, and with every setting that changes the cost of calls: `tests/python/litellm_billing.yaml`.
     ///
     /// # Panics
     /// As [`LiteLlm::shared`].
@@ -100,7 +91,7 @@ impl LiteLlm {
         Ok(litellm)
     }
 
-    /// A key that may do so much: the body of LiteLLM's `POST /key/generate`.
+    /// Makes a key with these rights: the body of LiteLLM's `POST /key/generate`.
     ///
     /// # Panics
     /// When it gives none: it needs a database for that.
@@ -195,7 +186,7 @@ impl LiteLlm {
         Ok(Self { url: format!("http://127.0.0.1:{port}"), key, server, provider, spend: None })
     }
 
-    /// `http://127.0.0.1:PORT`: what `--upstream` takes.
+    /// The value of `--upstream`: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -205,7 +196,7 @@ impl LiteLlm {
         &self.key
     }
 
-    /// What LiteLLM printed so far.
+    /// LiteLLM's output so far.
     pub fn log(&self) -> String {
         self.server.log()
     }
@@ -213,7 +204,7 @@ impl LiteLlm {
     /// The billing record of every call so far, oldest first; the fields are those of `tests/python/recorder.py`.
     /// LiteLLM writes one shortly **after** it has answered: see [`LiteLlm::record_for`].
     pub fn records(&self) -> Vec<Value> {
-        json_lines(&self.server.directory.join("records.jsonl"))
+        json_lines(&self.server.directory().join("records.jsonl"))
     }
 
     /// The record whose `litellm_call_id` is `call_id`, waited for.
@@ -252,7 +243,7 @@ impl LiteLlm {
     /// When the provider is not ours ([`LiteLlm::with_provider`]).
     pub fn provider_requests(&self) -> Vec<Value> {
         let provider = self.provider.as_ref().expect("provider_requests() needs LiteLlm::shared()");
-        json_lines(&provider.directory.join("requests.jsonl"))
+        json_lines(&provider.directory().join("requests.jsonl"))
     }
 
     /// Runs a program of `tests/python` that asks both ways, `through` and this LiteLLM, and looks up what reached the
@@ -264,7 +255,7 @@ impl LiteLlm {
         let provider = self.provider.as_ref().expect("compare() needs LiteLlm::shared()");
         let mut command = tokio::process::Command::new(python());
         command.arg(python_file(program)).args([through, self.url(), self.key()]);
-        command.arg(provider.directory.join("requests.jsonl")).env_clear().env("LANG", "C.UTF-8").kill_on_drop(true);
+        command.arg(provider.directory().join("requests.jsonl")).env_clear().env("LANG", "C.UTF-8").kill_on_drop(true);
         command.output().await.unwrap_or_else(|error| panic!("cannot run {program}: {error}"))
     }
 
@@ -275,146 +266,6 @@ impl LiteLlm {
         requests.retain(|request| request["body"].to_string().contains(marker));
         requests
     }
-}
-
-/// A child process that cannot outlive this one, kill -9 included: `tests/python/leash.py` holds it, and kills it
-/// with all of its group when the pipe from here closes. It has a directory of its own, removed at the end.
-#[derive(Debug)]
-pub(crate) struct Leash {
-    holder: Child,
-    directory: PathBuf,
-    // Open, since the directory goes when the command ends, and then its last words are what is wanted.
-    log: fs::File,
-}
-
-impl Leash {
-    /// Starts what `command` builds, given its directory, and waits until it prints `marker` followed by its port.
-    /// Of this process's environment it sees nothing but `PATH`.
-    pub(crate) async fn start_listening(
-        command: impl FnOnce(&Path) -> Command,
-        marker: &str,
-    ) -> Result<(Self, u16), String> {
-        Self::start(&[], command, |log| port_after(log, marker)).await
-    }
-
-    /// Starts what `command` builds, given its directory, and waits until its log says what is looked for.
-    pub(crate) async fn start<T>(
-        options: &[&str],
-        command: impl FnOnce(&Path) -> Command,
-        look: impl Fn(&str) -> Option<T>,
-    ) -> Result<(Self, T), String> {
-        // First of all, since it panics when the environment is missing, and nothing may be left behind.
-        let interpreter = python();
-        let directory = scratch_directory().map_err(|e| format!("cannot make a scratch directory: {e}"))?;
-        let command = command(&directory);
-        let mut leash = Self::hold(interpreter, options, &command, directory)
-            .map_err(|e| format!("cannot start {command:?}: {e}"))?;
-        let mut found = None;
-        let mut ended = None;
-        poll(START_LIMIT, async || {
-            ended = leash.holder.try_wait().expect("the holder is our child");
-            found = look(&leash.log());
-            found.is_some() || ended.is_some()
-        })
-        .await;
-        match (found, ended) {
-            (Some(found), None) => Ok((leash, found)),
-            (_, Some(status)) => Err(format!("{command:?} ended with {status}; its log:\n{}", leash.log())),
-            (None, None) => Err(format!("{command:?} is not ready after {START_LIMIT:?}; its log:\n{}", leash.log())),
-        }
-    }
-
-    fn hold(interpreter: PathBuf, options: &[&str], command: &Command, directory: PathBuf) -> io::Result<Self> {
-        let file = directory.join("log");
-        let output = fs::File::create(&file)?;
-        let log = fs::File::open(&file)?;
-        let mut holder = Command::new(interpreter);
-        holder
-            .args(["-I", "-S"])
-            .arg(python_file("leash.py"))
-            .arg("--remove")
-            .arg(&directory)
-            .args(options)
-            .arg(command.get_program())
-            .args(command.get_args())
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-            .env("LANG", "C.UTF-8")
-            .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
-            .stdin(Stdio::piped())
-            .stdout(output.try_clone()?)
-            .stderr(output);
-        Ok(Self { holder: holder.spawn()?, directory, log })
-    }
-
-    /// Its own directory.
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// What it printed so far, both outputs.
-    pub(crate) fn log(&self) -> String {
-        let mut bytes = vec![0; self.log.metadata().map_or(0, |m| m.len().try_into().unwrap_or(0))];
-        let read = self.log.read_at(&mut bytes, 0).unwrap_or(0);
-        String::from_utf8_lossy(&bytes[..read]).into_owned()
-    }
-}
-
-impl Drop for Leash {
-    fn drop(&mut self) {
-        drop(self.holder.stdin.take());
-        // It kills at once, so this does not wait long; when it returns, nothing is left.
-        let _ = self.holder.wait();
-    }
-}
-
-/// The interpreter of the test environment.
-///
-/// # Panics
-/// When the environment is missing: a test that cannot run must not pass.
-pub(crate) fn python() -> PathBuf {
-    let venv = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/venv");
-    assert!(
-        venv.join(".stamp").exists(),
-        "the Python environment of the tests is missing: run `make test`, or tests/setup/venv.sh"
-    );
-    venv.join("bin/python")
-}
-
-/// A file of `tests/python`.
-pub(crate) fn python_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name)
-}
-
-/// Asks again and again, until `ready` or `limit`; true if ready. By the wall clock, also where tokio's is paused.
-pub async fn poll(limit: Duration, mut ready: impl AsyncFnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
-    loop {
-        if ready().await {
-            return true;
-        }
-        if Instant::now() >= end {
-            return false;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-}
-
-fn scratch_directory() -> io::Result<PathBuf> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let directory = std::env::temp_dir().join(format!("sluice-test-{}-{number}", std::process::id()));
-    // A process of the same number may have been killed together with its leashes: this is what it left.
-    let _ = fs::remove_dir_all(&directory);
-    fs::DirBuilder::new().mode(0o700).create(&directory)?;
-    Ok(directory)
-}
-
-/// The number after `marker`, in a complete line.
-fn port_after(log: &str, marker: &str) -> Option<u16> {
-    let rest = log.split_once(marker)?.1;
-    let digits = rest.split_once(|c: char| !c.is_ascii_digit())?.0;
-    digits.parse().ok()
 }
 
 /// The values of a file that others append to; a last line that is not complete yet is left out.
@@ -439,9 +290,5 @@ async fn is_alive(port: u16) -> bool {
 
 /// Random, but not secret: it opens a LiteLLM that lives for one test run on this machine.
 fn random_key() -> String {
-    let mut key = "sk-litellm-".to_owned();
-    for _ in 0..2 {
-        write!(key, "{:016x}", RandomState::new().build_hasher().finish()).expect("a String takes all");
-    }
-    key
+    format!("sk-litellm-{:032x}", fastrand::u128(..))
 }

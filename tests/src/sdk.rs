@@ -5,7 +5,7 @@
 //! Sdk::openai(sidecar.socket()).base_path("").set("SDK_MAX_CALLS", "3").pass(&["over_max_calls"]).await;
 //! Sdk::anthropic(sidecar.socket()).pass(&["messages_stream"]).await;
 //! ```
-//! The cases and the settings they read stand in `tests/python/sdk_openai.py` and `sdk_anthropic.py`.
+//! The cases and their settings are in `tests/python/sdk_openai.py` and `sdk_anthropic.py`.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use crate::litellm::{Leash, python, python_file};
+use crate::leash::{Leash, python, python_file};
 
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -44,7 +44,7 @@ impl Sdk {
         Self { program, base_variable, base_path, socket, settings: Vec::new() }
     }
 
-    /// What follows `http://127.0.0.1:PORT` in the base URL.
+    /// The part of the base URL after `http://127.0.0.1:PORT`.
     pub fn base_path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.base_path);
         self
@@ -72,12 +72,12 @@ impl Sdk {
         );
     }
 
-    /// Runs the cases and hands back what the program said, whatever it said.
+    /// Runs the cases and returns the program's output, also after a failure.
     ///
     /// # Panics
     /// When socat or the program cannot be started, or the program does not end within five minutes.
     pub async fn run(self, cases: &[&str]) -> Output {
-        let socat = Socat::to(&self.socket).await;
+        let socat = PortToSocket::to(&self.socket).await;
         let mut command = tokio::process::Command::new(python());
         command
             .arg(python_file(self.program))
@@ -94,14 +94,14 @@ impl Sdk {
     }
 }
 
-/// A TCP port on 127.0.0.1 that leads to a unix socket, as in the runtime image. Gone when dropped.
+/// A TCP port on 127.0.0.1 that leads to a unix socket, as in the runtime image. Closed when dropped.
 #[derive(Debug)]
-pub struct Socat {
+pub struct PortToSocket {
     port: u16,
     _leash: Leash,
 }
 
-impl Socat {
+impl PortToSocket {
     /// Listens at once, on a port that the kernel picks; the socket need not exist before the first connection.
     ///
     /// # Panics
@@ -111,7 +111,7 @@ impl Socat {
             |_| {
                 let mut command = Command::new("socat");
                 command
-                    // Twice -d: it says which port it got.
+                    // With two -d, socat prints its port.
                     .args(["-d", "-d", "TCP-LISTEN:0,bind=127.0.0.1,fork,backlog=128"])
                     .arg(format!("UNIX-CONNECT:{}", socket.display()));
                 command

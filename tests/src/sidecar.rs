@@ -1,30 +1,30 @@
 //! The real `sluice-proxy` process, between a scripted upstream and a raw client.
 //!
 //! Dropping a [`Sidecar`] kills and reaps the process, removes its directory, and fails the test
-//! if the upstream key stands in anything that the process wrote or shows.
+//! if the upstream key is in anything that the process wrote or shows.
 
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::audit::AuditFile;
-use crate::client::{Answer, Payload, Raw};
+use crate::audit::CheckedAuditFile;
+use crate::client::{ClientAnswer, RawClient, RequestPayload};
 use crate::scratch::TempDir;
 
 pub(crate) mod inspect;
 mod launch;
 pub(crate) mod process;
 
-pub use launch::{CANARY, Finished, Launch};
-pub use process::Exit;
+pub use launch::{CANARY, FailedStart, Launch};
 use process::Process;
+pub use process::SidecarExit;
 
-/// A running sidecar that has said it is ready.
+/// A running sidecar that has printed its ready line.
 #[derive(Debug)]
 pub struct Sidecar {
     process: Process,
-    /// The sidecar itself, which is not the child when a wrapper stays in front of it.
+    /// Pid of the sidecar, which is not the child when a wrapper started it.
     pid: i32,
     ready: Value,
     socket: PathBuf,
@@ -35,12 +35,12 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// A sidecar for this upstream, to be described further.
+    /// Describes a sidecar for this upstream.
     pub fn to(upstream: &crate::Upstream) -> Launch {
         Launch::new(upstream.url())
     }
 
-    /// A sidecar for any `--upstream`.
+    /// Describes a sidecar for any `--upstream`.
     pub fn to_url(url: &str) -> Launch {
         Launch::new(url)
     }
@@ -55,54 +55,60 @@ impl Sidecar {
         self.pid
     }
 
-    /// Its socket.
+    /// Path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Its directory, with socket and audit file unless they were put elsewhere.
+    /// Directory of the socket and the audit file, unless a test put them elsewhere.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where its audit file is.
+    /// Path of the audit file.
     pub fn audit_path(&self) -> &Path {
         &self.audit
     }
 
-    /// Its audit file so far, held against all rules (see [`AuditFile::read`]).
+    /// The audit file so far, checked by all rules (see [`CheckedAuditFile::read`]).
     #[track_caller]
-    pub fn audit(&self) -> AuditFile {
-        AuditFile::read(&self.audit)
+    pub fn audit(&self) -> CheckedAuditFile {
+        CheckedAuditFile::read(&self.audit)
     }
 
-    /// Its audit file once it has `count` records of `kind` (see [`AuditFile::wait_for`]).
-    pub async fn audit_with(&self, kind: &str, count: usize) -> AuditFile {
-        AuditFile::wait_for(&self.audit, kind, count).await
+    /// The audit file once it has `count` records of `kind` (see [`CheckedAuditFile::wait_for`]).
+    pub async fn audit_with(&self, kind: &str, count: usize) -> CheckedAuditFile {
+        CheckedAuditFile::wait_for(&self.audit, kind, count).await
     }
 
-    /// A new connection to its socket.
-    pub async fn connect(&self) -> Raw {
-        Raw::connect(&self.socket).await.allowing(&self.passed_headers)
+    /// Opens a connection to the socket.
+    pub async fn connect(&self) -> RawClient {
+        RawClient::connect(&self.socket).await.allowing(&self.passed_headers)
     }
 
-    /// One request on a connection of its own.
-    pub async fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Payload) -> Answer {
+    /// Sends one request on a new connection.
+    pub async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl RequestPayload,
+    ) -> ClientAnswer {
         self.connect().await.request(method, path, headers, body).await
     }
 
-    /// One `GET` on a connection of its own.
-    pub async fn get(&self, path: &str) -> Answer {
+    /// Sends one `GET` on a new connection.
+    pub async fn get(&self, path: &str) -> ClientAnswer {
         self.connect().await.get(path).await
     }
 
-    /// One `POST` of JSON on a connection of its own.
-    pub async fn post(&self, path: &str, body: impl Payload) -> Answer {
+    /// Sends one `POST` of JSON on a new connection.
+    pub async fn post(&self, path: &str, body: impl RequestPayload) -> ClientAnswer {
         self.connect().await.post_json(path, body).await
     }
 
-    /// Sends a `POST` of JSON and leaves the answer to be read, head and events, from the connection.
-    pub async fn stream(&self, path: &str, body: impl Payload) -> Raw {
+    /// Sends a `POST` of JSON and returns the connection, on which the test reads head and events.
+    pub async fn stream(&self, path: &str, body: impl RequestPayload) -> RawClient {
         let mut raw = self.connect().await;
         raw.send_request("POST", path, &[("content-type", "application/json")], body).await;
         raw
@@ -125,8 +131,8 @@ impl Sidecar {
         self.wait().await;
     }
 
-    /// Waits for the process to end by itself, and for the end of its output.
-    pub async fn wait(&self) -> Exit {
+    /// Waits until the process and its output have ended.
+    pub async fn wait(&self) -> SidecarExit {
         self.process.wait().await
     }
 
@@ -152,22 +158,22 @@ impl Sidecar {
         self.process.stderr.contains(text).await;
     }
 
-    /// Its resident memory in KiB.
+    /// Resident memory in KiB.
     pub fn rss_kib(&self) -> u64 {
         inspect::status_kib(self.pid, "VmRSS:")
     }
 
-    /// Its peak resident memory in KiB.
+    /// Peak of the resident memory in KiB.
     pub fn peak_rss_kib(&self) -> u64 {
         inspect::status_kib(self.pid, "VmHWM:")
     }
 
-    /// How many file descriptors it holds.
+    /// Number of open file descriptors.
     pub fn fds(&self) -> usize {
         inspect::fds(self.pid)
     }
 
-    /// Waits until it holds fewer file descriptors than `count`: it has noticed that a peer has left.
+    /// Waits until the sidecar holds fewer file descriptors than `count`: it has noticed that a peer has left.
     ///
     /// Nothing signals that another process has closed a socket that its peer had closed before, so
     /// this looks every 2 ms.
@@ -182,12 +188,12 @@ impl Sidecar {
         waited.unwrap_or_else(|_| panic!("the sidecar still holds {} descriptors, not under {count}", self.fds()));
     }
 
-    /// How many threads it has.
+    /// Number of threads.
     pub fn threads(&self) -> usize {
         inspect::threads(self.pid)
     }
 
-    /// What is wrong with the living process: the key where others can read it, a child of its own.
+    /// Faults of the living process: a key that others can read, a child process.
     fn inspect(&self) {
         let mut faults = Vec::new();
         if self.process.is_running() {
@@ -204,7 +210,7 @@ impl Drop for Sidecar {
         let mut faults = Vec::new();
         if self.process.is_running() {
             inspect::process(self.pid, &self.key, &mut faults);
-            // A fault by now, but no reason to leave them behind.
+            // The test has failed by now, but must still remove them.
             let children = inspect::children(self.pid);
             self.process.signal(self.pid, Signal::SIGKILL);
             inspect::kill(&children);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::litellm::Leash;
+use crate::leash::Leash;
 
 const NAME: &str = "litellm";
 
@@ -21,7 +21,7 @@ impl SpendDb {
     /// A copy of the cluster, running.
     ///
     /// # Errors
-    /// What is missing, or the log of what did not start.
+    /// The missing part, or the log of a failed start.
     pub(crate) async fn start() -> Result<Self, String> {
         let programs = programs()?;
         let ready = |log: &str| log.contains("database system is ready to accept connections").then_some(());
@@ -29,7 +29,7 @@ impl SpendDb {
         Ok(Self { server })
     }
 
-    /// What LiteLLM has to be told to use it.
+    /// The environment that makes LiteLLM use it.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let text = |path: PathBuf| path.display().to_string();
         let engine = text(cache().join("engine.mjs"));
@@ -49,7 +49,7 @@ impl SpendDb {
     /// The rows that statements in SQL give, one a line, columns apart by `|`.
     ///
     /// # Panics
-    /// With what the database says against it.
+    /// With the database's error.
     pub fn sql(&self, statements: &str) -> Vec<String> {
         let Output { status, stdout, stderr } = Command::new(programs().expect("it was started").join("psql"))
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"])
@@ -62,7 +62,7 @@ impl SpendDb {
     }
 }
 
-/// Runs as nobody where we are root: Postgres refuses to be root.
+/// Runs as the user `nobody` if we are root: Postgres refuses to run as root.
 fn postgres(programs: &Path, directory: &Path) -> Command {
     let data = directory.join("data");
     let copied = Command::new("cp").arg("-a").arg(cache().join("cluster")).arg(&data).status();
@@ -76,7 +76,7 @@ fn postgres(programs: &Path, directory: &Path) -> Command {
         Command::new(programs.join("postgres"))
     };
     command.arg("-D").arg(data).arg("-k").arg(directory);
-    // What a test loses in a power cut nobody misses.
+    // The data need not survive a power cut.
     command.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "full_page_writes=off"]);
     command
 }
@@ -86,7 +86,7 @@ fn cache() -> PathBuf {
     cache.canonicalize().unwrap_or(cache)
 }
 
-/// Where Debian keeps the programs of a server; of several versions, the one that the cluster was made by.
+/// Debian's directory of a server's programs; of several versions, the one that made the cluster.
 fn programs() -> Result<PathBuf, String> {
     let missing = "the spend database of the tests is missing: run `make test`, or tests/setup/spenddb.sh";
     if !cache().join(".stamp").exists() {

@@ -1,7 +1,7 @@
-//! LiteLLM's spend log as a test wants it: rows of the calls that a scripted upstream has answered, to be altered at
-//! will, and `GET /spend/logs/v2` over them.
+//! A scripted spend log of LiteLLM: rows of the calls that a scripted upstream has answered, which a test can alter,
+//! and `GET /spend/logs/v2` over them.
 //!
-//! [`SpendLog::upstream`] is the upstream of a sidecar and the spend log at once, as LiteLLM is.
+//! [`ScriptedSpendLog::upstream`] is both the upstream of a sidecar and the spend log, as LiteLLM is.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use crate::Upstream;
 use crate::upstream::answers::COST;
-use crate::upstream::{Plan, Received, Script};
-use crate::{Upstream, litellm};
+use crate::upstream::{ReceivedRequest, Script, UpstreamPlan};
 
 /// A spend log that a test can alter; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub struct SpendLog(Arc<Mutex<State>>);
+pub struct ScriptedSpendLog(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     rows: Vec<Value>,
-    asked: Vec<Question>,
-    /// Answers in place of the truth, for the next questions.
+    asked: Vec<SpendQuery>,
+    /// Answers to the next queries, in place of the rows.
     next: VecDeque<Script>,
-    /// What comes with each question.
+    /// Rows that are added with each query.
     arriving: Vec<Value>,
     hidden: bool,
     everybody: bool,
     cap: Option<usize>,
 }
 
-/// What was asked.
+/// One query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the parameters")]
-pub struct Question {
+pub struct SpendQuery {
     pub start_date: String,
     pub end_date: String,
     pub end_user: String,
@@ -42,19 +42,19 @@ pub struct Question {
     pub authorization: String,
 }
 
-impl SpendLog {
-    /// An empty one.
+impl ScriptedSpendLog {
+    /// Makes an empty one.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// An upstream that answers every call like a provider behind LiteLLM, and bills it.
-    pub fn upstream(&self) -> Plan {
+    pub fn upstream(&self) -> UpstreamPlan {
         self.upstream_with(Script::provider("hello"))
     }
 
-    /// The same, with another answer to calls.
-    pub fn upstream_with(&self, script: Script) -> Plan {
+    /// Like [`Self::upstream`], with another answer to calls.
+    pub fn upstream_with(&self, script: Script) -> UpstreamPlan {
         let log = self.clone();
         Upstream::with(move |request| {
             if request.target.starts_with("/spend/logs/v2?") {
@@ -70,44 +70,44 @@ impl SpendLog {
         self.lock().rows.clone()
     }
 
-    /// Alters them.
+    /// Alters the rows.
     pub fn edit(&self, edit: impl FnOnce(&mut Vec<Value>)) {
         edit(&mut self.lock().rows);
     }
 
-    /// Answers the next questions so.
+    /// Answers the next queries by these scripts.
     pub fn next(&self, scripts: impl IntoIterator<Item = Script>) {
         self.lock().next.extend(scripts);
     }
 
-    /// Keeps all rows back, or shows them again: they are written late.
+    /// Hides all rows or shows them again, like LiteLLM's late writes.
     pub fn hide(&self, hidden: bool) {
         self.lock().hidden = hidden;
     }
 
-    /// Ignores whose rows are asked for.
+    /// Ignores the account in queries.
     pub fn show_everybody(&self) {
         self.lock().everybody = true;
     }
 
-    /// Counts no further than this.
+    /// Limits the reported total to this number.
     pub fn cap(&self, rows: usize) {
         self.lock().cap = Some(rows);
     }
 
-    /// Another of these rows is written with each further question.
+    /// Adds one of these rows with each further query.
     pub fn arrive(&self, rows: Vec<Value>) {
         self.lock().arriving = rows;
     }
 
-    /// What was asked so far.
-    pub fn asked(&self) -> Vec<Question> {
+    /// All queries so far.
+    pub fn asked(&self) -> Vec<SpendQuery> {
         self.lock().asked.clone()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits until there were `times` queries.
     pub async fn asked_times(&self, times: usize) {
-        let there = litellm::poll(crate::PATIENCE, async || self.lock().asked.len() >= times).await;
+        let there = crate::poll(crate::PATIENCE, async || self.lock().asked.len() >= times).await;
         assert!(there, "asked {} times, not {times}", self.lock().asked.len());
     }
 
@@ -115,8 +115,8 @@ impl SpendLog {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The row of a call, as LiteLLM 1.106 writes it; none of what it does not bill.
-    fn bill(&self, request: &Received) {
+    /// Returns the row of a call in the format of LiteLLM 1.106, or `None` for a call that LiteLLM does not bill.
+    fn bill(&self, request: &ReceivedRequest) {
         let target = request.target.as_str();
         if request.method != "POST" || target.ends_with("count_tokens") {
             return;
@@ -130,8 +130,8 @@ impl SpendLog {
         state.rows.push(row(&id, account, call_id, &ours, output));
     }
 
-    fn answer(&self, request: &Received) -> Script {
-        let question = Question::of(request);
+    fn answer(&self, request: &ReceivedRequest) -> Script {
+        let question = SpendQuery::of(request);
         let mut state = self.lock();
         state.asked.push(question.clone());
         let arrived = state.arriving.pop();
@@ -161,8 +161,8 @@ impl SpendLog {
     }
 }
 
-impl Question {
-    fn of(request: &Received) -> Self {
+impl SpendQuery {
+    fn of(request: &ReceivedRequest) -> Self {
         let (_, query) = request.target.split_once('?').expect("a question has a query");
         let value = |name: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -180,7 +180,7 @@ impl Question {
     }
 }
 
-/// A row of a call that has just been.
+/// A row of a call that has just ended.
 pub fn row(id: &str, account: &str, call_id: &str, ours: &Value, output: u64) -> Value {
     let spend: Value = serde_json::from_str(COST).expect("a number");
     let now = time(SystemTime::now());
@@ -193,15 +193,15 @@ pub fn row(id: &str, account: &str, call_id: &str, ours: &Value, output: u64) ->
     })
 }
 
-/// A row of nobody's call, so long ago.
-pub fn stranger(id: &str, account: &str, ago: Duration) -> Value {
+/// A row without a call of ours, `ago` in the past.
+pub fn unmatched_row(id: &str, account: &str, ago: Duration) -> Value {
     let mut row = row(id, account, id, &Value::Null, 5);
     row["startTime"] = json!(time(SystemTime::now() - ago));
     row["endTime"] = row["startTime"].clone();
     row
 }
 
-/// The time, as LiteLLM writes it.
+/// Formats a time as LiteLLM does.
 pub fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_micros(time).to_string().replace('Z', "+00:00")
 }

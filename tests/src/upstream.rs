@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
-use crate::board::Board;
+use crate::board::SharedState;
 use crate::scratch::TempDir;
 
 pub mod answers;
@@ -24,32 +24,32 @@ mod script;
 mod shape;
 
 use connection::{Listener, Serving, State};
-pub use dead::{Deaf, Nowhere};
+pub use dead::{ClosedPort, FullAcceptQueue};
 pub use gate::Gate;
-pub use received::Received;
+pub use received::ReceivedRequest;
 pub use script::Script;
 pub use shape::Step;
 
-type Choose = Arc<dyn Fn(&Received) -> Script + Send + Sync>;
+type Choose = Arc<dyn Fn(&ReceivedRequest) -> Script + Send + Sync>;
 type Hook = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// An upstream that is still being described; [`Plan::start`] opens its socket.
+/// The description of an upstream; [`UpstreamPlan::start`] opens its socket.
 #[must_use = "an upstream plan does nothing until it is started"]
-pub struct Plan {
+pub struct UpstreamPlan {
     choose: Choose,
     gate: Gate,
     on_accept: Hook,
     on_request: Hook,
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for UpstreamPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Plan")
     }
 }
 
-impl Plan {
-    fn new(choose: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
+impl UpstreamPlan {
+    fn new(choose: impl Fn(&ReceivedRequest) -> Script + Send + Sync + 'static) -> Self {
         Self { choose: Arc::new(choose), gate: Gate::new(), on_accept: Arc::new(|_| ()), on_request: Arc::new(|_| ()) }
     }
 
@@ -121,8 +121,8 @@ impl Plan {
         self.serve(Listener::Unix(listener), url, Some((dir, path)))
     }
 
-    /// Begins to listen where until now nobody did.
-    pub async fn start_at(self, nowhere: Nowhere) -> Upstream {
+    /// Listens on a port that refused connections until now.
+    pub async fn start_at(self, nowhere: ClosedPort) -> Upstream {
         self.start_tcp(nowhere.listen())
     }
 
@@ -132,7 +132,7 @@ impl Plan {
     }
 
     fn serve(self, listener: Listener, url: String, unix: Option<(TempDir, PathBuf)>) -> Upstream {
-        let board = Arc::new(Board::new(State::default()));
+        let board = Arc::new(SharedState::new(State::default()));
         let serving = Serving {
             choose: self.choose,
             on_accept: self.on_accept,
@@ -149,63 +149,63 @@ impl Plan {
 pub struct Upstream {
     url: String,
     unix: Option<(TempDir, PathBuf)>,
-    board: Arc<Board<State>>,
+    board: Arc<SharedState<State>>,
     gate: Gate,
     accepting: JoinHandle<()>,
 }
 
 impl Upstream {
     /// The same script for every request.
-    pub fn answering(script: Script) -> Plan {
-        Plan::new(move |_| script.clone())
+    pub fn answering(script: Script) -> UpstreamPlan {
+        UpstreamPlan::new(move |_| script.clone())
     }
 
     /// One script after the other; the last one repeats.
-    pub fn queue(scripts: impl IntoIterator<Item = Script>) -> Plan {
+    pub fn queue(scripts: impl IntoIterator<Item = Script>) -> UpstreamPlan {
         let queue: Mutex<VecDeque<Script>> = Mutex::new(scripts.into_iter().collect());
-        Plan::new(move |_| {
+        UpstreamPlan::new(move |_| {
             let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
             let next = if queue.len() > 1 { queue.pop_front() } else { queue.front().cloned() };
             next.expect("a queue of scripts is not empty")
         })
     }
 
-    /// A script chosen by what was received.
-    pub fn with(choose: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Plan {
-        Plan::new(choose)
+    /// A script that depends on the request.
+    pub fn with(choose: impl Fn(&ReceivedRequest) -> Script + Send + Sync + 'static) -> UpstreamPlan {
+        UpstreamPlan::new(choose)
     }
 
-    /// What a provider behind LiteLLM would say, by route, streaming if asked to.
-    pub fn provider(text: &str) -> Plan {
+    /// Answers like a provider behind LiteLLM: by route, as a stream if the request asks for one.
+    pub fn provider(text: &str) -> UpstreamPlan {
         Self::answering(Script::provider(text))
     }
 
     /// A chat completion.
-    pub fn chat(text: &str) -> Plan {
+    pub fn chat(text: &str) -> UpstreamPlan {
         Self::answering(Script::chat(text))
     }
 
     /// A chat completion stream.
-    pub fn chat_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Plan {
+    pub fn chat_stream<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> UpstreamPlan {
         Self::answering(Script::chat_stream(texts))
     }
 
     /// A stream of these events (see [`Script::sse`]).
-    pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Plan {
+    pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> UpstreamPlan {
         Self::answering(Script::sse(events))
     }
 
     /// A JSON answer.
-    pub fn json(status: u16, value: serde_json::Value) -> Plan {
+    pub fn json(status: u16, value: serde_json::Value) -> UpstreamPlan {
         Self::answering(Script::json(status, value))
     }
 
-    /// No answer, ever.
-    pub fn never() -> Plan {
+    /// Never answers.
+    pub fn never() -> UpstreamPlan {
         Self::answering(Script::never())
     }
 
-    /// What `--upstream` takes: `http://127.0.0.1:PORT` or `unix:PATH`.
+    /// The value of `--upstream`: `http://127.0.0.1:PORT` or `unix:PATH`.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -215,23 +215,23 @@ impl Upstream {
         &self.unix.as_ref().expect("only an upstream started by start_unix has a socket path").1
     }
 
-    /// Opens the gate of the plan's `hold_…` for good.
+    /// Opens the gate of the plan's `hold_…` permanently.
     pub fn release(&self) {
         self.gate.open();
     }
 
-    /// Lets one write through the gate of the plan's `hold_…`.
+    /// Lets one write pass the gate of the plan's `hold_…`.
     pub fn step(&self) {
         self.gate.step();
     }
 
-    /// Waits until answers have arrived at the plan's gate `count` times in all.
+    /// Waits until answers have arrived at the plan's gate `count` times in total.
     pub async fn held(&self, count: usize) {
         self.gate.reached(count).await;
     }
 
-    /// The next request that no earlier call of this has returned, once it is wholly there.
-    pub async fn received(&self) -> Received {
+    /// Waits for the next complete request that no earlier call has returned.
+    pub async fn received(&self) -> ReceivedRequest {
         let next = |state: &mut State| {
             let request = state.requests.get(state.returned).cloned()?;
             state.returned += 1;
@@ -240,39 +240,39 @@ impl Upstream {
         self.until("the upstream to receive a request", next).await
     }
 
-    /// All whole requests so far, in the order of their last bytes.
-    pub fn requests(&self) -> Vec<Received> {
+    /// All complete requests so far, in the order of their last bytes.
+    pub fn requests(&self) -> Vec<ReceivedRequest> {
         self.look(|state| state.requests.clone())
     }
 
-    /// The one request that came.
-    pub fn only_request(&self) -> Received {
+    /// The only request.
+    pub fn only_request(&self) -> ReceivedRequest {
         let mut requests = self.requests();
         assert_eq!(requests.len(), 1, "requests that reached the upstream");
         requests.remove(0)
     }
 
-    /// How many requests have shown at least their first byte, whole or not.
+    /// Number of requests of which at least one byte has arrived.
     pub fn begun(&self) -> usize {
         self.look(|state| state.begun)
     }
 
-    /// How many connections have been accepted.
+    /// Number of accepted connections.
     pub fn connections(&self) -> usize {
         self.look(|state| state.closed.len())
     }
 
-    /// How many connections are still open.
+    /// Number of open connections.
     pub fn open_connections(&self) -> usize {
         self.look(|state| state.closed.iter().filter(|closed| !**closed).count())
     }
 
-    /// Waits until a connection has been accepted `count` times in all.
+    /// Waits until `count` connections have been accepted in total.
     pub async fn accepted(&self, count: usize) {
         self.until("the upstream to be connected to", |state| (state.closed.len() >= count).then_some(())).await;
     }
 
-    /// Waits until that connection is over: normally, until the sidecar has closed its side.
+    /// Waits until that connection has ended: normally, until the sidecar has closed its side.
     pub async fn closed(&self, connection: usize) {
         let over = |state: &mut State| state.closed.get(connection).copied().unwrap_or(false).then_some(());
         self.until("the sidecar to close its upstream connection", over).await;
@@ -283,16 +283,21 @@ impl Upstream {
         self.look(|state| state.sent)
     }
 
-    /// Waits until this many bytes have been written in all.
+    /// Waits until this many bytes have been written in total.
     pub async fn sent(&self, bytes: u64) {
         self.until("the upstream to send more", |state| (state.sent >= bytes).then_some(())).await;
     }
 
-    /// Waits until nothing has moved for 300 ms, and says how many bytes have been written by then.
+    /// Waits until nothing has been written for 300 ms, and returns the number of bytes written so far.
     ///
-    /// The only measured silence of the test kit: that a peer no longer reads gives no signal.
+    /// The only measured silence of the test kit: no event tells that a peer has stopped reading.
     pub async fn stalled(&self) -> u64 {
-        self.board.quiet("the upstream to stall", Duration::from_millis(300)).await;
+        self.stalled_for(Duration::from_millis(300)).await
+    }
+
+    /// The same, for a silence of this length.
+    pub async fn stalled_for(&self, silence: Duration) -> u64 {
+        self.board.quiet("the upstream to stall", silence).await;
         self.bytes_sent()
     }
 

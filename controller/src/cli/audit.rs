@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sluice_contract::reader::{self, What};
+use sluice_contract::reader::{self, FaultKind};
 use sluice_contract::text::sanitize;
-use sluice_contract::{Fault, Hash, PublicKey, RunKey, Trust, Verdict, Witness, verdict, verify_from};
+use sluice_contract::{Fault, Hash, PublicKey, RunKey, TrustAnchors, Verdict, Witness, verdict, verify_from};
 use sluice_state::keys::{self, Keys};
 use sluice_state::layout::Layout;
 use sluice_state::ledger;
@@ -175,7 +175,7 @@ impl Answer {
             Self::Verdict(verdict, _) => verdict.exit_code(),
             Self::UnknownRun(..) => EXIT_UNKNOWN_RUN,
             Self::UnknownKey(_) => EXIT_UNKNOWN_KEY,
-            Self::Unreadable(_) => verdict::EXIT_UNREADABLE,
+            Self::Unreadable(_) => sluice_contract::exit::UNREADABLE,
         }
     }
 
@@ -218,10 +218,11 @@ async fn verify_all(files: &[String], request: &Request<'_>, as_json: bool) -> R
         print_json(&json!({ "files": objects }));
     }
     // The gravest: an altered file, then one that nobody can read, or vouch for, then one with an end missing.
-    let worst = [1, verdict::EXIT_UNREADABLE, EXIT_UNKNOWN_KEY, EXIT_UNKNOWN_RUN, verdict::EXIT_INCOMPLETE]
-        .into_iter()
-        .find(|code| codes.contains(code))
-        .unwrap_or(0);
+    let worst =
+        [1, sluice_contract::exit::UNREADABLE, EXIT_UNKNOWN_KEY, EXIT_UNKNOWN_RUN, sluice_contract::exit::INCOMPLETE]
+            .into_iter()
+            .find(|code| codes.contains(code))
+            .unwrap_or(0);
     Ok(ExitCode::from(worst))
 }
 
@@ -237,7 +238,7 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     };
     let (database, code) = match (request.against, own) {
         (Some(path), _) => (Some(path.to_owned()), USAGE),
-        (None, true) => (Some(Layout::at(request.state).database()), verdict::EXIT_UNREADABLE),
+        (None, true) => (Some(Layout::at(request.state).database()), sluice_contract::exit::UNREADABLE),
         (None, false) => (None, USAGE),
     };
     if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
@@ -248,21 +249,21 @@ async fn verify_one(path: &Path, request: &Request<'_>) -> Result<Answer, Failed
     if let (Some(named), Some(stated)) = (&named, &stated)
         && named != stated
     {
-        return Ok(altered(What::Run, named, stated));
+        return Ok(altered(FaultKind::Run, named, stated));
     }
     let (seen, unknown) = match (&database, named.as_ref().or(stated.as_ref())) {
         (Some(database), Some(key)) => match witnesses(database, key).await? {
             Seen::Lines(seen) => (seen, None),
-            Seen::Nothing => return Ok(altered(What::Witness, &"a line that was seen while it was written", key)),
+            Seen::Nothing => return Ok(altered(FaultKind::Witness, &"a line that was seen while it was written", key)),
             Seen::UnknownRun => (Vec::new(), Some(key.clone())),
         },
         _ => (Vec::new(), None),
     };
     // Only now: of a file that grows, a line may have been seen that was not there yet a moment ago.
-    let trust = Trust { keys: &keys, seen: &seen };
+    let trust = TrustAnchors { keys: &keys, seen: &seen };
     let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
     Ok(match verdict {
-        Ok(Verdict::Tampered(fault)) if unknown.is_some() && fault.what == What::UnknownKey => {
+        Ok(Verdict::Tampered(fault)) if unknown.is_some() && fault.kind == FaultKind::UnknownKey => {
             Answer::UnknownKey(Box::new(fault))
         }
         Ok(verdict) => match unknown.filter(|_| verdict.report().is_some()) {
@@ -279,13 +280,13 @@ fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
     reader::read_line(BufReader::new(fs::File::open(path)?), &mut first)?;
     let first = reader::lines(&first).next().and_then(Result::ok);
     Ok(first.and_then(|first| {
-        let run_id = first.common.run_id.parse().ok()?;
-        Some(RunKey { run_id, attempt: first.common.attempt })
+        let run_id = first.header.run_id.parse().ok()?;
+        Some(RunKey { run_id, attempt: first.header.attempt })
     }))
 }
 
-fn altered(what: What, expected: &dyn ToString, found: &RunKey) -> Answer {
-    let fault = Fault { line: 1, what, expected: expected.to_string(), found: found.to_string() };
+fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> Answer {
+    let fault = Fault { line: 1, kind: what, expected: expected.to_string(), found: found.to_string() };
     Answer::Verdict(Box::new(Verdict::Tampered(fault)), Vec::new())
 }
 
@@ -312,7 +313,7 @@ async fn witnesses(database: &Path, key: &RunKey) -> Result<Seen, Failed> {
 }
 
 fn unreadable(error: &dyn std::error::Error) -> Failed {
-    Failed::new(verdict::EXIT_UNREADABLE, error)
+    Failed::new(sluice_contract::exit::UNREADABLE, error)
 }
 
 /// Words of a file that may be anybody's: they cannot begin a line, nor speak to a terminal.
@@ -336,7 +337,7 @@ fn object(path: &Path, answer: &Answer) -> serde_json::Value {
                 "tampered",
                 json!({
                     "line": fault.line,
-                    "what": fault.what.as_str(),
+                    "what": fault.kind.as_str(),
                     "expected": fault.expected,
                     "found": fault.found,
                 }),
@@ -347,13 +348,13 @@ fn object(path: &Path, answer: &Answer) -> serde_json::Value {
 }
 
 /// What shows that a file which fits itself was not rewritten whole.
-fn vouched_by(report: &verdict::Report, seen: &[Witness]) -> Vec<&'static str> {
+fn vouched_by(report: &verdict::VerificationReport, seen: &[Witness]) -> Vec<&'static str> {
     let signature = matches!(report.seal, verdict::Seal::Valid(_)).then_some("signature");
     let witness = (!seen.is_empty()).then_some("witness");
     signature.into_iter().chain(witness).collect()
 }
 
-fn report_object(report: &verdict::Report, seen: &[Witness]) -> serde_json::Value {
+fn report_object(report: &verdict::VerificationReport, seen: &[Witness]) -> serde_json::Value {
     let (seal, key_id) = match &report.seal {
         verdict::Seal::None => ("none", None),
         verdict::Seal::Unchecked(id) => ("unchecked", Some(id)),
@@ -414,7 +415,7 @@ fn read(state: &Path, name: &str) -> Result<Vec<u8>, Failed> {
     let path = find(state, name);
     let file = fs::File::open(&path).and_then(|file| reader::read_file(BufReader::new(file)));
     file.map_err(|error| Failed {
-        code: verdict::EXIT_UNREADABLE,
+        code: sluice_contract::exit::UNREADABLE,
         message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
     })
 }
@@ -423,9 +424,9 @@ fn last_line(bytes: &[u8]) -> Result<(u64, Hash), Failed> {
     let mut last = None;
     for line in reader::lines(bytes) {
         let line = line.map_err(|fault| bad_line(&fault))?;
-        last = Some((line.common.seq, Hash::of(line.bytes)));
+        last = Some((line.header.seq, Hash::of(line.bytes)));
     }
-    last.ok_or_else(|| Failed { code: verdict::EXIT_UNREADABLE, message: "the file has no line".to_owned() })
+    last.ok_or_else(|| Failed { code: sluice_contract::exit::UNREADABLE, message: "the file has no line".to_owned() })
 }
 
 fn bad_line(fault: &Fault) -> Failed {

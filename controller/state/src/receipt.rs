@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sluice_contract::exhausted::{Exhausted, exhausted};
 use sluice_contract::record::{CallResult, NullReason, Usage};
-use sluice_contract::{Call, RunKey, Story, reader};
+use sluice_contract::{AuditLog, LoggedCall, RunKey, reader};
 
 use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
 
@@ -65,17 +65,17 @@ const CAP: &str = "budget_exceeded";
 /// What an audit file comes to.
 #[must_use]
 pub fn tally(reading: &ParsedAudit) -> RunTotals {
-    let story = reading.story();
-    let receipts: Vec<_> = story.calls().iter().map(|call| receipt(&reading.key, call)).collect();
-    let litellm_budgets = exhausted(&story);
+    let log = reading.log();
+    let receipts: Vec<_> = log.calls().iter().map(|call| receipt(&reading.key, call)).collect();
+    let litellm_budgets = exhausted(&log);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     RunTotals {
-        refused: story.totals().refused,
-        refused_by_reason: story.refused().clone(),
+        refused: log.totals().refused,
+        refused_by_reason: log.refused().clone(),
         usage: usage(&receipts),
-        cost_usd: priced.then(|| story.totals().cost().to_string()),
+        cost_usd: priced.then(|| log.totals().cost().to_string()),
         budget: match litellm_budgets.first() {
-            _ if story.refused().contains_key(CAP) => Some(format!("a call was refused: {CAP}")),
+            _ if log.refused().contains_key(CAP) => Some(format!("a call was refused: {CAP}")),
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
@@ -94,17 +94,17 @@ fn usage(receipts: &[Receipt]) -> Usage {
 
 /// What the lines up to this one tell, from 1.
 #[must_use]
-pub fn story_to(bytes: &[u8], last: u64) -> Story {
-    let mut story = Story::default();
+pub fn audit_log_to(bytes: &[u8], last: u64) -> AuditLog {
+    let mut log = AuditLog::default();
     for line in reader::lines(bytes).map_while(Result::ok).take_while(|line| line.number <= last) {
-        if story.take(line).is_err() {
+        if log.take(line).is_err() {
             break;
         }
     }
-    story
+    log
 }
 
-fn receipt(key: &RunKey, call: &Call) -> Receipt {
+fn receipt(key: &RunKey, call: &LoggedCall) -> Receipt {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     Receipt {

@@ -1,17 +1,17 @@
-//! How LiteLLM says that one of its own budgets has no room for a request.
+//! Messages of LiteLLM about its own budgets that have no room for a request.
 //!
-//! Pure. The message holds the alias and the last characters of a key, or its hash, and names of others: whose budget it
-//! is, and the amounts, are all that is taken from it.
+//! Pure. A message holds the alias and the last characters of a key, or its hash, and names of other users. Only the
+//! kind of the budget's owner and the amounts are taken from it.
 
 use crate::Usd;
 
-/// The `type` of the error.
+/// LiteLLM's `type` of the error.
 pub const BUDGET_EXCEEDED: &str = "budget_exceeded";
 
-/// How the message begins where each deployment of a model is over a budget of `router_settings`.
+/// Beginning of the message when each deployment of a model is over a budget of `router_settings`.
 const ROUTER: &str = "No deployments available - crossed budget: ";
 
-/// How the other messages of LiteLLM 1.80 to 1.109 begin, and whose budget each one is about. The first that fits counts.
+/// Beginnings of the other messages of LiteLLM 1.80 to 1.109, each with the owner of the budget. The first match counts.
 const OWNERS: [(&str, &str); 21] = [
     ("Budget has been exceeded! Key=", "key"),
     ("Budget has been exceeded! Team=", "team"),
@@ -36,19 +36,19 @@ const OWNERS: [(&str, &str); 21] = [
     ("LiteLLM Team:", "team"),
 ];
 
-/// A budget of LiteLLM's that has no room for a call.
+/// A budget of LiteLLM that has no room for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetRefusal {
-    /// Whose budget it is: a stable word of the audit log.
+    /// Kind of the budget's owner: a stable word of the audit log.
     pub owner: &'static str,
-    /// What LiteLLM counts as spent, in nano-USD, if it says so. Open calls count with what LiteLLM reserved for them.
+    /// Amount that LiteLLM counts as spent, in nano-USD, if the message has it. It includes reservations of open calls.
     pub spent: Option<i64>,
-    /// The limit, in nano-USD, if LiteLLM gives it.
+    /// Limit in nano-USD, if the message has it.
     pub limit: Option<i64>,
 }
 
 impl BudgetRefusal {
-    /// Reads the message of an error whose type is [`BUDGET_EXCEEDED`]; `None` is another message.
+    /// Parses the message of an error whose type is [`BUDGET_EXCEEDED`]; `None` for any other message.
     #[must_use]
     pub fn of_account(message: &str) -> Option<Self> {
         let (_, owner) = OWNERS.iter().find(|(start, _)| message.starts_with(start))?;
@@ -60,10 +60,10 @@ impl BudgetRefusal {
         ))
     }
 
-    /// Reads the message of a router whose deployments are all over their budgets; `None` is another message.
+    /// Parses the message of a router whose deployments are all over their budgets; `None` for any other message.
     #[must_use]
     pub fn of_router(message: &str) -> Option<Self> {
-        // A line for each deployment; one of them is named.
+        // There is one line for each deployment; the first is reported.
         let line = message.strip_prefix(ROUTER)?.lines().next().unwrap_or_default();
         Some(if line.starts_with("Exceeded budget for tag=") {
             Self::new("tag", amount(line, &["tag_spend="]), amount(line, &["tag_budget_limit="]))
@@ -71,19 +71,19 @@ impl BudgetRefusal {
             let spent = line.rsplit_once(" >= ").and_then(|(before, _)| amount(before, &[": "]));
             match line.starts_with("Exceeded budget for provider ") {
                 true => Self::new("provider", spent, amount(line, &[" >= "])),
-                // LiteLLM gives the duration of a deployment's budget in the place of its limit.
+                // LiteLLM gives the duration of a deployment's budget in place of its limit.
                 false => Self::new("deployment", spent, None),
             }
         })
     }
 
-    /// Some messages round to cents: a limit of 0 then says nothing, and neither does the other amount.
+    /// Drops both amounts if the limit is 0: such messages round to cents.
     fn new(owner: &'static str, spent: Option<i64>, limit: Option<i64>) -> Self {
         if limit == Some(0) { Self { owner, spent: None, limit: None } } else { Self { owner, spent, limit } }
     }
 }
 
-/// Whose budget a word means, in words for people.
+/// Returns the owner of a budget in words for people.
 #[must_use]
 pub fn owner_in_words(owner: &str) -> &str {
     match owner {
@@ -103,7 +103,7 @@ pub fn owner_in_words(owner: &str) -> &str {
     }
 }
 
-/// The dollars behind the last of these words that is there, in nano-USD.
+/// Returns the amount after the last occurrence of the first of these words that the text has, in nano-USD.
 fn amount(text: &str, words: &[&str]) -> Option<i64> {
     let behind = words.iter().find_map(|word| Some(text.rsplit_once(word)?.1))?;
     let behind = behind.strip_prefix('$').unwrap_or(behind);
@@ -118,9 +118,9 @@ mod tests {
     const USD: i64 = 1_000_000_000;
 
     #[test]
-    fn every_owner_is_told_apart() {
+    fn every_owner_is_recognised() {
         let whole = |owner| (owner, Some(USD), Some(USD));
-        // As LiteLLM 1.106.2 answered, or as the message stands in the source of 1.106.2 and 1.109.1.
+        // Answers of LiteLLM 1.106.2, or messages in the source of 1.106.2 and 1.109.1.
         for (message, expected) in [
             (
                 "Budget has been exceeded! Key=alias-1 (sk-...goDw) Current cost: 4.499999999999959e-05, Max budget: 1e-05",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budgets_of_a_router_are_told_apart() {
+    fn budgets_of_a_router_are_recognised() {
         for (line, expected) in [
             ("Exceeded budget for provider anthropic: 0.00035 >= 1e-07\n", ("provider", Some(350_000), Some(100))),
             (

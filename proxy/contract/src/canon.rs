@@ -1,29 +1,29 @@
 //! The canonical form of a line (RFC 8785, and narrower): one spelling for each value.
 //!
-//! Pure. No blanks, names of printable ASCII in rising order, integers below 2^53 and no other numbers, and
-//! strings that escape what must be escaped, in the shortest way. So the hash of the bytes is the hash of
-//! what they say.
+//! Pure. A canonical line has no blanks, names of printable ASCII in rising order, no numbers but integers below 2^53,
+//! and strings with the necessary escapes only, each in its shortest form. So equal content has equal bytes and an
+//! equal hash.
 
 use std::ops::Range;
 
-/// Deeper nesting is no record of ours.
+/// Maximum depth of nesting.
 const DEPTH_MAX: u32 = 32;
 
-/// A member at the top of a line: its name, and where its name, colon and value stand.
+/// A top-level member of a line, with the position of its name, colon and value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// As it stands there; it has no escapes.
+    /// Name as it is in the line, without escapes.
     pub name: &'a [u8],
-    /// From the quote of the name to behind the value.
+    /// Range from the quote of the name to the end of the value.
     pub span: Range<usize>,
 }
 
-/// The text is not in canonical form from here on.
+/// Position from which the text is not in canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not in canonical form from byte {0} on")]
 pub struct NotCanonical(pub usize);
 
-/// The members of one object that fills the text and is in canonical form throughout.
+/// Returns the members of a text that is one object in canonical form.
 ///
 /// # Errors
 /// [`NotCanonical`]
@@ -135,7 +135,7 @@ impl<'a> Scan<'a> {
         match rest.get(1)? {
             b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't' => self.at += 2,
             b'u' => {
-                // Only control characters, and of them only those that have no short form.
+                // Only control characters without a short form.
                 let digits = std::str::from_utf8(rest.get(2..6)?).ok()?;
                 let lower = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
                 let code = u8::try_from(u32::from_str_radix(digits, 16).ok()?).ok()?;
@@ -158,7 +158,7 @@ impl<'a> Scan<'a> {
         }
         let text = std::str::from_utf8(&self.text[digits..self.at]).ok()?;
         let plain = text == "0" && !negative || !text.starts_with('0');
-        // Behind a shorter number may stand a fraction: whoever comes next does not know it.
+        // A fraction may follow a shorter number; the caller refuses it.
         if plain && text.parse::<u64>().is_ok_and(|number| number < 1 << 53) {
             Some(())
         } else {
@@ -226,13 +226,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_serde_writes_of_sorted_members_is_canonical(value in value()) {
+        fn serde_writes_sorted_members_canonically(value in value()) {
             let text = format!("{{\"a\":{value}}}");
             prop_assert!(is_canonical(&text), "{text}");
         }
 
         #[test]
-        fn what_is_canonical_serde_writes_the_same(text in "[{}\\[\\]:,\"\\\\a01u\\-. tnf]{0,40}") {
+        fn serde_writes_canonical_text_unchanged(text in "[{}\\[\\]:,\"\\\\a01u\\-. tnf]{0,40}") {
             if is_canonical(&text) {
                 let value: Value = serde_json::from_str(&text).expect("JSON");
                 prop_assert_eq!(value.to_string(), text);

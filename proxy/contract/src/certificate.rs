@@ -36,7 +36,7 @@ pub struct AuditSigner {
 pub struct NotASigner;
 
 impl AuditSigner {
-    /// Reads a key file: the seed's line, and the certificate's line if there is one.
+    /// Parses a key file: the line of the seed, and the line of the certificate if there is one.
     ///
     /// # Errors
     /// [`NotASigner`]
@@ -51,13 +51,13 @@ impl AuditSigner {
         Ok(Self { key, certificate })
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &PrivateKey {
         &self.key
     }
 
-    /// The certificate, which `close` carries.
+    /// Returns the certificate, which `close` carries.
     #[must_use]
     pub fn certificate(&self) -> Option<&Certificate<'static>> {
         self.certificate.as_ref()
@@ -88,7 +88,7 @@ impl PrivateKey {
 }
 
 impl PublicKey {
-    /// Whether this key has signed the certificate for this attempt of this run.
+    /// Returns whether this key signed the certificate for this attempt of this run.
     #[must_use]
     pub fn certifies(&self, run_id: &str, attempt: u32, certificate: &Certificate<'_>) -> bool {
         self.has_signed(&statement(run_id, attempt, &certificate.public_key), &certificate.signature)
@@ -106,7 +106,7 @@ pub fn key_file(seed: &[u8; 32], run_id: &str, attempt: u32, certifier: &Private
     file
 }
 
-/// The text that a certificate signs. The run id stands between lines that cannot contain a newline, so that no two
+/// Returns the text that a certificate signs. The run id is between lines that cannot contain a newline, so that no two
 /// statements have the same text.
 fn statement(run_id: &str, attempt: u32, public_key: &str) -> String {
     format!("{CONTEXT}{attempt}\n{run_id}\n{public_key}")
@@ -122,7 +122,7 @@ fn parse_certificate(line: &[u8], key: &PublicKey) -> Option<Certificate<'static
     is_well_formed(&certificate, &key.id()).then_some(certificate)
 }
 
-/// Whether the certificate has the form of one for the key with this id. No signature is checked.
+/// Returns whether the certificate is well-formed and certifies the key with this id. No signature is checked.
 pub(crate) fn is_well_formed(certificate: &Certificate<'_>, key_id: &str) -> bool {
     hex::decode::<16>(certificate.key_id.as_bytes()).is_some()
         && hex::decode::<64>(certificate.signature.as_bytes()).is_some()

@@ -1,55 +1,55 @@
-//! The chain: every line states the hash of the line before, and `close` the hash of itself.
+//! The hash chain: every line states the hash of the previous line, and `close` states its own hash.
 //!
-//! Pure. [`Chain`] is the writer's side, [`Walk`] the reader's: it takes lines one by one, so that a witness
-//! can follow a file while it grows.
+//! Pure. [`Chain`] is the writer's side, [`ChainReader`] the reader's. The reader takes lines one by one, so that a
+//! witness can follow a file while it grows.
 
+use crate::audit_log::AuditLog;
 use crate::canon::{self, NotCanonical};
 use crate::certificate::is_well_formed;
-use crate::course::Course;
+use crate::encode::WriteJson;
 use crate::hash::Hash;
 use crate::hex;
-use crate::line::Member;
-use crate::reader::{Fault, Line, Record, What, fault};
+use crate::reader::{AuditLine, Fault, FaultKind, Record, fault};
 use crate::record::Close;
 use crate::seal::PrivateKey;
-use crate::story::Story;
+use crate::sequence::SequenceChecker;
 
-/// Where a file ends for its writer.
+/// End of the file, as its writer needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
-    /// The number of the next line.
+    /// Number of the next line.
     pub seq: u64,
-    /// What the next line states as `prev`.
+    /// Hash that the next line states as `prev`.
     pub prev: Hash,
 }
 
 impl Default for Chain {
-    /// An empty file.
+    /// Returns the end of an empty file.
     fn default() -> Self {
         Self { seq: 0, prev: Hash::ZERO }
     }
 }
 
 impl Chain {
-    /// A line that states this chain's end was added, with its newline.
+    /// Advances over a line that was written, with its newline.
     pub fn push(&mut self, line: &[u8]) {
         self.seq += 1;
         self.prev = Hash::of(line);
     }
 }
 
-/// A record as its line, with its newline.
+/// Returns the line of a record, with its newline.
 #[must_use]
-pub fn line(record: &impl Member) -> Vec<u8> {
-    // As much as the allocator keeps at hand; most lines fit.
+pub fn line(record: &impl WriteJson) -> Vec<u8> {
+    // Most lines fit, and the allocator keeps blocks of this size ready.
     let mut line = Vec::with_capacity(1000);
     record.write(&mut line);
     line.push(b'\n');
     line
 }
 
-/// The last line of a file: its head is computed, and signed if there is a key. What stood in its place is
-/// overwritten.
+/// Returns the last line of a file. Its head is computed, and signed if there is a key; former values of these members
+/// are overwritten.
 #[must_use]
 pub fn close_line(mut close: Close<'_>, key: Option<&PrivateKey>) -> Vec<u8> {
     close.key_id = key.map(|key| key.public().id().into());
@@ -60,7 +60,7 @@ pub fn close_line(mut close: Close<'_>, key: Option<&PrivateKey>) -> Vec<u8> {
     line(&close)
 }
 
-/// The hash of a `close` without its members `head` and `signature`, and without its newline.
+/// Returns the hash of a `close` without its members `head` and `signature`, and without its newline.
 ///
 /// # Errors
 /// [`NotCanonical`]
@@ -76,21 +76,21 @@ pub fn head_of(line: &[u8]) -> Result<Hash, NotCanonical> {
     Ok(Hash::of_all(pieces))
 }
 
-/// What is kept of a file on the way through it: all that it says ([`Story`]), or only what the next line has to fit
-/// ([`Course`]).
-pub trait Kept: Default {
+/// Receiver of the lines of a file: [`AuditLog`] keeps everything, [`SequenceChecker`] only what it needs to check the
+/// next line.
+pub trait LineSink: Default {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here.
-    fn take(&mut self, line: Line<'_>) -> Result<(), Fault>;
+    /// The [`Fault`] of a line that breaks a rule.
+    fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault>;
 
-    /// How many lines were taken.
+    /// Returns the number of lines taken.
     fn lines(&self) -> u64;
 }
 
-impl Kept for Story {
-    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+impl LineSink for AuditLog {
+    fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
         Self::take(self, line)
     }
 
@@ -99,8 +99,8 @@ impl Kept for Story {
     }
 }
 
-impl Kept for Course {
-    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+impl LineSink for SequenceChecker {
+    fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
         Self::take(self, &line)
     }
 
@@ -109,83 +109,83 @@ impl Kept for Course {
     }
 }
 
-/// A file as far as it has been read, each line held against those before it.
+/// Reader of a file, which checks each line against the lines before it.
 #[derive(Debug, Clone)]
-pub struct Walk<K> {
-    kept: K,
+pub struct ChainReader<K> {
+    sink: K,
     head: Hash,
 }
 
-impl<K: Kept> Default for Walk<K> {
+impl<K: LineSink> Default for ChainReader<K> {
     fn default() -> Self {
-        Self { kept: K::default(), head: Hash::ZERO }
+        Self { sink: K::default(), head: Hash::ZERO }
     }
 }
 
-impl<K: Kept> Walk<K> {
+impl<K: LineSink> ChainReader<K> {
     /// Takes the next line.
     ///
     /// # Errors
-    /// The [`Fault`] of a line that cannot stand here.
-    pub fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
+    /// The [`Fault`] of a line that breaks a rule.
+    pub fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
         let (number, bytes) = (line.number, line.bytes);
         let text = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-        let members =
-            canon::members(text).map_err(|error| fault(number, What::Canonical, "sorted members, no blanks", error))?;
-        if !is_timestamp(&line.common.ts) {
-            return Err(fault(number, What::Members, "ts in UTC with microseconds", &line.common.ts));
+        let members = canon::members(text)
+            .map_err(|error| fault(number, FaultKind::Canonical, "sorted members, no blanks", error))?;
+        if !is_timestamp(&line.header.ts) {
+            return Err(fault(number, FaultKind::Members, "ts in UTC with microseconds", &line.header.ts));
         }
-        if line.common.prev.parse::<Hash>().is_err() {
-            return Err(fault(number, What::Members, "a hash in prev", &line.common.prev));
+        if line.header.prev.parse::<Hash>().is_err() {
+            return Err(fault(number, FaultKind::Members, "a hash in prev", &line.header.prev));
         }
-        if line.common.seq == self.kept.lines() && line.common.prev != self.head.to_string() {
-            return Err(fault(number, What::Prev, self.head, &line.common.prev));
+        if line.header.seq == self.sink.lines() && line.header.prev != self.head.to_string() {
+            return Err(fault(number, FaultKind::Prev, self.head, &line.header.prev));
         }
         match &line.record {
-            Record::Close(close) => is_sealed(number, bytes, close)?,
-            // What is not close has no head; what was close once still has.
+            Record::Close(close) => check_close(number, bytes, close)?,
+            // Only `close` has a head. A line with a head was a `close` whose kind was altered.
             _ if members.iter().any(|member| member.name == b"head") => {
-                return Err(fault(number, What::Order, "a head in close alone", &line.common.kind));
+                return Err(fault(number, FaultKind::Order, "a head in close alone", &line.header.kind));
             }
             _ => {}
         }
-        self.kept.take(line)?;
+        self.sink.take(line)?;
         self.head = Hash::of(bytes);
         Ok(())
     }
 
-    /// What was kept so far.
+    /// Returns the sink.
     #[must_use]
-    pub fn kept(&self) -> &K {
-        &self.kept
+    pub fn sink(&self) -> &K {
+        &self.sink
     }
 
-    /// The same, for good.
+    /// Ends the reading and returns the sink.
     #[must_use]
-    pub fn into_kept(self) -> K {
-        self.kept
+    pub fn into_sink(self) -> K {
+        self.sink
     }
 
-    /// The hash of the last line that was taken.
+    /// Returns the hash of the last line that was taken.
     #[must_use]
     pub fn head(&self) -> Hash {
         self.head
     }
 
-    /// Where a writer would go on.
+    /// Returns the end of the file, for a writer that goes on with it.
     #[must_use]
     pub fn end(&self) -> Chain {
-        Chain { seq: self.kept.lines(), prev: self.head }
+        Chain { seq: self.sink.lines(), prev: self.head }
     }
 }
 
-/// Whether the head of a `close` is its own, and its signature looks like one.
-fn is_sealed(line: u64, bytes: &[u8], close: &Close<'_>) -> Result<(), Fault> {
-    let head = head_of(bytes).map_err(|error| fault(line, What::Canonical, "sorted members, no blanks", error))?;
+/// Checks that the head of a `close` is its own hash, and that its signature and certificate are well-formed.
+fn check_close(line: u64, bytes: &[u8], close: &Close<'_>) -> Result<(), Fault> {
+    let head = head_of(bytes).map_err(|error| fault(line, FaultKind::Canonical, "sorted members, no blanks", error))?;
     if close.head != head.to_string() {
-        return Err(fault(line, What::Head, head, &close.head));
+        return Err(fault(line, FaultKind::Head, head, &close.head));
     }
-    let whole = match (&close.key_id, &close.signature) {
+    let well_formed = match (&close.key_id, &close.signature) {
         (None, None) => true,
         (Some(id), Some(signature)) => {
             hex::decode::<16>(id.as_bytes()).is_some() && hex::decode::<64>(signature.as_bytes()).is_some()
@@ -193,18 +193,18 @@ fn is_sealed(line: u64, bytes: &[u8], close: &Close<'_>) -> Result<(), Fault> {
         _ => false,
     };
     let found = || format!("{:?} by {:?}", close.signature, close.key_id);
-    if !whole {
-        return Err(fault(line, What::Signature, "a signature and the id of its key", found()));
+    if !well_formed {
+        return Err(fault(line, FaultKind::Signature, "a signature and the id of its key", found()));
     }
     match &close.certificate {
         Some(certificate) if !is_well_formed(certificate, close.key_id.as_deref().unwrap_or_default()) => {
-            Err(fault(line, What::Signature, "a certificate of the key that signed", format!("{certificate:?}")))
+            Err(fault(line, FaultKind::Signature, "a certificate of the key that signed", format!("{certificate:?}")))
         }
         _ => Ok(()),
     }
 }
 
-/// `2026-03-01T10:20:30.123456Z`
+/// Returns true for a time such as `2026-03-01T10:20:30.123456Z`.
 fn is_timestamp(text: &str) -> bool {
     const PATTERN: &[u8] = b"dddd-dd-ddTdd:dd:dd.ddddddZ";
     let fits = |(byte, want): (u8, &u8)| if *want == b'd' { byte.is_ascii_digit() } else { byte == *want };

@@ -1,35 +1,36 @@
-//! The budgets of LiteLLM's that refused calls of a run, from its audit file alone.
+//! Budgets of LiteLLM that refused calls of a run, from its audit log alone.
 //!
 //! Pure.
 
 use std::fmt;
 
-use crate::budget::{BudgetRefusal, owner_in_words};
-use crate::record::Name;
-use crate::text::sanitize;
-use crate::{Story, Usd};
 use serde::Serialize;
+
+use crate::budget::{BudgetRefusal, owner_in_words};
+use crate::record::OptionalText;
+use crate::text::sanitize;
+use crate::{AuditLog, Usd};
 
 /// A budget at LiteLLM that refused calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Exhausted {
-    /// Whose budget it is: `key`, `team`, `customer` and so on.
+    /// Owner of the budget: `key`, `team`, `customer` and so on.
     pub of: String,
-    /// How many calls it refused.
+    /// Number of calls that it refused.
     pub calls: u64,
-    /// What LiteLLM last counted as spent or reserved of it; null where it does not say so.
+    /// Amount that LiteLLM last counted as spent or reserved of it; null where the message does not have it.
     pub spent_usd: Option<String>,
-    /// Its limit; null where LiteLLM does not give it.
+    /// Limit of the budget; null where the message does not have it.
     pub limit_usd: Option<String>,
 }
 
-/// The budgets that refused calls, in the order in which they first did.
+/// Returns the budgets that refused calls, in the order of their first refusal.
 #[must_use]
-pub fn exhausted(story: &Story) -> Vec<Exhausted> {
+pub fn exhausted(log: &AuditLog) -> Vec<Exhausted> {
     let mut budgets: Vec<Exhausted> = Vec::new();
-    for outcome in story.calls().iter().filter_map(|call| call.outcome.as_ref()) {
+    for outcome in log.calls().iter().filter_map(|call| call.outcome.as_ref()) {
         let Some(of) = &outcome.budget_of else { continue };
-        let text = |name: &Option<Name<'_>>| name.as_ref().map(|name| name.0.to_string());
+        let text = |name: &Option<OptionalText<'_>>| name.as_ref().map(|name| name.0.to_string());
         let (spent_usd, limit_usd) = (text(&outcome.budget_spent_usd), text(&outcome.budget_limit_usd));
         match budgets.iter_mut().find(|budget| budget.of == of.0) {
             Some(budget) => {
@@ -49,7 +50,7 @@ impl From<&BudgetRefusal> for Exhausted {
     }
 }
 
-/// That the budget has no room left.
+/// States that the budget has no room left.
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "its budget for {} has no room left", owner_in_words(&self.of))?;
@@ -61,7 +62,7 @@ impl fmt::Display for Exhausted {
 }
 
 impl Exhausted {
-    /// What happened and what to do.
+    /// Returns a message with the refusals and what to do.
     #[must_use]
     pub fn advice(&self) -> String {
         let calls = if self.calls == 1 { "a call".to_owned() } else { format!("{} calls", self.calls) };
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_with_its_amounts_if_both_are_known() {
+    fn a_budget_shows_amounts_if_both_are_known() {
         let whole =
             "its budget for the customer (the run's account) has no room left ($0.3 spent or reserved of $0.25)";
         assert_eq!(budget(1, Some("0.3")).to_string(), whole);

@@ -11,28 +11,28 @@ use crate::hex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Hash([u8; 32]);
 
-/// The text was no hash.
+/// A text that is not a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a SHA-256: want 64 lower-case hex digits")]
 pub struct NotAHash;
 
 impl Hash {
-    /// What stands before the first line.
+    /// Hash that the first line states as the previous one.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The hash of these bytes.
+    /// Returns the hash of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// As its 64 digits.
+    /// Returns the 64 digits.
     #[must_use]
     pub fn to_hex(self) -> String {
         hex::encode(&self.0)
     }
 
-    /// The hash of these pieces, one behind the other.
+    /// Returns the hash of these pieces, joined.
     #[must_use]
     pub fn of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Self {
         Self(pieces.into_iter().fold(Sha256::new(), Digest::chain_update).finalize().into())

@@ -18,13 +18,13 @@ pub struct Usd {
     scale: usize,
 }
 
-/// The text was no amount.
+/// A text that is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an amount of dollars: want a non-negative decimal number such as 0.25")]
 pub struct NotAnAmount;
 
 impl Usd {
-    /// Reads a non-negative JSON number, exponents included.
+    /// Parses a non-negative JSON number, exponents included.
     ///
     /// # Errors
     /// [`NotAnAmount`] for signs, blanks, NaN, infinities, or more than 40 digits.
@@ -57,25 +57,25 @@ impl Usd {
         Ok(if digits.is_empty() { Self { digits, scale: 0 } } else { Self { digits, scale } })
     }
 
-    /// Nothing at all.
+    /// Returns true for zero dollars.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.digits.is_empty()
     }
 
-    /// Whether it is no more than whole nano-USD can count, about nine billion dollars.
+    /// Returns whether nano-USD can count the amount: at most about nine billion dollars.
     #[must_use]
     pub fn is_countable(&self) -> bool {
         self.scaled(9) <= i64::MAX.into()
     }
 
-    /// The amount in nano-USD, half-even. Saturates at [`i64::MAX`], about nine billion dollars.
+    /// Returns the amount in nano-USD, rounded half-even. Saturates at [`i64::MAX`], about nine billion dollars.
     #[must_use]
     pub fn to_nanos(&self) -> i64 {
         i64::try_from(self.scaled(9)).unwrap_or(i64::MAX)
     }
 
-    /// The amount times 10^`places`, half-even: the one place where an amount is rounded.
+    /// Returns the amount times 10^`places`, rounded half-even. Every rounding of an amount happens here.
     #[must_use]
     pub fn scaled(&self, places: u32) -> i128 {
         let mut value: i128 = 0;
@@ -99,7 +99,7 @@ impl Usd {
         value
     }
 
-    /// An amount of whole nano-USD.
+    /// Returns the amount of a whole number of nano-USD.
     #[must_use]
     pub fn from_nanos(nanos: i64) -> Self {
         let text = format!("{:010}", nanos.max(0));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn texts_that_are_not_amounts_are_refused() {
         for bad in ["", "-1", "+1", "NaN", "inf", "1.", ".5", "1,5", "0x1", "1e", "1e999", " 1", "1 ", &"9".repeat(60)]
         {
             assert_eq!(Usd::parse(bad), Err(NotAnAmount), "{bad:?}");

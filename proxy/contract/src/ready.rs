@@ -17,7 +17,7 @@ pub struct ReadyLine<'a> {
     #[serde(default)]
     pub build: Cow<'a, str>,
     /// The event that this line reports.
-    pub event: Event,
+    pub event: ReadyEvent,
     /// Measures in force.
     #[serde(default)]
     pub hardening: Option<Hardening>,
@@ -46,7 +46,7 @@ pub struct ReadyLine<'a> {
 /// The word of a [`ReadyLine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum ReadyEvent {
     /// Calls are taken.
     Ready,
 }
@@ -130,7 +130,7 @@ mod tests {
         };
         let ready = ReadyLine {
             build: "b".into(),
-            event: Event::Ready,
+            event: ReadyEvent::Ready,
             hardening: Some(hardening),
             max_memory: None,
             pid: 7,

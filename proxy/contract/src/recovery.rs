@@ -1,106 +1,107 @@
-//! What a restart does with a file that is there: go on behind its last whole line, or leave it alone.
+//! Recovery of an audit file after a crash: go on after its last complete line, or refuse the file.
 //!
-//! Pure: bytes in, a plan out. Only a torn last line is repaired; anything else that is wrong was not done by
-//! a crash, and stays as it is for whoever looks into it.
+//! Pure: bytes in, a plan out. Only a torn last line is repaired. A crash causes no other damage, so that any other
+//! fault is left as evidence.
 
-use crate::chain::{Chain, Walk};
+use crate::audit_log::AuditLog;
+use crate::chain::{Chain, ChainReader};
 use crate::hash::Hash;
 use crate::reader::{Fault, lines};
 use crate::record::Open;
-use crate::story::Story;
 
-/// Whose file it has to be.
+/// Owner that a file must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named like the members of `open`")]
-pub struct Owner<'a> {
+pub struct AuditOwner<'a> {
     pub run_id: &'a str,
     pub attempt: u32,
     pub billing_account_id: &'a str,
 }
 
-/// How a file goes on.
+/// Plan to go on with a file.
 #[derive(Debug, Clone)]
-pub struct Plan {
-    /// Where its last whole line ends; everything behind it is to be kept aside and cut off.
+pub struct RecoveryPlan {
+    /// Offset of the end of the last complete line. All bytes after it are to be moved aside and cut off.
     pub keep: u64,
-    /// How many bytes that is.
+    /// Number of these bytes.
     pub torn: u64,
-    /// Their hash.
+    /// Hash of these bytes.
     pub sha256: Hash,
-    /// Where the chain goes on.
+    /// End of the chain, where the next line is added.
     pub chain: Chain,
-    /// What the whole lines say: among it the calls that are open, which no outcome will follow.
-    pub story: Story,
+    /// Content of the complete lines, with the open calls, which will never have an outcome.
+    pub log: AuditLog,
 }
 
-/// Why a file cannot go on.
+/// Reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// A line before the last is wrong.
     #[error("it is damaged")]
     Damaged(#[source] Fault),
-    /// It has its `close`.
+    /// The file has its `close`.
     #[error("it was closed in order")]
     Closed,
-    /// It is another's.
+    /// The file has another owner.
     #[error("it belongs to run {run_id}, attempt {attempt}, of account {billing_account_id}")]
-    Anothers {
-        /// Whose.
+    OtherRun {
+        /// Run of the file.
         run_id: String,
-        /// Which of its starts.
+        /// Start of that run.
         attempt: u32,
-        /// Who paid.
+        /// Account that paid.
         billing_account_id: String,
     },
-    /// It has no whole line, and does not begin as an audit file does.
-    #[error("it is no audit file")]
-    Foreign,
+    /// The file has no complete line, and does not begin like an audit file.
+    #[error("it is not an audit file")]
+    NotAnAuditFile,
 }
 
 /// Plans how a run's file goes on. `aside` is what an earlier restart cut off at this very place, before it
-/// could say so; empty otherwise.
+/// could record it; empty otherwise.
 ///
 /// # Errors
 /// [`Unusable`]; then nothing may be written.
-pub fn plan(bytes: &[u8], aside: &[u8], owner: &Owner<'_>) -> Result<Plan, Unusable> {
-    let mut walk = Walk::<Story>::default();
+pub fn plan(bytes: &[u8], aside: &[u8], owner: &AuditOwner<'_>) -> Result<RecoveryPlan, Unusable> {
+    let mut reader = ChainReader::<AuditLog>::default();
     let mut lines = lines(bytes);
     for line in &mut lines {
-        line.and_then(|line| walk.take(line)).map_err(Unusable::Damaged)?;
+        line.and_then(|line| reader.take(line)).map_err(Unusable::Damaged)?;
     }
-    let (story, tail) = (walk.kept(), lines.tail());
-    match story.open() {
+    let (log, tail) = (reader.sink(), lines.tail());
+    match log.open() {
         Some(open) => is_of(open, owner)?,
         None => begins_as_open(tail, owner)?,
     }
-    if story.close().is_some() {
+    if log.close().is_some() {
         return Err(Unusable::Closed);
     }
     let torn = if tail.is_empty() { aside } else { tail };
-    Ok(Plan {
+    Ok(RecoveryPlan {
         keep: lines.cursor().offset,
         torn: torn.len() as u64,
         sha256: Hash::of(torn),
-        chain: walk.end(),
-        story: walk.into_kept(),
+        chain: reader.end(),
+        log: reader.into_sink(),
     })
 }
 
-fn is_of(open: &Open<'_>, owner: &Owner<'_>) -> Result<(), Unusable> {
-    let found = Owner { run_id: &open.run_id, attempt: open.attempt, billing_account_id: &open.billing_account_id };
+fn is_of(open: &Open<'_>, owner: &AuditOwner<'_>) -> Result<(), Unusable> {
+    let found =
+        AuditOwner { run_id: &open.run_id, attempt: open.attempt, billing_account_id: &open.billing_account_id };
     if found == *owner {
         return Ok(());
     }
-    Err(Unusable::Anothers {
+    Err(Unusable::OtherRun {
         run_id: open.run_id.to_string(),
         attempt: open.attempt,
         billing_account_id: open.billing_account_id.to_string(),
     })
 }
 
-/// A path that was mistyped may name anything; only what our own writer began is cut off.
-fn begins_as_open(tail: &[u8], owner: &Owner<'_>) -> Result<(), Unusable> {
+/// Refuses to cut a file that this writer did not begin: a mistyped path may name any file.
+fn begins_as_open(tail: &[u8], owner: &AuditOwner<'_>) -> Result<(), Unusable> {
     let beginning = format!("{{\"attempt\":{},\"billing_account_id\":\"", owner.attempt);
     let shorter = tail.len().min(beginning.len());
-    if tail[..shorter] == beginning.as_bytes()[..shorter] { Ok(()) } else { Err(Unusable::Foreign) }
+    if tail[..shorter] == beginning.as_bytes()[..shorter] { Ok(()) } else { Err(Unusable::NotAnAuditFile) }
 }

@@ -1,20 +1,20 @@
-//! Who a run is, and who pays for it.
+//! Names of a run and of the account that pays for it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The host-made name of one run: `[a-z0-9][a-z0-9_-]{0,62}`.
+/// Name of one run, made by the host: `[a-z0-9][a-z0-9_-]{0,62}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RunId(String);
 
-/// The billing account that pays: 1 to 255 bytes of visible ASCII.
+/// Billing account that pays: 1 to 255 bytes of visible ASCII.
 ///
-/// LiteLLM decodes header values as latin-1 and takes a blank end-user id for none at all, so anything
-/// else would bill somebody else, or nobody.
+/// LiteLLM decodes header values as latin-1 and treats a blank end-user id as absent. Any other text
+/// would bill another account, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Account(String);
 
-/// Why a name was not accepted.
+/// Reason why a name is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A run id outside its alphabet or length.
@@ -26,7 +26,7 @@ pub enum NameError {
 }
 
 impl RunId {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -34,7 +34,7 @@ impl RunId {
 }
 
 impl Account {
-    /// The account as text.
+    /// Returns the account as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

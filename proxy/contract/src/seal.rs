@@ -1,7 +1,7 @@
 //! The signature of a file: Ed25519 over the head that its `close` states.
 //!
 //! Pure. A key is one line of 64 hex digits: the private one is the seed of RFC 8032, the public one its
-//! point. The id of a key is the beginning of the SHA-256 of its public half.
+//! point. The id of a key is the beginning of the SHA-256 of the public key.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,32 +13,32 @@ use zeroize::Zeroizing;
 use crate::hash::Hash;
 use crate::hex;
 
-/// What is signed begins with this, so that a signature cannot be taken for one of something else.
+/// Prefix of every signed text, so that a signature is not valid for another kind of text.
 const CONTEXT: &str = "sluice audit head v1\n";
 /// The same for records of the budget log.
 const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
 
-/// The private half. Its memory is zeroed when it goes, and its `Debug` shows the id alone.
+/// Private key. Its memory is zeroed on drop, and its `Debug` shows the id only.
 pub struct PrivateKey(pub(crate) Box<SigningKey>);
 
-/// The public half: what an auditor needs.
+/// Public key, which an auditor needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
-/// The text was no key. Never quotes it.
+/// A text that is not a key. The message never quotes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an Ed25519 key: want one line of 64 hex digits")]
 pub struct NotAKey;
 
 impl PrivateKey {
-    /// Makes the key of this seed: 32 bytes that nobody can guess.
+    /// Returns the key of this seed: 32 random bytes.
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
-        // Boxed: it moves from hand to hand, and a move leaves a copy behind.
+        // Boxed, since a move leaves a copy in memory.
         Self(Box::new(SigningKey::from_bytes(seed)))
     }
 
-    /// Reads the seed's line; a final newline is not part of it.
+    /// Parses the line of the seed; a final newline is ignored.
     ///
     /// # Errors
     /// [`NotAKey`]
@@ -47,7 +47,7 @@ impl PrivateKey {
         Ok(Self::from_seed(&seed))
     }
 
-    /// Its other half.
+    /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
@@ -67,32 +67,32 @@ impl PrivateKey {
 }
 
 impl PublicKey {
-    /// The name of the pair: 32 hex digits.
+    /// Returns the id of the key pair: 32 hex digits.
     #[must_use]
     pub fn id(&self) -> String {
         id_of(self.0.as_bytes())
     }
 
-    /// Whether this is a signature over the head by the other half.
+    /// Returns whether the private key signed this head.
     #[must_use]
     pub fn verifies(&self, head: Hash, signature: &str) -> bool {
         self.has_signed(&message(head), signature)
     }
 
-    /// Whether this is a signature over the record of the budget log by the other half.
+    /// Returns whether the private key signed this record of the budget log.
     #[must_use]
     pub fn verifies_budget(&self, record: Hash, signature: &str) -> bool {
         self.has_signed(&budget_message(record), signature)
     }
 
-    /// Whether this is a signature over the text by the other half.
+    /// Returns whether the private key signed this text.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let signature = hex::decode::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
         signature.is_some_and(|signature| self.0.verify_strict(text.as_bytes(), &signature).is_ok())
     }
 }
 
-/// The id of the key with this point.
+/// Returns the id of the key with this point.
 pub(crate) fn id_of(point: &[u8; 32]) -> String {
     hex::encode(&Sha256::digest(point)[..16])
 }
@@ -105,7 +105,7 @@ fn budget_message(record: Hash) -> String {
     format!("{BUDGET_CONTEXT}{record}")
 }
 
-/// The text without its final newline.
+/// Returns the text without its final newline.
 pub(crate) fn one_line(text: &[u8]) -> &[u8] {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     text.strip_suffix(b"\r").unwrap_or(text)
@@ -149,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn texts_that_are_not_keys_are_refused() {
         for bad in ["", "\n", &SEED[1..], &SEED.to_uppercase(), &format!("{SEED}\n\n"), &format!("{SEED}{SEED}")] {
             assert_eq!(PrivateKey::parse(bad.as_bytes()).map(|_| ()), Err(NotAKey), "{bad:?}");
         }
-        // No point of the curve, and one of small order.
+        // A point that is not on the curve, and points of small order.
         for bad in ["02".repeat(32), "00".repeat(32), "01".to_owned() + &"00".repeat(31)] {
             assert_eq!(bad.parse::<PublicKey>(), Err(NotAKey), "{bad}");
         }

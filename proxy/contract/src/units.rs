@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn dollars_are_counted_in_nanos_and_never_taken_as_nothing() {
+    fn dollars_count_in_nanos_and_never_become_nothing() {
         let rows = [("0", 0), ("0.00", 0), ("1e-9", 1), ("1.4e-9", 1), ("6e-10", 1), ("0.25", 250_000_000)];
         for (text, nanos) in rows {
             assert_eq!(nano_usd(text), Ok(nanos), "{text}");

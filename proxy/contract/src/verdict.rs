@@ -1,6 +1,7 @@
-//! What an auditor may say of a file: complete, incomplete, or altered, and where.
+//! Verification of an audit file: complete, incomplete, or altered, and where.
 //!
-//! Pure but for the reader that it may be given. `docs/verify_audit.py` says the same by other means.
+//! Pure, except for the reader that it is given. `verify_audit.py`, beside this crate, implements the same rules
+//! independently.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -8,80 +9,79 @@ use std::io::{self, BufRead};
 
 use serde::Deserialize;
 
-use crate::chain::{Walk, head_of};
-use crate::course::{Course, Totals};
+use crate::chain::{ChainReader, head_of};
 use crate::exit;
-pub use crate::exit::{INCOMPLETE as EXIT_INCOMPLETE, UNREADABLE as EXIT_UNREADABLE, USAGE as EXIT_USAGE};
 use crate::hash::Hash;
-use crate::reader::{Cursor, Fault, LINE_MAX, Line, What, fault, read_line, too_long};
+use crate::reader::{AuditLine, Cursor, Fault, FaultKind, LINE_MAX, fault, read_line, too_long};
 use crate::record::Close;
 use crate::seal::PublicKey;
+use crate::sequence::{SequenceChecker, Totals};
 
-/// What the auditor knows from elsewhere. Of what is empty here, nothing is checked.
+/// Keys and lines that the auditor trusts from elsewhere. An empty list means that nothing is checked against it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Trust<'a> {
+pub struct TrustAnchors<'a> {
     /// The file must be signed by one of these, or by a key that one of these has certified for its run and attempt.
     pub keys: &'a [PublicKey],
     /// The file must have these lines.
     pub seen: &'a [Witness],
 }
 
-/// A line that somebody saw when it was written.
+/// A line that was seen when it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Witness {
-    /// Its number.
+    /// Number of the line, from 0.
     pub seq: u64,
-    /// Its hash.
+    /// Hash of the line.
     pub head: Hash,
 }
 
-/// What a file is worth.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is whole: from `open` to `close`, and every call has its outcome.
-    Complete(Report),
-    /// What is there is as it was written, but something is missing.
-    Incomplete(Report),
-    /// A line is not what was written there; or, with [`What::UnknownKey`], no trusted key says that it is.
+    /// The file is complete: from `open` to `close`, and every call has its outcome.
+    Complete(VerificationReport),
+    /// The lines are as they were written, but some are missing.
+    Incomplete(VerificationReport),
+    /// A line was altered; or, with [`FaultKind::UnknownKey`], no trusted key vouches for the file.
     Tampered(Fault),
 }
 
-/// What was found in a file that was not altered.
+/// Findings in a file that was not altered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
-    /// Whole lines.
+pub struct VerificationReport {
+    /// Number of complete lines.
     pub lines: u64,
-    /// The hash of the last one.
+    /// Hash of the last line.
     pub head: Hash,
-    /// Whether it ended in order.
+    /// True if the file has its `close`.
     pub closed: bool,
-    /// The ids of the calls without an outcome: money may have been spent.
+    /// Ids of the calls without an outcome, which may have cost money.
     pub open_calls: Vec<String>,
-    /// Bytes of a last line that is torn.
+    /// Number of bytes of a torn last line.
     pub torn: u64,
-    /// How often a restart found it torn or calls open.
+    /// Number of restarts that found the file torn, or calls open.
     pub recovered: u64,
-    /// How often its sidecar was started again.
+    /// Number of restarts of its sidecar.
     pub epochs: u64,
-    /// Who vouches for it.
+    /// Signature of the file.
     pub seal: Seal,
-    /// What its lines come to.
+    /// Sums over its lines.
     pub totals: Totals,
 }
 
-/// Who vouches for a file.
+/// Signature of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seal {
-    /// Nobody: it has no end yet, or its sidecar had no key.
+    /// None: the file has no end yet, or its sidecar had no key.
     None,
-    /// It says that this key signed it, or certified the key that did; no keys were given to check that.
+    /// The file names this key as its signer, or as the certifier of its signer; no keys were given to check that.
     Unchecked(String),
-    /// This key signed it, or certified the key that did.
+    /// This key signed the file, or certified the key that did.
     Valid(String),
 }
 
 impl Verdict {
-    /// The exit code of a verifier: 0 complete, 1 tampered, 3 incomplete.
+    /// Returns the exit code of a verifier: 0 complete, 1 tampered, 3 incomplete.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -91,9 +91,9 @@ impl Verdict {
         }
     }
 
-    /// What was found; none if the file was altered.
+    /// Returns the findings; `None` if the file was altered.
     #[must_use]
-    pub fn report(&self) -> Option<&Report> {
+    pub fn report(&self) -> Option<&VerificationReport> {
         match self {
             Self::Complete(report) | Self::Incomplete(report) => Some(report),
             Self::Tampered(_) => None,
@@ -101,41 +101,45 @@ impl Verdict {
     }
 }
 
-/// Holds a whole file against its own rules and against what is known from elsewhere.
+/// Checks a file in memory against its own rules and against the trust anchors.
 #[must_use]
-pub fn verify(bytes: &[u8], trust: &Trust<'_>) -> Verdict {
+pub fn verify(bytes: &[u8], trust: &TrustAnchors<'_>) -> Verdict {
     verify_from(bytes, trust).expect("memory does not fail")
 }
 
-/// The same of a file that is read line by line, however long it is.
+/// Checks a file of any length line by line, as [`verify`] does.
 ///
 /// # Errors
 /// Those of the reader.
-pub fn verify_from(file: impl BufRead, trust: &Trust<'_>) -> io::Result<Verdict> {
+pub fn verify_from(file: impl BufRead, trust: &TrustAnchors<'_>) -> io::Result<Verdict> {
     verify_each(file, trust, |_| {})
 }
 
-/// The same, and shows each line to an observer before the line is checked. What the observer saw counts only as far as the
-/// verdict says.
+/// Checks a file line by line, and passes each line to an observer before the line is checked. The observer may rely
+/// only on the lines that the verdict covers.
 ///
 /// # Errors
 /// Those of the reader.
-pub fn verify_each(file: impl BufRead, trust: &Trust<'_>, each: impl FnMut(&Line<'_>)) -> io::Result<Verdict> {
-    Ok(match walk(file, trust, each)? {
+pub fn verify_each(
+    file: impl BufRead,
+    trust: &TrustAnchors<'_>,
+    each: impl FnMut(&AuditLine<'_>),
+) -> io::Result<Verdict> {
+    Ok(match read(file, trust, each)? {
         Ok(report) => {
-            let whole = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
-            if whole { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
+            let complete = report.closed && report.open_calls.is_empty() && report.torn == 0 && report.recovered == 0;
+            if complete { Verdict::Complete(report) } else { Verdict::Incomplete(report) }
         }
         Err(fault) => Verdict::Tampered(fault),
     })
 }
 
-fn walk(
+fn read(
     mut file: impl BufRead,
-    trust: &Trust<'_>,
-    mut each: impl FnMut(&Line<'_>),
-) -> io::Result<Result<Report, Fault>> {
-    let mut checked = Checked::of(trust);
+    trust: &TrustAnchors<'_>,
+    mut each: impl FnMut(&AuditLine<'_>),
+) -> io::Result<Result<VerificationReport, Fault>> {
+    let mut checked = Verifier::of(trust);
     let (mut at, mut text) = (Cursor::default(), Vec::new());
     loop {
         read_line(&mut file, &mut text)?;
@@ -145,7 +149,7 @@ fn walk(
         if !text.ends_with(b"\n") {
             return Ok(checked.end(text.len() as u64));
         }
-        let line = Line::parse(at, &text);
+        let line = AuditLine::parse(at, &text);
         if let Ok(line) = &line {
             each(line);
         }
@@ -158,66 +162,66 @@ fn walk(
     }
 }
 
-/// A file up to a line that was not altered.
-struct Checked<'a> {
-    walk: Walk<Course>,
+/// State of a verification, after lines that were not altered.
+struct Verifier<'a> {
+    reader: ChainReader<SequenceChecker>,
     seal: Seal,
     keys: &'a [PublicKey],
-    /// Lines that are still to come, the next one last.
+    /// Seen lines that are still to come, the next one last.
     seen: Vec<Witness>,
 }
 
-impl<'a> Checked<'a> {
-    fn of(trust: &Trust<'a>) -> Self {
+impl<'a> Verifier<'a> {
+    fn of(trust: &TrustAnchors<'a>) -> Self {
         let mut seen = trust.seen.to_vec();
         seen.sort_by_key(|seen| Reverse(seen.seq));
-        Self { walk: Walk::default(), seal: Seal::None, keys: trust.keys, seen }
+        Self { reader: ChainReader::default(), seal: Seal::None, keys: trust.keys, seen }
     }
 
-    fn take(&mut self, line: Line<'_>) -> Result<(), Fault> {
-        let (number, seq) = (line.number, line.common.seq);
-        self.walk.take(line)?;
-        let head = self.walk.head();
+    fn take(&mut self, line: AuditLine<'_>) -> Result<(), Fault> {
+        let (number, seq) = (line.number, line.header.seq);
+        self.reader.take(line)?;
+        let head = self.reader.head();
         while let Some(seen) = self.seen.pop_if(|seen| seen.seq == seq) {
             if seen.head != head {
-                return Err(fault(number, What::Witness, seen.head, head));
+                return Err(fault(number, FaultKind::Witness, seen.head, head));
             }
         }
-        if let Some(close) = self.walk.kept().close() {
+        if let Some(close) = self.reader.sink().close() {
             self.seal = sealed(number, close, self.keys)?;
         }
         Ok(())
     }
 
-    fn end(mut self, torn: u64) -> Result<Report, Fault> {
-        let course = self.walk.kept();
+    fn end(mut self, torn: u64) -> Result<VerificationReport, Fault> {
+        let checker = self.reader.sink();
         if let Some(gone) = self.seen.pop() {
             let expected = format!("line {} with hash {}", gone.seq + 1, gone.head);
-            return Err(fault(course.lines() + 1, What::Witness, expected, "the end of the file"));
+            return Err(fault(checker.lines() + 1, FaultKind::Witness, expected, "the end of the file"));
         }
-        Ok(Report {
-            lines: course.lines(),
-            head: self.walk.head(),
-            closed: course.close().is_some(),
-            open_calls: course.open_ids().map(str::to_owned).collect(),
+        Ok(VerificationReport {
+            lines: checker.lines(),
+            head: self.reader.head(),
+            closed: checker.close().is_some(),
+            open_calls: checker.open_ids().map(str::to_owned).collect(),
             torn,
-            recovered: course.recovered(),
-            epochs: course.epochs(),
+            recovered: checker.recovered(),
+            epochs: checker.epochs(),
             seal: self.seal,
-            totals: *course.totals(),
+            totals: *checker.totals(),
         })
     }
 }
 
-/// Two lines disagree, and one was altered: the later one, if what follows does not vouch for it either.
+/// Decides which of two lines that disagree was altered: the later one, unless the next line vouches for it.
 fn blame(fault: Fault, line: &[u8], next: &[u8]) -> Fault {
-    if fault.what != What::Prev || fault.line == 1 || is_vouched(line, next) == Some(false) {
+    if fault.kind != FaultKind::Prev || fault.line == 1 || is_vouched(line, next) == Some(false) {
         return fault;
     }
-    Fault { line: fault.line - 1, what: What::Hash, expected: fault.found, found: fault.expected }
+    Fault { line: fault.line - 1, kind: FaultKind::Hash, expected: fault.found, found: fault.expected }
 }
 
-/// Whether the next line states this one's hash, or this one its own; `None` if there is nothing to ask.
+/// Returns whether the next line states the hash of this one, or this one its own; `None` if neither states a hash.
 fn is_vouched(line: &[u8], next: &[u8]) -> Option<bool> {
     #[derive(Deserialize)]
     struct Prev {
@@ -235,8 +239,8 @@ fn is_vouched(line: &[u8], next: &[u8]) -> Option<bool> {
 fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Fault> {
     let ids = || keys.iter().map(PublicKey::id).collect::<Vec<_>>().join(" or ");
     let trusted = |id: &str| keys.iter().find(|key| key.id() == *id);
-    let unsigned = |expected: String, found: String| Err(fault(line, What::Signature, expected, found));
-    let unknown = |expected: String, found: String| Err(fault(line, What::UnknownKey, expected, found));
+    let unsigned = |expected: String, found: String| Err(fault(line, FaultKind::Signature, expected, found));
+    let unknown = |expected: String, found: String| Err(fault(line, FaultKind::UnknownKey, expected, found));
     let (Some(id), Some(signature)) = (&close.key_id, &close.signature) else {
         return if keys.is_empty() {
             Ok(Seal::None)
@@ -253,7 +257,7 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
         (None, None) => return unknown(format!("a signature by {}", ids()), format!("one by {id}")),
         (None, Some(certificate)) => {
             let Some(certifier) = trusted(&certificate.key_id) else {
-                // A file that its own key did not sign was altered, whoever certified that key.
+                // A file that its own key did not sign was altered, whichever key certified it.
                 let head = close.head.parse().unwrap_or(Hash::ZERO);
                 if !certificate.public_key.parse::<PublicKey>().is_ok_and(|key| key.verifies(head, signature)) {
                     return unsigned(format!("a signature of {id} over the head"), "another".to_owned());
@@ -277,7 +281,7 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
     }
 }
 
-/// One line for a person.
+/// One line for people.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -288,7 +292,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for VerificationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} lines, {} calls, ${}", self.lines, self.totals.calls, self.totals.cost())?;
         match &self.seal {

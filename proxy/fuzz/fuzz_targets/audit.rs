@@ -8,13 +8,13 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use sluice_contract::chain::{Chain, head_of};
-use sluice_contract::recovery::{Owner, plan};
-use sluice_contract::{Hash, PublicKey, Story, Trust, Verdict, verify};
+use sluice_contract::recovery::{AuditOwner, plan};
+use sluice_contract::{Hash, PublicKey, AuditLog, TrustAnchors, Verdict, verify};
 use sluice_proxy_fuzz::choices_and_input;
 
 const SIGNED: &[u8] = include_bytes!("../../contract/tests/golden/signed.jsonl");
 const KEY: &str = include_str!("../../contract/tests/golden/key.pub");
-const OWNER: Owner<'_> = Owner { run_id: "run-1", attempt: 0, billing_account_id: "acct-1" };
+const OWNER: AuditOwner<'_> = AuditOwner { run_id: "run-1", attempt: 0, billing_account_id: "acct-1" };
 
 fuzz_target!(|data: &[u8]| {
     let Some(([choice], input)) = choices_and_input(data) else { return };
@@ -26,15 +26,15 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fn any(bytes: &[u8]) {
-    let verdict = verify(bytes, &Trust::default());
+    let verdict = verify(bytes, &TrustAnchors::default());
     if let Some(report) = verdict.report() {
-        let (story, torn) = Story::read(bytes).expect("what verifies can be read");
-        assert_eq!((story.lines(), torn.len() as u64), (report.lines, report.torn));
+        let (log, torn) = AuditLog::read(bytes).expect("what verifies can be read");
+        assert_eq!((log.lines(), torn.len() as u64), (report.lines, report.torn));
         let open: Vec<_> = open_calls(bytes);
         assert_eq!(report.open_calls, open, "open calls are counted otherwise");
         // One cut that depends on the input is enough: the fuzzer makes many.
         let cut = Hash::of(bytes).to_string().bytes().map(usize::from).sum::<usize>() % (bytes.len() + 1);
-        let prefix = verify(&bytes[..cut], &Trust::default());
+        let prefix = verify(&bytes[..cut], &TrustAnchors::default());
         assert_ne!(prefix.exit_code(), 1, "cut at {cut}: {prefix}");
     }
     let Ok(plan) = plan(bytes, b"", &OWNER) else { return };
@@ -42,12 +42,12 @@ fn any(bytes: &[u8]) {
     assert!(keep == 0 || bytes[keep - 1] == b'\n');
     assert!(!bytes[keep..].contains(&b'\n'));
     assert_eq!((plan.torn, plan.sha256), ((bytes.len() - keep) as u64, Hash::of(&bytes[keep..])));
-    assert!(plan.story.open_ids().eq(open_calls(bytes)), "open calls are counted otherwise");
+    assert!(plan.log.open_ids().eq(open_calls(bytes)), "open calls are counted otherwise");
     let lines = bytes[..keep].split_inclusive(|byte| *byte == b'\n');
     let mut chain = Chain::default();
     lines.for_each(|line| chain.push(line));
     assert_eq!(plan.chain, chain);
-    assert_ne!(verify(&bytes[..keep], &Trust::default()).exit_code(), 1, "a damaged file goes on");
+    assert_ne!(verify(&bytes[..keep], &TrustAnchors::default()).exit_code(), 1, "a damaged file goes on");
 }
 
 /// By other means: intents without outcomes, in whole lines.
@@ -94,7 +94,7 @@ fn altered(input: &[u8]) {
     let end = (at + usize::from(*len)).min(SIGNED.len());
     let bytes = [&SIGNED[..at], piece, &SIGNED[end..]].concat();
     let keys = [KEY.parse::<PublicKey>().expect("a golden key")];
-    let verdict = verify(&bytes, &Trust { keys: &keys, seen: &[] });
+    let verdict = verify(&bytes, &TrustAnchors { keys: &keys, seen: &[] });
     assert!(!matches!(verdict, Verdict::Complete(_)) || bytes == SIGNED, "an altered file counts as complete");
     any(&bytes);
 }

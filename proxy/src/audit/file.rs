@@ -11,7 +11,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use sluice_contract::reader;
-use sluice_contract::recovery::{Owner, Plan, Unusable, plan};
+use sluice_contract::recovery::{AuditOwner, RecoveryPlan, Unusable, plan};
 
 use super::{Log, Sink, Space};
 
@@ -77,7 +77,7 @@ pub enum OpenError {
 ///
 /// # Errors
 /// [`OpenError`]; then the file is as it was.
-pub fn open(path: &Path, owner: &Owner<'_>) -> Result<Log, OpenError> {
+pub fn open(path: &Path, owner: &AuditOwner<'_>) -> Result<Log, OpenError> {
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(OpenError::NotAFile);
     }
@@ -105,7 +105,7 @@ pub fn open(path: &Path, owner: &Owner<'_>) -> Result<Log, OpenError> {
 ///
 /// # Errors
 /// [`OpenError`]
-pub fn check(path: &Path, owner: &Owner<'_>) -> Result<(), OpenError> {
+pub fn check(path: &Path, owner: &AuditOwner<'_>) -> Result<(), OpenError> {
     match std::fs::metadata(path) {
         Ok(meta) if !meta.is_file() => Err(OpenError::NotAFile),
         Ok(_) => {
@@ -117,7 +117,7 @@ pub fn check(path: &Path, owner: &Owner<'_>) -> Result<(), OpenError> {
 }
 
 /// How the file goes on; none if it is new.
-fn past(path: &Path, file: &File, owner: &Owner<'_>) -> Result<Option<Plan>, OpenError> {
+fn past(path: &Path, file: &File, owner: &AuditOwner<'_>) -> Result<Option<RecoveryPlan>, OpenError> {
     let bytes = reader::read_file(BufReader::new(file)).map_err(OpenError::GoOn)?;
     if bytes.is_empty() && !aside(path, 0).exists() {
         return Ok(None);
@@ -131,7 +131,7 @@ fn past(path: &Path, file: &File, owner: &Owner<'_>) -> Result<Option<Plan>, Ope
 }
 
 /// First the copy is safe, then the original goes.
-fn cut_torn(path: &Path, mut file: &File, directory: &File, plan: &Plan) -> io::Result<()> {
+fn cut_torn(path: &Path, mut file: &File, directory: &File, plan: &RecoveryPlan) -> io::Result<()> {
     use std::io::{Seek, SeekFrom};
     let mut torn = Vec::new();
     file.seek(SeekFrom::Start(plan.keep))?;

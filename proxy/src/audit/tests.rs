@@ -2,7 +2,7 @@
 
 use sluice_contract::PrivateKey;
 use sluice_contract::certificate::key_file;
-use sluice_contract::record::{CallResult, End, Limits};
+use sluice_contract::record::{CallResult, End, RunLimits};
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn open_record(stamp: Stamp<'_>, mode: SyncMode) -> Open<'static> {
         build: "".into(),
         graph_id: "".into(),
         kind: Open::KIND.into(),
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         pid: 1,
         policy: "".into(),
         prev: stamp.prev.into(),

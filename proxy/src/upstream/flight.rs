@@ -1,6 +1,6 @@
-//! One call on its way: the connection that carries it, and how long it may be silent.
+//! One call in flight: the connection that carries it, and its time limits.
 //!
-//! Whoever polls a flight drives its connection. Dropping it closes the connection, and with it the call.
+//! Polling a flight drives its connection. Dropping it closes the connection, and cancels the call.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -16,39 +16,39 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::{Link, Outgoing, Upstream};
+use super::{Outgoing, PooledConnection, Upstream};
 use crate::silence::Silence;
 
-/// What is ready together goes on as one piece, up to here.
+/// Maximum size of a piece that is joined from frames that are ready together.
 const GATHER: usize = 64 * 1024;
-/// A piece of this size is worth a write of its own.
+/// Size from which a piece is written on its own.
 const LARGE: usize = 16 * 1024;
 
-/// Why an upstream gave no whole answer.
+/// Reason why an upstream gave no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Broken {
+pub enum UpstreamError {
     /// No connection, so nothing was sent.
     Unreachable,
-    /// It closed before it answered; what it did with the request nobody knows.
+    /// The upstream closed before it answered; it may have processed the request.
     Closed,
-    /// It broke off in the middle of its answer.
+    /// The upstream broke off in the middle of its answer.
     Cut,
-    /// It was silent for too long.
+    /// The upstream was silent for too long.
     Timeout,
 }
 
 type Sent = Result<Response<Incoming>, TrySendError<Request<Outgoing>>>;
 
-/// A request that is being carried.
+/// A request in flight.
 pub struct Flight {
     upstream: Arc<Upstream>,
-    link: Option<Box<Link>>,
+    link: Option<Box<PooledConnection>>,
     head: Option<Pin<Box<dyn Future<Output = Sent> + Send>>>,
     body: Option<Incoming>,
-    /// What comes behind the piece that was given last.
-    broken: Option<Broken>,
+    /// Error to report after the piece that was returned last.
+    error: Option<UpstreamError>,
     silence: Silence,
-    /// Whether the connection was made for this call.
+    /// Time to connect; `None` if the connection was reused.
     pub connected: Option<Duration>,
 }
 
@@ -62,12 +62,12 @@ impl Upstream {
     /// Puts a request on a connection. Returns before the answer's head is there.
     ///
     /// # Errors
-    /// [`Broken::Unreachable`]: nothing was sent.
-    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Broken> {
+    /// [`UpstreamError::Unreachable`]: nothing was sent.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, UpstreamError> {
         if let Some(link) = self.pooled() {
             let mut flight = Flight::start(Arc::clone(self), link, request, None);
-            // A pooled connection may have died while nobody looked. If it did so before a byte was sent, the
-            // request comes back, and goes on a new one. Nothing else is ever sent twice.
+            // A pooled connection may have died while it was idle. If it did so before a byte was sent, the
+            // request comes back, and goes to a new connection. No other request is ever sent twice.
             match poll_fn(|cx| Poll::Ready(flight.unsent(cx))).await {
                 None => return Ok(flight),
                 Some(unsent) => request = unsent,
@@ -83,16 +83,16 @@ impl Upstream {
 impl Flight {
     fn start(
         upstream: Arc<Upstream>,
-        mut link: Box<Link>,
+        mut link: Box<PooledConnection>,
         request: Request<Outgoing>,
         connected: Option<Duration>,
     ) -> Self {
         let head = Box::pin(link.send.try_send_request(request));
         let silence = Silence::new(upstream.timeouts().first_byte);
-        Self { upstream, link: Some(link), head: Some(head), body: None, broken: None, silence, connected }
+        Self { upstream, link: Some(link), head: Some(head), body: None, error: None, silence, connected }
     }
 
-    /// One turn of the connection; gives the request back if it can never go out here.
+    /// Drives the connection once; returns the request if it can never be sent on this connection.
     fn unsent(&mut self, cx: &mut Context<'_>) -> Option<Request<Outgoing>> {
         self.drive(cx);
         let Poll::Ready(sent) = self.head.as_mut()?.as_mut().poll(cx) else {
@@ -111,17 +111,17 @@ impl Flight {
     /// Waits for the head of the answer.
     ///
     /// # Errors
-    /// [`Broken::Closed`] or [`Broken::Timeout`].
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, Broken>> {
+    /// [`UpstreamError::Closed`] or [`UpstreamError::Timeout`].
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::response::Parts, UpstreamError>> {
         self.drive(cx);
         let Some(head) = self.head.as_mut() else {
-            return Poll::Ready(Err(Broken::Closed));
+            return Poll::Ready(Err(UpstreamError::Closed));
         };
         match head.as_mut().poll(&mut unwoken()) {
-            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(Broken::Timeout)),
+            Poll::Pending => self.silence.poll_over(cx).map(|()| Err(UpstreamError::Timeout)),
             Poll::Ready(sent) => {
                 self.head = None;
-                let (parts, body) = sent.map_err(|_| Broken::Closed)?.into_parts();
+                let (parts, body) = sent.map_err(|_| UpstreamError::Closed)?.into_parts();
                 self.body = Some(body);
                 self.silence.begin(self.upstream.timeouts().idle);
                 Poll::Ready(Ok(parts))
@@ -129,15 +129,15 @@ impl Flight {
         }
     }
 
-    /// What is ready of the answer, as one piece: the events of a burst are looked at, and written, together.
+    /// Returns the part of the answer that is ready, as one piece: the events of a burst are read and written together.
     /// `None` at its end, and then the connection is kept for the next call.
     ///
     /// # Errors
-    /// [`Broken::Cut`] or [`Broken::Timeout`].
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    /// [`UpstreamError::Cut`] or [`UpstreamError::Timeout`].
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
         let first = match self.poll_frame(cx) {
             Poll::Ready(Some(Ok(first))) => first,
-            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(Broken::Timeout))),
+            Poll::Pending => return self.silence.poll_over(cx).map(|()| Some(Err(UpstreamError::Timeout))),
             ended => return ended,
         };
         self.silence.heard();
@@ -154,8 +154,8 @@ impl Flight {
                     }
                     joined.extend_from_slice(&next);
                 }
-                Poll::Ready(Some(Err(broken))) => {
-                    self.broken = Some(broken);
+                Poll::Ready(Some(Err(error))) => {
+                    self.error = Some(error);
                     break;
                 }
                 Poll::Ready(None) | Poll::Pending => break,
@@ -164,9 +164,9 @@ impl Flight {
         Poll::Ready(Some(Ok(if joined.is_empty() { first } else { joined.freeze() })))
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
-        if let Some(broken) = self.broken.take() {
-            return Poll::Ready(Some(Err(broken)));
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>> {
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Some(Err(error)));
         }
         loop {
             self.drive(cx);
@@ -175,11 +175,11 @@ impl Flight {
             };
             match ready!(Pin::new(&mut *body).poll_frame(&mut unwoken())) {
                 Some(Ok(frame)) => {
-                    // The last byte of a length that was told is its end.
+                    // The last byte of a known length is the end of the body.
                     if body.is_end_stream() {
                         self.give_back();
                     }
-                    // Trailers would be a way around the header policy; they end here.
+                    // Trailers would bypass the header policy, so they are dropped.
                     if let Ok(piece) = frame.into_data() {
                         return Poll::Ready(Some(Ok(piece)));
                     }
@@ -188,7 +188,7 @@ impl Flight {
                     self.give_back();
                     return Poll::Ready(None);
                 }
-                Some(Err(_)) => return Poll::Ready(Some(Err(Broken::Cut))),
+                Some(Err(_)) => return Poll::Ready(Some(Err(UpstreamError::Cut))),
             }
         }
     }
@@ -204,7 +204,7 @@ impl Flight {
 
     fn give_back(&mut self) {
         self.body = None;
-        // One more turn takes hyper from the end of the answer to readiness for another request.
+        // After the end of an answer, hyper needs one more poll to be ready for another request.
         self.drive(&mut unwoken());
         if let Some(link) = self.link.take().filter(|link| link.send.is_ready()) {
             self.upstream.keep(link);
@@ -212,8 +212,8 @@ impl Flight {
     }
 }
 
-/// For ends of hyper's channels whose other end has just been driven, and for a connection that nobody waits for: a
-/// wake-up would only poll the same task, or that of a call long over, for nothing.
+/// Context for hyper's channels whose other end has just been driven, and for an idle connection: a
+/// wake-up would only poll the same task, or the task of a call that has ended.
 fn unwoken() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }

@@ -1,4 +1,4 @@
-//! A request body made of pieces that were never copied.
+//! A request body made of pieces that are never copied.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -10,35 +10,35 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::intake::Held;
 
-/// Pieces, in order.
+/// Request body as a queue of pieces.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     pieces: VecDeque<Bytes>,
     left: u64,
-    /// Room for what is held; free again once all is written.
+    /// Part of the body budget, returned when the body is dropped.
     _held: Option<Held>,
 }
 
 impl Outgoing {
-    /// Nothing, as in a GET.
+    /// Returns an empty body, as in a GET.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Pieces that take up this much room.
+    /// Returns an empty body that holds this part of the body budget.
     #[must_use]
     pub fn holding(held: Held) -> Self {
         Self { _held: Some(held), ..Self::default() }
     }
 
-    /// What is left.
+    /// Returns the pieces that are left.
     #[must_use]
     pub fn into_pieces(self) -> VecDeque<Bytes> {
         self.pieces
     }
 
-    /// So many pieces will come.
+    /// Reserves capacity for more pieces.
     pub fn reserve(&mut self, pieces: usize) {
         self.pieces.reserve(pieces);
     }
@@ -51,13 +51,13 @@ impl Outgoing {
         }
     }
 
-    /// How many bytes are left to send.
+    /// Returns the number of bytes left to send.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.left
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no byte is left to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.left == 0

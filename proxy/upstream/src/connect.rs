@@ -74,7 +74,7 @@ impl Connector {
     /// Connects, and negotiates TLS where the address asks for it.
     ///
     /// # Errors
-    /// That of the last IP address tried, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
+    /// The error of the last IP address, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
     pub async fn connect(&self, limit: Duration) -> io::Result<Stream> {
         let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")));
         tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or_else(late)
@@ -83,7 +83,7 @@ impl Connector {
     /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
     ///
     /// # Errors
-    /// That of the last IP address tried; [`io::ErrorKind::TimedOut`] after `limit`.
+    /// The error of the last IP address; [`io::ErrorKind::TimedOut`] after `limit`.
     pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
         let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
         let plain = Self { address: address.clone(), resolver, tls: None };
@@ -131,4 +131,63 @@ impl Connector {
 /// Returns a resolver with the configuration of the system, which it reads now.
 fn resolver() -> Result<TokioResolver, SetupError> {
     TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(SetupError::Resolver)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    fn listener() -> (TcpListener, u16) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        (listener, port)
+    }
+
+    fn address(text: &str) -> Address {
+        text.parse().expect(text)
+    }
+
+    #[tokio::test]
+    async fn names_of_the_hosts_file_are_connected() {
+        let (listener, port) = listener();
+        for host in ["localhost", "127.0.0.1"] {
+            let connector = Connector::new(address(&format!("http://{host}:{port}")), None).expect("a connector");
+
+            let stream = connector.connect(LIMIT).await.expect(host);
+
+            assert!(matches!(stream, Stream::Tcp(_)), "{stream:?}");
+        }
+        drop(listener);
+        let error = Connector::probe(&address(&format!("http://localhost:{port}")), LIMIT).await;
+        assert_eq!(error.map_err(|error| error.kind()), Err(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_tls_server_ends_the_connection_in_time() {
+        let (_listener, port) = listener();
+        let address = address(&format!("https://127.0.0.1:{port}"));
+        Connector::probe(&address, LIMIT).await.expect("it listens");
+        let connector = Connector::new(address, None).expect("the system has roots");
+
+        let error = connector.connect(LIMIT).await.expect_err("it never answers");
+
+        assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::TimedOut, "no connection within 5s"));
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let path = std::env::temp_dir().join(format!("sluice-upstream-{}.pem", std::process::id()));
+        let refused = |path: &Path| Connector::new(address("https://h"), Some(path)).expect_err("no roots");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::File(_))));
+        let mut file = std::fs::File::create(&path).expect("a file");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::NoRoots)));
+        file.write_all(b"-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n").expect("it is written");
+        assert!(matches!(refused(&path), SetupError::Tls(TlsError::Certificates(_))));
+        std::fs::remove_file(path).expect("it is ours");
+    }
 }

@@ -1,4 +1,4 @@
-//! A log that cannot be written: whole records, honest errors, and no call that nobody wrote down.
+//! A log that cannot be written: complete records, correct errors, and no unrecorded call.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,7 +33,7 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
     }
     let code = sidecar.stop().await;
     let audit = sidecar.audit();
-    // A log that was full in time still has its end, which says so; what was torn has none.
+    // A log that was full between records still has its end, with the reason; a torn one has none.
     let reason = audit.is_closed().then(|| audit.close()["reason"].clone());
     assert_eq!(code, if reason == Some("sigterm".into()) { 0 } else { 74 }, "{name}: {reason:?}");
     assert!(!is_full || reason.is_none_or(|reason| reason == "audit_full"), "{name}: the end tells what is lost");
@@ -43,7 +43,7 @@ async fn fill(name: &str, sidecar: Sidecar, upstream: &Upstream, calls: usize) -
 }
 
 #[tokio::test]
-async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
+async fn any_file_limit_leaves_whole_records_and_an_error() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let fill_up = |launch: Launch, limit: u64| launch.fsize(limit);
@@ -60,7 +60,7 @@ async fn a_file_limit_anywhere_leaves_whole_records_and_an_honest_error() {
             *end as u64
         })
     });
-    // In the middle of each record, one byte short of it, and just behind it.
+    // In the middle of each record, one byte before its end, and at its end.
     let mut limits: Vec<u64> = ends.skip(1).flat_map(|end| [end - 200, end - 20, end - 1, end, end + 1]).collect();
     limits.extend([lengths[0] as u64 + 1, 4000]);
 
@@ -96,7 +96,7 @@ impl Drop for Mount {
 }
 
 #[tokio::test]
-async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
+async fn a_full_disk_leaves_whole_records_and_an_error() {
     let dir = TempDir::new();
     for sync in ["call", "off"] {
         let mount = Mount::tmpfs(&dir.join(sync), "16k");
@@ -108,7 +108,7 @@ async fn a_full_disk_leaves_whole_records_and_an_honest_error() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_after_the_intent_still_takes_the_outcome_and_the_end() {
+async fn a_disk_full_after_the_intent_takes_the_outcome() {
     let dir = TempDir::new();
     for sync in ["call", "off"] {
         let mount = Mount::tmpfs(&dir.join(sync), "256k");
@@ -140,7 +140,7 @@ async fn a_disk_that_fills_after_the_intent_still_takes_the_outcome_and_the_end(
 }
 
 #[tokio::test]
-async fn a_log_that_was_full_once_is_never_written_again() {
+async fn a_log_that_failed_is_never_written_again() {
     let dir = TempDir::new();
     let mount = Mount::tmpfs(&dir.join("m"), "16k");
     let ballast = mount.0.join("ballast");
@@ -154,13 +154,13 @@ async fn a_log_that_was_full_once_is_never_written_again() {
 
     sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(sidecar.stop().await, 74);
-    // But for its end, which had its room and says why.
+    // Except its end, which has reserved room and names the reason.
     let audit = sidecar.audit();
     assert_eq!((audit.lines().len(), &audit.close()["reason"]), (before + 1, &"audit_full".into()));
 }
 
 #[tokio::test]
-async fn a_log_whose_directory_was_removed_takes_no_more_calls() {
+async fn a_removed_log_directory_stops_new_calls() {
     let dir = TempDir::new();
     let logs = dir.join("logs");
     std::fs::create_dir(&logs).expect("a fresh name");
@@ -170,7 +170,7 @@ async fn a_log_whose_directory_was_removed_takes_no_more_calls() {
 
     std::fs::remove_dir_all(&logs).expect("our own directory");
 
-    // What is written now, nobody will ever read.
+    // Bytes written now are lost.
     sidecar.post(CHAT, call()).await.expect_refusal(503, "audit_unavailable");
     assert_eq!(upstream.requests().len(), 1);
     assert_eq!(sidecar.stop().await, 74);

@@ -1,4 +1,4 @@
-//! What a refused line says of what was asked for.
+//! The names in a `refused` line.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
@@ -24,7 +24,7 @@ async fn a_refused_line_names_model_member_and_tool() {
     let long = "x".repeat(100);
     let cases = [
         (r#"{"model":"m","api_base":"x"}"#.to_owned(), json!(["param_not_allowed", "m", "api_base", null])),
-        // What comes before the model is refused before it is known.
+        // A refusal before the model was read does not name it.
         (r#"{"api_base":"x","model":"m"}"#.to_owned(), json!(["param_not_allowed", null, "api_base", null])),
         (r#"{"model":"other","input":"x"}"#.to_owned(), json!(["model_not_allowed", "other", "model", null])),
         (r#"{"input":"x"}"#.to_owned(), json!(["model_not_allowed", null, "model", null])),
@@ -55,7 +55,7 @@ async fn a_refused_line_names_model_member_and_tool() {
 }
 
 #[tokio::test]
-async fn a_call_over_a_cap_is_named_by_its_model() {
+async fn a_refusal_over_a_cap_names_the_model() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-calls", "1"]).start().await;
     let body = r#"{"model":"m","messages":[]}"#;

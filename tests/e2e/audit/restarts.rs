@@ -1,11 +1,11 @@
-//! Files that end in order, and files that go on behind a death: signed, verified, complete or honest.
+//! Files that end in order, and files that continue after a kill: signed, verified, and complete or marked incomplete.
 
 use std::path::Path;
 
 use serde_json::json;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{PublicKey, Trust, Verdict, verify};
-use sluice_testkit::audit::AuditFile;
+use sluice_contract::{PublicKey, TrustAnchors, Verdict, verify};
+use sluice_testkit::audit::CheckedAuditFile;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
 use super::{CHAT, call};
@@ -22,11 +22,11 @@ fn launch(upstream: &Upstream, dir: &TempDir) -> Launch {
 
 fn verdict(path: &Path) -> Verdict {
     let keys = [POINT.parse::<PublicKey>().expect("a point")];
-    verify(&std::fs::read(path).expect("the log"), &Trust { keys: &keys, seen: &[] })
+    verify(&std::fs::read(path).expect("the log"), &TrustAnchors { keys: &keys, seen: &[] })
 }
 
 #[tokio::test]
-async fn a_run_that_ends_in_order_is_complete_and_signed() {
+async fn an_ordered_end_leaves_a_complete_signed_file() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     for sync in ["call", "off"] {
@@ -74,7 +74,7 @@ async fn a_killed_sidecar_goes_on_in_the_same_file() {
     third.post(CHAT, call()).await.expect(200);
     assert_eq!(third.stop().await, 0);
 
-    let audit = AuditFile::read(&path);
+    let audit = CheckedAuditFile::read(&path);
     assert_eq!(
         audit.kinds(),
         [
@@ -94,7 +94,7 @@ async fn a_killed_sidecar_goes_on_in_the_same_file() {
 }
 
 #[tokio::test]
-async fn what_was_used_before_a_restart_still_counts() {
+async fn use_before_a_restart_still_counts() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let capped = || launch(&upstream, &dir).args(["--max-calls", "3"]);
@@ -112,7 +112,7 @@ async fn what_was_used_before_a_restart_still_counts() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_attempt_or_account_is_left_alone() {
+async fn a_file_of_another_attempt_or_account_stays_unchanged() {
     let dir = TempDir::new();
     let upstream = Upstream::provider("hello").start().await;
     let first = launch(&upstream, &dir).start().await;
@@ -130,7 +130,7 @@ async fn a_file_of_another_attempt_or_account_is_left_alone() {
     }
     let second = launch(&upstream, &dir).start().await;
     assert_eq!(second.stop().await, 0);
-    // What has its end does not go on.
+    // A closed file is not continued.
     assert!(launch(&upstream, &dir).fail().await.stderr.contains("closed in order"));
     assert!(std::fs::read(dir.join("a.jsonl")).expect("the log").starts_with(&before));
 }

@@ -1,4 +1,4 @@
-//! What stands in no line and no log.
+//! Secrets that must not appear in any line or log.
 
 use serde_json::json;
 use sluice_testkit::upstream::Script;
@@ -7,7 +7,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
+async fn canaries_appear_in_no_record_and_no_log() {
     const MARK: &str = "cnry8Qz";
     let secret = |place: &str| format!("{MARK}-{place}-{MARK}");
     let echo = |status| Script::error(status, &secret("error")).header("x-echo", &secret("answer-header"));
@@ -60,7 +60,7 @@ async fn canaries_in_every_position_appear_in_no_line_and_no_log() {
             "{{\"model\":\"m\",\"messages\":[{{\"image_url\":{{\"url\":\"http://{}/x\"}},\"type\":\"image_url\"}}]}}",
             secret("url")
         ),
-        // Models and types of tools are names, and stand in the log; what is in a tool does not.
+        // Models and types of tools are names and may be in the log; the content of a tool may not.
         format!("{{\"model\":\"m\",\"tools\":[{{\"type\":\"mcp\",\"description\":\"{}\"}}]}}", secret("mcp")),
         format!("not json {}", secret("invalid")),
         format!("{{\"model\":\"m\",\"a\":\"{}", secret("cut-short")),

@@ -1,4 +1,4 @@
-//! What is written and synced when, as the system calls show it.
+//! The order of writes and syncs, seen in the system calls.
 
 use serde_json::json;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream};
@@ -46,7 +46,7 @@ async fn a_burst_shares_its_syncs() {
 }
 
 #[tokio::test]
-async fn an_intent_is_on_the_disk_before_a_byte_goes_out() {
+async fn an_intent_is_synced_before_the_first_byte() {
     let dir = TempDir::new();
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = traced(&upstream, &dir, "call").start().await;
@@ -76,7 +76,7 @@ async fn an_intent_is_on_the_disk_before_a_byte_goes_out() {
 }
 
 #[tokio::test]
-async fn without_syncs_records_are_written_all_the_same_and_synced_at_the_end() {
+async fn without_sync_records_are_synced_at_the_end() {
     let dir = TempDir::new();
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = traced(&upstream, &dir, "off").start().await;

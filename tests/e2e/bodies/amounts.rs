@@ -1,4 +1,4 @@
-//! Which model is asked, and for how much: what one call may cost is bounded before it is made.
+//! Model and amounts: the cost of a call is bounded before the call.
 
 use sluice_testkit::{Sidecar, Upstream};
 

@@ -1,4 +1,4 @@
-//! Tools and media: what somebody outside the sandbox would run or fetch.
+//! Tools and media that a program outside the sandbox would run or fetch.
 
 use sluice_testkit::{Sidecar, Upstream};
 
@@ -97,7 +97,7 @@ async fn a_type_of_tool_may_be_opened() {
     }
 }
 
-/// Parts of a message that somebody would fetch.
+/// Parts of a message that a provider or LiteLLM would fetch.
 const REMOTE: [&str; 26] = [
     r#"{"type":"image_url","image_url":{"url":"http://169.254.169.254/latest/meta-data"}}"#,
     r#"{"type":"image_url","image_url":{"url":"HTTPS://evil.example/x.png","detail":"low"}}"#,
@@ -127,7 +127,7 @@ const REMOTE: [&str; 26] = [
     r#"{"type":"image_url","image_url":{"url":"data:image/png,https://evil.example/x.png"}}"#,
 ];
 
-/// Parts that nobody fetches.
+/// Parts that are not fetched.
 const LOCAL: [&str; 7] = [
     r#"{"type":"text","text":"see http://example.com and \"url\":\"http://x\""}"#,
     r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#,
@@ -151,7 +151,7 @@ fn with_parts(parts: &str) -> Vec<(&'static str, String)> {
 }
 
 #[tokio::test]
-async fn media_that_somebody_would_fetch_are_refused() {
+async fn media_with_fetched_urls_are_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let open = Sidecar::to(&upstream).arg("--allow-remote-media").start().await;
@@ -191,7 +191,7 @@ async fn media_that_come_with_the_call_pass() {
 }
 
 #[tokio::test]
-async fn tools_that_come_in_by_another_door_are_refused_too() {
+async fn tools_in_other_members_are_refused_too() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mcp = r#"{"type":"mcp","server_url":"litellm_proxy","require_approval":"never"}"#;
@@ -216,9 +216,9 @@ async fn tools_that_come_in_by_another_door_are_refused_too() {
     assert_eq!(received.text(), format!(r#"{{"user":"acct-1",{}"#, &own[1..]));
 }
 
-/// A URL is what some parser behind us would fetch, not only what a URL parser here would take for one.
+/// Texts that some later parser would fetch as a URL, not only those that a URL parser here would accept.
 #[tokio::test]
-async fn a_host_is_seen_however_it_is_written() {
+async fn a_host_is_found_in_any_spelling() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let blanks = format!("{}http://evil.example/", " ".repeat(300));
@@ -254,7 +254,7 @@ async fn an_embedding_of_something_remote_is_refused() {
 }
 
 #[tokio::test]
-async fn on_an_allowed_route_media_stand_at_the_top_too() {
+async fn allowed_routes_may_have_media_at_the_top() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--allow", "POST /v1/ocr"]).start().await;
     for name in ["url", "image_url", "file_url", "document_url", "image"] {

@@ -1,4 +1,4 @@
-//! What a body must be before it says anything: one JSON object, plain, and not too large.
+//! The form of a body: one JSON object, not encoded, and not too large.
 
 use serde_json::json;
 use sluice_testkit::{Script, Sidecar, Upstream};
@@ -6,7 +6,7 @@ use sluice_testkit::{Script, Sidecar, Upstream};
 use super::{WIRES, body, passed, refused};
 
 #[tokio::test]
-async fn a_body_is_json_whatever_it_is_called() {
+async fn a_body_is_json_with_any_content_type() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let kinds = [
@@ -111,7 +111,7 @@ async fn a_body_is_one_object_of_strict_json() {
 }
 
 #[tokio::test]
-async fn a_member_stands_once() {
+async fn a_duplicate_member_is_refused() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
@@ -132,7 +132,7 @@ async fn a_member_stands_once() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_by_its_length_and_by_its_bytes() {
+async fn an_oversized_body_is_refused_by_length_and_bytes() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--max-body", "1000"]).start().await;
     for (path, rest) in WIRES {

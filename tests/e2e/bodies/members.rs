@@ -1,11 +1,11 @@
-//! Members that redirect, re-key, re-price, amplify or hide a call, and what opens them.
+//! Members that redirect, re-key, re-price, amplify or hide a call, and the flags that allow them.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::{WIRES, body, passed, refused};
 
-/// Never, whoever allows it: what is logged, what it costs, who pays, which host and key.
+/// Members that no flag allows: logging, cost, account, host and key.
 const NEVER: [&str; 70] = [
     // skip or forge logging
     "no-log", "no_log", "litellm_disabled_callbacks", "callbacks", "success_callback", "failure_callback",
@@ -36,7 +36,7 @@ const REFUSED: [&str; 33] = [
 ];
 
 #[tokio::test]
-async fn each_dangerous_member_is_refused_by_name_on_every_route() {
+async fn every_route_refuses_each_dangerous_member_by_name() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let values = ["true", "\"x\"", r#"{"a":[1]}"#, "[{}]", "0"];
@@ -51,7 +51,7 @@ async fn each_dangerous_member_is_refused_by_name_on_every_route() {
 }
 
 #[tokio::test]
-async fn neither_value_nor_place_nor_spelling_saves_a_dangerous_member() {
+async fn no_value_place_or_spelling_hides_a_dangerous_member() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
@@ -79,7 +79,7 @@ async fn neither_value_nor_place_nor_spelling_saves_a_dangerous_member() {
 }
 
 #[tokio::test]
-async fn a_null_where_a_value_would_be_refused_does_not_arrive() {
+async fn a_null_dangerous_member_is_dropped() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
@@ -102,7 +102,7 @@ async fn deferred_billing_is_refused_and_its_absence_is_not() {
     let sidecar = Sidecar::to(&upstream).start().await;
     for (path, rest) in WIRES {
         for name in ["store", "background"] {
-            // OpenAI stores an answer of this route unless it is told not to.
+            // OpenAI stores an answer of this route by default.
             if (path, name) == ("/v1/responses", "store") {
                 let received = passed(&upstream, &sidecar, path, &body(rest, r#","store":true"#)).await;
                 assert_eq!(received.json()[name], true);
@@ -149,7 +149,7 @@ async fn the_operator_may_open_a_member_by_name() {
 }
 
 #[tokio::test]
-async fn nobody_may_open_identity_host_key_price_or_log() {
+async fn identity_host_key_price_and_log_stay_closed() {
     let identity =
         ["user", "metadata", "litellm_metadata", "safety_identifier", "tags", "model", "stream", "stream_options"];
     for name in identity.iter().chain(&NEVER) {

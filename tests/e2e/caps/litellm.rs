@@ -11,8 +11,8 @@ fn refusal(status: u16, message: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_spent_budget_of_litellm_is_named_and_not_charged() {
-    // 422 by default, 429 and 400 in older versions, and what the operator sets.
+async fn a_spent_litellm_budget_is_named_and_free() {
+    // 422 by default, 429 and 400 in older versions, and a status that the operator sets.
     for status in [422, 429, 400, 403] {
         let upstream = Upstream::json(status, refusal(status, MESSAGE)).start().await;
         let launch = priced(Sidecar::to(&upstream), "0.001").args(["--max-cost-usd", "1.5"]);
@@ -60,7 +60,7 @@ async fn the_words_of_a_provider_make_no_spent_budget() {
         let answer = sidecar.post(CHAT, declared(1000)).await.expect(422);
 
         assert!(answer.text().contains("Budget has been exceeded!"), "{}", answer.text());
-        // It could have been billed: it is charged as reserved.
+        // The call may have been billed, so it is charged as reserved.
         sidecar.post(CHAT, declared(1000)).await.expect_refusal(402, "budget_exceeded");
         assert_eq!(sidecar.stop().await, 0);
         let audit = sidecar.audit();

@@ -1,4 +1,4 @@
-//! Who may call: what the kernel says of the other end.
+//! The peer check: the kernel's identity of the caller.
 
 use serde_json::json;
 use sluice_testkit::{Sidecar, Upstream};
@@ -33,7 +33,7 @@ async fn only_the_listed_users_may_call() {
 }
 
 #[tokio::test]
-async fn another_user_is_known_by_the_kernel_and_not_by_what_it_says() {
+async fn the_kernel_identifies_another_user() {
     let upstream = Upstream::chat("hello").start().await;
     let sidecar = Sidecar::to(&upstream).args(["--peer-uid", "54321"]).start().await;
     let socket = sidecar.socket().display().to_string();

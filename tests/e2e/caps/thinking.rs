@@ -1,7 +1,7 @@
 //! A call that thinks and whose bound is lowered: the provider must take it.
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Plan, Received, Script};
+use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
 use sluice_testkit::{Sidecar, Upstream};
 
 use super::priced;
@@ -9,8 +9,8 @@ use super::priced;
 const MESSAGES: &str = "/v1/messages";
 
 /// Refuses as Anthropic does.
-fn anthropic() -> Plan {
-    Upstream::with(|request: &Received| {
+fn anthropic() -> UpstreamPlan {
+    Upstream::with(|request: &ReceivedRequest| {
         let body = request.json();
         let thinking = &body["thinking"];
         let budget = thinking["budget_tokens"].as_u64();
@@ -39,7 +39,7 @@ fn anthropic() -> Plan {
     })
 }
 
-/// What Claude Code sends: its model's maximum, and a budget right below it.
+/// The values of Claude Code: its model's maximum, and a budget directly below it.
 fn claude_code(more: &Value) -> Value {
     let mut body = json!({"model": "m", "max_tokens": 32_000, "thinking": {"type": "enabled", "budget_tokens": 31_999},
         "messages": [{"role": "user", "content": "hi"}]});
@@ -66,7 +66,7 @@ async fn a_small_budget_carries_a_call_that_thinks() {
 }
 
 #[tokio::test]
-async fn where_thinking_has_no_room_it_is_off_or_the_call_is_refused() {
+async fn thinking_without_room_is_off_or_refused() {
     let upstream = anthropic().start().await;
     let blocks = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": [
         {"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},

@@ -8,7 +8,7 @@ use super::{burst, declared, next};
 const ROOM: [&str; 2] = ["--max-tokens", "1500"];
 
 #[tokio::test]
-async fn a_call_waits_for_what_open_calls_reserve_and_do_not_use() {
+async fn a_call_waits_for_unused_reservations_of_open_calls() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sidecar = Sidecar::to(&upstream).args(ROOM).start().await;
 
@@ -28,7 +28,7 @@ async fn a_call_waits_for_what_open_calls_reserve_and_do_not_use() {
 }
 
 #[tokio::test]
-async fn a_call_that_no_end_of_another_makes_room_for_is_refused_at_once() {
+async fn a_call_that_can_never_fit_is_refused_immediately() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sidecar = Sidecar::to(&upstream).args(ROOM).args(["--cap-wait", "1h"]).start().await;
     let mut open = burst(sidecar.socket().into(), 1, &declared(1000)).await;
@@ -43,7 +43,7 @@ async fn a_call_that_no_end_of_another_makes_room_for_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_waits_no_longer_than_it_is_told() {
+async fn a_call_waits_at_most_its_limit() {
     for wait in ["0", "100ms"] {
         let upstream = Upstream::chat("hello").hold_head().start().await;
         let sidecar = Sidecar::to(&upstream).args(ROOM).args(["--cap-wait", wait]).start().await;

@@ -5,7 +5,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::{BODY, CHAT, post, still_serves};
 
 #[tokio::test]
-async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowhere() {
+async fn an_ambiguous_length_is_refused_and_not_forwarded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let length = BODY.len();
@@ -43,12 +43,12 @@ async fn a_request_whose_length_can_be_read_in_two_ways_is_refused_and_goes_nowh
 }
 
 #[tokio::test]
-async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
+async fn an_invalid_head_is_answered_or_closed_and_recorded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let with = |line: &str| post("1.1", &format!("{line}\r\n")).into_bytes();
     let long = |size: usize| "h".repeat(size);
-    // No status: closed without a word, since what came is not HTTP/1.
+    // No status: closed without an answer, since the bytes are not HTTP/1.
     let table: Vec<(&str, Vec<u8>, Option<u16>)> = vec![
         ("a folded header", with("x-a: 1\r\n  x-litellm-customer-id: 2"), Some(400)),
         ("a header folded by a tab", with("x-a: 1\r\n\tb: 2"), Some(400)),
@@ -69,7 +69,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
         ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello".to_vec(), Some(400)),
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), None),
     ];
-    // First thing on a connection, and behind a request that was answered.
+    // As the first bytes of a connection, and after an answered request.
     let rows = [false, true].into_iter().flat_map(|used| table.iter().map(move |row| (used, row)));
     for (at, (used, (name, bytes, status))) in rows.enumerate() {
         let mut client = sidecar.connect().await;
@@ -89,7 +89,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
         client.expect_closed().await;
         let audit = sidecar.audit_with("refused", at + 1).await;
         let said = audit.refusals().pop().expect("a refusal").clone();
-        assert_eq!(said["status"], status.unwrap_or(400), "{name}: the log says what the client was told: {said}");
+        assert_eq!(said["status"], status.unwrap_or(400), "{name}: the log agrees with the answer: {said}");
         if let Some(answer) = answer {
             assert_eq!(said["reason"], answer.reason(), "{name}");
         }
@@ -98,7 +98,7 @@ async fn a_head_that_is_no_request_is_answered_or_closed_and_written_down() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_too_early_or_is_cut_wrongly_is_refused_and_goes_nowhere() {
+async fn a_malformed_body_is_refused_and_not_forwarded() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let chunked =
@@ -122,7 +122,7 @@ async fn a_body_that_ends_too_early_or_is_cut_wrongly_is_refused_and_goes_nowher
         let mut client = sidecar.connect().await;
         client.send(bytes).await;
         client.shutdown_write().await;
-        // The client has half-closed: it may be told, or only closed on.
+        // The client has half-closed: an answer or a close is correct.
         let mut refused = sidecar.audit_with("refused", at + 1).await.refused_reasons();
         assert_eq!((refused.len(), refused.pop().as_deref()), (at + 1, Some("bad_request")), "{name}");
     }

@@ -1,4 +1,4 @@
-//! What of an answer reaches the sandbox: few headers, and never the key.
+//! The parts of an answer that reach the sandbox: few headers, and never the key.
 
 use serde_json::json;
 use sluice_testkit::sidecar::CANARY;
@@ -8,7 +8,7 @@ use super::CHAT;
 use crate::bodies::{WIRES, body};
 
 #[tokio::test]
-async fn of_the_headers_of_an_answer_these_pass_and_no_others() {
+async fn only_listed_answer_headers_pass() {
     let script = Script::provider("hi").header("retry-after", "3").header("X-RateLimit-Remaining", "7");
     let upstream = Upstream::answering(script).start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
@@ -49,19 +49,19 @@ async fn an_answer_names_its_call_as_the_sdks_expect() {
         let openai = sidecar.post("/v1/chat/completions", CHAT).await;
         let anthropic = sidecar.post("/v1/messages", CHAT).await;
         let calls = sidecar.audit().calls();
-        let ids = |answer: &sluice_testkit::Answer| {
+        let ids = |answer: &sluice_testkit::ClientAnswer| {
             [answer.header("x-request-id"), answer.header("request-id")].map(|id| id.map(str::to_owned))
         };
         assert_eq!(ids(&openai), [Some(calls[0].id().to_owned()), None]);
         assert_eq!(ids(&anthropic), [Some(calls[1].id().to_owned()), Some(calls[1].id().to_owned())]);
     }
-    // What was not forwarded is no call.
+    // A request that was not forwarded is not a call.
     let refusing = Sidecar::to_url("http://127.0.0.1:1").start().await;
     assert_eq!(refusing.post("/v1/messages", "{}").await.expect(400).header("request-id"), None);
 }
 
 #[tokio::test]
-async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
+async fn the_remaining_rate_passes_but_not_the_limit() {
     let passed = [
         ("x-ratelimit-remaining-requests", "41"),
         ("x-ratelimit-remaining-tokens", "-5"),
@@ -71,7 +71,7 @@ async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
         ("anthropic-ratelimit-requests-reset", "2026-01-27T12:00:30Z"),
         ("anthropic-ratelimit-input-tokens-remaining", "1000"),
     ];
-    // Limits are the operator's, and so are the names of what LiteLLM counts by; nothing but a number or a time passes.
+    // Limits and the names of LiteLLM's counters are the operator's; only numbers and times pass.
     let kept = [
         ("x-ratelimit-limit-requests", "500"),
         ("x-ratelimit-limit-tokens", "30000"),
@@ -102,7 +102,7 @@ async fn of_rate_limits_what_is_left_passes_and_the_limit_does_not() {
 }
 
 #[tokio::test]
-async fn what_was_dropped_from_a_body_is_told_by_name() {
+async fn members_dropped_from_a_body_are_named() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let many: String = (0..100).map(|n| format!(r#","member_with_a_rather_long_name_{n:03}":1"#)).collect();
@@ -134,7 +134,7 @@ async fn a_header_that_the_operator_names_passes_too() {
 }
 
 #[tokio::test]
-async fn what_would_steer_or_leak_cannot_be_let_through() {
+async fn steering_or_leaking_headers_cannot_be_allowed() {
     for name in
         ["set-cookie", "Location", "connection", "transfer-encoding", "upgrade", "content-encoding", "www-authenticate"]
     {
@@ -149,7 +149,7 @@ fn blotted(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
+async fn the_key_is_masked_in_bodies_at_any_split() {
     let echo = json!({"choices": [], "debug": format!("a {CANARY} b {CANARY}{CANARY} c sk-sluice-can"), "id": CANARY})
         .to_string();
     for status in [200, 400, 500] {
@@ -166,7 +166,7 @@ async fn the_key_is_blotted_out_of_a_body_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_stream_however_it_is_cut() {
+async fn the_key_is_masked_in_streams_at_any_split() {
     let chunk = |text: &str| json!({"choices": [{"index": 0, "delta": {"content": text}}]}).to_string();
     let (half, rest) = CANARY.split_at(11);
     let events = [chunk(CANARY), chunk(half), format!("{}{CANARY}", chunk(rest)), "[DONE]".to_owned()];
@@ -183,7 +183,7 @@ async fn the_key_is_blotted_out_of_a_stream_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_header_with_the_key_in_it_does_not_pass() {
+async fn a_header_that_holds_the_key_is_dropped() {
     let bearer = format!("Bearer {CANARY}");
     let script = Script::json(200, json!({}))
         .header("x-echo", &bearer)
@@ -200,7 +200,7 @@ async fn a_header_with_the_key_in_it_does_not_pass() {
 }
 
 #[tokio::test]
-async fn the_key_is_blotted_out_of_a_list_of_models() {
+async fn the_key_is_masked_in_a_model_list() {
     let upstream = Upstream::answering(Script::models(["m", CANARY])).start().await;
     let whole = Sidecar::to(&upstream).start().await;
     let list = whole.get("/v1/models").await.expect(200).text();

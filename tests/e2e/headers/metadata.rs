@@ -1,4 +1,4 @@
-//! What every spend row says of a call: ours, in ASCII, joined by one id.
+//! The metadata of a call in every spend row: ours, in ASCII, joined by one id.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
@@ -6,7 +6,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn metadata_is_ascii_json_with_the_id_that_joins_everything() {
+async fn metadata_is_ascii_json_with_the_call_id() {
     let upstream = Upstream::chat("hi").start().await;
     let given = json!({"team": "Bär", "mood": "🐻 \"ok\" \\ \n", "deep": {"n": [1, null, true]}});
     let sidecar = Sidecar::to(&upstream)
@@ -41,7 +41,7 @@ async fn metadata_is_ascii_json_with_the_id_that_joins_everything() {
 }
 
 #[tokio::test]
-async fn traces_are_linked_by_what_the_operator_says() {
+async fn traces_are_linked_by_the_operators_value() {
     let given = |metadata: Value| async move {
         let upstream = Upstream::chat("hi").start().await;
         let sidecar = Sidecar::to(&upstream).args(["--metadata", &metadata.to_string()]).start().await;
@@ -98,7 +98,7 @@ async fn metadata_that_no_header_can_carry_stops_the_start() {
 }
 
 #[tokio::test]
-async fn an_account_that_is_no_visible_ascii_stops_the_start() {
+async fn an_account_outside_visible_ascii_stops_the_start() {
     for account in ["", " ", "a b", "ä", "a\tb", "a\r\nx-evil: 1"] {
         let failed = Sidecar::to_url("http://127.0.0.1:1").account(account).fail().await;
         assert_eq!(failed.code, 64, "{account:?}: {}", failed.stderr);

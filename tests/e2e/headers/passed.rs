@@ -1,4 +1,4 @@
-//! The three headers of a client that may pass: what it accepts, which version, which betas.
+//! The three headers of a client that may pass: accepted types, version, betas.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
@@ -6,7 +6,7 @@ use sluice_testkit::{Sidecar, Upstream};
 use super::CHAT;
 
 #[tokio::test]
-async fn two_headers_of_the_client_pass_if_they_are_plain() {
+async fn two_plain_client_headers_pass() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let long = "x".repeat(300);
@@ -33,7 +33,7 @@ async fn two_headers_of_the_client_pass_if_they_are_plain() {
 }
 
 #[tokio::test]
-async fn of_the_betas_only_those_that_are_allowed_pass() {
+async fn only_allowed_betas_pass() {
     let upstream = Upstream::provider("hi").start().await;
     let usual = Sidecar::to(&upstream).start().await;
     let wider = Sidecar::to(&upstream).args(["--allow-beta", "files-api-2025-04-14"]).start().await;
@@ -53,7 +53,7 @@ async fn of_the_betas_only_those_that_are_allowed_pass() {
         let arrived = request.headers_named("anthropic-beta");
         assert_eq!(arrived, arrives.iter().collect::<Vec<_>>(), "{sent:?}");
     }
-    // Which ones were taken out is in the log; what has not the form of a beta is not repeated there.
+    // The log names the removed ones, except texts without the form of a beta.
     let named: Vec<Value> = usual.audit().intents().into_iter().map(|line| line["stripped"].clone()).collect();
     let expected = [
         json!([]),

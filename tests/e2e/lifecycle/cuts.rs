@@ -2,8 +2,8 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_testkit::upstream::{Deaf, Script};
-use sluice_testkit::{Exit, PATIENCE, Raw, Sidecar, Upstream};
+use sluice_testkit::upstream::{FullAcceptQueue, Script};
+use sluice_testkit::{PATIENCE, RawClient, Sidecar, SidecarExit, Upstream};
 
 use super::{BRIEF, CHAT, FOREVER, begin_to_stop, call, code, left_behind, stream};
 
@@ -13,30 +13,30 @@ fn phases() -> Vec<(&'static str, Upstreams, Value)> {
         ("before the head", Upstreams::Scripted(Script::never()), call()),
         ("in a stream", Upstreams::Scripted(Script::chat_stream(["a", "b"]).silent_after(1)), stream()),
         ("in a body", Upstreams::Scripted(Script::body(200, "application/json", "{}").silent_after(0)), call()),
-        ("while connecting", Upstreams::Deaf, call()),
+        ("while connecting", Upstreams::FullAcceptQueue, call()),
     ]
 }
 
 enum Upstreams {
     Scripted(Script),
-    Deaf,
+    FullAcceptQueue,
 }
 
 enum Guard {
     Scripted(Upstream),
-    Deaf(#[expect(dead_code, reason = "keeps its port")] Deaf),
+    FullAcceptQueue(#[expect(dead_code, reason = "keeps its port")] FullAcceptQueue),
 }
 
-/// A sidecar with one call open in this phase, and what keeps it there.
-async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar, Raw, Guard) {
+/// A sidecar with one call open in this phase, and the values that keep it there.
+async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar, RawClient, Guard) {
     let (launch, guard) = match upstreams {
         Upstreams::Scripted(script) => {
             let upstream = Upstream::answering(script).start().await;
             (Sidecar::to(&upstream), Guard::Scripted(upstream))
         }
-        Upstreams::Deaf => {
-            let deaf = Deaf::new().await;
-            (Sidecar::to_url(&deaf.url()), Guard::Deaf(deaf))
+        Upstreams::FullAcceptQueue => {
+            let full = FullAcceptQueue::new().await;
+            (Sidecar::to_url(&full.url()), Guard::FullAcceptQueue(full))
         }
     };
     let sidecar = launch.args(["--connect-timeout", "300s"]).args(args).start().await;
@@ -48,7 +48,7 @@ async fn in_phase(upstreams: Upstreams, body: Value, args: &[&str]) -> (Sidecar,
     (sidecar, raw, guard)
 }
 
-fn assert_cut(name: &str, sidecar: &Sidecar, exit: Exit, reason: &str) {
+fn assert_cut(name: &str, sidecar: &Sidecar, exit: SidecarExit, reason: &str) {
     let audit = sidecar.audit();
     assert_eq!(audit.open_calls(), Vec::<String>::new(), "{name}: every call has its outcome");
     let cut = audit.only_call();
@@ -59,7 +59,7 @@ fn assert_cut(name: &str, sidecar: &Sidecar, exit: Exit, reason: &str) {
 }
 
 #[tokio::test]
-async fn what_is_open_when_the_drain_is_over_is_cut() {
+async fn calls_still_open_after_the_drain_are_cut() {
     for (name, upstream, body) in phases() {
         let (sidecar, _raw, _upstream) = in_phase(upstream, body, &BRIEF).await;
 
@@ -94,7 +94,7 @@ async fn the_deadline_ends_the_run_as_a_signal_does() {
     let mut runs = tokio::task::JoinSet::new();
     for (name, upstream, body) in phases() {
         runs.spawn(async move {
-            let args = ["--deadline", "1500ms", BRIEF[0], BRIEF[1]];
+            let args = ["--deadline", "4s", BRIEF[0], BRIEF[1]];
             let (sidecar, _raw, _upstream) = in_phase(upstream, body, &args).await;
             let exit = sidecar.wait().await;
             assert_cut(name, &sidecar, exit, "deadline");
@@ -138,14 +138,14 @@ async fn connections_without_a_call_do_not_delay_the_stop() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
+async fn a_slow_reader_gets_its_whole_answer() {
     let event = format!("{{\"x\":\"{}\"}}", "y".repeat(8 * 1024));
     let upstream = Upstream::answering(Script::flood(&event, 1024)).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
     let mut slow = sidecar.stream(CHAT, stream()).await;
     slow.read_head().await;
     let sent = upstream.stalled().await;
-    assert!(sent < 8 * 1024 * 1024, "nobody reads, so the upstream has to wait");
+    assert!(sent < 8 * 1024 * 1024, "the client does not read, so the upstream must wait");
 
     begin_to_stop(&sidecar, Signal::SIGTERM).await;
     let answer = slow.read_response().await;
@@ -157,7 +157,7 @@ async fn a_client_that_reads_slowly_still_gets_its_whole_answer() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_on() {
+async fn a_stop_finishes_a_partly_written_answer() {
     // More than the kernel holds for a client that does not read yet (180 to 241 KB, by the size of the pieces), and no
     // more than the sidecar's 64 KiB beside that.
     for size in [242_000, 245_000] {
@@ -167,7 +167,7 @@ async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_o
         sidecar.audit_with("outcome", 1).await;
 
         begin_to_stop(&sidecar, Signal::SIGTERM).await;
-        // The old connection has been told by the time a new one is answered.
+        // The old connection has been notified by the time a new one is answered.
         sidecar.get("/health").await.expect(503);
         let answer = slow.read_response().await;
 
@@ -177,7 +177,7 @@ async fn an_answer_that_is_only_written_in_part_when_the_stop_comes_is_written_o
 }
 
 #[tokio::test]
-async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_has_said_its_last() {
+async fn a_stop_finishes_a_half_closed_clients_answer() {
     for size in [242_000, 245_000] {
         let upstream = Upstream::answering(Script::body(200, "text/plain", vec![b'x'; size])).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -193,12 +193,12 @@ async fn an_answer_that_is_only_written_in_part_is_written_on_for_a_client_that_
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_when_the_drain_is_over() {
+async fn a_client_that_does_not_read_is_eventually_cut() {
     let event = format!("{{\"x\":\"{}\"}}", "y".repeat(8 * 1024));
     let upstream = Upstream::answering(Script::flood(&event, 1024)).start().await;
     let sidecar = Sidecar::to(&upstream).args(BRIEF).start().await;
-    let mut deaf = sidecar.stream(CHAT, stream()).await;
-    deaf.read_head().await;
+    let mut unread = sidecar.stream(CHAT, stream()).await;
+    unread.read_head().await;
 
     sidecar.sigterm();
 
@@ -207,7 +207,7 @@ async fn a_client_that_does_not_read_is_cut_when_the_drain_is_over() {
 }
 
 /// Leaves, and waits until the sidecar has let its end of the connection go.
-async fn leave(sidecar: &Sidecar, leaver: Raw) {
+async fn leave(sidecar: &Sidecar, leaver: RawClient) {
     let open = sidecar.fds();
     drop(leaver);
     let noticed = async {
@@ -219,7 +219,7 @@ async fn leave(sidecar: &Sidecar, leaver: Raw) {
 }
 
 #[tokio::test]
-async fn the_answer_of_a_client_that_has_left_is_waited_for() {
+async fn a_stop_waits_for_a_departed_clients_answer() {
     let upstream = Upstream::chat_stream(["a", "b"]).hold_after(1).start().await;
     let sidecar = Sidecar::to(&upstream).args(FOREVER).start().await;
     let mut leaver = sidecar.stream(CHAT, stream()).await;
@@ -238,7 +238,7 @@ async fn the_answer_of_a_client_that_has_left_is_waited_for() {
 }
 
 #[tokio::test]
-async fn the_answer_of_a_client_that_has_left_is_cut_when_the_drain_is_over() {
+async fn a_departed_clients_answer_is_cut_after_the_drain() {
     for (drain, signals) in [(BRIEF, 1), (FOREVER, 2)] {
         let upstream = Upstream::chat_stream(["a", "b"]).silent_after(1).start().await;
         let sidecar = Sidecar::to(&upstream).args(drain).start().await;

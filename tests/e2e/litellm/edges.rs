@@ -1,4 +1,4 @@
-//! What never comes to LiteLLM, and its answers that are no calls or no successes.
+//! Requests that never reach LiteLLM, and its answers that are not calls or not successes.
 
 use serde_json::Value;
 use sluice_testkit::Sidecar;
@@ -7,7 +7,7 @@ use sluice_testkit::litellm::LiteLlm;
 use super::{before, last_call};
 
 #[tokio::test]
-async fn what_would_hide_or_redirect_a_call_never_comes_to_litellm() {
+async fn hiding_or_redirecting_members_never_reach_litellm() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).run_id("run-refused").start().await;
     let mark = format!("mark-refused-{}", std::process::id());
@@ -30,7 +30,7 @@ async fn what_would_hide_or_redirect_a_call_never_comes_to_litellm() {
     sidecar.post("/v1/chat/completions", list).await.expect_refusal(400, "model_not_allowed");
     sidecar.get("/v1/model/info").await.expect_refusal(404, "route_not_allowed");
 
-    // One good call behind them: LiteLLM records in order, so what it has of this run by now is all.
+    // One good call after them: LiteLLM records in order, so it has all records of this run by now.
     let good = format!(r#"{{"model":"provider-gpt","messages":[{{"role":"user","content":"good {mark}"}}]}}"#);
     sidecar.post("/v1/chat/completions", good).await.expect(200);
     let (call, _) = last_call(litellm, &sidecar).await;
@@ -63,7 +63,7 @@ async fn counting_tokens_and_listing_models_work_and_cost_nothing() {
 }
 
 #[tokio::test]
-async fn an_error_of_litellm_passes_and_is_written_down_with_its_call_id() {
+async fn a_litellm_error_passes_and_records_its_call_id() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     for (path, rest) in [
@@ -81,7 +81,7 @@ async fn an_error_of_litellm_passes_and_is_written_down_with_its_call_id() {
 }
 
 #[tokio::test]
-async fn a_key_that_litellm_does_not_know_is_in_no_answer() {
+async fn an_unknown_key_appears_in_no_answer() {
     let litellm = LiteLlm::shared().await;
     let key = "sk-wrong-canary-3hT8wPq2";
     let sidecar = Sidecar::to_url(litellm.url()).key(key).start().await;

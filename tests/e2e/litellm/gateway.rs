@@ -1,4 +1,4 @@
-//! What the gateway itself would do with a request, before or after its provider: each exploit is made twice, at
+//! Actions of the gateway itself on a request, before or after its provider: each exploit is made twice, at
 //! LiteLLM, to see that it works, and through the sidecar, to see that it does not.
 
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn schema(schema: &Value) -> Value {
 
 /// LiteLLM validates the answer when it has it, and answers 500 with all of it: read, and never billed.
 #[tokio::test]
-async fn an_answer_cannot_be_read_from_an_error_that_is_free() {
+async fn a_free_error_does_not_carry_an_answer() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     let body = chat("provider-gpt", "free-answer", schema(&json!({"type": "integer"})));
@@ -55,7 +55,7 @@ async fn an_answer_cannot_be_read_from_an_error_that_is_free() {
     assert_eq!(litellm.provider_requests_with("free-answer").len(), paid, "no provider was called for it");
 }
 
-/// What a schema refers to, the gateway fetches: any host, and files.
+/// The gateway fetches the references of a schema: from any host, and files.
 #[tokio::test]
 async fn a_schema_makes_the_gateway_fetch_nothing() {
     let litellm = LiteLlm::shared().await;
@@ -115,7 +115,7 @@ async fn a_small_schema_does_not_become_a_large_request() {
     sidecar.post(CHAT, chat("provider-claude", "x", tools)).await.expect_refusal(400, "param_not_allowed");
 }
 
-/// A retry is another call that may be billed, and no line of the audit log tells of it.
+/// A retry is another call that may be billed, without a line in the audit log.
 #[tokio::test]
 async fn one_call_is_one_call_of_the_provider() {
     let litellm = LiteLlm::shared().await;
@@ -132,7 +132,7 @@ async fn one_call_is_one_call_of_the_provider() {
 
 /// On its way to OpenAI's Responses API a tool of this name becomes a search that the provider makes.
 #[tokio::test]
-async fn no_tool_of_the_agent_becomes_a_search_of_the_provider() {
+async fn no_agent_tool_becomes_a_provider_search() {
     let litellm = LiteLlm::shared().await;
     let sidecar = before(litellm).start().await;
     let tools = |name: &str| json!({"max_tokens": 9, "tools": [{"name": name, "input_schema": {"type": "object"}}]});
@@ -148,7 +148,7 @@ async fn no_tool_of_the_agent_becomes_a_search_of_the_provider() {
     assert_eq!(litellm.provider_requests_with("own-tool")[0]["body"]["tools"][0]["type"], "function");
 }
 
-/// LiteLLM takes the ids of its own stored files apart: what stands in one is a URL.
+/// LiteLLM decodes the ids of its stored files: they contain a URL.
 #[tokio::test]
 async fn no_id_of_a_file_carries_a_url() {
     let litellm = LiteLlm::shared().await;

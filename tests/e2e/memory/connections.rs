@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
-use sluice_testkit::{PATIENCE, Raw, Sidecar, Upstream};
+use sluice_testkit::{PATIENCE, RawClient, Sidecar, Upstream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -17,7 +17,7 @@ use super::{CHAT, MIB, grew_less_than, unary, warmed};
 const SLOTS: usize = 320;
 const HOSTILE: usize = 2000;
 
-/// A connection that sends these bytes, and keeps what comes until it is closed.
+/// A connection that sends these bytes, and collects the answer until it is closed.
 async fn hostile(socket: Arc<Path>, bytes: Arc<Vec<u8>>) -> Vec<u8> {
     let mut client = UnixStream::connect(&socket).await.expect("the sidecar listens");
     // A refusal may come before all of it is taken.
@@ -45,7 +45,7 @@ async fn attacked_by(sidecar: &Sidecar, bytes: Vec<u8>, answered: usize, status:
     clients.shutdown().await;
 }
 
-/// What all of it may take on top of an idle sidecar, whose shipped build has 4 MiB: 60 MB in sum.
+/// Allowed memory in addition to an idle sidecar, whose shipped build has 4 MiB: 60 MB in total.
 #[track_caller]
 fn took_little(sidecar: &Sidecar, before: u64) {
     grew_less_than(sidecar, before, 53 * MIB);
@@ -56,7 +56,7 @@ fn chat_head(length: usize) -> String {
 }
 
 #[tokio::test]
-async fn two_thousand_refused_bodies_leave_little_behind() {
+async fn two_thousand_refused_bodies_leave_little_memory() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;
@@ -75,7 +75,7 @@ async fn two_thousand_unfinished_heads_take_little() {
     let before = warmed(&sidecar).await;
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\nx: {}", "y".repeat(63_000));
 
-    // Each is given 10 s; the first answers come when every slot has had a head for so long.
+    // Each has 10 s; the first answers come when every slot has had a head for that time.
     attacked_by(&sidecar, head.into_bytes(), SLOTS, "408").await;
 
     took_little(&sidecar, before);
@@ -101,7 +101,7 @@ async fn idle_connections_up_to_the_slots_cost_little() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let before = warmed(&sidecar).await;
-    let mut idle: Vec<Raw> = Vec::new();
+    let mut idle: Vec<RawClient> = Vec::new();
     for _ in 0..SLOTS {
         idle.push(sidecar.connect().await);
     }
@@ -109,17 +109,17 @@ async fn idle_connections_up_to_the_slots_cost_little() {
         client.get("/health").await.expect(200);
     }
     assert!(sidecar.fds() > SLOTS);
-    // What a connection costs in a debug build, twice over.
+    // Twice the cost of a connection in a debug build.
     grew_less_than(&sidecar, before, 10 * MIB);
     for client in &mut idle {
         client.post_json(CHAT, unary()).await.expect(200);
     }
     let (peak, fds) = (sidecar.peak_rss_kib(), sidecar.fds());
 
-    // As many take the places of the first: beside some fragments nothing was left behind.
+    // As many replace the first ones: apart from some fragments, all memory was released.
     drop(idle);
     sidecar.fds_below(fds - SLOTS + 1).await;
-    let mut again: Vec<Raw> = Vec::new();
+    let mut again: Vec<RawClient> = Vec::new();
     for _ in 0..SLOTS {
         again.push(sidecar.connect().await);
     }
@@ -130,9 +130,9 @@ async fn idle_connections_up_to_the_slots_cost_little() {
 }
 
 #[tokio::test]
-async fn a_new_connection_takes_the_slot_that_was_idle_longest() {
+async fn a_new_connection_replaces_the_longest_idle_one() {
     let upstream = Upstream::chat("hi").start().await;
-    // 16 connections, 64 calls and what the process itself needs.
+    // 16 connections, 64 calls and the process's own memory.
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
     let mut open = Vec::new();
     for _ in 0..16 {
@@ -153,7 +153,7 @@ async fn a_new_connection_takes_the_slot_that_was_idle_longest() {
 }
 
 #[tokio::test]
-async fn connections_with_open_calls_are_not_closed_for_new_ones() {
+async fn connections_with_open_calls_are_never_replaced() {
     let upstream = Upstream::chat("hi").hold_after(0).start().await;
     let sidecar = Sidecar::to(&upstream).nofile(112).start().await;
     let mut open = Vec::new();
@@ -231,7 +231,7 @@ async fn pools_larger_than_the_slots_lose_no_call() {
 }
 
 #[tokio::test]
-async fn a_refused_body_that_was_not_read_closes_its_connection() {
+async fn an_unread_refused_body_closes_its_connection() {
     let upstream = Upstream::chat("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut client = sidecar.connect().await;

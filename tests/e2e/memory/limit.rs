@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use sluice_testkit::{Deaf, Sidecar, Upstream};
+use sluice_testkit::{FullAcceptQueue, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
 use super::{CHAT, stream, upload};
@@ -14,7 +14,7 @@ fn large(bytes: usize) -> Arc<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn the_limit_follows_from_the_other_limits_and_is_stated() {
+async fn the_memory_limit_is_derived_and_stated() {
     let upstream = Upstream::chat("hi").start().await;
     for (args, bytes) in [
         (&[][..], json!(412_u64 << 20)),
@@ -35,9 +35,9 @@ async fn the_limit_follows_from_the_other_limits_and_is_stated() {
 }
 
 #[tokio::test]
-async fn large_bodies_beside_sixty_streams_stay_far_below_the_limit() {
+async fn large_bodies_beside_streams_stay_below_the_limit() {
     let upstream = Upstream::chat_stream(["x", "y", "z"]).hold_after(2).start().await;
-    // Half of what it has by default.
+    // Half of the default.
     let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "off", "--max-memory", "206MiB"]).start().await;
     let mut streams = JoinSet::new();
     for _ in 0..60 {
@@ -65,8 +65,8 @@ async fn large_bodies_beside_sixty_streams_stay_far_below_the_limit() {
 }
 
 #[tokio::test]
-async fn a_sidecar_at_its_limit_dies_with_its_calls_in_the_log() {
-    let upstream = Deaf::new().await;
+async fn a_sidecar_out_of_memory_has_recorded_its_calls() {
+    let upstream = FullAcceptQueue::new().await;
     let args = ["--max-memory", "100MiB", "--max-body", "64MiB", "--connect-timeout", "60s"];
     let sidecar = Sidecar::to_url(&upstream.url()).args(args).start().await;
     let _small = sidecar.stream(CHAT, stream()).await;

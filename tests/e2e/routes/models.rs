@@ -4,7 +4,7 @@ use serde_json::json;
 use sluice_testkit::{Script, Sidecar, Upstream};
 
 #[tokio::test]
-async fn a_model_that_the_run_may_use_is_given_from_the_list() {
+async fn an_allowed_model_is_answered_from_the_list() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b", "org/gpt-c"])).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--model", "gpt-b", "--model", "org/gpt-c"]).start().await;
     for (path, id) in
@@ -20,12 +20,12 @@ async fn a_model_that_the_run_may_use_is_given_from_the_list() {
     let open = Sidecar::to(&upstream).start().await;
     assert_eq!(open.get("/v1/models/gpt-a").await.expect(200).json()["id"], "gpt-a");
     open.get("/v1/models/gpt-x").await.expect_refusal(404, "model_not_found");
-    // The upstream was asked both times, and the log says so.
+    // The upstream was called both times, and the log records that.
     assert_eq!(open.audit().kinds(), ["open", "intent", "outcome", "intent", "outcome"]);
 }
 
 #[tokio::test]
-async fn any_other_model_is_not_there_and_the_upstream_is_not_asked() {
+async fn another_model_is_a_404_without_upstream_call() {
     let upstream = Upstream::answering(Script::models(["gpt-a", "gpt-b"])).start().await;
     let sidecar = Sidecar::to(&upstream).args(["--model", "gpt-b"]).start().await;
     for id in ["gpt-a", "gpt-b/x", "x/gpt-b", "GPT-B", "gpt-b.."] {

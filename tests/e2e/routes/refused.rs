@@ -1,6 +1,6 @@
-//! What is no route: nothing of it reaches the upstream, and the log says so.
+//! Requests outside the routes: they do not reach the upstream, and the log records them.
 
-use sluice_testkit::{Answer, Sidecar, Upstream};
+use sluice_testkit::{ClientAnswer, Sidecar, Upstream};
 
 const CHAT: &str = r#"{"model":"m","messages":[]}"#;
 
@@ -26,8 +26,8 @@ const TRICKS: [&str; 30] = [
     "/v1/Chat/Completions", "/v1/v1/chat/completions", "/v1/chat/completions/v1/models", "/%76%31/models",
 ];
 
-/// Sends a head as it stands, with a chat behind it.
-async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> Answer {
+/// Sends a head unchanged, followed by a chat.
+async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> ClientAnswer {
     let mut raw = sidecar.connect().await;
     let body = if method == "POST" { CHAT } else { "" };
     let length = body.len();
@@ -37,7 +37,7 @@ async fn send(sidecar: &Sidecar, method: &str, target: &str, headers: &str) -> A
 }
 
 #[tokio::test]
-async fn what_is_not_written_as_a_route_does_not_exist() {
+async fn unlisted_routes_do_not_exist() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let mut expected = Vec::new();
@@ -66,7 +66,7 @@ async fn what_is_not_written_as_a_route_does_not_exist() {
 }
 
 #[tokio::test]
-async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
+async fn targets_with_another_host_or_no_path_are_refused() {
     let elsewhere = Upstream::chat("stolen").start().await;
     let sidecar = Sidecar::to(&elsewhere).start().await;
     let host = elsewhere.url().trim_start_matches("http://").to_owned();
@@ -89,7 +89,7 @@ async fn forms_of_a_request_that_name_another_host_or_no_path_are_refused() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_no_uri_is_refused_and_written_down() {
+async fn an_invalid_target_is_refused_and_recorded() {
     let upstream = Upstream::provider("hi").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     let targets =
@@ -185,7 +185,7 @@ async fn a_refused_websocket_leaves_its_connection_usable() {
 }
 
 #[tokio::test]
-async fn a_long_path_is_cut_in_the_log_and_its_query_left_out() {
+async fn the_log_has_truncated_paths_without_queries() {
     let sidecar = Sidecar::to_url("http://127.0.0.1:1").start().await;
     let path = format!("/{}", "é/".repeat(300).replace('é', "%C3%A9"));
     send(&sidecar, "GET", &path, "").await.expect_refusal(404, "route_not_allowed");

@@ -1,7 +1,7 @@
-//! What the provider stores: a run names its own answers, by the ids that it has received, and no others.
+//! Stored objects of the provider: a run can name only its own answers, by the ids that it has received.
 
 use serde_json::{Value, json};
-use sluice_testkit::upstream::{Plan, Received, Script};
+use sluice_testkit::upstream::{ReceivedRequest, Script, UpstreamPlan};
 use sluice_testkit::{Sidecar, Upstream};
 
 const RESPONSES: &str = "/v1/responses";
@@ -20,8 +20,8 @@ fn response(id: &str) -> Value {
 
 /// A provider that answers with [`OWN`], or with the id that the request's `instructions` name: as an error, unless they
 /// begin with `ok `.
-fn provider() -> Plan {
-    Upstream::with(|request: &Received| {
+fn provider() -> UpstreamPlan {
+    Upstream::with(|request: &ReceivedRequest| {
         if request.method != "POST" || request.target.ends_with("/cancel") {
             return Script::json(200, response("resp_other"));
         }
@@ -80,7 +80,7 @@ async fn a_run_reaches_its_own_answers_and_no_others() {
 }
 
 #[tokio::test]
-async fn an_id_is_compared_whole_and_in_no_other_spelling() {
+async fn an_id_matches_only_in_its_exact_spelling() {
     let upstream = provider().start().await;
     let sidecar = Sidecar::to(&upstream).args(ALLOW).start().await;
     sidecar.post(RESPONSES, input(&json!({"stream": true}))).await.expect(200);
@@ -114,7 +114,7 @@ async fn an_id_is_compared_whole_and_in_no_other_spelling() {
 }
 
 #[tokio::test]
-async fn an_error_or_an_id_that_is_none_makes_nothing_known() {
+async fn errors_and_invalid_ids_make_nothing_known() {
     let upstream = provider().start().await;
     let launch = Sidecar::to(&upstream).args(ALLOW).args(["--allow", "POST /v1/rerank"]);
     let sidecar = launch.start().await;

@@ -1,4 +1,4 @@
-//! Starts that fail: one line that names the flag, the cause and the fix, an exit code, and nothing left behind.
+//! Starts that fail: one line that names the flag, the cause and the fix, an exit code, and no leftovers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_testkit::sidecar::CANARY;
-use sluice_testkit::{Finished, Launch, Sidecar, TempDir, Upstream};
+use sluice_testkit::{FailedStart, Launch, Sidecar, TempDir, Upstream};
 
 use super::{file, launch};
 
@@ -47,7 +47,7 @@ async fn assert_refused(cases: &[Case]) {
 }
 
 /// One line that names the flag, the cause and a fix.
-fn one_helpful_line(failed: &Finished, code: i32, flag: &str, cause: &str) -> Result<(), String> {
+fn one_helpful_line(failed: &FailedStart, code: i32, flag: &str, cause: &str) -> Result<(), String> {
     let line = &failed.stderr;
     let fixes = [
         "want ", "wants ", "needs ", "; ", "create it first", "choose", "give ", "write ", "leave ", "such as", "has ",
@@ -133,7 +133,7 @@ async fn a_file_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_refused_and_never_shown() {
+async fn an_invalid_key_is_refused_and_not_shown() {
     assert_refused(&[
         ("nothing", 66, "--key-file", "empty", |l, _| l.stdin("")),
         ("a newline", 66, "--key-file", "empty", |l, _| l.stdin("\n")),
@@ -154,7 +154,7 @@ async fn what_is_no_key_is_refused_and_never_shown() {
 }
 
 #[tokio::test]
-async fn what_is_no_audit_key_is_refused() {
+async fn an_invalid_audit_key_is_refused() {
     fn with(text: &str) -> impl Fn(Launch, &Path) -> Launch {
         move |launch, dir| launch.args(["--audit-key-file", &file(dir, "a.key", text)])
     }
@@ -174,7 +174,7 @@ async fn what_is_no_audit_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_socket_that_cannot_be_made_is_said_why() {
+async fn a_failed_socket_is_explained() {
     assert_refused(&[
         ("path too long", 73, "--socket", "107", |l, dir| l.socket_path(dir.join("x".repeat(108)))),
         ("no directory", 73, "--socket", "directory", |l, dir| l.socket_path(dir.join("no/llm"))),
@@ -189,10 +189,10 @@ async fn a_socket_that_cannot_be_made_is_said_why() {
 }
 
 #[tokio::test]
-async fn an_audit_log_that_cannot_be_begun_is_said_why() {
+async fn a_failed_audit_log_is_explained() {
     assert_refused(&[
         ("no directory", 74, "--audit", "directory", |l, dir| l.audit_path(dir.join("no/a.jsonl"))),
-        ("something else", 74, "--audit", "no audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),
+        ("something else", 74, "--audit", "not an audit file", |l, dir| l.audit_path(file(dir, "f", "precious"))),
         ("damaged", 74, "--audit", "line 1", |l, dir| l.audit_path(file(dir, "f", "{}\n"))),
         ("a device", 74, "--audit", "regular file", |l, _| l.audit_path("/dev/full")),
         ("a directory", 74, "--audit", "regular file", |l, dir| l.audit_path(dir)),
@@ -206,7 +206,7 @@ async fn an_audit_log_that_cannot_be_begun_is_said_why() {
 }
 
 #[tokio::test]
-async fn what_permissions_forbid_is_a_question_of_permission() {
+async fn forbidden_files_are_reported_as_permission_errors() {
     assert_refused(&[
         ("audit", 77, "--audit", "ermission", |l, dir| {
             l.wrapper(UNPRIVILEGED).audit_path(dir_of_mode(dir, "d", 0o500).join("a"))
@@ -231,7 +231,7 @@ async fn what_permissions_forbid_is_a_question_of_permission() {
 }
 
 #[tokio::test]
-async fn what_contradicts_itself_is_a_configuration_error() {
+async fn contradicting_flags_are_a_configuration_error() {
     assert_refused(&[
         ("metadata is a list", 78, "--metadata", "object", |l, _| l.args(["--metadata", "[]"])),
         ("metadata is no JSON", 78, "--metadata", "object", |l, _| l.args(["--metadata", "{"])),
@@ -272,11 +272,11 @@ async fn a_second_sidecar_takes_nothing_from_the_first() {
 }
 
 #[tokio::test]
-async fn check_fails_with_78_whatever_is_wrong() {
+async fn check_fails_with_78_for_every_fault() {
     assert_refused(&[
         ("run id", 78, "--run-id", "", |l, _| l.subcommand("check").run_id("R1")),
         ("socket", 78, "--socket", "directory", |l, _| l.subcommand("check").socket_path("/nope/s")),
-        ("audit", 78, "--audit", "no audit file", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
+        ("audit", 78, "--audit", "not an audit file", |l, dir| l.subcommand("check").audit_path(file(dir, "f", "x"))),
         ("audit key", 78, "--audit-key-file", "/nope", |l, _| {
             l.subcommand("check").args(["--audit-key-file", "/nope"])
         }),

@@ -28,14 +28,14 @@ async fn an_error_under_a_200_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_cut_is_cut_for_the_client_too() {
+async fn a_cut_stream_is_cut_for_the_client() {
     for (path, _) in ROUTES {
         for script in [stream(path, &["a", "b"]).cut_after(2), stream(path, &["a", "b"]).reset_after(2)] {
             let upstream = Upstream::answering(script).start().await;
             let sidecar = Sidecar::to(&upstream).start().await;
             let answer = sidecar.post(path, call(path)).await;
 
-            // A reset may overtake what was sent before it.
+            // A reset may overtake bytes that were sent before it.
             let events = answer.events();
             assert!((answer.status, answer.complete) == (200, false), "{path}: {}", answer.text());
             assert!(
@@ -61,7 +61,7 @@ async fn a_stream_that_is_cut_is_cut_for_the_client_too() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_loses_nothing_that_came_before_the_cut() {
+async fn a_cut_stream_keeps_everything_before_the_cut() {
     for (path, _) in ROUTES {
         let upstream = Upstream::answering(stream(path, &["a", "b"]).cut_after(2)).hold_after(2).start().await;
         let sidecar = Sidecar::to(&upstream).start().await;
@@ -77,7 +77,7 @@ async fn a_cut_stream_loses_nothing_that_came_before_the_cut() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_breaks_off_before_its_answer_is_a_502_and_its_outcome_unknown() {
+async fn an_upstream_without_answer_is_an_unknown_502() {
     let chat = || Script::chat("hi");
     for (name, script) in [
         ("closed", Script::close()),

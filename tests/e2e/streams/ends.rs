@@ -1,7 +1,7 @@
 //! The end of an answer is not seen before its outcome is in the file.
 
 use serde_json::{Value, json};
-use sluice_testkit::{AuditFile, Script, Sidecar, Upstream};
+use sluice_testkit::{CheckedAuditFile, Script, Sidecar, Upstream};
 
 use super::{CHAT, ROUTES, stream, without_usage};
 
@@ -39,7 +39,7 @@ async fn to_the_end(sidecar: &Sidecar, path: &str, ends: &str, body: &Value) {
 }
 
 #[tokio::test]
-async fn who_sees_the_end_of_an_answer_finds_its_outcome_in_the_file() {
+async fn the_outcome_is_recorded_before_the_answer_ends() {
     for (path, ends, script, body) in endings() {
         let upstream = Upstream::answering(script).start().await;
         let sidecar = Sidecar::to(&upstream).args(["--audit-sync", "call"]).start().await;
@@ -51,14 +51,14 @@ async fn who_sees_the_end_of_an_answer_finds_its_outcome_in_the_file() {
 }
 
 #[tokio::test]
-async fn who_sees_the_end_of_an_answer_finds_its_outcome_even_if_the_sidecar_is_killed_then() {
+async fn a_kill_after_the_answer_keeps_its_outcome() {
     for round in 0..3 {
         for (path, ends, script, body) in endings() {
             let upstream = Upstream::answering(script).start().await;
             let sidecar = Sidecar::to(&upstream).start().await;
             to_the_end(&sidecar, path, ends, &body).await;
             sidecar.kill().await;
-            let (audit, torn) = AuditFile::read_torn(sidecar.audit_path());
+            let (audit, torn) = CheckedAuditFile::read_torn(sidecar.audit_path());
             assert_eq!(
                 (audit.calls().len(), audit.open_calls().len(), torn.len()),
                 (1, 0, 0),

@@ -1,4 +1,4 @@
-"""Writes what is no text: NULs, bytes that are no UTF-8, escapes of a terminal, and a line of a megabyte."""
+"""Writes binary output: NULs, bytes outside UTF-8, escapes of a terminal, and a line of a megabyte."""
 
 import os
 

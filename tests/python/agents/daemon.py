@@ -1,4 +1,4 @@
-"""Leaves children behind that hold its outputs, in sessions of their own, deaf to all signals; says so, and ends."""
+"""Leaves children that hold its outputs, have sessions of their own and ignore all signals. Prints a line and ends."""
 
 import os
 import signal

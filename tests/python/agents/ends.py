@@ -1,4 +1,4 @@
-"""Ends whoever else holds its outputs, closes them, goes on for a while, and leaves a file behind: ends.py SECONDS."""
+"""Kills the other holders of its outputs, closes them, runs on for a while, and writes a file: ends.py SECONDS."""
 
 import os
 import signal

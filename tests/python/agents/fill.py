@@ -1,4 +1,4 @@
-"""Fills what is in memory, and tells how much of each went in and why no more, as one JSON object."""
+"""Fills every file system in memory; prints the size of each and the error at its end, as one JSON object."""
 
 import errno
 import json

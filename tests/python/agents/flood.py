@@ -7,7 +7,7 @@ CHUNK = b"0123456789abcdef" * 4096  # 64 KiB
 
 
 def write(fd, count):
-    """Some of it; what is left then."""
+    """Writes a part; returns the rest."""
     if count < 0:
         os.write(fd, CHUNK)
         return count

@@ -1,4 +1,4 @@
-"""Tries what a sandbox may not do to its own container, and tells what came of it, as one JSON object.
+"""Tries what a sandbox may not do to its own container, and prints the results as one JSON object.
 
 Wants a copy of `id` at /programs, of root, setuid and setgid.
 """
@@ -32,7 +32,7 @@ def create(path):
 
 
 def shown(path):
-    """What is readable below a path: the length of a file, the names of a directory; None where it is not there."""
+    """The readable content of a path: the length of a file, the names of a directory; None if it does not exist."""
     try:
         if os.path.isdir(path):
             return sorted(os.listdir(path))
@@ -50,7 +50,7 @@ def status(pid):
 
 
 def mount_options():
-    """Of each writable mount that is no kernel interface: the options of it that matter."""
+    """The relevant options of each writable mount, without the kernel's interfaces."""
     found = {}
     with open("/proc/self/mounts", encoding="ascii") as file:
         for _, place, kind, options, *_ in map(str.split, file):
@@ -73,7 +73,7 @@ def executes(directory):
 
 
 def output(*command):
-    """What a command prints, and whether it succeeded."""
+    """The output of a command, and True if it succeeded."""
     ran = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     return [ran.returncode == 0, ran.stdout.strip()]
 

@@ -1,4 +1,4 @@
-"""Makes so many files with the longest names that there are, side by side: many.py COUNT."""
+"""Makes files with the longest possible names in one directory: many.py COUNT."""
 
 import os
 import sys

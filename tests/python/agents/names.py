@@ -1,4 +1,4 @@
-"""Fills the workspace with what is hard to list and to remove, and lets nobody in."""
+"""Fills the workspace with files that are hard to list and to remove, and closes it to all users."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ os.symlink("loop", "loop")
 os.link(b"a\nb/-rf", "hard link")
 listening = socket.socket(socket.AF_UNIX)
 listening.bind("a socket")
-# Nobody may look into these, nor change them.
+# Closed to all users.
 for name in NAMES:
     os.chmod(name, 0)
 os.chmod(".", 0)

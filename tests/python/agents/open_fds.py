@@ -1,4 +1,4 @@
-"""Opens files until it may not any more, in eight processes at once, and tells how many descriptors each had."""
+"""Opens files up to the limit, in eight processes at once, and prints the number of descriptors of each."""
 
 import errno
 import json

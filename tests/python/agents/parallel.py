@@ -1,4 +1,4 @@
-"""So many calls at once: parallel.py COUNT. Tells how many came to what."""
+"""Makes calls at once: parallel.py COUNT. Prints the number of each result."""
 
 import collections
 import json

@@ -1,4 +1,4 @@
-"""Tries to change a directory in every way: read_only.py DIRECTORY. Tells what came of each, as one JSON object."""
+"""Tries to change a directory in every way: read_only.py DIRECTORY. Prints each result, as one JSON object."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ def at(name):
     return os.path.join(TOP, name)
 
 
-# As what it is, and by the names that a link and /proc give it.
+# By its own name, and by those of a link and of /proc.
 os.symlink(TOP, "/tmp/link")
 os.chdir(TOP)
 print(

@@ -1,4 +1,4 @@
-"""Searches all that a sandbox can read for a secret, and tells where it stands, as one JSON list.
+"""Searches all that a sandbox can read for a secret, and prints the places as one JSON list.
 
 The secret is in HIDDEN, each byte as two hex digits with 1 added: so it stands nowhere by being looked for.
 """
@@ -8,7 +8,7 @@ import os
 import stat
 
 SECRET = bytes((byte - 1) % 256 for byte in bytes.fromhex(os.environ["HIDDEN"]))
-# What is of the image is the same for every run; /kit is mounted by the test.
+# Files of the image are the same for every run; /kit is mounted by the test.
 LEFT_OUT = ("/usr", "/kit", "/sys", "/proc")
 found = []
 

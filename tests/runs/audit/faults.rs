@@ -7,12 +7,12 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_testkit::controller::Report;
-use sluice_testkit::{AuditFile, Sluice, Upstream};
+use sluice_testkit::controller::RunReport;
+use sluice_testkit::{CheckedAuditFile, Sluice, Upstream};
 
 use super::{ASK, audit, eventually, finished, ours, public_key, theirs, upstream};
 
-/// A file system of its own, for so many bytes; gone when dropped.
+/// A file system of this size in bytes; removed when dropped.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -24,7 +24,7 @@ impl Disk {
         Self(path.to_owned())
     }
 
-    /// Takes what is left of it, to the last byte.
+    /// Fills it, to the last byte.
     fn fill(&self) {
         let mut ballast = File::options().create(true).append(true).open(self.ballast()).expect("a name is free");
         while ballast.write(&[0; 4096]).is_ok_and(|taken| taken > 0) {}
@@ -45,7 +45,7 @@ impl Drop for Disk {
     }
 }
 
-/// Streams an answer, then asks until it is told that there is no log; and ends well.
+/// Streams an answer, makes calls until one is refused for the log, and exits with 0.
 const STREAM_AND_ASK: &str = r#"
 ask ', "stream": true' >/tmp/streamed; echo "streamed $?"; tail -n 2 /tmp/streamed
 for n in $(seq 200); do answer=$(ask); case $answer in *audit_unavailable*) break;; esac; done
@@ -59,7 +59,7 @@ fn stream_and_ask() -> String {
 async fn stalling() -> (Upstream, sluice_testkit::Gate) {
     let gate = sluice_testkit::Gate::new();
     let (stream, plain) = (sluice_testkit::Script::provider("hello you").hold_after(1, &gate), "hello");
-    let choose = move |request: &sluice_testkit::Received| {
+    let choose = move |request: &sluice_testkit::ReceivedRequest| {
         if request.json()["stream"] == true { stream.clone() } else { sluice_testkit::Script::chat(plain) }
     };
     (Upstream::with(choose).start().await, gate)
@@ -67,7 +67,7 @@ async fn stalling() -> (Upstream, sluice_testkit::Gate) {
 
 /// The run ended as its log did, although its program was content.
 #[track_caller]
-fn assert_failed(report: &Report, said: &str) {
+fn assert_failed(report: &RunReport, said: &str) {
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120), "{report:?}");
     assert!(report.message().contains(said), "{}", report.message());
     assert!(!report.audit.complete, "{:?}", report.audit);
@@ -75,7 +75,7 @@ fn assert_failed(report: &Report, said: &str) {
 
 /// The program has seen the end of its stream, or not, and after that an honest refusal.
 #[track_caller]
-fn assert_refused(report: &Report, stream: &str, last: &str) {
+fn assert_refused(report: &RunReport, stream: &str, last: &str) {
     let said: Vec<_> = report.stdout.lines().filter(|line| !line.is_empty()).collect();
     let [end, event, refusal, health] = said[..] else { panic!("{said:?}") };
     assert_eq!((end, health), (stream, "503"), "{said:?}");
@@ -85,7 +85,7 @@ fn assert_refused(report: &Report, stream: &str, last: &str) {
 }
 
 #[tokio::test]
-async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the_run() {
+async fn a_disk_full_during_a_stream_fails_the_run() {
     let (upstream, gate) = stalling().await;
     let sluice = Sluice::to(&upstream);
     let disk = Disk::at(&sluice.state().join("audit"), "256k");
@@ -95,7 +95,7 @@ async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the
     disk.fill();
     gate.open();
 
-    // The room for the end of what had begun was kept.
+    // The reserved room for the end of open calls was kept.
     let report = live.finish().await.expect(120).json();
     assert_failed(&report, "the audit log had no room left, and calls were refused");
     assert_refused(&report, "streamed 0", "[DONE]");
@@ -110,7 +110,7 @@ async fn a_disk_that_fills_in_the_middle_of_a_stream_loses_nothing_and_fails_the
 }
 
 #[tokio::test]
-async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_and_leaves_nothing_running() {
+async fn a_full_state_directory_ends_the_run() {
     let (upstream, gate) = stalling().await;
     let sluice = Sluice::to(&upstream);
     let disk = Disk::at(&sluice.state(), "2m");
@@ -120,7 +120,7 @@ async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_an
     // A run that cannot be written down at all is another matter.
     eventually("it is written down", async || sluice.sql("SELECT phase FROM runs").await == r#"[["running"]]"#).await;
 
-    // The database as well: what it should have written is tried again, and then told.
+    // The database too: its write is tried again, and then reported.
     disk.fill();
     gate.open();
 
@@ -137,10 +137,10 @@ async fn a_state_directory_that_fills_in_the_middle_of_a_stream_fails_the_run_an
 }
 
 #[tokio::test]
-async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run() {
+async fn a_log_failure_during_a_stream_fails_the_run() {
     let upstream = Upstream::provider("hello you").start().await;
     let sluice = Sluice::to(&upstream);
-    // How long the first two lines are: up to there the sidecar may write, and not much further.
+    // The length of the first two lines: the sidecar may write up to there, and not much further.
     let calm = sluice.run(["--json", "--", "sh", "-c", &format!("{ASK} ask ', \"stream\": true'")]);
     let calm = calm.finish().await.expect(0).json();
     let bytes = fs::read(sluice.audit_path(&calm.run_id)).expect("we are root");
@@ -151,7 +151,7 @@ async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run()
     let report = live.finish().await.expect(120).json();
 
     assert_failed(&report, "the audit file is incomplete: 2 lines, 1 calls, $0, not signed, no close, open calls: ");
-    // The answer came, and its end did not: nobody may take it for whole.
+    // The answer came without its end, so that no client takes it for complete.
     assert_refused(&report, "streamed 18", "data: ");
     assert!(!report.stdout.contains("[DONE]"), "{}", report.stdout);
     let receipt = report.only_receipt();
@@ -162,7 +162,7 @@ async fn a_log_that_breaks_in_the_middle_of_a_stream_cuts_it_and_fails_the_run()
     sluice.assert_nothing_left_but_unsealed_audit_files().await;
 }
 
-/// A sidecar whose files may have so many bytes.
+/// A sidecar whose files may have this number of bytes.
 fn limited(sluice: &Sluice, bytes: usize) -> String {
     sluice.script("limited", &format!("exec prlimit --fsize={bytes} {} \"$@\"", proxy()))
 }
@@ -175,7 +175,7 @@ fn proxy() -> String {
 }
 
 #[tokio::test]
-async fn a_log_that_no_disk_takes_lets_no_run_begin() {
+async fn a_run_does_not_start_without_audit_log() {
     let upstream = upstream().await;
     for limit in [10, 100] {
         let sluice = Sluice::to(&upstream);
@@ -186,7 +186,7 @@ async fn a_log_that_no_disk_takes_lets_no_run_begin() {
 
         let report = ran.json();
         assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("creation_failed"), 125), ""));
-        // It has no more room to say why.
+        // It has no room for the reason.
         assert!(report.message().starts_with("cannot start the sidecar: "), "{}", report.message());
         sluice.assert_nothing_left_but_unsealed_audit_files().await;
     }
@@ -223,7 +223,7 @@ async fn a_second_writer_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
+async fn a_killed_sidecars_log_names_the_open_call() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -245,7 +245,7 @@ async fn a_sidecar_that_was_killed_leaves_a_log_that_names_the_open_call() {
 }
 
 #[tokio::test]
-async fn runs_at_once_on_a_fresh_state_share_one_certifier() {
+async fn concurrent_first_runs_share_one_certifier() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
 
@@ -254,7 +254,7 @@ async fn runs_at_once_on_a_fresh_state_share_one_certifier() {
     let paths = <[String; 3]>::from(ids).map(|id| sluice.audit_path(&id));
     assert_eq!(ours(&sluice, &paths, &["--key", &public_key(&sluice).await]).await, [(0, 0); 3]);
     let seals: std::collections::BTreeSet<_> =
-        paths.iter().map(|path| AuditFile::read(path).close()["certificate"]["key_id"].to_string()).collect();
+        paths.iter().map(|path| CheckedAuditFile::read(path).close()["certificate"]["key_id"].to_string()).collect();
     assert_eq!(seals.len(), 1, "{seals:?}");
     sluice.assert_nothing_left().await;
 }

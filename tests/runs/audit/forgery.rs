@@ -1,10 +1,10 @@
-//! What somebody can do to an audit file, from a flipped bit to a forgery that is consistent in itself.
+//! Attacks on an audit file, from a flipped bit to a consistent forgery.
 
 use serde_json::Value;
 use sluice_contract::record::Close;
-use sluice_contract::{Hash, PrivateKey, Story, chain};
+use sluice_contract::{AuditLog, Hash, PrivateKey, chain};
 
-/// Its lines, each with its newline.
+/// The lines, each with its newline.
 pub(super) fn lines(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
 }
@@ -28,13 +28,13 @@ pub(super) fn rewritten(bytes: &[u8], change: impl FnOnce(&mut Vec<Value>), key:
         prev = Hash::of(&line);
         file.extend(line);
     }
-    let (story, _) = Story::read(&file).expect("all fits");
-    let (totals, open) = (story.totals(), story.open().expect("it begins with open"));
+    let (log, _) = AuditLog::read(&file).expect("all fits");
+    let (totals, open) = (log.totals(), log.open().expect("it begins with open"));
     close.run_id = open.run_id.clone();
-    close.seq = story.lines();
+    close.seq = log.lines();
     close.prev = prev.to_string().into();
     (close.calls, close.refused, close.usage) = (totals.calls, totals.refused, totals.usage);
-    close.unknown = totals.unknown + story.open_calls().count() as u64;
+    close.unknown = totals.unknown + log.open_calls().count() as u64;
     close.cost_usd = totals.cost().to_string().into();
     file.extend(chain::close_line(close, Some(key)));
     file
@@ -52,7 +52,7 @@ pub(super) fn with_a_call_less(records: &mut Vec<Value>) {
     records.retain(|record| record["call_id"] != last);
 }
 
-/// A key that nobody here has ever signed with.
+/// A key that has signed no file here.
 pub(super) fn thief() -> PrivateKey {
     PrivateKey::from_seed(&[7; 32])
 }

@@ -1,4 +1,4 @@
-//! The keys that sign: who can read them, what a rotation leaves, and what a kill or a full disk does to them.
+//! The signing keys: their permissions, their rotation, and the effects of a kill or a full disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::{AuditFile, Sluice, engine};
+use sluice_testkit::{CheckedAuditFile, Sluice, engine};
 
 use crate::agents::kit;
 
@@ -32,7 +32,7 @@ fn modes(directory: &Path) -> Vec<(String, u32)> {
 }
 
 /// The id of the key that has certified the run's own.
-fn certifier(file: &AuditFile) -> &str {
+fn certifier(file: &CheckedAuditFile) -> &str {
     file.close()["certificate"]["key_id"].as_str().expect("it is certified")
 }
 
@@ -54,7 +54,7 @@ async fn keys_are_for_their_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
+async fn files_signed_by_a_rotated_key_still_verify() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let first = finished(&sluice).await;
@@ -69,7 +69,10 @@ async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
     assert_ne!(new, old_public);
     let (first, second) = (sluice.audit_path(&first), sluice.audit_path(&second));
     assert_eq!(ours(&sluice, &[first.clone(), second.clone()], &[]).await, [(0, 0), (0, 0)]);
-    assert_eq!([&first, &second].map(|path| certifier(&AuditFile::read(path)).to_owned()), [old_id.clone(), new.id()]);
+    assert_eq!(
+        [&first, &second].map(|path| certifier(&CheckedAuditFile::read(path)).to_owned()),
+        [old_id.clone(), new.id()]
+    );
     let mut keys = [(old_id, old_public), (new.id(), new)];
     keys.sort_by(|one, other| one.0.cmp(&other.0));
     let printed: String = keys.iter().map(|(_, key)| format!("{key}\n")).collect();
@@ -83,7 +86,7 @@ async fn a_rotated_key_is_gone_and_what_it_has_signed_still_verifies() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_under_way_while_the_key_changes_is_signed_by_the_old_one() {
+async fn a_run_during_a_rotation_keeps_the_old_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json", "--", "sh", "-c", UNTIL_GO]).spawn();
@@ -101,14 +104,14 @@ async fn a_run_that_is_under_way_while_the_key_changes_is_signed_by_the_old_one(
 }
 
 #[tokio::test]
-async fn the_private_key_is_with_the_sidecar_and_stands_nowhere_else() {
+async fn only_the_sidecar_has_the_private_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
     let seed = fs::read_to_string(sluice.state().join("keys/signing")).expect("we are root");
     let seed = seed.trim().to_owned();
     let id = unique_run_id("signed");
-    // It looks for what is hidden in it by one in each byte.
+    // The script holds the key with each byte changed by one, so that it does not find itself.
     let hidden: String = seed.bytes().map(|byte| format!("{:02x}", byte.wrapping_add(1))).collect();
     let script = format!("{ASK} ask >/dev/null; python3 /kit/agents/search.py; echo up; {UNTIL_GO}");
     let words = ["--run-id", &id, "--env", &format!("HIDDEN={hidden}")];
@@ -153,7 +156,7 @@ async fn the_private_key_is_with_the_sidecar_and_stands_nowhere_else() {
 }
 
 #[tokio::test]
-async fn a_rotation_that_is_killed_at_any_moment_leaves_a_key_and_no_other() {
+async fn a_killed_rotation_leaves_exactly_one_key() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -174,7 +177,7 @@ async fn a_rotation_that_is_killed_at_any_moment_leaves_a_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_used_stops_a_run_before_it_begins() {
+async fn an_unusable_key_stops_a_run_before_the_start() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -188,7 +191,7 @@ async fn a_key_that_cannot_be_used_stops_a_run_before_it_begins() {
         ran.stderr,
         format!("sluice: {} holds no key; move it away, and the next run makes a new one\n", signing.display())
     );
-    // What was signed is verified all the same; and the advice is good.
+    // Signed files still verify, and the advice of the error works.
     audit(&sluice, ["verify", &id]).await.expect(0);
     fs::rename(&signing, sluice.dir().join("broken")).expect("it is ours too");
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);

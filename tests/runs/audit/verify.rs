@@ -1,4 +1,4 @@
-//! `sluice audit verify`: what it says of files that are whole, cut, altered, forged, unreadable.
+//! `sluice audit verify` on files that are complete, truncated, altered, forged, unreadable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn beside(sluice: &Sluice, files: &[(String, Vec<u8>)]) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
+async fn a_finished_run_is_complete_and_names_its_signer() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -51,7 +51,7 @@ async fn a_finished_run_is_complete_and_says_by_whom_it_is_signed() {
 }
 
 #[tokio::test]
-async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
+async fn every_change_of_a_file_is_found_by_line() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -77,7 +77,7 @@ async fn whatever_is_done_to_a_file_is_found_and_its_line_is_named() {
     sluice.assert_nothing_left().await;
 }
 
-/// A file of so many calls.
+/// A file of this number of calls.
 fn long(calls: u64) -> Vec<u8> {
     let one = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
     let repeat = |records: &mut Vec<Value>| {
@@ -95,9 +95,9 @@ fn long(calls: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
+async fn verifying_a_long_file_takes_little_memory() {
     let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
-    // 17 MB; whoever read that at once, and kept its calls, would need three times as much as there is here.
+    // 17 MB; a reader that loads the file and keeps its calls would need three times the memory allowed here.
     let file = beside(&sluice, &[("long".into(), long(15_000))]).remove(0).display().to_string();
     let key = thief().public().to_string();
     let within = ["sh", "-c", r#"ulimit -v 40000 && exec "$@""#, "sh"];
@@ -108,7 +108,7 @@ async fn a_long_file_takes_no_more_memory_than_the_ids_of_its_calls() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
+async fn a_truncated_file_is_incomplete_and_names_open_calls() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -150,7 +150,7 @@ async fn a_file_that_is_cut_is_incomplete_and_its_open_calls_are_named() {
 }
 
 #[tokio::test]
-async fn every_golden_file_is_what_the_page_says() {
+async fn the_page_agrees_on_every_golden_file() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let (mut files, mut exits) = (Vec::new(), std::collections::BTreeSet::new());
@@ -167,7 +167,7 @@ async fn every_golden_file_is_what_the_page_says() {
 }
 
 #[tokio::test]
-async fn of_several_files_the_gravest_counts() {
+async fn the_worst_of_several_files_counts() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let file = |name: &str| golden().join(name).display().to_string();
@@ -203,7 +203,7 @@ async fn of_several_files_the_gravest_counts() {
 }
 
 #[tokio::test]
-async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_others() {
+async fn a_foreign_file_is_verified_by_given_keys_only() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -244,7 +244,7 @@ async fn a_file_from_elsewhere_is_held_against_the_keys_that_are_given_and_no_ot
 }
 
 #[tokio::test]
-async fn a_file_without_a_signature_is_none_of_ours() {
+async fn an_unsigned_file_is_not_ours() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -260,11 +260,11 @@ async fn a_file_without_a_signature_is_none_of_ours() {
     let copy = std::slice::from_ref(&copy);
     assert_eq!(ours(&sluice, copy, &["--key", &key]).await, [(1, 7)]);
     assert_eq!(theirs(copy, &["--key", &key]), [(1, 7)]);
-    assert_eq!(ours(&sluice, copy, &[]).await, [(0, 0)], "without keys nobody asks for a signature");
+    assert_eq!(ours(&sluice, copy, &[]).await, [(0, 0)], "without keys no signature is required");
 }
 
 #[tokio::test]
-async fn without_its_keys_or_its_database_a_state_directory_vouches_for_nothing() {
+async fn a_state_directory_without_keys_or_database_proves_nothing() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -303,7 +303,7 @@ async fn a_file_cannot_pass_for_that_of_another_run() {
     let [path, second] = [&one, &other].map(|id| sluice.audit_path(id));
     let bytes = fs::read(&path).expect("the file is there");
 
-    // Another's file under its name; and a forgery by whoever has the key, of a run that never was.
+    // Another run's file under its name; and a forged file, with a valid signature, of a run that never was.
     fs::copy(&second, &path).expect("we are root");
     let swapped = audit(&sluice, ["verify", &one]).await.expect(1);
     let name = "r20200101-000000-00000000";
@@ -329,7 +329,7 @@ async fn a_file_cannot_pass_for_that_of_another_run() {
 }
 
 #[tokio::test]
-async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
+async fn verify_prints_no_control_characters_of_a_file() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -352,7 +352,7 @@ async fn what_a_file_holds_cannot_speak_to_the_auditor_s_terminal() {
     let files = [spoken, wrong.into_bytes(), lines.concat(), open].map(|bytes| (String::new(), bytes));
     let copies = beside(&sluice, &files);
     for copy in copies.iter().map(|path| path.display().to_string()) {
-        let page = golden().join("../../../../docs/verify_audit.py");
+        let page = golden().join("../../verify_audit.py");
         let page = std::process::Command::new("python3").arg("-B").arg(page).arg(&copy).output();
         let printed = String::from_utf8(page.expect("there is a python3").stdout).expect("UTF-8");
         assert!(printed.lines().count() == 1 && !printed.trim_end().contains(char::is_control), "{printed:?}");
@@ -388,26 +388,27 @@ async fn a_database_that_is_asked_is_not_changed() {
     sluice.assert_nothing_left().await;
 }
 
-/// Runs a command, and says on stderr how many KiB it had in memory at most.
+/// Runs a command, and prints its peak memory in KiB on stderr.
 const MEASURED: &str = "import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:])
 print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
 sys.exit(code)";
 
 #[tokio::test]
-async fn a_line_without_an_end_is_damage_and_takes_no_memory() {
+async fn an_endless_line_is_damage_and_takes_no_memory() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let whole = fs::read(golden().join("signed.jsonl")).expect("it is in the repository");
     let lines = lines(&whole);
-    // Behind a whole log, and behind one that has no end yet: three billion zeros, which take no room on the disk.
+    // After a complete log, and after one without an end: three billion zeros in a sparse file.
     for (name, kept) in [("whole", lines.len()), ("begun", 3)] {
         let path = sluice.dir().join(format!("{name}.jsonl"));
         fs::write(&path, lines[..kept].concat()).expect("a test's directory takes files");
         let file = fs::OpenOptions::new().append(true).open(&path).expect("it was just made");
         file.set_len(3 << 30).expect("zeros take no room");
         let (shown, bad) = (path.display().to_string(), kept as u64 + 1);
-        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/verify_audit.py").display().to_string();
+        let page =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/contract/verify_audit.py").display().to_string();
 
         for (args, code) in
             [(&["verify"][..], 1), (&["show"], 1), (&["hash"], 1), (&["tail"], if kept == 3 { 1 } else { 0 })]

@@ -1,10 +1,10 @@
-//! `sluice audit show | tail | hash`: what people look at.
+//! `sluice audit show | tail | hash`: the views for people.
 
 use std::fs;
 
 use nix::sys::signal::Signal;
 use sluice_contract::Hash;
-use sluice_testkit::{AuditFile, Script, Sluice, Upstream};
+use sluice_testkit::{CheckedAuditFile, Script, Sluice, Upstream};
 
 use super::forgery::lines;
 use super::{ASK, audit, finished, public_key, theirs, upstream};
@@ -47,7 +47,7 @@ async fn show_prints_every_call_and_what_they_come_to() {
 }
 
 #[tokio::test]
-async fn show_tells_of_a_file_without_an_end_and_of_an_altered_one() {
+async fn show_reports_incomplete_and_altered_files() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -80,7 +80,7 @@ async fn show_tells_of_a_file_without_an_end_and_of_an_altered_one() {
 }
 
 #[tokio::test]
-async fn tail_ends_when_nobody_is_left_who_could_write() {
+async fn tail_ends_when_no_writer_is_left() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -119,7 +119,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     assert!(!tail.stdout().contains("intent"));
     fs::write(run.join("work/one"), "").expect("the workspace is ours too");
     tail.prints("outcome").await;
-    // It was told of the first line alone, and then of nobody who reads on.
+    // The reader took the first line, and closed the pipe.
     assert!(head.finish().await.expect(0).stdout.ends_with("codes 0 0\n"));
     assert!(tail.is_running() && live.is_running());
     fs::write(run.join("work/two"), "").expect("the workspace is ours too");
@@ -127,7 +127,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     live.finish().await.expect(0);
     let tail = tail.finish().await.expect(0);
     let json = json.finish().await.expect(0);
-    let file = AuditFile::read(&path);
+    let file = CheckedAuditFile::read(&path);
     let times: Vec<_> = file.lines().iter().map(time).collect();
     let expected = format!(
         "{}  open      account default, upstream {}\n\
@@ -146,7 +146,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn the_hash_that_is_kept_elsewhere_is_a_witness_too() {
+async fn a_hash_kept_elsewhere_is_a_witness() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -166,7 +166,7 @@ async fn the_hash_that_is_kept_elsewhere_is_a_witness_too() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_with_what_to_name() {
+async fn a_missing_file_is_reported_with_a_hint() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     for command in ["show", "tail", "hash"] {

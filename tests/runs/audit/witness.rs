@@ -1,17 +1,17 @@
-//! What the controller saw while a file was written: the answer to whoever owns the file and the key.
+//! The witness: the controller's record of a file while it was written, against an attacker who has the file and the key.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use sluice_testkit::controller::{Live, Ran, Report};
-use sluice_testkit::{AuditFile, Gate, Script, Sluice, Upstream};
+use sluice_testkit::controller::{FinishedCommand, RunReport, RunningCommand};
+use sluice_testkit::{CheckedAuditFile, Gate, Script, Sluice, Upstream};
 
 use super::forgery::{for_another_account, lines, rewritten, with_a_call_less};
 use super::{ASK, audit, eventually, finished, ours, private_key, public_key, upstream};
 
 #[tokio::test]
-async fn a_file_that_was_rewritten_whole_by_who_has_the_key_fails_against_what_was_seen() {
+async fn the_witness_detects_a_rewritten_file_with_valid_signature() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -48,7 +48,7 @@ async fn a_file_that_was_rewritten_whole_by_who_has_the_key_fails_against_what_w
 }
 
 #[tokio::test]
-async fn a_file_that_lost_its_end_was_seen_with_it() {
+async fn the_witness_detects_a_removed_end() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -64,21 +64,21 @@ async fn a_file_that_lost_its_end_was_seen_with_it() {
     }
 }
 
-/// Waits until the test says so, between two calls.
-fn waiting(sluice: &Sluice) -> Live<'_> {
+/// Waits for the test between two calls.
+fn waiting(sluice: &Sluice) -> RunningCommand<'_> {
     let script = format!("{ASK} ask >/dev/null; until [ -e /workspace/go ]; do sleep 0.01; done; ask; echo; echo fine");
     sluice.run(["--json", "--", "sh", "-c", &script]).spawn()
 }
 
-/// Waits for the first call, lets somebody at the file, and then lets the run end.
-async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (Ran, Report) {
+/// Waits for the first call, changes the file, and then lets the run end.
+async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (FinishedCommand, RunReport) {
     let before = fs::read_dir(sluice.state().join("audit")).into_iter().flatten().count();
     let live = waiting(sluice);
     sluice.container_event("start", before + 1).await;
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("it has a name").to_string_lossy().into_owned();
     let path = sluice.state().join("audit").join(format!("{name}.jsonl"));
-    AuditFile::wait_for(&path, "outcome", 1).await;
+    CheckedAuditFile::wait_for(&path, "outcome", 1).await;
     meddle(&path);
     fs::write(run.join("work/go"), "").expect("the workspace is ours too");
     let ran = live.finish().await.expect(120);
@@ -90,7 +90,7 @@ async fn meddled(sluice: &Sluice, meddle: impl FnOnce(&Path)) -> (Ran, Report) {
 }
 
 #[tokio::test]
-async fn what_is_done_to_a_file_while_its_run_goes_on_ends_the_run_as_audit_failed() {
+async fn a_file_changed_during_its_run_fails_the_run() {
     let upstream = upstream().await;
     // A byte of a line, under the hands of its writer.
     let sluice = Sluice::to(&upstream);
@@ -122,7 +122,7 @@ async fn what_is_done_to_a_file_while_its_run_goes_on_ends_the_run_as_audit_fail
 }
 
 #[tokio::test]
-async fn a_file_that_is_taken_away_ends_the_run_as_audit_failed() {
+async fn a_removed_audit_file_fails_the_run() {
     let upstream = upstream().await;
     for (name, said, remove) in [
         ("the file", "the audit file is gone", (|path| fs::remove_file(path).expect("we are root")) as fn(&Path)),
@@ -145,7 +145,7 @@ async fn a_file_that_is_taken_away_ends_the_run_as_audit_failed() {
 }
 
 #[tokio::test]
-async fn of_a_file_that_was_altered_only_what_was_seen_is_billed() {
+async fn only_witnessed_lines_of_an_altered_file_are_billed() {
     let gate = Gate::new();
     let answers = [Script::chat("hello"), Script::chat("hello").hold_head(&gate)];
     let upstream = Upstream::queue(answers).start().await;
@@ -155,7 +155,7 @@ async fn of_a_file_that_was_altered_only_what_was_seen_is_billed() {
     let run = sluice.runs().remove(0);
     let id = run.file_name().expect("it has a name").to_string_lossy().trim_end_matches(".0").to_owned();
     let path = sluice.audit_path(&id);
-    AuditFile::wait_for(&path, "outcome", 1).await;
+    CheckedAuditFile::wait_for(&path, "outcome", 1).await;
     // Once the first call's outcome has been seen, it is known whatever becomes of the file.
     let seen = async || sluice.sql("SELECT count(*) FROM witnesses WHERE seq >= 2").await == "[[1]]";
     eventually("the file is looked at", seen).await;
@@ -176,7 +176,7 @@ async fn of_a_file_that_was_altered_only_what_was_seen_is_billed() {
 }
 
 #[tokio::test]
-async fn a_run_without_a_controller_is_judged_by_its_log_as_well() {
+async fn a_run_without_controller_is_verified_by_its_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (meddle, expected) in [(false, r#"[["internal", 125]]"#), (true, r#"[["audit_failed", 120]]"#)] {
@@ -186,7 +186,7 @@ async fn a_run_without_a_controller_is_judged_by_its_log_as_well() {
         let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
         let id = run.file_name().expect("it has a name").to_string_lossy().trim_end_matches(".0").to_owned();
         let path = sluice.audit_path(&id);
-        AuditFile::wait_for(&path, "close", 1).await;
+        CheckedAuditFile::wait_for(&path, "close", 1).await;
         eventually("the sidecar ends", async || sluice.processes().is_empty()).await;
         if meddle {
             let bytes = fs::read(&path).expect("we are root");
@@ -203,7 +203,7 @@ async fn a_run_without_a_controller_is_judged_by_its_log_as_well() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_before_its_run_is_left_alone_and_bills_nobody() {
+async fn an_earlier_file_stays_unchanged_and_bills_nothing() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     let id = finished(&sluice).await;
@@ -225,7 +225,7 @@ async fn a_file_that_is_there_before_its_run_is_left_alone_and_bills_nobody() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_while_nothing_can_be_noted_and_says_so_at_its_end() {
+async fn a_run_without_witness_warns_at_its_end() {
     let upstream = upstream().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);
@@ -241,7 +241,7 @@ async fn a_run_goes_on_while_nothing_can_be_noted_and_says_so_at_its_end() {
     assert!(report.message().contains(said), "{}", report.message());
     assert!(report.audit.complete && report.only_receipt().status == "posted", "{report:?}");
     sluice.sql("DROP TRIGGER full").await;
-    // A file that was never seen is vouched for by nobody.
+    // The witness has no record of a file that it never saw.
     audit(&sluice, ["verify", &report.run_id]).await.expect(1);
     sluice.assert_nothing_left().await;
 }

@@ -1,4 +1,4 @@
-//! `sluice config show`: what is set, and by whom.
+//! `sluice config show`: the settings and their sources.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn shown(value: &str, source: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
+async fn flags_beat_variables_beat_files_beat_defaults() {
     let sluice = sluice();
     let file = sluice.file("sluice.toml", "upstream = 'http://file:1'\nimage = 'of-file'\nmemory = '1g'\ncpus = 2\n");
     let show = sluice.command(["config", "show", "--json", "--upstream", "http://flag:1"]);
@@ -42,7 +42,7 @@ async fn our_own_variable_beats_that_of_docker() {
 }
 
 #[tokio::test]
-async fn an_empty_variable_is_none() {
+async fn an_empty_variable_is_unset() {
     let sluice = sluice();
 
     let all = sluice.command(["config", "show", "--json"]).env("SLUICE_IMAGE", "").finish().await.expect(0).value();
@@ -72,7 +72,7 @@ async fn secrets_are_not_shown() {
 }
 
 #[tokio::test]
-async fn what_is_not_set_says_what_it_is_for() {
+async fn unset_settings_are_explained() {
     let sluice = sluice();
 
     let text = sluice.command(["config", "show"]).without("SLUICE_UPSTREAM").finish().await.expect(0).stdout;

@@ -1,4 +1,4 @@
-//! A running container, as `docker inspect` tells of it, held against the whole list.
+//! A running container, compared member by member in the output of `docker inspect`.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use sluice_testkit::engine;
 use super::PROFILE;
 use crate::agents::without_calls;
 
-/// Null, false, zero and empty: what the engine says of what nobody asked for.
+/// Null, false, zero and empty: the engine's values of unset members.
 pub(super) fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -21,13 +21,13 @@ pub(super) fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// All members that say anything. Engines of other versions have other members, but nothing in them.
+/// All members that are set. Engines of other versions have other members, which are not set.
 fn said(object: &Value) -> Map<String, Value> {
     let members = object.as_object().expect("an object").iter().filter(|(_, value)| !is_nothing(value));
     members.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What a container is to be like.
+/// The expected container.
 struct Expected {
     id: String,
     instance: String,
@@ -73,7 +73,7 @@ impl Expected {
                 "PYTHONUNBUFFERED=1",
                 format!("RUN_ID={}", self.id),
                 "SLUICE_MODEL=m",
-                // Of the image.
+                // From the image.
                 "PATH=/opt/tools/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "NPM_CONFIG_PREFIX=/opt/tools",
                 "NPM_CONFIG_CACHE=/tmp/npm",
@@ -138,7 +138,7 @@ fn bind(source: &str, target: &str, is_writable: bool) -> Value {
         json!({"Type": "bind", "Source": source, "Target": target, "BindOptions": {"Propagation": "rprivate"}});
     if !is_writable {
         bind["ReadOnly"] = json!(true);
-        // What is mounted below its source would stay writable.
+        // Mounts below its source would stay writable.
         bind["BindOptions"]["NonRecursive"] = json!(true);
     }
     bind
@@ -165,7 +165,7 @@ fn assert_hidden(paths: &Value, expected: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_running_container_is_what_the_list_says_and_nothing_else() {
+async fn a_running_container_matches_the_list_exactly() {
     let (sluice, _upstream) = without_calls().await;
     for name in ["code", "data"] {
         fs::create_dir(sluice.dir().join(name)).expect("a fresh directory takes another");
@@ -185,7 +185,7 @@ async fn a_running_container_is_what_the_list_says_and_nothing_else() {
     let (mut config, mut host) = (said(&seen["Config"]), said(&seen["HostConfig"]));
     let mut labels = said(&config.remove("Labels").expect("labels"));
     let expires = labels.remove("sluice.expires").expect("a label");
-    // Of the image, and the engine's own choice.
+    // From the image, and the engine's own choice.
     labels.remove("sluice.inputs");
     config.remove("Hostname");
     assert_eq!((Value::from(labels), Value::from(config)), (expected.labels(), expected.config()));

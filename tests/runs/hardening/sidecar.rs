@@ -1,4 +1,4 @@
-//! The sidecar of a live run: its user, its capabilities, its key, and what is out of reach for that user.
+//! The sidecar of a live run: its user, its capabilities, its key, and files that the user cannot reach.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use nix::sys::signal::Signal;
 use sluice_contract::{AuditSigner, PrivateKey};
 use sluice_testkit::Sluice;
-use sluice_testkit::controller::{Live, unique_run_id};
+use sluice_testkit::controller::{RunningCommand, unique_run_id};
 
 use crate::agents::without_calls;
 
@@ -32,20 +32,20 @@ fn sidecar(sluice: &Sluice, run_id: &str) -> i32 {
     sluice.processes().into_iter().find(names).expect("each live run has a sidecar")
 }
 
-/// A run that lives until it is told to end.
-async fn live<'a>(sluice: &'a Sluice, run_id: &str) -> Live<'a> {
+/// A run that lives until the test ends it.
+async fn live<'a>(sluice: &'a Sluice, run_id: &str) -> RunningCommand<'a> {
     let run = sluice.run(["-q", "--stop-grace", "0s", "--run-id", run_id, "--", "sh", "-c", "echo up; sleep 60"]);
     let run = run.spawn();
     run.prints("up\n").await;
     run
 }
 
-async fn end(run: Live<'_>) {
+async fn end(run: RunningCommand<'_>) {
     run.signal(Signal::SIGTERM);
     run.finish().await.expect(143);
 }
 
-/// What a shell script prints for this user.
+/// Output of a shell script that this user runs.
 fn as_user(uid: u32, script: &str) -> String {
     let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
     let said = Command::new("setpriv").args(ids).args(["--clear-groups", "sh", "-c", script]).output();
@@ -87,7 +87,7 @@ async fn each_live_sidecar_is_a_user_without_capabilities() {
 }
 
 #[tokio::test]
-async fn files_of_the_host_are_closed_to_a_sidecars_user() {
+async fn a_sidecars_user_cannot_read_host_files() {
     let (sluice, _upstream) = without_calls().await;
     let ids = [unique_run_id("one"), unique_run_id("two")];
     let runs = (live(&sluice, &ids[0]).await, live(&sluice, &ids[1]).await);
@@ -118,7 +118,7 @@ async fn files_of_the_host_are_closed_to_a_sidecars_user() {
     sluice.assert_nothing_left().await;
 }
 
-/// Whether these bytes are in the memory of a process.
+/// Returns true if these bytes are in the memory of a process.
 fn remembers(pid: i32, wanted: &[u8]) -> bool {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs, and we are root");
     let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("it runs, and we are root");

@@ -1,4 +1,4 @@
-//! What the commands print, and refuse.
+//! The output and the refusals of the commands.
 
 use super::*;
 
@@ -64,7 +64,7 @@ async fn a_backup_is_a_ledger_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_a_database_of_this_build_nothing_is_said() {
+async fn a_foreign_database_gives_no_figures() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let commands = [&["receipts"][..], &["usage"], &["ledger", "rebuild", "--check"], &["ledger", "backup", "/nope/x"]];

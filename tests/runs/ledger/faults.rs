@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn an_answer_does_not_wait_for_a_ledger_that_takes_nothing_and_the_next_run_posts_it() {
+async fn a_blocked_ledger_does_not_delay_the_answer() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);
@@ -29,7 +29,7 @@ async fn an_answer_does_not_wait_for_a_ledger_that_takes_nothing_and_the_next_ru
 }
 
 #[tokio::test]
-async fn a_run_whose_log_was_altered_is_flagged_and_bills_nothing() {
+async fn an_altered_log_is_flagged_and_bills_nothing() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK} ask; echo asked; until [ -e /workspace/go ]; do sleep 0.01; done");
@@ -39,7 +39,7 @@ async fn a_run_whose_log_was_altered_is_flagged_and_bills_nothing() {
     live.prints("asked\n").await;
     let path = sluice.audit_path(&run_id);
     let text = fs::read_to_string(&path).expect("the log is there");
-    // In place: its writer goes on behind it.
+    // In place: its writer continues after it.
     let altered = text.replace("acct-1", "acct-2");
     fs::OpenOptions::new()
         .write(true)

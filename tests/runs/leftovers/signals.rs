@@ -43,7 +43,7 @@ async fn more_signals_end_it_no_less_in_order() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_under_way_is_in_the_log_of_a_cancelled_run() {
+async fn a_cancelled_runs_log_has_its_open_call() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -54,7 +54,7 @@ async fn a_call_that_is_under_way_is_in_the_log_of_a_cancelled_run() {
 
     let report = live.finish().await.expect(130).json();
     assert_eq!(report.verdict(), (false, Some("cancelled"), 130));
-    // Whether its client still was there to hear it or not: it costs what it costs.
+    // The cost is the same if its client had left.
     let receipt = report.only_receipt();
     assert_eq!((receipt.status.as_str(), receipt.usage.and_then(|usage| usage.total)), ("posted", Some(15)));
     assert_eq!(report.cost_usd, receipt.cost_usd);
@@ -71,7 +71,7 @@ async fn a_signal_at_any_moment_leaves_nothing() {
 
         live.signal_group(Signal::SIGINT);
 
-        // It may have come too late to change anything.
+        // The signal may have come too late to have an effect.
         let ran = live.finish().await;
         match ran.code {
             0 => assert_eq!(ran.json().verdict(), (true, None, 0), "{moment}"),

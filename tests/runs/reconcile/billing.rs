@@ -1,4 +1,4 @@
-//! Against a real LiteLLM with all that changes what a call costs: a cache, margins, discounts, tiers, retries, fallbacks.
+//! A real LiteLLM with every setting that changes the cost of a call: a cache, margins, discounts, tiers, retries, fallbacks.
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::litellm::LiteLlm;
@@ -21,7 +21,7 @@ ask() {
 stream=', "stream": true'
 "#;
 
-/// All routes, each twice, so that a cache answers the second call; then what has a price of its own, and what fails.
+/// All routes, each twice, so that a cache answers the second call; then calls with special prices, and failing ones.
 const CALLS: &str = r#"
 for round in 1 2; do
     for model in gpt claude; do
@@ -45,7 +45,7 @@ respond slow "$MARK"
 ask slow "$MARK"
 "#;
 
-/// What the rows of each call come to, with those of its earlier tries: whole nano-USD, rounded row by row.
+/// Sum of the rows of each call and its earlier tries: whole nano-USD, rounded row by row.
 const ROWS: &str = r#"
 SELECT end_user || ' ' || coalesce(metadata->'spend_logs_metadata'->>'sluice_call_id',
                                    regexp_replace(litellm_call_id, '-attempt-[0-9]+$', ''))
@@ -55,7 +55,7 @@ FROM "LiteLLM_SpendLogs" WHERE end_user LIKE 'acct-billing-%' GROUP BY end_user,
 "#;
 
 #[tokio::test]
-async fn every_receipt_is_what_litellm_billed_whatever_changes_its_prices() {
+async fn every_receipt_is_what_litellm_billed() {
     let litellm = LiteLlm::with_billing().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let accounts = ["a", "b"].map(|name| unique_run_id(&format!("acct-billing-{name}")));
@@ -68,7 +68,7 @@ async fn every_receipt_is_what_litellm_billed_whatever_changes_its_prices() {
 
     assert_eq!((code, mismatches(&outcome)), (0, vec![]), "{outcome:#}");
     let found = classes(&outcome);
-    // Of each account 25 calls are made twice; 4 more answer, and 3 fail after two tries that LiteLLM bills.
+    // Each account makes 25 calls twice; 4 more answer, and 3 fail after two tries that LiteLLM bills.
     assert_eq!(found, counts([("cache_hit", 2 * 25), ("matched", 2 * (25 - 4 + 4)), ("settled", 2 * (4 + 3 + 3))]));
     let told = sluice.command(["receipts", "--json"]).finish().await.expect(0).value();
     let receipts = told["receipts"].as_array().expect("a list");
@@ -102,7 +102,7 @@ async fn every_receipt_is_what_litellm_billed_whatever_changes_its_prices() {
     let all = |counts: [u64; 5]| counts.map(Some);
     assert_eq!(parts, [all([100, 0, 0, 50, 150]), all([1450, 400, 50, 100, 1550])]);
 
-    // By another way: what an account comes to.
+    // Independently: the sum of an account.
     let usage = sluice.command(["usage", "--by", "account", "--json"]).finish().await.expect(0).value();
     for group in usage["groups"].as_array().expect("a list") {
         let name = group["name"].as_str().expect("a name");
@@ -120,13 +120,13 @@ async fn every_receipt_is_what_litellm_billed_whatever_changes_its_prices() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_cache_answers_takes_nothing_of_a_budget() {
+async fn a_cached_answer_uses_no_budget() {
     let litellm = LiteLlm::with_billing().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let account = unique_run_id("acct-cached");
     // Room for two calls of $0.0214 each.
     sluice.command(["budget", "set", &account, "0.05"]).finish().await.expect(0);
-    // A short bound, so that what it may cost fits into the cap.
+    // A short bound, so that its possible cost fits into the cap.
     let body = r#"{\"model\": \"dear\", \"max_tokens\": 50, \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}"#;
     let script = format!("{POST}post /v1/chat/completions \"{body}\"");
     let words = ["--quiet", "--account", &account, "--max-cost-usd", "0.025", "--", "sh", "-c", &script];

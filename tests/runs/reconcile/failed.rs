@@ -2,7 +2,7 @@
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::spendlog::SpendLog;
+use sluice_testkit::spendlog::ScriptedSpendLog;
 use sluice_testkit::upstream::Script;
 
 use super::*;
@@ -21,8 +21,8 @@ async fn budget(sluice: &Sluice) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn a_failed_call_is_held_until_a_row_settles_it() {
-    let log = SpendLog::new();
+async fn a_failed_call_is_held_until_its_row() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream_with(Script::error(500, "the answer is not what the schema says")).start().await;
     let sluice = Sluice::to(&upstream);
     let prices = sluice.file("prices.json", PRICES);
@@ -88,7 +88,7 @@ post /v1/chat/completions "$(ask no-such-model x)"
 "#;
 
 #[tokio::test]
-async fn the_real_litellm_settles_failed_calls_by_its_own_rows() {
+async fn real_litellm_rows_settle_failed_calls() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let account = unique_run_id("acct-failed");
@@ -97,7 +97,7 @@ async fn the_real_litellm_settles_failed_calls_by_its_own_rows() {
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
-    // It has a row of each, with no money in it: also of the streams that the provider began and would bill.
+    // It has a row for each, without an amount: also for streams that the provider began and would bill.
     assert_eq!((code, classes(&outcome)), (0, counts([("settled", 5)])), "{outcome:#}");
     let failed =
         |finding: &Value| finding["reason"].as_str().is_some_and(|why| why.contains("LiteLLM logged it as failed"));

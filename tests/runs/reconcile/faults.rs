@@ -4,28 +4,26 @@ use std::time::Duration;
 
 use sluice_testkit::Upstream;
 use sluice_testkit::litellm::LiteLlm;
-use sluice_testkit::spendlog::{SpendLog, stranger};
+use sluice_testkit::spendlog::{ScriptedSpendLog, unmatched_row};
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::upstream::Script;
 
 use super::*;
 
-#[path = "../../e2e/upstreams/tls.rs"]
-mod tls;
-
 #[tokio::test]
-async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
-    let log = SpendLog::new();
+async fn a_tls_upstream_must_have_a_valid_certificate() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
-    let tls = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost", "2");
     let words = ["reconcile", "--json", "--run", &run, "--upstream", &tls.url("localhost")];
 
     let ran = sluice.command(words).env("SSL_CERT_FILE", tls.ca()).finish().await.expect(0);
     assert_eq!(classes(&ran.value()), counts([("matched", 1)]));
     let asked = log.asked().len();
 
-    let other = tls::Tls::start(&upstream, "DNS:localhost", "2");
+    let other = TlsTerminator::start(&upstream, "DNS:localhost", "2");
     let ran = sluice.command(words).env("SSL_CERT_FILE", other.ca()).finish().await.expect(125);
     assert!(ran.stderr.contains("certificate"), "{}", ran.stderr);
     let elsewhere = tls.url("127.0.0.1");
@@ -36,8 +34,8 @@ async fn over_tls_the_upstream_has_to_be_who_it_says_it_is() {
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
-    let log = SpendLog::new();
+async fn temporary_errors_are_tried_again() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -54,8 +52,8 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test]
-async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
-    let log = SpendLog::new();
+async fn an_invalid_spend_log_is_reported_and_posts_nothing() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let elsewhere = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
@@ -112,8 +110,8 @@ async fn what_is_no_spend_log_is_told_with_what_to_do_and_nothing_is_posted() {
 }
 
 #[tokio::test]
-async fn wrong_usage_is_told_before_anybody_is_asked() {
-    let log = SpendLog::new();
+async fn wrong_usage_is_reported_before_any_query() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let ran = sluice.command(["reconcile"]).finish().await.expect(2);
@@ -121,7 +119,7 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
     spend(&sluice, "ask").await;
     for (words, why) in [
         (&["--run", "nobody"][..], "there is no run nobody"),
-        // It would find nothing, and call that agreement.
+        // It would find nothing, and report agreement.
         (&["--account", ""], "--account"),
         (&["--since", "soon"], "--since soon"),
         (&["--since", "2999-01-01"], "--since is in the future"),
@@ -140,16 +138,16 @@ async fn wrong_usage_is_told_before_anybody_is_asked() {
 }
 
 #[tokio::test]
-async fn many_rows_are_read_whole_while_more_of_them_come() {
-    let log = SpendLog::new();
+async fn many_rows_are_complete_while_more_arrive() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "ask").await;
     let at = |number: u64| Duration::from_millis(60_000 + number * 1500);
-    let rows = (0..1300).map(|number| stranger(&format!("past-{number}"), "acct-1", at(number)));
+    let rows = (0..1300).map(|number| unmatched_row(&format!("past-{number}"), "acct-1", at(number)));
     log.edit(|all| all.extend(rows));
     log.cap(1000);
-    log.arrive((0..500).map(|number| stranger(&format!("more-{number}"), "acct-1", at(number * 2))).collect());
+    log.arrive((0..500).map(|number| unmatched_row(&format!("more-{number}"), "acct-1", at(number * 2))).collect());
 
     let (code, outcome) = reconcile(&sluice, &["--account", "acct-1", "--since", "1h"]).await;
 
@@ -167,7 +165,7 @@ async fn many_rows_are_read_whole_while_more_of_them_come() {
     assert!(asked.iter().all(|question| question.end_user == "acct-1" && question.page_size <= 1000));
 
     // More than a page in one second: there is nothing left but to count them off.
-    let mut one = stranger("", "acct-1", Duration::from_secs(90));
+    let mut one = unmatched_row("", "acct-1", Duration::from_secs(90));
     let second = one["startTime"].as_str().and_then(|time| time.get(..19)).expect("to the second").to_owned();
     one["startTime"] = json!(second + ".500000+00:00");
     log.arrive(Vec::new());
@@ -191,8 +189,8 @@ async fn many_rows_are_read_whole_while_more_of_them_come() {
 }
 
 #[tokio::test]
-async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
-    let log = SpendLog::new();
+async fn a_separate_key_may_read_the_spend_log() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -207,8 +205,8 @@ async fn the_spend_log_has_a_key_of_its_own_if_there_is_one() {
 }
 
 #[tokio::test]
-async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
-    let log = SpendLog::new();
+async fn preflight_reads_the_spend_log_by_its_key() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let own = sluice.file("spend.key", "sk-reads-the-log\n");
@@ -230,8 +228,8 @@ async fn preflight_reads_the_spend_log_where_there_is_a_key_for_it() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
-    let log = SpendLog::new();
+async fn a_watch_prints_each_round_until_its_end() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask").await;
@@ -249,16 +247,16 @@ async fn a_watch_tells_each_round_and_ends_when_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_real_litellm_without_a_database_or_with_another_key_says_so() {
+async fn real_litellm_reports_missing_database_or_wrong_key() {
     let litellm = LiteLlm::shared().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     sluice.run(["--quiet", "--model", "gpt-4o-mini", "hello"]).finish().await.expect(0);
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
     assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
-    // What needs no database was refused for the key.
-    let stranger = Sluice::with(litellm.url(), "sk-stranger-0123456789");
+    // A request that needs no database was refused for the key.
+    let unmatched_row = Sluice::with(litellm.url(), "sk-unmatched_row-0123456789");
     let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
-    let ran = stranger.run(words).finish().await.expect(125);
+    let ran = unmatched_row.run(words).finish().await.expect(125);
     assert!(ran.stderr.contains("it takes its master key alone, and this is another"), "{}", ran.stderr);
 
     let litellm = LiteLlm::with_spend_log().await;

@@ -4,12 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_testkit::spendlog::{SpendLog, stranger, time};
+use sluice_testkit::spendlog::{ScriptedSpendLog, time, unmatched_row};
 use sluice_testkit::upstream::Script;
 
 use super::*;
 
-/// Class and receipt of each finding; where there is no receipt, the row.
+/// Class and receipt of each finding, or its row if there is no receipt.
 fn told(outcome: &Value) -> Vec<(&str, &str)> {
     let findings = outcome["findings"].as_array().expect("a list").iter();
     findings
@@ -22,7 +22,7 @@ fn told(outcome: &Value) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn every_lie_has_its_name() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(
@@ -47,11 +47,11 @@ async fn every_lie_has_its_name() {
         rows[7]["cache_hit"] = json!("True");
         rows[7]["request_id"] = json!("row-7_cache_hit1795203278.5");
         rows[8]["prompt_tokens"] = json!(11);
-        // Of another tenant: the receipt's call, and money that is not ours.
+        // Another tenant's row: the receipt's call, and money that is not ours.
         rows[9]["end_user"] = json!("acct-2");
         rows.push(again);
-        rows.push(stranger("past", "acct-1", Duration::from_secs(60)));
-        rows.push(stranger("theirs", "acct-2", Duration::from_secs(60)));
+        rows.push(unmatched_row("past", "acct-1", Duration::from_secs(60)));
+        rows.push(unmatched_row("theirs", "acct-2", Duration::from_secs(60)));
         rows.remove(3);
     });
 
@@ -96,8 +96,8 @@ async fn every_lie_has_its_name() {
 }
 
 #[tokio::test]
-async fn rows_that_come_late_are_waited_for_and_not_called_missing() {
-    let log = SpendLog::new();
+async fn late_rows_are_waited_for() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask; stream").await;
@@ -118,8 +118,8 @@ async fn rows_that_come_late_are_waited_for_and_not_called_missing() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_saw_the_end_of_is_settled_by_its_row() {
-    let log = SpendLog::new();
+async fn a_call_without_outcome_is_settled_by_its_row() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream_with(Script::never()).start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK}ask");
@@ -154,12 +154,12 @@ async fn a_call_that_nobody_saw_the_end_of_is_settled_by_its_row() {
 }
 
 #[tokio::test]
-async fn a_fact_of_yesterday_counts_today_and_is_called_late() {
-    let log = SpendLog::new();
+async fn yesterdays_fact_counts_today_as_late() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
-    // As if it had been two days ago, and nobody had asked since: longer than anybody asks back.
+    // Two days ago, without a query since: older than the longest look back.
     age(&sluice).await;
     const DAYS: u64 = 2 * 86_400;
     let day = format!("origin_us - {DAYS}000000");
@@ -181,8 +181,8 @@ async fn a_fact_of_yesterday_counts_today_and_is_called_late() {
 }
 
 #[tokio::test]
-async fn what_differs_is_corrected_only_on_demand_and_once() {
-    let log = SpendLog::new();
+async fn differences_are_corrected_on_demand_and_once() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "ask; ask; stream").await;
@@ -215,7 +215,7 @@ async fn what_differs_is_corrected_only_on_demand_and_once() {
 
 #[tokio::test]
 async fn several_at_once_post_once() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     let run = spend(&sluice, "stream; stream; stream; ask").await;

@@ -39,11 +39,11 @@ post /v1/messages/count_tokens "$(ask provider-claude x)" >/dev/null
 post /v1/chat/completions "$(chat no-such-model)" >/dev/null
 "#;
 
-/// What follows in the run whose sidecar is killed: a stream that stops in its middle.
+/// The rest of the run whose sidecar is killed: a stream that stops in its middle.
 const STALL: &str = r#"post /v1/chat/completions "$(ask provider-gpt "$MARK" "$stream")" >/dev/null"#;
 
 #[tokio::test]
-async fn two_hundred_calls_of_five_runs_come_to_what_litellm_has_billed_for_them() {
+async fn two_hundred_calls_equal_litellms_bill() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     let accounts = [unique_run_id("acct-a"), unique_run_id("acct-b")];
@@ -56,14 +56,14 @@ async fn two_hundred_calls_of_five_runs_come_to_what_litellm_has_billed_for_them
     let words = ["--quiet", "--account", accounts[0].as_str(), "--", "sh", "-c", script.as_str()];
     let stalled = sluice.run(words).spawn();
     let arrived = async || litellm.provider_requests_with(&mark).len() == 1;
-    assert!(sluice_testkit::litellm::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());
+    assert!(sluice_testkit::poll(sluice_testkit::PATIENCE * 2, arrived).await, "{}", stalled.stderr());
     let [sidecar] = sluice.processes()[..] else { panic!("one sidecar: {:?}", sluice.processes()) };
     kill(Pid::from_raw(sidecar), Signal::SIGKILL).expect("it lives");
     stalled.finish().await.expect(120);
 
     let (code, outcome) = reconcile(&sluice, &[]).await;
 
-    // Of each run: 24 calls whose cost was told in band, eight streams of /v1/messages and an error of which the log
+    // For each run: 24 calls whose cost was in the answer, eight streams of /v1/messages and an error of which the log
     // has it, and two that are never billed. Of the killed one, a call more.
     let found = classes(&outcome);
     assert_eq!(code, 0, "{outcome:#}");
@@ -73,7 +73,7 @@ async fn two_hundred_calls_of_five_runs_come_to_what_litellm_has_billed_for_them
     let findings = outcome["findings"].as_array().expect("a list");
     assert!(findings.iter().all(|finding| finding["reason"].as_str().is_some_and(|reason| !reason.is_empty())));
     let nanos = agreed(&outcome);
-    // By another way: what the table itself comes to, and what the receipts do.
+    // Independently: the sums of the table itself and of the receipts.
     let names = accounts.each_ref().map(|account| format!("'{account}'")).join(",");
     let table = litellm.spend().sql(&format!(
         "SELECT count(*), sum(round(spend::numeric * 1000000000)) FROM \"LiteLLM_SpendLogs\" WHERE end_user IN ({names})"

@@ -1,13 +1,13 @@
-//! What is settled without anybody's having asked, and what that costs a run.
+//! Reconciliation in the background, and its cost for a run.
 
-use sluice_testkit::litellm::poll;
-use sluice_testkit::spendlog::SpendLog;
+use sluice_testkit::poll;
+use sluice_testkit::spendlog::ScriptedSpendLog;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Gate, PATIENCE};
 
 use super::*;
 
-/// A run whose program goes on until it is told to end, and may be told anything.
+/// A run whose program continues until the test ends it.
 const UNTIL_TOLD: &str = "until [ -e /workspace/go ]; do sleep 0.01; done";
 
 async fn statuses(sluice: &Sluice) -> Vec<String> {
@@ -18,11 +18,11 @@ async fn statuses(sluice: &Sluice) -> Vec<String> {
 
 #[tokio::test]
 async fn a_run_settles_what_earlier_runs_left_open() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream; ask").await;
-    // Too young: nobody is asked.
+    // Too young: no query.
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     assert_eq!((log.asked().len(), statuses(&sluice).await), (0, vec!["pending_cost".to_owned(), "posted".to_owned()]));
     age(&sluice).await;
@@ -35,7 +35,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
 
     assert!(!ran.stderr.contains("sluice:"), "{}", ran.stderr);
     assert_eq!(log.asked().len(), 1);
-    // All is settled, so nobody is asked any more.
+    // All is settled, so there are no more queries.
     sluice.run(["--quiet", "--", "true"]).finish().await.expect(0);
     assert_eq!(log.asked().len(), 1);
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
@@ -43,7 +43,7 @@ async fn a_run_settles_what_earlier_runs_left_open() {
 
 #[tokio::test]
 async fn a_sweep_settles_what_is_open_too() {
-    let log = SpendLog::new();
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -58,8 +58,8 @@ async fn a_sweep_settles_what_is_open_too() {
 }
 
 #[tokio::test]
-async fn a_spend_log_that_is_not_there_is_asked_once_a_day_without_a_word() {
-    let log = SpendLog::new();
+async fn a_missing_spend_log_is_asked_daily_and_silently() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -78,8 +78,8 @@ async fn a_spend_log_that_is_not_there_is_asked_once_a_day_without_a_word() {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_ahead_once_does_not_stop_it_for_ever() {
-    let log = SpendLog::new();
+async fn a_clock_once_ahead_does_not_stop_reconciliation() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -95,8 +95,8 @@ async fn a_clock_that_was_ahead_once_does_not_stop_it_for_ever() {
 }
 
 #[tokio::test]
-async fn a_run_does_not_wait_for_a_spend_log_that_does_not_answer() {
-    let log = SpendLog::new();
+async fn a_run_does_not_wait_for_the_spend_log() {
+    let log = ScriptedSpendLog::new();
     let upstream = log.upstream().start().await;
     let sluice = Sluice::to(&upstream);
     spend(&sluice, "stream").await;
@@ -108,12 +108,12 @@ async fn a_run_does_not_wait_for_a_spend_log_that_does_not_answer() {
     log.asked_times(1).await;
     assert!(poll(PATIENCE, async || sluice.runs().iter().any(|run| run.join("work").exists())).await);
     std::fs::write(sluice.runs()[0].join("work/go"), "").expect("the workspace is ours too");
-    // Nobody opens the gate: had the run waited, it would be there for half a minute.
+    // The gate stays closed: a run that waited would take half a minute.
     let ran = live.finish().await.expect(0);
 
     assert!(ran.took < PATIENCE / 2, "{:?}", ran.took);
     assert_eq!(statuses(&sluice).await, ["pending_cost"]);
-    // Killed with the run, it has left nothing behind; another can have the rest.
+    // Killed with the run, the reconciliation has left nothing; another one can settle the rest.
     sluice.sql("DELETE FROM spend_logs").await;
     sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(statuses(&sluice).await, ["settled"]);

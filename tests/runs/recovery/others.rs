@@ -1,4 +1,4 @@
-//! What belongs to somebody else: live runs, foreign containers, a newer build's database.
+//! Foreign objects: live runs of other controllers, foreign containers, a newer build's database.
 
 use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::engine::{self, Hold};
@@ -6,7 +6,7 @@ use sluice_testkit::{Sluice, Upstream};
 
 use super::{UNTIL_GO, go, killed_at};
 
-/// A container of somebody else; removed at the end.
+/// A foreign container; removed at the end.
 struct Foreign(String);
 
 impl Foreign {
@@ -80,7 +80,7 @@ async fn containers_of_others_are_not_touched() {
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_else_has_is_told_and_left_to_them() {
+async fn a_foreign_container_name_is_reported_and_kept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let run_id = unique_run_id("taken");
@@ -96,7 +96,7 @@ async fn a_name_that_somebody_else_has_is_told_and_left_to_them() {
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_else_has_taken_since_is_left_to_them() {
+async fn a_name_taken_in_the_meantime_is_kept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Killed before it had a container of its own.
@@ -109,7 +109,7 @@ async fn a_name_that_somebody_else_has_taken_since_is_left_to_them() {
 }
 
 #[tokio::test]
-async fn two_controllers_may_have_a_run_of_the_same_name() {
+async fn two_controllers_may_use_the_same_run_id() {
     let upstream = Upstream::never().start().await;
     let (one, two) = (Sluice::to(&upstream), Sluice::to(&upstream));
     let run_id = killed_at(&one, &Hold::request("/containers/create"), &["--", "true"]).await;

@@ -8,14 +8,14 @@ use sluice_testkit::{Sluice, Upstream};
 use super::{UNTIL_GO, go, killed_at};
 
 /// A process that has nothing to do with us; ended with the test.
-struct Innocent(Child);
+struct UnrelatedProcess(Child);
 
-impl Innocent {
+impl UnrelatedProcess {
     fn new() -> Self {
         Self(Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().expect("there is sleep"))
     }
 
-    /// Its pid, and its start in clock ticks since boot.
+    /// Pid, and start in clock ticks since boot.
     fn identity(&self) -> (u32, u64) {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
         let fields: Vec<_> = stat.rsplit_once(')').expect("its name is in parentheses").1.split_whitespace().collect();
@@ -27,7 +27,7 @@ impl Innocent {
     }
 }
 
-impl Drop for Innocent {
+impl Drop for UnrelatedProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -35,10 +35,10 @@ impl Drop for Innocent {
 }
 
 #[tokio::test]
-async fn a_pid_that_was_given_to_somebody_else_is_nobody_of_ours() {
+async fn a_reused_pid_is_not_our_process() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let mut innocent = Innocent::new();
+    let mut innocent = UnrelatedProcess::new();
     let (pid, start) = innocent.identity();
     // The same number in another boot, or in this one and later.
     for (start, boot) in [(start, "'another'"), (start - 1, "owner_boot")] {
@@ -58,7 +58,7 @@ async fn a_pid_that_was_given_to_somebody_else_is_nobody_of_ours() {
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_kept_ends_the_run_and_a_sweep_finds_it() {
+async fn a_sweep_finds_a_run_without_its_record() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--json"]).args(UNTIL_GO).spawn();
@@ -77,7 +77,7 @@ async fn a_record_that_cannot_be_kept_ends_the_run_and_a_sweep_finds_it() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_written_down_does_not_begin() {
+async fn a_run_that_cannot_be_recorded_does_not_start() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["sweep"]).finish().await.expect(0);
@@ -90,7 +90,7 @@ async fn a_run_that_cannot_be_written_down_does_not_begin() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+async fn an_invalid_database_is_refused_and_kept() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     std::fs::create_dir(sluice.state()).expect("the test's directory takes directories");
@@ -142,11 +142,11 @@ async fn first_runs_at_once_share_one_state_directory() {
 }
 
 #[tokio::test]
-async fn an_audit_file_of_an_earlier_run_is_not_this_runs_bill() {
+async fn an_earlier_audit_file_does_not_bill_this_run() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
     let earlier = sluice.run(["--model", "m", "--json", "hello"]).finish().await.expect(0).json();
-    // Whoever loses the database loses the names that were used.
+    // A lost database has lost the used names.
     std::fs::remove_file(sluice.state().join("sluice.db")).expect("the state directory is ours too");
     for name in ["sluice.db-wal", "sluice.db-shm"] {
         // Gone already, if the run had the time to close its database.

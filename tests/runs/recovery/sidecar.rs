@@ -1,9 +1,7 @@
 //! A sidecar that is killed: a run without a log is not to go on.
 
-use std::time::Duration;
-
 use sluice_testkit::engine::{self, Hold};
-use sluice_testkit::{AuditFile, Sluice, Upstream};
+use sluice_testkit::{CheckedAuditFile, PATIENCE, Sluice, Upstream};
 
 use super::kill_sidecar;
 
@@ -17,8 +15,8 @@ async fn a_run_whose_sidecar_was_killed_ends_at_once() {
     kill_sidecar(&sluice);
 
     // Bounded by the grace that the program gets, not by its timeout of two minutes.
-    let ended = tokio::time::timeout(Duration::from_secs(10), live.finish()).await;
-    let report = ended.expect("within seconds").expect(120).json();
+    let ended = tokio::time::timeout(PATIENCE, live.finish()).await;
+    let report = ended.expect("it ends before its timeout").expect(120).json();
     assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
     assert!(!report.audit.complete, "{:?}", report.audit);
     assert!(!engine::exists(&container).await);
@@ -27,7 +25,7 @@ async fn a_run_whose_sidecar_was_killed_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_open_when_the_sidecar_was_killed_is_of_unknown_cost() {
+async fn a_killed_sidecar_leaves_an_unknown_cost() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -46,7 +44,7 @@ async fn a_call_that_was_open_when_the_sidecar_was_killed_is_of_unknown_cost() {
 }
 
 #[tokio::test]
-async fn a_sidecar_that_was_killed_before_the_start_fails_the_run() {
+async fn a_sidecar_killed_before_the_start_fails_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let hold = Hold::request("/start");
@@ -62,7 +60,7 @@ async fn a_sidecar_that_was_killed_before_the_start_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
+async fn a_sidecar_closes_its_log_with_its_controller() {
     let upstream = Upstream::chat("hello").hold_head().start().await;
     let sluice = Sluice::to(&upstream);
     let live = sluice.run(["--model", "m", "--json", "hello"]).spawn();
@@ -72,7 +70,7 @@ async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
     upstream.release();
     let [run] = &sluice.runs()[..] else { panic!("one run: {:?}", sluice.runs()) };
     let name = run.file_name().expect("a run directory has a name").to_string_lossy().into_owned();
-    AuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;
+    CheckedAuditFile::wait_for(sluice.state().join("audit").join(format!("{name}.jsonl")), "close", 1).await;
     sluice.command(["sweep"]).finish().await.expect(0);
 
     let audit = sluice.assert_nothing_left().await;
@@ -80,7 +78,7 @@ async fn a_sidecar_ends_with_its_controller_and_seals_its_log() {
     assert_eq!(call.tokens(), Some((Some(10), Some(5), Some(15))), "{}", call.outcome);
 }
 
-/// A run of which nobody is left, in the middle of a call.
+/// A run whose processes were all killed, in the middle of a call.
 async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
     let live = sluice.run(["--model", "m", "hello"]).spawn();
     upstream.received().await;
@@ -89,7 +87,7 @@ async fn killed_with_its_sidecar(sluice: &Sluice, upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
+async fn a_sweep_reports_an_unclosed_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_with_its_sidecar(&sluice, &upstream).await;
@@ -103,7 +101,7 @@ async fn a_log_that_nobody_ended_is_told_by_the_sweep() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_ended_is_told_by_the_next_run() {
+async fn the_next_run_reports_an_unclosed_log() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     killed_with_its_sidecar(&sluice, &upstream).await;

@@ -1,4 +1,4 @@
-//! What a program finds on its stdin.
+//! A program's stdin.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use sluice_testkit::{Sluice, Upstream};
 use super::run_agent;
 
 #[tokio::test]
-async fn a_pipe_reaches_the_program_byte_for_byte_with_its_end() {
+async fn a_pipe_reaches_the_program_with_its_end() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let large: Vec<u8> = (0..5_000_000_u32).map(|byte| (byte.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -27,7 +27,7 @@ async fn a_pipe_reaches_the_program_byte_for_byte_with_its_end() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_read_ends_all_the_same() {
+async fn a_program_that_does_not_read_still_ends() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (endless, script, code) in [
@@ -39,7 +39,8 @@ async fn a_program_that_does_not_read_ends_all_the_same() {
         ("cat /dev/zero", "exec <&-; sleep 1; exit 5", 5),
     ] {
         let feed = format!(r#"exec 3< <(exec {endless} 2> errors); "$@" <&3; code=$?; kill $!; exit $code"#);
-        let words = ["-q", "--timeout", "3s", "--", "sh", "-c", script];
+        let limit = if code == 124 { "3s" } else { "60s" };
+        let words = ["-q", "--timeout", limit, "--", "sh", "-c", script];
         sluice.run(words).wrapper(["bash", "-c", &feed, "bash"]).finish().await.expect(code);
         sluice.assert_nothing_left().await;
     }

@@ -1,24 +1,24 @@
-//! What a program writes: whole, bounded, as it comes.
+//! A program's output: complete, bounded, as it comes.
 
 use std::fs;
 use std::time::Duration;
 
-use sluice_testkit::controller::Stream;
+use sluice_testkit::controller::ReportStream;
 use sluice_testkit::{Sluice, Upstream};
 
 use super::{run_agent, run_program};
 
-/// Of `seq 1 20000`: 108,894 bytes.
+/// SHA-256 of the output of `seq 1 20000`: 108,894 bytes.
 const NUMBERS: &str = "f6351f5ead9a700e34275480b3856ea738122a7c57bdeb744a631251c069587a";
-/// Of nothing.
+/// SHA-256 of an empty output.
 const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 fn numbers() -> String {
     (1..=20_000).map(|number| format!("{number}\n")).collect()
 }
 
-fn stream(bytes: u64, sha256: &str, truncated: bool) -> Stream {
-    Stream { bytes, sha256: sha256.to_owned(), truncated }
+fn stream(bytes: u64, sha256: &str, truncated: bool) -> ReportStream {
+    ReportStream { bytes, sha256: sha256.to_owned(), truncated }
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn bytes_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn output_over_the_cap_is_counted_to_the_byte_and_kept_at_both_ends() {
+async fn output_over_the_cap_keeps_both_ends() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let numbers = numbers();
@@ -87,7 +87,7 @@ async fn a_flood_of_output_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_a_program_prints_is_seen_before_its_end() {
+async fn output_appears_before_the_programs_end() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let script = "echo one; echo two >&2; until [ -e /workspace/go ]; do sleep 0.01; done; echo three";
@@ -127,7 +127,7 @@ async fn a_reader_that_has_seen_enough_ends_the_run() {
 }
 
 #[tokio::test]
-async fn output_that_a_full_disk_does_not_take_ends_the_run() {
+async fn a_full_disk_for_output_ends_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for (redirect, script, said) in [
@@ -144,10 +144,10 @@ async fn output_that_a_full_disk_does_not_take_ends_the_run() {
 }
 
 #[tokio::test]
-async fn every_byte_passes_however_slow_the_reader_is() {
+async fn every_byte_reaches_a_slow_reader() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    // What fits into all buffers on the way, and what does not: the program ends before anybody reads, or waits.
+    // One output fits into all buffers on the way and one does not: the program ends before it is read, or waits.
     for bytes in [100_000, 1_000_000, 1_300_000, 1_900_000, 2_300_000, 2_600_000, 6_000_000] {
         let slow = ["bash", "-c", r#"set -o pipefail; "$@" | { sleep 4; sha256sum; }"#, "bash"];
         let script = format!("seq 1 1000000 | head -c {bytes} | tee /workspace/all; sha256sum /workspace/all >&2");
@@ -168,6 +168,7 @@ async fn a_flood_of_output_takes_no_memory() {
     let script = "head -c 200000000 /dev/zero";
     let live = sluice.run(["-q", "--", "sh", "-c", script]).wrapper(slow).spawn();
     sluice.started().await;
+    // Time for the output to pile up somewhere: no event tells that a program waits for its reader.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let is_sluice = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sluice\n");
     let controller = sluice.controllers().into_iter().find(is_sluice).expect("the run goes on");
@@ -195,7 +196,7 @@ fn peak_of(pid: i32) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn a_run_whose_output_nobody_reads_is_stopped_all_the_same() {
+async fn unread_output_does_not_block_a_stop() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // The reader holds the pipe and takes nothing out of it until the container is gone.
@@ -211,7 +212,7 @@ async fn a_run_whose_output_nobody_reads_is_stopped_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_process_in_the_background_does_not_hold_the_run() {
+async fn a_background_process_does_not_hold_the_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
 
@@ -229,12 +230,12 @@ async fn a_program_that_closes_its_output_is_waited_for() {
     let report = run_program(&sluice, &[], "echo out; exec >&- 2>&-; sleep 0.5; exit 7").await;
 
     assert_eq!((report.verdict(), report.stdout.as_str()), ((false, Some("container_failed"), 7), "out\n"));
-    // Its end was told, and not only found by a look now and then.
+    // The end was signalled, and not only found by polling.
     assert!(report.timings.run.is_some_and(|ms| ms < 4500.0), "{:?}", report.timings);
 }
 
 #[tokio::test]
-async fn an_agent_that_prints_something_else_than_an_envelope_is_told_so() {
+async fn output_that_is_not_an_envelope_is_reported() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     for script in ["echo hello", "true", r#"echo "log line"; echo "{\"payloads\":[]}""#] {
@@ -244,7 +245,7 @@ async fn an_agent_that_prints_something_else_than_an_envelope_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_envelope_that_the_cap_has_broken_is_told_from_one_that_was_never_whole() {
+async fn a_truncated_envelope_is_not_an_invalid_one() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let envelope = |bytes: usize| format!(r#"printf "{{\"payloads\":[{{\"text\":\"%0{bytes}d\"}}]}}" 0"#);
@@ -259,10 +260,10 @@ async fn an_envelope_that_the_cap_has_broken_is_told_from_one_that_was_never_who
 }
 
 #[tokio::test]
-async fn a_terminal_is_told_what_happens_and_when() {
+async fn a_terminal_shows_progress_with_times() {
     let upstream = Upstream::chat("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    // A terminal for the program behind it.
+    // A terminal for the program after it.
     let terminal = ["bash", "-c", r#"exec script --quiet --return --command "$*" /dev/null"#, "bash"];
 
     let shown = sluice.run(["--model", "m", "hello"]).wrapper(terminal).finish().await.expect(0).stdout;

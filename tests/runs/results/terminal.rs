@@ -1,11 +1,11 @@
-//! What an agent writes cannot order the operator's terminal about, and into a pipe it goes byte for byte.
+//! An agent's output cannot control the operator's terminal, and reaches a pipe byte for byte.
 
 use sluice_testkit::{Sluice, Upstream};
 
 /// A title, a bell, a cleared screen by one byte and by two, and another direction of writing.
 const ORDERS: &str = "\u{1b}]0;owned\u{7}hi\u{9b}2J\u{1b}[2J\u{202e}you";
 
-/// Gives a command a terminal for its three streams, and passes on what comes there.
+/// Gives a command a terminal for its three streams, and forwards its output.
 const TERMINAL: [&str; 4] = [
     "bash",
     "-c",

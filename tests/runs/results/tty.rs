@@ -1,14 +1,14 @@
-//! A program with our terminal: what it sees of it, what we see of the program, and that the terminal is as it was.
+//! A program on our terminal: its view of the terminal, its output, and the terminal's state afterwards.
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::{Live, Ran};
+use sluice_testkit::controller::{FinishedCommand, RunningCommand};
 use sluice_testkit::{Sluice, Upstream, engine};
 
-/// How the receipt begins: only what the controller itself has written comes after the reset of the display.
+/// Beginning of the receipt: after the reset of the display, only the controller writes.
 const RESET: &str = "\x1b]8;;\x1b\\\x1b[0m\r\n";
 
 /// Starts `sluice run` with these words in a terminal of its own, whose user takes these steps.
-fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> Live<'a> {
+fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> RunningCommand<'a> {
     let driver = concat!(env!("CARGO_MANIFEST_DIR"), "/python/in_terminal.py");
     let wrapper = ["python3".to_owned(), driver.to_owned(), steps.to_string()];
     sluice.run(words).wrapper(wrapper).env("TERM", "xterm-256color").spawn()
@@ -16,16 +16,16 @@ fn start<'a>(sluice: &'a Sluice, words: &[&str], steps: &Value) -> Live<'a> {
 
 /// The exit code of a run whose terminal has its modes back, and who has taken all steps.
 #[track_caller]
-fn code(ran: &Ran) -> i64 {
+fn code(ran: &FinishedCommand) -> i64 {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let told: Value = serde_json::from_str(&ran.stderr).unwrap_or_else(|_| panic!("no result: {}", ran.stderr));
     assert_eq!((&told["restored"], &told["left"]), (&json!(true), &json!([])), "{told}\n{}", ran.stdout);
     told["code"].as_i64().expect("a process has an exit code")
 }
 
-/// What is on the terminal before and after the reset of the display.
+/// The texts on the terminal before and after the reset of the display.
 #[track_caller]
-fn parts(ran: &Ran) -> (&str, &str) {
+fn parts(ran: &FinishedCommand) -> (&str, &str) {
     ran.stdout.split_once(RESET).unwrap_or_else(|| panic!("no reset in {:?}", ran.stdout))
 }
 
@@ -70,7 +70,7 @@ async fn every_byte_passes_both_ways() {
 }
 
 #[tokio::test]
-async fn the_terminal_is_as_it_was_however_a_run_ends() {
+async fn every_end_of_a_run_restores_the_terminal() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     // Leaves the display in every state that it can.
@@ -80,7 +80,7 @@ async fn the_terminal_is_as_it_was_however_a_run_ends() {
     for (flags, script, steps, expected, told) in [
         (&[][..], up("exit 0"), json!([]), 0, "  ok\r\n"),
         (&[], up("exit 3"), json!([]), 3, "exit code 3"),
-        (&["--timeout", "3s"], waits.clone(), json!([]), 124, "timeout"),
+        (&["--timeout", "6s"], waits.clone(), json!([]), 124, "timeout"),
         (&[], waits.clone(), json!([["expect", "up"], ["raw"], ["signal", "SIGTERM"]]), 143, "cancelled"),
         (&[], waits.clone(), json!([["expect", "up"], ["raw"], ["signal", "SIGHUP"]]), 129, "cancelled"),
         (&[], waits.clone(), json!([["expect", "up"]]), 137, "container_failed"),

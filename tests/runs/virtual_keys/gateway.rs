@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sluice_testkit::Sluice;
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::litellm::{LiteLlm, poll};
+use sluice_testkit::litellm::LiteLlm;
+use sluice_testkit::poll;
 
 /// Calls of which each fits into the cap: back to back on one connection, then four at once; prints each status. A call
 /// costs $0.000045, and reserves fifty times as much and more. One curl for all: LiteLLM frees what it reserved
@@ -24,7 +25,7 @@ ask --parallel --parallel-immediate --parallel-max 4 --json "$(body ', "max_toke
 "#;
 
 #[tokio::test]
-async fn a_key_of_a_run_refuses_no_call_that_fits() {
+async fn a_runs_key_accepts_all_fitting_calls() {
     let litellm = LiteLlm::with_spend_log().await;
     let sluice = Sluice::with(litellm.url(), litellm.key());
     // `make keys` asks for more.
@@ -40,10 +41,10 @@ async fn a_key_of_a_run_refuses_no_call_that_fits() {
 /// Calls of one run at most: it has to end within a test's patience.
 const RUN_CALLS: usize = 80;
 
-/// A run with a key of its own that makes so many calls of both kinds, of which none is refused.
+/// A run with its own key that makes `count` calls of both kinds, none of which is refused.
 async fn run_of(sluice: &Sluice, lone: usize, at_once: usize) {
     let calls = lone + at_once;
-    // What all of them cost, and the reservation of a call without a bound: 16,384 tokens at $0.0000006, and its prompt.
+    // The cost of all of them, and the reservation of a call without a bound: 16,384 tokens at $0.0000006, and its prompt.
     let micros = 45 * calls + 10_000;
     let cap = format!("0.{micros:06}");
     let script = format!("LONE={lone} AT_ONCE={at_once}\n{CALLS}");
@@ -79,7 +80,7 @@ async fn budgets(sluice: &Sluice, account: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_spent_budget_at_litellm_is_named_by_run_and_preflight() {
+async fn run_and_preflight_name_a_spent_litellm_budget() {
     let litellm = LiteLlm::with_spend_log().await;
     let master = litellm.key().to_owned();
     let [customer, team, plain] = ["customer", "team", "key"].map(unique_run_id);
@@ -117,7 +118,7 @@ async fn a_spent_budget_at_litellm_is_named_by_run_and_preflight() {
         );
         assert!(!said.contains("alias-secret") && !said.contains(&key[key.len() - 4..]), "{said}");
 
-        // LiteLLM writes what was spent some seconds later.
+        // LiteLLM writes the spent amount some seconds later.
         let used_up = async || {
             let checks = budgets(&sluice, account).await;
             checks.iter().any(|check| check["budget"]["of"] == of && check["status"] == "warn")
@@ -128,7 +129,7 @@ async fn a_spent_budget_at_litellm_is_named_by_run_and_preflight() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_well_in_spite_of_a_spent_budget_is_told_of_it() {
+async fn a_successful_run_reports_a_spent_budget() {
     let litellm = LiteLlm::with_spend_log().await;
     let account = unique_run_id("customer");
     litellm.post("/customer/new", json!({"user_id": account, "max_budget": 0.00001})).await;

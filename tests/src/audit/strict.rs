@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 /// The largest magnitude at which every JSON reader agrees on an integer.
 const EXACT: u64 = 1 << 53;
 
-/// Parses the lines and holds them against each other.
+/// Parses the lines and checks them against each other.
 pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
     if !text.is_empty() && !text.ends_with('\n') {
@@ -26,8 +26,8 @@ pub(super) fn lines(bytes: &[u8]) -> Result<Vec<Value>, String> {
     Ok(lines)
 }
 
-/// One JSON object in its canonical form: no space, keys sorted at every depth and none twice, no
-/// float, no integer that some reader would round.
+/// Reads one JSON object in canonical form: no space, sorted keys without duplicates at every depth, no
+/// float, no integer that some readers would round.
 pub fn canonical(line: &str) -> Result<Value, String> {
     let mut parser = serde_json::Deserializer::from_str(line);
     let value = Canonical.deserialize(&mut parser).map_err(|error| error.to_string())?;
@@ -69,7 +69,7 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
     }
 }
 
-/// An answer from a cache is free; of any other the member is left out.
+/// `cache_hit` is true only for a free answer, and otherwise absent.
 fn cache_hit(line: &Value) -> Result<(), String> {
     match line.get("cache_hit") {
         None => Ok(()),
@@ -78,7 +78,7 @@ fn cache_hit(line: &Value) -> Result<(), String> {
     }
 }
 
-/// What a refusal names is a short text without control characters, or left out.
+/// Names in a refusal are short texts without control characters, or absent.
 fn names(line: &Value) -> Result<(), String> {
     for name in ["model", "param", "tool"] {
         let Some(value) = line.get(name) else { continue };
@@ -90,7 +90,7 @@ fn names(line: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// `open` first, nothing after `close`, and to each outcome one earlier intent of its own.
+/// `open` is first, nothing follows `close`, and each outcome has one earlier intent.
 fn order(lines: &[Value]) -> Result<(), String> {
     let mut calls: HashMap<&str, &Value> = HashMap::new();
     let mut settled: HashSet<&str> = HashSet::new();
@@ -139,7 +139,7 @@ fn is_timestamp(text: &str) -> bool {
         && in_range(17, 0..=60)
 }
 
-/// Reads a value and refuses what the canonical form does not have. `Value` itself would sort the keys.
+/// Reads a value and refuses everything outside the canonical form. `Value` itself would sort the keys.
 struct Canonical;
 
 impl<'de> DeserializeSeed<'de> for Canonical {
@@ -231,7 +231,7 @@ mod tests {
         kinds.iter().enumerate().map(|(seq, kind)| line(seq, kind)).collect()
     }
 
-    /// What breaks when one line becomes another.
+    /// Returns the fault after one line was changed.
     fn fault(at: usize, from: &str, to: &str) -> String {
         let mut file = file();
         assert!(file[at].contains(from), "{} has no {from}", file[at]);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_is_an_object_and_nothing_behind_it() {
+    fn canonical_text_is_exactly_one_object() {
         assert!(canonical(r#"{"a":[{"b":null,"c":-1}]}"#).is_ok());
         for bad in ["[]", "{} {}", "{}x", "", r#"{"a":"\u0041"}"#, r#"{"a":1e2}"#] {
             assert!(canonical(bad).is_err(), "{bad}");

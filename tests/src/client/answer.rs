@@ -1,10 +1,10 @@
-//! A response as the agent gets it.
+//! A response as the agent receives it.
 
 use std::ops::Deref;
 
 use serde_json::Value;
 
-use crate::wire::{self, HeadLines, first_event, sse_data};
+use crate::http1::{self, HeadLines, first_event, sse_data};
 
 /// The head of a response.
 #[derive(Debug, Clone)]
@@ -24,23 +24,23 @@ pub struct Head {
 impl Head {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        wire::first(&self.headers, name)
+        http1::first(&self.headers, name)
     }
 
     /// All values of a header.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
-        wire::all(&self.headers, name)
+        http1::all(&self.headers, name)
     }
 
-    /// Why the sidecar refused: `x-sluice-reason`, empty if there is none.
+    /// The sidecar's reason of refusal: `x-sluice-reason`, or an empty text.
     pub fn reason(&self) -> &str {
         self.header("x-sluice-reason").unwrap_or_default()
     }
 }
 
-/// A whole response; its head's fields are read as its own.
+/// A complete response; it gives access to the fields of its head.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ClientAnswer {
     /// Everything before the body.
     pub head: Head,
     /// The body, without its chunked coding.
@@ -50,7 +50,7 @@ pub struct Answer {
     pub complete: bool,
 }
 
-impl Deref for Answer {
+impl Deref for ClientAnswer {
     type Target = Head;
 
     fn deref(&self) -> &Head {
@@ -58,7 +58,7 @@ impl Deref for Answer {
     }
 }
 
-impl Answer {
+impl ClientAnswer {
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -93,7 +93,7 @@ impl Answer {
         self.json()["error"].clone()
     }
 
-    /// Fails unless the answer is whole and has this status, and says what came instead.
+    /// Fails unless the answer is complete and has this status; the message has the answer.
     #[track_caller]
     pub fn expect(self, status: u16) -> Self {
         assert!(self.status == status && self.complete, "{status} was due, came {}: {}", self.status, self.text());

@@ -1,16 +1,16 @@
-//! What can be a request body.
+//! Values that can be a request body.
 
 use serde_json::Value;
 
-/// What can be a request body.
-pub trait Payload {
-    /// Its bytes.
+/// A value that can be a request body.
+pub trait RequestPayload {
+    /// The bytes of the body.
     fn into_bytes(self) -> Vec<u8>;
 }
 
 macro_rules! payload {
     ($($from:ty => $into:expr),* $(,)?) => {
-        $(impl Payload for $from {
+        $(impl RequestPayload for $from {
             fn into_bytes(self) -> Vec<u8> {
                 ($into)(self)
             }

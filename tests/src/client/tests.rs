@@ -1,9 +1,9 @@
-use super::Raw;
+use super::RawClient;
 use crate::{Script, Step, TempDir, Upstream};
 
-async fn answered(script: Script) -> (Upstream, Raw) {
+async fn answered(script: Script) -> (Upstream, RawClient) {
     let upstream = Upstream::answering(script).start_unix().await;
-    let mut raw = Raw::connect(upstream.socket()).await.allowing_any();
+    let mut raw = RawClient::connect(upstream.socket()).await.allowing_any();
     raw.send_request("GET", "/", &[], ()).await;
     (upstream, raw)
 }
@@ -46,7 +46,7 @@ async fn a_body_that_ends_early_is_not_complete() {
 }
 
 #[tokio::test]
-async fn events_come_one_by_one_and_the_connection_lives_on() {
+async fn events_are_read_singly_on_one_connection() {
     let (_upstream, mut raw) = answered(Script::sse(["a", "b"])).await;
 
     assert_eq!(raw.read_event().await.as_deref(), Some("data: a"));
@@ -66,10 +66,10 @@ async fn the_rest_of_a_response_can_be_read_whole() {
 }
 
 #[tokio::test]
-async fn a_header_that_may_not_reach_an_agent_fails_the_test() {
+async fn a_forbidden_answer_header_fails_the_test() {
     for (header, allowed) in [("x-litellm-key-spend", false), ("X-LiteLLM-Call-Id", true), ("x-passed", true)] {
         let upstream = Upstream::answering(Script::body(200, "a/b", "").header(header, "1")).start_unix().await;
-        let mut raw = Raw::connect(upstream.socket()).await.allowing(["X-Passed"]);
+        let mut raw = RawClient::connect(upstream.socket()).await.allowing(["X-Passed"]);
         let read = tokio::spawn(async move { raw.get("/").await }).await;
         let panicked = read.err().map(|error| *error.into_panic().downcast::<String>().expect("a formatted panic"));
         let named = panicked.as_ref().is_some_and(|text| text.contains("`x-litellm-key-spend: 1` must not reach"));
@@ -85,9 +85,9 @@ async fn interim_responses_can_be_waited_for() {
 }
 
 #[tokio::test]
-async fn a_close_is_seen_and_a_missing_socket_said() {
+async fn a_close_and_a_missing_socket_are_reported() {
     let (_upstream, mut raw) = answered(Script::steps([Step::Close])).await;
     raw.expect_closed().await;
     let dir = TempDir::new();
-    assert!(Raw::try_connect(dir.join("none")).await.is_err());
+    assert!(RawClient::try_connect(dir.join("none")).await.is_err());
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::{Report, Sluice};
+use super::{RunReport, Sluice};
 use crate::sidecar::process::{Process, default_signals};
-use crate::sidecar::{Exit, inspect};
+use crate::sidecar::{SidecarExit, inspect};
 
 /// A command that is still being described.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl<'a> Invocation<'a> {
     }
 
     /// Starts it, as the leader of a process group of its own.
-    pub fn spawn(self) -> Live<'a> {
+    pub fn spawn(self) -> RunningCommand<'a> {
         let binary = binary().display().to_string();
         let words = self.wrapper.iter().chain([&binary]).chain(&self.args).map(String::as_str);
         let mut words = default_signals().iter().copied().chain(words);
@@ -85,30 +85,30 @@ impl<'a> Invocation<'a> {
             command.envs(std::env::var_os(kept).map(|value| (kept, value)));
         }
         command.envs(self.env);
-        Live { sluice: self.sluice, begun: Instant::now(), process: Process::spawn(command, self.stdin) }
+        RunningCommand { sluice: self.sluice, begun: Instant::now(), process: Process::spawn(command, self.stdin) }
     }
 
     /// Runs it to its end, whatever that is.
-    pub async fn finish(self) -> Ran {
+    pub async fn finish(self) -> FinishedCommand {
         self.spawn().finish().await
     }
 }
 
 /// A running command; killed when dropped.
 #[derive(Debug)]
-pub struct Live<'a> {
+pub struct RunningCommand<'a> {
     sluice: &'a Sluice,
     begun: Instant,
     process: Process,
 }
 
-impl Live<'_> {
-    /// Its pid, which is also that of its process group.
+impl RunningCommand<'_> {
+    /// Pid, which is also the id of its process group.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
 
-    /// Whether it has not ended yet.
+    /// Returns true if it has not ended yet.
     pub fn is_running(&self) -> bool {
         self.process.is_running()
     }
@@ -124,7 +124,7 @@ impl Live<'_> {
     }
 
     /// SIGKILL to it alone, and waits until it is gone.
-    pub async fn kill(self) -> Ran {
+    pub async fn kill(self) -> FinishedCommand {
         self.signal(Signal::SIGKILL);
         self.finish().await
     }
@@ -150,8 +150,8 @@ impl Live<'_> {
     }
 
     /// Waits for its end and that of its output.
-    pub async fn finish(self) -> Ran {
-        let Exit { code, signal } = self.process.wait().await;
+    pub async fn finish(self) -> FinishedCommand {
+        let SidecarExit { code, signal } = self.process.wait().await;
         let took = self.begun.elapsed();
         let (stdout, stderr) = (self.process.stdout.text(), self.process.stderr.text());
         let mut faults = Vec::new();
@@ -159,11 +159,11 @@ impl Live<'_> {
         inspect::text("stderr", stderr.as_bytes(), self.sluice.key(), &mut faults);
         assert!(faults.is_empty(), "{}", faults.join("; "));
         let code = code.or(signal.map(|signal| -signal)).expect("a process ends one way or the other");
-        Ran { code, bytes: self.process.stdout.bytes(), stdout, stderr, took }
+        FinishedCommand { code, bytes: self.process.stdout.bytes(), stdout, stderr, took }
     }
 }
 
-impl Drop for Live<'_> {
+impl Drop for RunningCommand<'_> {
     fn drop(&mut self) {
         // With whatever a wrapper has started.
         self.process.signal_group(Signal::SIGKILL);
@@ -172,8 +172,8 @@ impl Drop for Live<'_> {
 
 /// A command that has ended.
 #[derive(Debug, Clone)]
-pub struct Ran {
-    /// Its exit code; the negative signal when one has killed it.
+pub struct FinishedCommand {
+    /// Exit code, or the negative number of the signal that killed it.
     pub code: i32,
     /// Everything on stdout, as text.
     pub stdout: String,
@@ -185,10 +185,10 @@ pub struct Ran {
     pub took: Duration,
 }
 
-impl Ran {
+impl FinishedCommand {
     /// The report of `sluice run --json`; panics when stdout is anything else, also when a member is new.
     #[track_caller]
-    pub fn json(&self) -> Report {
+    pub fn json(&self) -> RunReport {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("no report ({error}) but {:?}\n{}", self.stdout, self.stderr))
     }

@@ -1,18 +1,18 @@
-//! What is left of runs that are over.
+//! Leftovers of ended runs.
 
 use std::fs;
 use std::path::Path;
 
 use super::Sluice;
-use crate::audit::AuditFile;
+use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
-/// What a state directory holds.
+/// Expected entries of a state directory.
 const KNOWN: [&str; 9] =
     ["audit", "budgets.log", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal"];
 
 /// Everything that should not be there, and the audit files, which should.
-pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<AuditFile>) {
+pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) {
     let mut faults = Vec::new();
     let mut fault = |what: &str, left: Vec<String>| {
         if !left.is_empty() {
@@ -31,7 +31,7 @@ pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<AuditFile>) {
     fault("containers", sluice.containers().await);
     inspect::files(&state, sluice.key(), &mut faults);
     let audit = state.join("audit");
-    (faults, names(&audit).iter().map(|name| AuditFile::read(audit.join(name))).collect())
+    (faults, names(&audit).iter().map(|name| CheckedAuditFile::read(audit.join(name))).collect())
 }
 
 /// The pids of processes that have a path below `state` in their command line: sidecars.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Report {
+pub struct RunReport {
     pub ok: bool,
     pub run_id: String,
     pub attempt: u32,
@@ -21,34 +21,34 @@ pub struct Report {
     #[serde(deserialize_with = "required")]
     pub error_message: Option<String>,
     pub output_truncated: bool,
-    pub output: Streams,
+    pub output: ReportStreams,
     pub oom_seen: bool,
     pub short_of_memory: bool,
-    pub usage: Usage,
+    pub usage: ReportUsage,
     #[serde(deserialize_with = "required")]
     pub cost_usd: Option<String>,
     pub refused: u64,
     pub refused_by_reason: BTreeMap<String, u64>,
     pub litellm_budgets: Vec<serde_json::Value>,
-    pub receipts: Vec<Receipt>,
-    pub audit: Audit,
-    pub timings: Timings,
+    pub receipts: Vec<ReportReceipt>,
+    pub audit: ReportAudit,
+    pub timings: ReportTimings,
 }
 
 /// Both streams.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Streams {
-    pub stdout: Stream,
-    pub stderr: Stream,
+pub struct ReportStreams {
+    pub stdout: ReportStream,
+    pub stderr: ReportStream,
 }
 
 /// One stream.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Stream {
+pub struct ReportStream {
     pub bytes: u64,
     pub sha256: String,
     pub truncated: bool,
@@ -58,7 +58,7 @@ pub struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Usage {
+pub struct ReportUsage {
     #[serde(deserialize_with = "required")]
     pub input: Option<u64>,
     #[serde(deserialize_with = "required")]
@@ -77,7 +77,7 @@ pub struct Usage {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Receipt {
+pub struct ReportReceipt {
     pub source_reference: String,
     pub call_id: String,
     #[serde(deserialize_with = "required")]
@@ -90,7 +90,7 @@ pub struct Receipt {
     #[serde(deserialize_with = "required")]
     pub model_served: Option<String>,
     #[serde(deserialize_with = "required")]
-    pub usage: Option<Usage>,
+    pub usage: Option<ReportUsage>,
     #[serde(deserialize_with = "required")]
     pub cost_usd: Option<String>,
     #[serde(deserialize_with = "required")]
@@ -101,7 +101,7 @@ pub struct Receipt {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Audit {
+pub struct ReportAudit {
     pub file: String,
     pub lines: u64,
     pub complete: bool,
@@ -111,7 +111,7 @@ pub struct Audit {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "named like the members")]
-pub struct Timings {
+pub struct ReportTimings {
     #[serde(deserialize_with = "required")]
     pub sidecar_ready: Option<f64>,
     #[serde(deserialize_with = "required")]
@@ -124,8 +124,8 @@ pub struct Timings {
     pub teardown: Option<f64>,
 }
 
-impl Report {
-    /// What most tests compare: whether it is ok, the error code, the exit code.
+impl RunReport {
+    /// The values that most tests compare: ok, the error code, the exit code.
     pub fn verdict(&self) -> (bool, Option<&str>, i32) {
         (self.ok, self.error_code.as_deref(), self.exit_code)
     }
@@ -138,7 +138,7 @@ impl Report {
 
     /// The one receipt there is.
     #[track_caller]
-    pub fn only_receipt(&self) -> &Receipt {
+    pub fn only_receipt(&self) -> &ReportReceipt {
         assert_eq!(self.receipts.len(), 1, "receipts: {:?}", self.receipts);
         &self.receipts[0]
     }

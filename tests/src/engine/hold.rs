@@ -1,4 +1,4 @@
-//! A way to the engine that stops at one request: what is done meanwhile is done at exactly that moment.
+//! A proxy of the engine that stops at one request, so that a test can act at exactly that moment.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ enum Where {
 }
 
 #[derive(Debug)]
-struct Watch {
+struct HoldState {
     needle: String,
     place: Where,
     gate: Gate,
-    /// The first one is held; what comes later passes.
+    /// Holds the first such request; later ones pass.
     armed: AtomicBool,
     answered: Gate,
     cut: Gate,
@@ -59,11 +59,12 @@ impl Hold {
         let listener = UnixListener::bind(dir.join("docker.sock")).expect("a fresh directory takes a socket");
         let armed = AtomicBool::new(true);
         let needle = needle.to_owned();
-        let watch = Watch { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
+        let watch =
+            HoldState { needle, place, gate: gate.clone(), armed, answered: answered.clone(), cut: cut.clone() };
         Self { dir, gate, answered, cut, accepting: tokio::spawn(accept(listener, Arc::new(watch))) }
     }
 
-    /// What `--docker-host` takes.
+    /// The value of `--docker-host`.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.join("docker.sock").display())
     }
@@ -95,7 +96,7 @@ impl Drop for Hold {
     }
 }
 
-async fn accept(listener: UnixListener, watch: Arc<Watch>) {
+async fn accept(listener: UnixListener, watch: Arc<HoldState>) {
     // Aborted with this task.
     let mut relays = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
@@ -107,7 +108,7 @@ async fn accept(listener: UnixListener, watch: Arc<Watch>) {
     }
 }
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<HoldState>, asked: Arc<AtomicBool>) {
     let mut piece = vec![0; 64 << 10];
     let mut held = false;
     while let Ok(count @ 1..) = from.read(&mut piece).await {
@@ -126,7 +127,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Wa
             break;
         }
     }
-    // The client has gone, or has said its last. Had the engine taken a held request in time, it would not know yet.
+    // The client has left or half-closed. An engine that had taken a held request in time would not know that yet.
     if !held {
         let _ = to.shutdown().await;
         return;
@@ -134,12 +135,12 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Wa
     std::future::pending().await
 }
 
-async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<Watch>, asked: Arc<AtomicBool>) {
+async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, watch: Arc<HoldState>, asked: Arc<AtomicBool>) {
     let mut piece = vec![0; 64 << 10];
     let mut mine = false;
     loop {
         let read = tokio::select! {
-            // Both are cancel-safe: nothing is lost of what was not read.
+            // Both are cancel-safe: unread bytes are not lost.
             read = from.read(&mut piece) => read,
             () = watch.cut.pass(), if mine => break,
         };

@@ -1,4 +1,4 @@
-//! What an outsider can see of a process, and whether the key is in it.
+//! The parts of a process that others can see, and a search for the key in them.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,12 @@ pub(crate) fn process(pid: i32, key: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// Adds a fault if the bytes contain the key. Keys under eight bytes are no canaries and stand anywhere.
+/// Adds a fault if the bytes contain the key. Keys under eight bytes may occur by chance and are not searched for.
 pub(crate) fn text(place: &str, bytes: &[u8], key: &str, faults: &mut Vec<String>) {
     let shown = String::from_utf8_lossy(bytes);
     if key.len() >= 8 && shown.contains(key) {
         let around: Vec<&str> = shown.lines().filter(|line| line.contains(key)).take(3).collect();
-        faults.push(format!("the upstream key stands in {place}: {around:?}"));
+        faults.push(format!("the upstream key is in {place}: {around:?}"));
     }
 }
 

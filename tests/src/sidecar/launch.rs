@@ -1,11 +1,11 @@
-//! How a sidecar is to be started.
+//! The description of a sidecar's start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::process::{Exit, Process, default_signals};
+use super::process::{Process, SidecarExit, default_signals};
 use super::{Sidecar, inspect};
 use crate::scratch::TempDir;
 
@@ -30,7 +30,7 @@ pub struct Launch {
 
 /// A sidecar that has ended without ever being ready.
 #[derive(Debug, Clone)]
-pub struct Finished {
+pub struct FailedStart {
     /// The exit code.
     pub code: i32,
     /// Everything on stdout.
@@ -121,13 +121,13 @@ impl Launch {
         self.flag("--socket", &path.as_ref().display().to_string())
     }
 
-    /// Another key than [`CANARY`]; it is searched for in everything all the same.
+    /// Another key than [`CANARY`]; it is searched for everywhere too.
     pub fn key(mut self, key: &str) -> Self {
         key.clone_into(&mut self.key);
         self
     }
 
-    /// What stands on stdin, if not exactly the key.
+    /// Content of stdin, if not exactly the key.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(bytes.into());
         self
@@ -139,17 +139,17 @@ impl Launch {
         self
     }
 
-    /// At most so many file descriptors (`prlimit --nofile`).
+    /// Limits the number of file descriptors (`prlimit --nofile`).
     pub fn nofile(self, count: u64) -> Self {
         self.wrapper(["prlimit".to_owned(), format!("--nofile={count}:{count}")])
     }
 
-    /// No file longer than so many bytes (`prlimit --fsize`).
+    /// Limits the size of files in bytes (`prlimit --fsize`).
     pub fn fsize(self, bytes: u64) -> Self {
         self.wrapper(["prlimit".to_owned(), format!("--fsize={bytes}:{bytes}")])
     }
 
-    /// A command to put in front, such as `strace -f`; a later one stands before an earlier one.
+    /// A command that wraps the sidecar, such as `strace -f`; a later one wraps an earlier one.
     pub fn wrapper<A: AsRef<str>>(mut self, command: impl IntoIterator<Item = A>) -> Self {
         let command = command.into_iter().map(|word| word.as_ref().to_owned());
         self.wrapper = command.chain(std::mem::take(&mut self.wrapper)).collect();
@@ -188,16 +188,16 @@ impl Launch {
     }
 
     /// Runs it to its end, for a start that fails; panics if it succeeds.
-    pub async fn fail(self) -> Finished {
+    pub async fn fail(self) -> FailedStart {
         let finished = self.finish().await;
         assert_ne!(finished.code, 0, "the start was to fail: {}", finished.stdout);
         finished
     }
 
     /// Runs it to its end, whatever that is.
-    pub async fn finish(self) -> Finished {
+    pub async fn finish(self) -> FailedStart {
         let process = self.spawn();
-        let exit: Exit = process.wait().await;
+        let exit: SidecarExit = process.wait().await;
         let (stdout, stderr) = (process.stdout.text(), process.stderr.text());
         let mut faults = Vec::new();
         inspect::text("stdout", stdout.as_bytes(), &self.key, &mut faults);
@@ -206,7 +206,7 @@ impl Launch {
         inspect::files(self.dir.path(), &self.key, &mut faults);
         assert!(faults.is_empty(), "{}", faults.join("; "));
         let code = exit.code.unwrap_or_else(|| panic!("ended by signal {:?}: {stderr}", exit.signal));
-        Finished { code, stdout, stderr }
+        FailedStart { code, stdout, stderr }
     }
 
     fn flag(mut self, name: &str, value: &str) -> Self {

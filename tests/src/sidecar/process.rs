@@ -1,22 +1,22 @@
-//! A child process: its output captured whole, its end awaited without a race, never left behind.
+//! A child process: its output is captured completely, its end awaited without a race, and it is always removed.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::inspect;
-use crate::board::Board;
+use crate::board::SharedState;
+use crate::wait::PATIENCE;
 
-/// How a process ended: by an exit code or by a signal.
+/// The end of a process: an exit code or a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
+pub struct SidecarExit {
     /// The exit code.
     pub code: Option<i32>,
     /// The signal.
@@ -25,10 +25,10 @@ pub struct Exit {
 
 /// One captured stream.
 #[derive(Debug, Clone)]
-pub(crate) struct Output(Arc<Board<Captured>>);
+pub(crate) struct Output(Arc<SharedState<CapturedBytes>>);
 
 #[derive(Debug, Default)]
-struct Captured {
+struct CapturedBytes {
     bytes: Vec<u8>,
     ended: bool,
 }
@@ -36,7 +36,7 @@ struct Captured {
 impl Output {
     /// Reads a stream to its end on a thread: that works while the test's one thread is busy.
     fn capture(mut stream: impl Read + Send + 'static, alive: Sender<()>) -> Self {
-        let output = Self(Arc::new(Board::new(Captured::default())));
+        let output = Self(Arc::new(SharedState::new(CapturedBytes::default())));
         let board = output.0.clone();
         std::thread::spawn(move || {
             let _alive = alive;
@@ -59,7 +59,7 @@ impl Output {
 
     /// The first line, or None when the stream ended without one.
     pub(crate) async fn first_line(&self) -> Option<String> {
-        let line = |captured: &mut Captured| match captured.bytes.iter().position(|byte| *byte == b'\n') {
+        let line = |captured: &mut CapturedBytes| match captured.bytes.iter().position(|byte| *byte == b'\n') {
             Some(end) => Some(Some(String::from_utf8_lossy(&captured.bytes[..end]).into_owned())),
             None => captured.ended.then_some(None),
         };
@@ -67,7 +67,7 @@ impl Output {
     }
 
     pub(crate) async fn contains(&self, text: &str) {
-        let found = |captured: &mut Captured| {
+        let found = |captured: &mut CapturedBytes| {
             let seen = String::from_utf8_lossy(&captured.bytes);
             match seen.contains(text) {
                 true => Some(()),
@@ -83,8 +83,8 @@ impl Output {
     }
 }
 
-/// What stands before a command, so that it finds the signals of a terminal as they are by default. A shell starts its
-/// background jobs with these ignored, and whoever they start inherits that.
+/// Words before a command that give it a terminal's default signals. A shell starts its
+/// background jobs with these ignored, and their children inherit that.
 pub(crate) fn default_signals() -> &'static [&'static str] {
     const TERMINAL: u64 = 1 << (Signal::SIGINT as u64 - 1) | 1 << (Signal::SIGQUIT as u64 - 1);
     static IGNORED: LazyLock<bool> = LazyLock::new(|| {
@@ -101,8 +101,8 @@ pub(crate) struct Process {
     pub(crate) pid: i32,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
-    /// None until the child is reaped; whoever signals holds this lock, so the pid is still its.
-    exit: Arc<Board<Option<Exit>>>,
+    /// `None` until the child is reaped. Signals are sent under this lock, so the pid is still the child's.
+    exit: Arc<SharedState<Option<SidecarExit>>>,
     /// Hangs up when the threads that watch the child have all ended.
     watching: Mutex<Receiver<()>>,
 }
@@ -117,7 +117,7 @@ impl Process {
         let (alive, watching) = channel();
         let stdout = Output::capture(child.stdout.take().expect("stdout is piped"), alive.clone());
         let stderr = Output::capture(child.stderr.take().expect("stderr is piped"), alive.clone());
-        let exit = Arc::new(Board::new(None));
+        let exit = Arc::new(SharedState::new(None));
         // A child that refuses its arguments never reads its key: then this ends by a broken pipe.
         if let (Some(mut input), Some(bytes)) = (child.stdin.take(), stdin) {
             std::thread::spawn(move || drop(input.write_all(&bytes)));
@@ -151,7 +151,7 @@ impl Process {
     }
 
     /// Waits for the end of the process and of its output.
-    pub(crate) async fn wait(&self) -> Exit {
+    pub(crate) async fn wait(&self) -> SidecarExit {
         let exit = self.exit.until("the process to end", |exit| *exit).await;
         self.stdout.ended().await;
         self.stderr.ended().await;
@@ -163,7 +163,7 @@ impl Process {
         self.signal(self.pid, Signal::SIGKILL);
         let watching = self.watching.get_mut().unwrap_or_else(PoisonError::into_inner);
         // At once, since the child is dead, unless a grandchild keeps the pipes open.
-        if watching.recv_timeout(Duration::from_secs(5)) == Err(RecvTimeoutError::Timeout) {
+        if watching.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             faults.push(format!("something still holds the output of process {}", self.pid));
         }
     }
@@ -176,15 +176,15 @@ impl Drop for Process {
 }
 
 /// Waits for the child on a thread. It becomes a zombie first and is reaped under the lock, so that
-/// nobody can signal a pid that the kernel has given away.
-fn reap(mut child: Child, pid: i32, exit: Arc<Board<Option<Exit>>>, alive: Sender<()>) {
+/// no signal can reach a pid that the kernel has reused.
+fn reap(mut child: Child, pid: i32, exit: Arc<SharedState<Option<SidecarExit>>>, alive: Sender<()>) {
     std::thread::spawn(move || {
         let _alive = alive;
         let dead = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(Pid::from_raw(pid)), dead) == Err(nix::errno::Errno::EINTR) {}
         exit.update(|exit| {
             let status = child.wait().expect("our own child can be waited for");
-            *exit = Some(Exit { code: status.code(), signal: status.signal() });
+            *exit = Some(SidecarExit { code: status.code(), signal: status.signal() });
         });
     });
 }

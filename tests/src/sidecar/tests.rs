@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CANARY, Exit, Launch, Sidecar};
+use super::{CANARY, Launch, Sidecar, SidecarExit};
 use crate::{TempDir, write_script};
 
 const READY: &str = r#"read -r key; echo "{\"event\":\"ready\",\"pid\":$$}""#;
@@ -17,14 +17,14 @@ fn gone(pid: i32) -> bool {
     !Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// What a panic in the drop of a sidecar says.
+/// Returns the message of a panic in the drop of a sidecar.
 fn drop_fault(sidecar: Sidecar) -> String {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(sidecar))).expect_err("a loud drop");
     *panic.downcast::<String>().expect("a formatted panic")
 }
 
 #[tokio::test]
-async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
+async fn a_dropped_sidecar_is_removed_with_its_directory() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     let (pid, place) = (sidecar.pid(), sidecar.dir().to_owned());
@@ -34,18 +34,18 @@ async fn a_sidecar_is_gone_with_its_directory_when_dropped() {
 }
 
 #[tokio::test]
-async fn its_end_is_told_by_code_or_signal() {
+async fn the_end_is_a_code_or_a_signal() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\nexit 3")).start().await;
-    assert_eq!(sidecar.wait().await, Exit { code: Some(3), signal: None });
+    assert_eq!(sidecar.wait().await, SidecarExit { code: Some(3), signal: None });
     drop(sidecar);
     let sidecar = script(&dir, &format!("{READY}\nexec sleep 1000")).start().await;
     sidecar.sigterm();
-    assert_eq!(sidecar.wait().await, Exit { code: None, signal: Some(15) });
+    assert_eq!(sidecar.wait().await, SidecarExit { code: None, signal: Some(15) });
 }
 
 #[tokio::test]
-async fn it_gets_its_flags_and_its_key_and_no_foreign_environment() {
+async fn the_sidecar_gets_flags_and_key_without_foreign_environment() {
     let dir = TempDir::new();
     let lines = r#"echo "$# $*"; read -r key; echo "${#key} ${HOME-none} $MINE $(ulimit -n)" >&2; exit 64"#;
     let failed =
@@ -55,23 +55,23 @@ async fn it_gets_its_flags_and_its_key_and_no_foreign_environment() {
 }
 
 #[tokio::test]
-async fn a_key_on_stderr_or_in_a_file_fails_the_test() {
+async fn a_key_on_stderr_or_file_fails_the_test() {
     let dir = TempDir::new();
     let sidecar = script(&dir, &format!("{READY}\necho got $key >&2; exec sleep 1000")).start().await;
     sidecar.logs("got").await;
     let pid = sidecar.pid();
-    assert!(drop_fault(sidecar).contains("stands in stderr") && gone(pid));
+    assert!(drop_fault(sidecar).contains("is in stderr") && gone(pid));
 
     let launch = script(&dir, &format!("read -r key; echo $key > $4.log\n{READY}\nexit 0"));
     let log = launch.dir().join("x");
     let sidecar = launch.upstream("unused").audit_path(&log).start().await;
     std::fs::write(&log, CANARY).expect("its directory still exists");
     sidecar.wait().await;
-    assert!(drop_fault(sidecar).contains("stands in /tmp"));
+    assert!(drop_fault(sidecar).contains("is in /tmp"));
 }
 
 #[tokio::test]
-async fn a_key_in_the_command_line_or_a_child_fails_the_test() {
+async fn a_key_in_arguments_or_children_fails_the_test() {
     let dir = TempDir::new();
     for (lines, named) in [
         (format!("{READY}\nkill -STOP $$"), "/proc/PID/cmdline"),

@@ -1,18 +1,18 @@
 //! The answers of a provider behind LiteLLM, in every wire format, unary and streaming.
 //!
-//! Usage is always 10 in, 5 out, 15 in all, cost 0.0000054: any other number in an audit line
-//! was invented. The shapes are those that LiteLLM was seen to send.
+//! Usage is always 10 in, 5 out, 15 total, cost 0.0000054: any other number in an audit line
+//! is wrong. The shapes are those that LiteLLM sends.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::shape::{Framing, Shape};
-use super::{Received, Script, Step};
+use super::shape::{AnswerFraming, AnswerShape};
+use super::{ReceivedRequest, Script, Step};
 
-/// What every unary answer costs, and what a chat stream's last chunk and `response.completed` say.
+/// Cost of every unary answer, also in a chat stream's last chunk and in `response.completed`.
 pub const COST: &str = "0.0000054";
 
-/// Headers that LiteLLM sends and no agent may see; every LiteLLM-like answer carries them.
+/// Headers that LiteLLM sends and that must not reach an agent; every LiteLLM-like answer has them.
 pub const LEAKY: [(&str, &str); 10] = [
     ("x-litellm-key-spend", "12.34567"),
     ("x-litellm-model-api-base", "http://10.9.8.7:4000/leaked-base"),
@@ -34,11 +34,11 @@ const GZIP: [u8; 74] = [
     0xc9, 0xa9, 0xc5, 0x4a, 0x56, 0xd1, 0xb1, 0xb5, 0x00, 0xc6, 0x1a, 0xb0, 0x24, 0x3e, 0x00, 0x00, 0x00,
 ];
 
-/// What the body of [`Script::gzip`] says when unpacked.
+/// The body of [`Script::gzip`], decompressed.
 pub const GZIPPED: &str = r#"{"id":"chatcmpl-gzip","object":"chat.completion","choices":[]}"#;
 
 impl Script {
-    /// A JSON answer with no header beside its type.
+    /// A JSON answer whose only header is its type.
     pub fn json(status: u16, value: Value) -> Self {
         Self::json_with(status, &[], value)
     }
@@ -47,40 +47,40 @@ impl Script {
     pub fn json_with(status: u16, headers: &[(&str, &str)], value: Value) -> Self {
         let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::shaped(move |_| {
-            let mut shape = Shape::unary(status, "application/json", value.to_string().into_bytes());
+            let mut shape = AnswerShape::unary(status, "application/json", value.to_string().into_bytes());
             shape.headers.extend(headers.clone());
             shape
         })
     }
 
-    /// Any bytes of any type, with a length.
+    /// A body of any bytes and type, with its length.
     pub fn body(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let (content_type, body) = (content_type.to_owned(), body.into());
-        Self::shaped(move |_| Shape::unary(status, &content_type, body.clone()))
+        Self::shaped(move |_| AnswerShape::unary(status, &content_type, body.clone()))
     }
 
     /// An event stream, one chunk per event. An event is `data: X` unless it ends with a blank line.
     pub fn sse<E: AsRef<str>>(events: impl IntoIterator<Item = E>) -> Self {
         let events: Vec<Bytes> = events.into_iter().map(|event| event_bytes(event.as_ref())).collect();
-        Self::shaped(move |_| Shape::chunked("text/event-stream", events.clone()))
+        Self::shaped(move |_| AnswerShape::chunked("text/event-stream", events.clone()))
     }
 
-    /// A chunked stream that sends so many copies of an event, as fast as they are read.
+    /// A chunked stream of `count` copies of an event, sent as fast as the reader takes them.
     pub fn flood(event: &str, copies: usize) -> Self {
         let event = event_bytes(event);
         Self::shaped(move |_| {
-            let mut shape = Shape::chunked("text/event-stream", []);
+            let mut shape = AnswerShape::chunked("text/event-stream", []);
             shape.body.push(Step::Flood(event.clone(), copies));
             shape
         })
     }
 
-    /// An unasked-for `content-encoding: gzip`.
+    /// A body in `content-encoding: gzip`, which no client asked for.
     pub fn gzip() -> Self {
         Self::body(200, "application/json", GZIP).header("content-encoding", "gzip")
     }
 
-    /// What a provider would say to this very request: by route, streaming if asked to.
+    /// The answer of a provider to the received request: by route, as a stream if the request asks for one.
     pub fn provider(text: &str) -> Self {
         let text = text.to_owned();
         Self::shaped(move |request| {
@@ -144,7 +144,7 @@ impl Script {
         })
     }
 
-    /// The answer of `/v1/messages/count_tokens`; LiteLLM names no call and no cost on it.
+    /// The answer of `/v1/messages/count_tokens`; LiteLLM sends neither call id nor cost with it.
     pub fn count_tokens() -> Self {
         Self::json_with(200, &LEAKY, json!({"input_tokens": 10}))
     }
@@ -156,7 +156,7 @@ impl Script {
         Self::json_with(200, &LEAKY, json!({"object": "list", "data": data}))
     }
 
-    /// An error as LiteLLM words it, with its call id and a cost of 0.
+    /// An error in LiteLLM's words, with its call id and a cost of 0.
     pub fn error(status: u16, message: &str) -> Self {
         let code = status.to_string();
         let body = json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": code}});
@@ -179,7 +179,7 @@ impl Script {
         Self::openai_stream(texts, "cmpl-sluice1", "text_completion", |text| json!({"text": text}))
     }
 
-    /// A chat stream that turns into an error under its 200, as LiteLLM's do, and then says `[DONE]`.
+    /// A chat stream with status 200 that sends an error, as LiteLLM does, and then `[DONE]`.
     pub fn chat_stream_failing<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Self {
         let whole = Self::chat_stream(texts);
         Self::shaped(move |request| {
@@ -233,10 +233,10 @@ impl Script {
         })
     }
 
-    /// A unary 200 with LiteLLM's headers: the request's own call id, the cost, and all that leaks.
-    fn litellm(body: impl Fn(&Received) -> Value + Send + Sync + 'static) -> Self {
+    /// A unary 200 with LiteLLM's headers: the request's call id, the cost, and headers that must not pass.
+    fn litellm(body: impl Fn(&ReceivedRequest) -> Value + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
-            let mut shape = Shape::unary(200, "application/json", body(request).to_string().into_bytes());
+            let mut shape = AnswerShape::unary(200, "application/json", body(request).to_string().into_bytes());
             shape.headers.extend(litellm_headers(request));
             shape.headers.push(("x-litellm-response-cost".to_owned(), COST.to_owned()));
             shape
@@ -244,11 +244,11 @@ impl Script {
     }
 
     /// A streamed 200 with LiteLLM's headers; a stream has no cost header.
-    fn litellm_stream(events: impl Fn(&Received) -> Vec<Bytes> + Send + Sync + 'static) -> Self {
+    fn litellm_stream(events: impl Fn(&ReceivedRequest) -> Vec<Bytes> + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
-            let mut shape = Shape::chunked("text/event-stream; charset=utf-8", events(request));
+            let mut shape = AnswerShape::chunked("text/event-stream; charset=utf-8", events(request));
             shape.headers.extend(litellm_headers(request));
-            debug_assert_eq!(shape.framing, Framing::Chunked);
+            debug_assert_eq!(shape.framing, AnswerFraming::Chunked);
             shape
         })
     }
@@ -290,13 +290,13 @@ impl Script {
     }
 }
 
-fn litellm_headers(request: &Received) -> Vec<(String, String)> {
+fn litellm_headers(request: &ReceivedRequest) -> Vec<(String, String)> {
     let call_id = request.header("x-litellm-call-id").map(|id| ("x-litellm-call-id", id));
     let pairs = call_id.into_iter().chain(LEAKY);
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-fn response(request: &Received, status: &str, text: &str) -> Value {
+fn response(request: &ReceivedRequest, status: &str, text: &str) -> Value {
     json!({"id": "resp_sluice1", "object": "response", "created_at": 1_790_000_000, "status": status,
         "model": request.model(), "usage": responses_usage(),
         "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": status,

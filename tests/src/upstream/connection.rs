@@ -10,21 +10,21 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use super::{Choose, Hook, Received, Step};
-use crate::board::Board;
-use crate::wire::{Body, take_head};
+use super::{Choose, Hook, ReceivedRequest, Step};
+use crate::board::SharedState;
+use crate::http1::{Body, take_head};
 
-/// All that an upstream has seen and done.
+/// Everything that an upstream has received and sent.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) requests: Vec<Received>,
-    /// How many of them `received()` has handed out.
+    pub(super) requests: Vec<ReceivedRequest>,
+    /// Number of requests that `received()` has returned.
     pub(super) returned: usize,
     pub(super) begun: usize,
     /// One entry a connection.
     pub(super) closed: Vec<bool>,
     pub(super) sent: u64,
-    /// Why the test must fail: a malformed request, or a closure of the test that panicked.
+    /// Reason for the test to fail: a malformed request, or a closure of the test that panicked.
     pub(super) fault: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Serving {
     pub(super) choose: Choose,
     pub(super) on_accept: Hook,
     pub(super) on_request: Hook,
-    pub(super) board: Arc<Board<State>>,
+    pub(super) board: Arc<SharedState<State>>,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Listener {
     }
 }
 
-/// Accepts until it is aborted; the connections end with it.
+/// Accepts connections until it is aborted; they end with it.
 pub(super) async fn accept(listener: Listener, serving: Arc<Serving>) {
     let mut connections = JoinSet::new();
     loop {
@@ -84,7 +84,7 @@ pub(super) async fn accept(listener: Listener, serving: Arc<Serving>) {
 async fn connection(socket: Socket, number: usize, serving: Arc<Serving>) {
     (serving.on_accept)(number);
     let (requests, pending) = unbounded_channel();
-    // Whichever ends first ends the connection: the peer has gone, or the script has dropped it.
+    // The connection ends when the peer has left, or when the script has dropped it.
     tokio::select! {
         read = read(&socket, number, &serving, &requests) => if let Err(fault) = read {
             serving.board.update(|state| state.fault = Some(format!("malformed request to the upstream: {fault}")));
@@ -95,12 +95,12 @@ async fn connection(socket: Socket, number: usize, serving: Arc<Serving>) {
     serving.board.update(|state| state.closed[number] = true);
 }
 
-/// Reads and records requests until the peer closes. An error is a request nobody should send.
+/// Reads and records requests until the peer closes. A malformed request is an error.
 async fn read(
     socket: &Socket,
     connection: usize,
     serving: &Serving,
-    requests: &UnboundedSender<Received>,
+    requests: &UnboundedSender<ReceivedRequest>,
 ) -> Result<(), String> {
     let mut buffer = BytesMut::new();
     loop {
@@ -128,7 +128,7 @@ async fn read(
                 return Ok(());
             }
         }
-        let received = Received { connection, method, target, headers: head.headers, head: head.raw, body };
+        let received = ReceivedRequest { connection, method, target, headers: head.headers, head: head.raw, body };
         serving.board.update(|state| state.requests.push(received.clone()));
         if requests.send(received).is_err() {
             return Ok(());
@@ -136,8 +136,8 @@ async fn read(
     }
 }
 
-/// Plays the script of one request after the other; returns when the connection is to be dropped.
-async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiver<Received>) {
+/// Plays the scripts of the requests in order; returns when the connection must be dropped.
+async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiver<ReceivedRequest>) {
     while let Some(request) = pending.recv().await {
         for step in (serving.choose)(&request).shape(&request).render() {
             if !play(step, socket, &serving.board).await {
@@ -147,8 +147,8 @@ async fn answer(socket: &Socket, serving: &Serving, mut pending: UnboundedReceiv
     }
 }
 
-/// False when the connection is to be dropped.
-async fn play(step: Step, socket: &Socket, board: &Board<State>) -> bool {
+/// Returns false when the connection must be dropped.
+async fn play(step: Step, socket: &Socket, board: &SharedState<State>) -> bool {
     match step {
         Step::Send(bytes) => socket.write(&bytes, board).await,
         Step::Trickle(bytes) => {
@@ -177,8 +177,8 @@ async fn play(step: Step, socket: &Socket, board: &Board<State>) -> bool {
     }
 }
 
-async fn flood(bytes: &Bytes, copies: usize, socket: &Socket, board: &Board<State>) -> bool {
-    // Small copies go out 64 KiB a write, or a flood of them would measure the test kit.
+async fn flood(bytes: &Bytes, copies: usize, socket: &Socket, board: &SharedState<State>) -> bool {
+    // Small copies are written in blocks of 64 KiB; else a flood would measure the test kit.
     let batch = (65_536 / bytes.len().max(1)).clamp(1, copies.max(1));
     let block = bytes.repeat(batch);
     let mut left = copies;
@@ -199,7 +199,7 @@ enum Socket {
 }
 
 impl Socket {
-    /// False at the end, orderly or not.
+    /// Returns false at the end of the connection, orderly or not.
     async fn read(&self, buffer: &mut BytesMut) -> bool {
         buffer.reserve(65_536);
         loop {
@@ -215,8 +215,8 @@ impl Socket {
         }
     }
 
-    /// False when the peer no longer takes anything.
-    async fn write(&self, mut bytes: &[u8], board: &Board<State>) -> bool {
+    /// Returns false when the peer no longer reads.
+    async fn write(&self, mut bytes: &[u8], board: &SharedState<State>) -> bool {
         while !bytes.is_empty() {
             let (ready, wrote) = match self {
                 Self::Tcp(stream) => (stream.writable().await, stream.try_write(bytes)),
@@ -242,7 +242,7 @@ impl Socket {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         };
-        // An error means that the peer was faster.
+        // An error means that the peer closed first.
         let _ = nix::sys::socket::shutdown(fd.as_raw_fd(), Shutdown::Write);
     }
 

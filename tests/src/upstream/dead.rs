@@ -4,17 +4,17 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// A port that is taken but on which nobody listens: connecting is refused.
+/// A bound port without a listener: it refuses connections.
 #[derive(Debug)]
-pub struct Nowhere(TcpSocket);
+pub struct ClosedPort(TcpSocket);
 
-impl Nowhere {
-    /// Takes the port.
+impl ClosedPort {
+    /// Binds the port.
     pub fn new() -> Self {
         Self(bound())
     }
 
-    /// Its URL.
+    /// URL of the port.
     pub fn url(&self) -> String {
         url(self.0.local_addr())
     }
@@ -24,34 +24,34 @@ impl Nowhere {
     }
 }
 
-impl Default for Nowhere {
+impl Default for ClosedPort {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// A port whose accept queue is full: connecting neither succeeds nor fails.
+/// A port whose accept queue is full: a connection attempt neither succeeds nor fails.
 #[derive(Debug)]
-pub struct Deaf {
+pub struct FullAcceptQueue {
     listener: TcpListener,
     _fillers: Vec<TcpStream>,
 }
 
-impl Deaf {
-    /// Takes the port and fills its queue.
+impl FullAcceptQueue {
+    /// Binds the port and fills its accept queue.
     pub async fn new() -> Self {
         let socket = bound();
         let listener = socket.listen(1).expect("a bound socket can listen");
         let address = listener.local_addr().expect("a bound listener has an address");
         let mut fillers = Vec::new();
-        // Linux completes backlog + 1 connections that nobody accepts, and drops later SYNs.
+        // Linux completes backlog + 1 connections without an accept, and drops later SYNs.
         for _ in 0..2 {
             fillers.push(TcpStream::connect(address).await.expect("the queue still has room"));
         }
         Self { listener, _fillers: fillers }
     }
 
-    /// Its URL.
+    /// URL of the port.
     pub fn url(&self) -> String {
         url(self.listener.local_addr())
     }

@@ -1,38 +1,38 @@
-//! Where a script waits for the test.
+//! A point at which a script waits for the test.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::board::Board;
+use crate::board::SharedState;
 
-/// A gate in a script: the upstream stands before it until the test opens it.
+/// A gate in a script: the upstream waits at it until the test opens it.
 #[derive(Clone)]
 pub struct Gate {
     passes: Arc<Semaphore>,
-    arrivals: Arc<Board<usize>>,
+    arrivals: Arc<SharedState<usize>>,
 }
 
 impl Gate {
     /// A closed gate.
     pub fn new() -> Self {
-        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(Board::new(0)) }
+        Self { passes: Arc::new(Semaphore::new(0)), arrivals: Arc::new(SharedState::new(0)) }
     }
 
-    /// Opens it for good.
+    /// Opens the gate permanently.
     pub fn open(&self) {
         self.passes.close();
     }
 
-    /// Lets one script through, now or when it arrives.
+    /// Lets one script pass, now or when it arrives.
     pub fn step(&self) {
         self.passes.add_permits(1);
     }
 
-    /// Waits until scripts have arrived at it `count` times in all.
+    /// Waits until scripts have arrived at the gate `count` times in total.
     pub async fn reached(&self, count: usize) {
-        self.arrivals.until("the upstream to stand at a gate", |seen| (*seen >= count).then_some(())).await;
+        self.arrivals.until("the upstream to wait at a gate", |seen| (*seen >= count).then_some(())).await;
     }
 
     pub(crate) async fn pass(&self) {

@@ -1,13 +1,13 @@
-//! A request as the upstream got it.
+//! A request as the upstream received it.
 
 use serde_json::Value;
 
-use crate::wire;
+use crate::http1;
 
-/// A request as it crossed the wire.
+/// A request as the upstream received it.
 #[derive(Debug, Clone)]
-pub struct Received {
-    /// Which connection it came on, from 0.
+pub struct ReceivedRequest {
+    /// Number of its connection, from 0.
     pub connection: usize,
     /// The method.
     pub method: String,
@@ -21,15 +21,15 @@ pub struct Received {
     pub body: Vec<u8>,
 }
 
-impl Received {
+impl ReceivedRequest {
     /// The first value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
-        wire::first(&self.headers, name)
+        http1::first(&self.headers, name)
     }
 
     /// All values of a header.
     pub fn headers_named(&self, name: &str) -> Vec<&str> {
-        wire::all(&self.headers, name)
+        http1::all(&self.headers, name)
     }
 
     /// The header names in wire order, in lower case.

@@ -1,25 +1,25 @@
-//! What the upstream does with one request, shaped by what was received.
+//! The upstream's answer to one request, as a function of the request.
 
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::shape::{Framing, Shape};
-use super::{Gate, Received, Step};
+use super::shape::{AnswerFraming, AnswerShape};
+use super::{Gate, ReceivedRequest, Step};
 
-/// What the upstream does with one request.
+/// The upstream's answer to one request.
 ///
 /// Modifiers count *writes of the body*: an event of a stream, or the body of a unary answer. The
-/// head is a write of its own that does not count, and so is the end of a chunked body.
+/// head and the end of a chunked body are separate writes that do not count.
 #[derive(Clone)]
-pub struct Script(Arc<dyn Fn(&Received) -> Shape + Send + Sync>);
+pub struct Script(Arc<dyn Fn(&ReceivedRequest) -> AnswerShape + Send + Sync>);
 
 impl Script {
-    /// Exactly these steps and nothing else.
+    /// These steps only.
     pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps: Vec<Step> = steps.into_iter().collect();
-        Self::shaped(move |_| Shape::raw(steps.clone()))
+        Self::shaped(move |_| AnswerShape::raw(steps.clone()))
     }
 
     /// Exactly these bytes, then FIN.
@@ -37,20 +37,20 @@ impl Script {
         Self::steps([Step::Reset])
     }
 
-    /// No answer, ever.
+    /// Never answers.
     pub fn never() -> Self {
         Self::steps([Step::Never])
     }
 
-    pub(super) fn shaped(make: impl Fn(&Received) -> Shape + Send + Sync + 'static) -> Self {
+    pub(super) fn shaped(make: impl Fn(&ReceivedRequest) -> AnswerShape + Send + Sync + 'static) -> Self {
         Self(Arc::new(make))
     }
 
-    pub(super) fn shape(&self, request: &Received) -> Shape {
+    pub(super) fn shape(&self, request: &ReceivedRequest) -> AnswerShape {
         (self.0)(request)
     }
 
-    pub(super) fn edit(self, edit: impl Fn(&mut Shape) + Send + Sync + 'static) -> Self {
+    pub(super) fn edit(self, edit: impl Fn(&mut AnswerShape) + Send + Sync + 'static) -> Self {
         Self::shaped(move |request| {
             let mut shape = self.shape(request);
             edit(&mut shape);
@@ -70,7 +70,7 @@ impl Script {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.insert(0, Step::Hold(gate.clone()));
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
@@ -83,7 +83,7 @@ impl Script {
         })
     }
 
-    /// FIN after `count` writes of the body, whatever was promised.
+    /// FIN after `count` writes of the body, also before its declared end.
     pub fn cut_after(self, count: usize) -> Self {
         self.edit(move |shape| shape.end_after(count, Step::Close))
     }
@@ -98,17 +98,17 @@ impl Script {
         self.edit(move |shape| shape.end_after(count, Step::Never))
     }
 
-    /// FIN after so many bytes of the head.
+    /// FIN after `bytes` bytes of the head.
     pub fn cut_head(self, bytes: usize) -> Self {
         self.edit(move |shape| shape.cut_head = Some(bytes))
     }
 
-    /// The whole answer, then FIN, without having said so.
+    /// The whole answer, then FIN without `connection: close`.
     pub fn then_close(self) -> Self {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.push(Step::Close);
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
@@ -117,52 +117,52 @@ impl Script {
         Self::shaped(move |request| {
             let mut steps = self.shape(request).render();
             steps.push(Step::Reset);
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 
-    /// Another status.
+    /// Replaces the status.
     pub fn status(self, status: u16) -> Self {
         self.edit(move |shape| shape.status = Some(status))
     }
 
-    /// One more header.
+    /// Adds a header.
     pub fn header(self, name: &str, value: &str) -> Self {
         let pair = (name.to_owned(), value.to_owned());
         self.edit(move |shape| shape.headers.push(pair.clone()))
     }
 
-    /// No such header.
+    /// Removes a header.
     pub fn without_header(self, name: &str) -> Self {
         let name = name.to_owned();
         self.edit(move |shape| shape.headers.retain(|(key, _)| !key.eq_ignore_ascii_case(&name)))
     }
 
-    /// So many headers of so many bytes each, `x-huge-0` and on.
+    /// Adds `count` headers of `bytes` bytes each: `x-huge-0` and on.
     pub fn huge_headers(self, count: usize, size: usize) -> Self {
         self.edit(move |shape| {
             shape.headers.extend((0..count).map(|number| (format!("x-huge-{number}"), "h".repeat(size))));
         })
     }
 
-    /// Declares this length, whatever the body is. Too long: add `.then_close()` or the peer waits.
+    /// Declares this length, independent of the body. If it is too long, add `.then_close()`, else the peer waits.
     pub fn content_length(self, length: usize) -> Self {
-        self.edit(move |shape| shape.framing = Framing::Length(length))
+        self.edit(move |shape| shape.framing = AnswerFraming::Length(length))
     }
 
     /// Chunked coding, one chunk a write.
     pub fn chunked(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::Chunked)
+        self.edit(|shape| shape.framing = AnswerFraming::Chunked)
     }
 
     /// Chunked coding with extensions on every chunk and trailers at the end.
     pub fn odd_chunks(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::OddChunked)
+        self.edit(|shape| shape.framing = AnswerFraming::OddChunked)
     }
 
-    /// No length: the end of the connection is the end of the body.
+    /// Sends no length: the body ends with the connection.
     pub fn until_close(self) -> Self {
-        self.edit(|shape| shape.framing = Framing::UntilClose)
+        self.edit(|shape| shape.framing = AnswerFraming::UntilClose)
     }
 
     /// The head one byte a write.
@@ -177,7 +177,7 @@ impl Script {
         })
     }
 
-    /// The body in writes of `size` bytes, whatever its events are.
+    /// The body in writes of `size` bytes, independent of its events.
     pub fn in_pieces(self, size: usize) -> Self {
         self.edit(move |shape| {
             let body = std::mem::take(&mut shape.body);
@@ -195,7 +195,7 @@ impl Script {
                     (_, step) => steps.push(step),
                 }
             }
-            Shape::raw(steps)
+            AnswerShape::raw(steps)
         })
     }
 }

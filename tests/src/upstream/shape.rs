@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Gate;
 
-/// One thing that the upstream does.
+/// One action of the upstream.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// Writes the bytes at once.
@@ -13,7 +13,7 @@ pub enum Step {
     Trickle(Bytes),
     /// Waits at the gate.
     Hold(Gate),
-    /// Writes so many copies, as fast as the reader takes them.
+    /// Writes copies of the bytes, as fast as the reader takes them.
     Flood(Bytes, usize),
     /// Sends FIN, then waits for the other side to close.
     Close,
@@ -23,9 +23,9 @@ pub enum Step {
     Never,
 }
 
-/// How the end of a body is told.
+/// Marker of a body's end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Framing {
+pub(super) enum AnswerFraming {
     /// The body's steps are written as they are.
     Bare,
     Length(usize),
@@ -37,18 +37,18 @@ pub(super) enum Framing {
 
 /// An answer before it becomes bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Shape {
+pub(super) struct AnswerShape {
     pub(super) preface: Vec<u8>,
     /// None: the steps are all there is.
     pub(super) status: Option<u16>,
     pub(super) headers: Vec<(String, String)>,
     pub(super) cut_head: Option<usize>,
     pub(super) trickle_head: bool,
-    pub(super) framing: Framing,
+    pub(super) framing: AnswerFraming,
     pub(super) body: Vec<Step>,
 }
 
-impl Shape {
+impl AnswerShape {
     pub(super) fn raw(steps: Vec<Step>) -> Self {
         Self {
             preface: Vec::new(),
@@ -56,24 +56,24 @@ impl Shape {
             headers: Vec::new(),
             cut_head: None,
             trickle_head: false,
-            framing: Framing::Bare,
+            framing: AnswerFraming::Bare,
             body: steps,
         }
     }
 
     pub(super) fn unary(status: u16, content_type: &str, body: Vec<u8>) -> Self {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
-        let framing = Framing::Length(body.len());
+        let framing = AnswerFraming::Length(body.len());
         Self { status: Some(status), headers, framing, body: vec![Step::Send(body.into())], ..Self::raw(Vec::new()) }
     }
 
     pub(super) fn chunked(content_type: &str, parts: impl IntoIterator<Item = Bytes>) -> Self {
         let headers = vec![("content-type".to_owned(), content_type.to_owned())];
         let body = parts.into_iter().map(Step::Send).collect();
-        Self { status: Some(200), headers, framing: Framing::Chunked, body, ..Self::raw(Vec::new()) }
+        Self { status: Some(200), headers, framing: AnswerFraming::Chunked, body, ..Self::raw(Vec::new()) }
     }
 
-    /// The place after `count` writes of the body and the gates that stand right behind them.
+    /// Returns the place after `count` writes of the body and the gates that follow them directly.
     pub(super) fn after(&self, count: usize) -> usize {
         let mut left = count;
         for (at, step) in self.body.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Shape {
         self.body.len()
     }
 
-    /// Nothing after `count` writes but `end`.
+    /// Keeps `count` writes, and ends with `end`.
     pub(super) fn end_after(&mut self, count: usize, end: Step) {
         let at = self.after(count);
         self.body.truncate(at);
@@ -115,12 +115,12 @@ impl Shape {
         }));
         match framing {
             _ if cut => {}
-            Framing::Chunked => steps.push(Step::Send(Bytes::from_static(b"0\r\n\r\n"))),
-            Framing::OddChunked => {
+            AnswerFraming::Chunked => steps.push(Step::Send(Bytes::from_static(b"0\r\n\r\n"))),
+            AnswerFraming::OddChunked => {
                 steps.push(Step::Send(Bytes::from_static(b"000;last\r\nx-trailer: leaked\r\nx-two: 2\r\n\r\n")));
             }
-            Framing::UntilClose => steps.push(Step::Close),
-            Framing::Bare | Framing::Length(_) => {}
+            AnswerFraming::UntilClose => steps.push(Step::Close),
+            AnswerFraming::Bare | AnswerFraming::Length(_) => {}
         }
         steps
     }
@@ -130,9 +130,11 @@ impl Shape {
         if let Some(status) = self.status {
             head.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", phrase(status)).as_bytes());
             let framing = match self.framing {
-                Framing::Length(length) => Some(("content-length".to_owned(), length.to_string())),
-                Framing::Chunked | Framing::OddChunked => Some(("transfer-encoding".to_owned(), "chunked".to_owned())),
-                Framing::Bare | Framing::UntilClose => None,
+                AnswerFraming::Length(length) => Some(("content-length".to_owned(), length.to_string())),
+                AnswerFraming::Chunked | AnswerFraming::OddChunked => {
+                    Some(("transfer-encoding".to_owned(), "chunked".to_owned()))
+                }
+                AnswerFraming::Bare | AnswerFraming::UntilClose => None,
             };
             for (name, value) in self.headers.iter().chain(&framing) {
                 head.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
@@ -143,11 +145,11 @@ impl Shape {
     }
 }
 
-fn framed(bytes: &Bytes, framing: Framing) -> Bytes {
+fn framed(bytes: &Bytes, framing: AnswerFraming) -> Bytes {
     let extension = match framing {
-        Framing::Chunked => "",
-        Framing::OddChunked => ";ext=\"a b\";flag",
-        Framing::Bare | Framing::Length(_) | Framing::UntilClose => return bytes.clone(),
+        AnswerFraming::Chunked => "",
+        AnswerFraming::OddChunked => ";ext=\"a b\";flag",
+        AnswerFraming::Bare | AnswerFraming::Length(_) | AnswerFraming::UntilClose => return bytes.clone(),
     };
     let mut chunk = format!("{:X}{extension}\r\n", bytes.len()).into_bytes();
     chunk.extend_from_slice(bytes);

@@ -6,12 +6,12 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Deaf, Nowhere, Plan, Script, Upstream, answers};
-use crate::Raw;
+use super::{ClosedPort, FullAcceptQueue, Script, Upstream, UpstreamPlan, answers};
+use crate::RawClient;
 
-async fn open(plan: Plan) -> (Upstream, Raw) {
+async fn open(plan: UpstreamPlan) -> (Upstream, RawClient) {
     let upstream = plan.start_unix().await;
-    let raw = Raw::connect(upstream.socket()).await.allowing_any();
+    let raw = RawClient::connect(upstream.socket()).await.allowing_any();
     (upstream, raw)
 }
 
@@ -48,7 +48,7 @@ async fn litellm_answers_echo_the_call_id_and_leak() {
 }
 
 #[tokio::test]
-async fn a_queue_answers_in_order_and_its_last_script_repeats() {
+async fn a_queue_answers_in_order_and_repeats_its_last() {
     let scripts = [1, 2].map(|number| Script::json(200, json!(number)));
     let (_upstream, mut raw) = open(Upstream::queue(scripts)).await;
     for expected in [1, 2, 2] {
@@ -81,7 +81,7 @@ async fn a_gate_lets_single_writes_through() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_noticed_while_the_script_waits() {
+async fn a_waiting_script_notices_that_its_client_left() {
     for plan in [Upstream::never(), Upstream::sse(["a"]).hold_head(), Upstream::sse(["a"]).silent_after(1)] {
         let (upstream, mut raw) = open(plan).await;
         raw.send_request("GET", "/", &[], ()).await;
@@ -93,7 +93,7 @@ async fn a_client_that_leaves_is_noticed_while_the_script_waits() {
 }
 
 #[tokio::test]
-async fn a_flood_stops_where_nobody_reads() {
+async fn a_flood_stops_at_an_unread_socket() {
     let (upstream, mut raw) = open(Upstream::answering(Script::flood(&"x".repeat(1000), 100_000))).await;
     raw.send_request("GET", "/", &[], ()).await;
     upstream.sent(1).await;
@@ -141,7 +141,7 @@ async fn hooks_run_at_accept_and_at_the_first_byte() {
 }
 
 #[tokio::test]
-async fn a_hook_that_panics_and_a_malformed_request_fail_the_test() {
+async fn panicking_hooks_and_malformed_requests_fail_the_test() {
     for (plan, bytes, named) in [
         (Upstream::never().on_request(|_| panic!("no intent yet")), "G", "no intent yet"),
         (Upstream::with(|_| panic!("what now")), "GET / HTTP/1.1\r\n\r\n", "what now"),
@@ -186,7 +186,7 @@ async fn a_provider_answers_each_route_in_its_format() {
 }
 
 #[tokio::test]
-async fn a_chat_stream_says_its_usage_only_when_asked() {
+async fn a_chat_stream_has_usage_only_on_request() {
     for (options, chunks) in [(json!({}), 3), (json!({"include_usage": true}), 4)] {
         let (_upstream, mut raw) = open(Upstream::chat_stream(["hi"])).await;
         let data = raw.post_json("/", json!({"stream": true, "stream_options": options})).await.data();
@@ -207,20 +207,20 @@ async fn a_failing_stream_errs_after_its_texts() {
 }
 
 #[tokio::test]
-async fn nowhere_refuses_until_somebody_listens_there() {
-    let nowhere = Nowhere::new();
+async fn a_closed_port_refuses_until_it_listens() {
+    let nowhere = ClosedPort::new();
     let address = address(&nowhere.url());
-    let refused = TcpStream::connect(&address).await.expect_err("nobody listens");
+    let refused = TcpStream::connect(&address).await.expect_err("the port has no listener");
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 
     let upstream = Upstream::never().start_at(nowhere).await;
-    TcpStream::connect(&address).await.expect("now somebody does");
+    TcpStream::connect(&address).await.expect("now it has one");
     upstream.accepted(1).await;
 }
 
 #[tokio::test]
-async fn deaf_neither_accepts_nor_refuses() {
-    let deaf = Deaf::new().await;
-    let connecting = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address(&deaf.url())));
+async fn a_full_accept_queue_neither_accepts_nor_refuses() {
+    let full = FullAcceptQueue::new().await;
+    let connecting = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address(&full.url())));
     assert!(connecting.await.is_err());
 }

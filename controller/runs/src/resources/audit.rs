@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluice_contract::text::error_chain;
-use sluice_contract::{RunKey, Trust, Witness, reader};
+use sluice_contract::{RunKey, TrustAnchors, Witness, reader};
 use sluice_state::keys::Keys;
 use sluice_state::ledger::{self, AuditSource, ParsedAudit, Writer};
 use sluice_state::receipt::{self, RunTotals};
@@ -70,7 +70,7 @@ impl RunAudit {
         let bytes = bytes.filter(has_calls);
         let is_gone = bytes.is_none() && sidecar == SidecarHistory::Ready;
         let source = bytes.map_or(AuditSource::Absent, |bytes| AuditSource::Bytes(Arc::from(bytes)));
-        let trust = Trust { keys: &keys, seen: &self.witnesses };
+        let trust = TrustAnchors { keys: &keys, seen: &self.witnesses };
         let mut parsed = ledger::read(key, source, &trust, Writer::Gone).expect("memory does not fail");
         parsed.fault = parsed.fault.or(is_gone.then(|| "the audit file is gone".to_owned()));
         Ok(parsed)

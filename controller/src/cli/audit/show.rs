@@ -3,30 +3,30 @@
 use std::path::Path;
 
 use sluice_contract::record::Usage;
-use sluice_contract::{Call, Story, Trust, Verdict, verify};
-use sluice_state::receipt::story_to;
+use sluice_contract::{AuditLog, LoggedCall, TrustAnchors, Verdict, verify};
+use sluice_state::receipt::audit_log_to;
 
 use super::super::{Failed, print};
 use super::{bad_line, one_line};
 
 /// Prints the table; a file that is altered is shown up to the first bad line, and then named.
 pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
-    let altered = match verify(bytes, &Trust::default()) {
+    let altered = match verify(bytes, &TrustAnchors::default()) {
         Verdict::Tampered(fault) => Err(fault),
         Verdict::Complete(report) | Verdict::Incomplete(report) => Ok(report.torn),
     };
-    let story = story_to(bytes, altered.as_ref().map_or_else(|fault| fault.line - 1, |_| u64::MAX));
-    print(&head(&story));
+    let log = audit_log_to(bytes, altered.as_ref().map_or_else(|fault| fault.line - 1, |_| u64::MAX));
+    print(&head(&log));
     print(&format!(
         "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
         "call", "time (UTC)", "call id", "model", "result", "in", "out", "cost, $", "ms"
     ));
-    story.calls().iter().for_each(|call| print(&row(call)));
-    for (reason, count) in story.refused() {
+    log.calls().iter().for_each(|call| print(&row(call)));
+    for (reason, count) in log.refused() {
         print(&one_line(&format!("refused  {count} × {reason}")));
     }
-    let totals = story.totals();
-    let usage = usage(&story);
+    let totals = log.totals();
+    let usage = usage(&log);
     print(&format!(
         "total    {} calls, {} refused, {} of unknown cost; {} tokens in, {} out; ${}\n",
         totals.calls,
@@ -43,22 +43,22 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), Failed> {
     if torn > 0 {
         print(&format!("torn     {torn} bytes of a last line\n"));
     }
-    if story.close().is_none() {
+    if log.close().is_none() {
         print("open     the log has no end: its run goes on, or its sidecar was killed\n");
     }
     Ok(())
 }
 
 /// The tokens of all calls, whichever sidecar wrote the line: see [`Usage`].
-fn usage(story: &Story) -> Usage {
+fn usage(log: &AuditLog) -> Usage {
     let mut sum = Usage::default();
-    let told = story.calls().iter().filter_map(|call| call.outcome.as_ref()?.usage);
+    let told = log.calls().iter().filter_map(|call| call.outcome.as_ref()?.usage);
     told.for_each(|usage| sum.add(&usage.inclusive()));
     sum
 }
 
-fn head(story: &Story) -> String {
-    story.open().map_or_else(String::new, |open| {
+fn head(log: &AuditLog) -> String {
+    log.open().map_or_else(String::new, |open| {
         one_line(&format!(
             "run      {}.{}, account {}, agent {}, upstream {}, since {}",
             open.run_id, open.attempt, open.billing_account_id, open.graph_id, open.upstream, open.ts
@@ -66,7 +66,7 @@ fn head(story: &Story) -> String {
     })
 }
 
-fn row(call: &Call) -> String {
+fn row(call: &LoggedCall) -> String {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default().inclusive();

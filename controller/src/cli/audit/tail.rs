@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sluice_contract::reader::{Cursor, Line, lines_from, read_file};
+use sluice_contract::Record;
+use sluice_contract::reader::{AuditLine, Cursor, lines_from, read_file};
 use sluice_contract::record::CallResult;
-use sluice_contract::{Record, verdict};
 
 use super::super::{Failed, put};
 use super::{bad_line, one_line};
@@ -20,7 +20,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// as it ends anybody: nothing is open.
 pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed> {
     let failed = |error: &io::Error| Failed {
-        code: verdict::EXIT_UNREADABLE,
+        code: sluice_contract::exit::UNREADABLE,
         message: format!("cannot read {}: {error}; name an audit file, or a run of this host", path.display()),
     };
     let mut file = std::fs::File::open(path).map_err(|error| failed(&error))?;
@@ -45,7 +45,7 @@ pub(super) async fn tail(path: &Path, as_json: bool) -> Result<ExitCode, Failed>
         cursor = lines.cursor();
         if is_still && is_alone && was_alone {
             return Err(Failed {
-                code: verdict::EXIT_INCOMPLETE,
+                code: sluice_contract::exit::INCOMPLETE,
                 message: format!("{} has no close, and no sidecar writes it any more", path.display()),
             });
         }
@@ -61,7 +61,7 @@ fn is_written(file: &std::fs::File) -> io::Result<bool> {
     Ok(locks.lines().any(|lock| lock.contains(" FLOCK ") && lock.split(' ').any(|word| word.ends_with(&inode))))
 }
 
-fn describe(line: &Line<'_>) -> String {
+fn describe(line: &AuditLine<'_>) -> String {
     let said = match &line.record {
         Record::Open(open) => format!("account {}, upstream {}", open.billing_account_id, open.upstream),
         Record::Intent(intent) => {
@@ -96,5 +96,5 @@ fn describe(line: &Line<'_>) -> String {
         }
         Record::Other(_) => String::new(),
     };
-    format!("{}  {:<9} {said}", line.common.ts.get(11..26).unwrap_or(&line.common.ts), line.common.kind)
+    format!("{}  {:<9} {said}", line.header.ts.get(11..26).unwrap_or(&line.header.ts), line.header.kind)
 }

@@ -11,9 +11,9 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use sluice_contract::reader::{Cursor, Line, Record, What, read_line};
+use sluice_contract::reader::{AuditLine, Cursor, FaultKind, Record, read_line};
 use sluice_contract::record::{CostSource, Intent, Outcome, Usage};
-use sluice_contract::{Fault, Hash, RunKey, Story, Trust, Usd, Verdict, verify_each};
+use sluice_contract::{AuditLog, Fault, Hash, RunKey, TrustAnchors, Usd, Verdict, verify_each};
 
 use super::LedgerError;
 use super::entry::{CACHE_HIT, LedgerEntry, ReceiptRow};
@@ -89,7 +89,7 @@ const FULL: &str = "audit_full";
 ///
 /// # Errors
 /// Those of the file.
-pub fn read(key: &RunKey, source: AuditSource, trust: &Trust<'_>, writer: Writer) -> io::Result<ParsedAudit> {
+pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer: Writer) -> io::Result<ParsedAudit> {
     let mut reading = ParsedAudit {
         key: key.clone(),
         worth: TrustLevel::Absent,
@@ -114,7 +114,7 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &Trust<'_>, writer: Writer
         Verdict::Incomplete(_) => TrustLevel::Incomplete,
         Verdict::Tampered(fault) => {
             // Of a run of this host, the file should have its key.
-            reading.unknown_key = fault.what == What::UnknownKey && trust.seen.is_empty();
+            reading.unknown_key = fault.kind == FaultKind::UnknownKey && trust.seen.is_empty();
             TrustLevel::Tampered
         }
     };
@@ -153,7 +153,7 @@ pub fn unknown_key(fault: &Fault) -> String {
 
 /// The lines to believe, and the hash of the last one: of a file that was altered, those up to the last one before that of
 /// which somebody saw the hash.
-fn vouched(verdict: &Verdict, trust: &Trust<'_>) -> (u64, Option<Hash>) {
+fn vouched(verdict: &Verdict, trust: &TrustAnchors<'_>) -> (u64, Option<Hash>) {
     match verdict {
         Verdict::Complete(report) | Verdict::Incomplete(report) => {
             (report.lines, (report.lines > 0).then_some(report.head))
@@ -176,14 +176,14 @@ struct Observed {
 }
 
 impl Observed {
-    fn take(&mut self, line: &Line<'_>) {
+    fn take(&mut self, line: &AuditLine<'_>) {
         if line.number == 1 {
-            self.run = Some((line.common.run_id.clone(), line.common.attempt));
+            self.run = Some((line.header.run_id.clone(), line.header.attempt));
         }
         if line.number > 1 && (line.number - 1).is_multiple_of(PIECE) {
-            self.marks.push(line.common.prev.parse().unwrap_or(Hash::ZERO));
+            self.marks.push(line.header.prev.parse().unwrap_or(Hash::ZERO));
         }
-        if micros(&line.common.ts).is_none() {
+        if micros(&line.header.ts).is_none() {
             self.untimed.get_or_insert(line.number);
         }
         if let Record::Close(close) = &line.record {
@@ -239,17 +239,17 @@ impl ParsedAudit {
 
     /// What it tells, as far as somebody vouches for it.
     #[must_use]
-    pub fn story(&self) -> Story {
-        let mut story = Story::default();
-        let Some(mut file) = self.source.reader().ok().flatten() else { return story };
+    pub fn log(&self) -> AuditLog {
+        let mut log = AuditLog::default();
+        let Some(mut file) = self.source.reader().ok().flatten() else { return log };
         let (mut at, mut text) = (Cursor { line: 1, offset: 0 }, Vec::new());
         while at.line <= self.billed && read_line(&mut file, &mut text).is_ok() {
-            if Line::parse(at, &text).and_then(|line| story.take(line)).is_err() {
+            if AuditLine::parse(at, &text).and_then(|line| log.take(line)).is_err() {
                 break;
             }
             at = Cursor { line: at.line + 1, offset: at.offset + text.len() as u64 };
         }
-        story
+        log
     }
 
     /// The rows that follow from it, in pieces: each call, and what came of it, if something did.
@@ -314,8 +314,8 @@ impl LedgerRows<'_> {
         let to = (self.at.line - 1 + PIECE).min(self.reading.billed);
         while self.at.line <= to {
             read_line(&mut file, &mut text)?;
-            let line = Line::parse(self.at, &text).map_err(|fault| changed(&fault))?;
-            if line.common.prev != self.head.to_string() {
+            let line = AuditLine::parse(self.at, &text).map_err(|fault| changed(&fault))?;
+            if line.header.prev != self.head.to_string() {
                 return Err(changed(&"a line does not follow"));
             }
             self.head = Hash::of(&text);

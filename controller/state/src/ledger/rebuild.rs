@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use serde::Serialize;
-use sluice_contract::{PublicKey, RunKey, Trust, Witness};
+use sluice_contract::{PublicKey, RunKey, TrustAnchors, Witness};
 
 use super::bill::{BookedEntry, BookedReceipt};
 use super::entry::SOURCE;
@@ -231,7 +231,7 @@ impl AuditArchive<'_> {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
                     Err(error) => Err(error),
                 };
-                let trust = Trust { keys: &keys, seen: &seen };
+                let trust = TrustAnchors { keys: &keys, seen: &seen };
                 let reading = source.and_then(|source| read(&key, source, &trust, Writer::Gone));
                 reading.map_err(|error| LedgerError::UnreadablePage(key, error))
             };

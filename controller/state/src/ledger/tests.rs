@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Close, CostSource, End, Intent, Limits, NullReason, Open, Outcome, Peer, SCHEMA, Timing, Usage,
+    CallResult, Close, CostSource, End, Intent, NullReason, Open, Outcome, Peer, RunLimits, SCHEMA, Timing, Usage,
 };
-use sluice_contract::{Hash, Story, Trust, Usd};
+use sluice_contract::{AuditLog, Hash, TrustAnchors, Usd};
 
 use super::*;
 use crate::layout::Layout;
@@ -81,10 +81,10 @@ impl Drop for Books {
 }
 
 fn reading(key: &RunKey, bytes: &[u8], writer: Writer) -> ParsedAudit {
-    seen_by(key, bytes, &Trust::default(), writer)
+    seen_by(key, bytes, &TrustAnchors::default(), writer)
 }
 
-fn seen_by(key: &RunKey, bytes: &[u8], trust: &Trust<'_>, writer: Writer) -> ParsedAudit {
+fn seen_by(key: &RunKey, bytes: &[u8], trust: &TrustAnchors<'_>, writer: Writer) -> ParsedAudit {
     read(key, AuditSource::Bytes(bytes.into()), trust, writer).expect("memory does not fail")
 }
 
@@ -173,7 +173,7 @@ impl Log {
             build: "build".into(),
             graph_id: "sandbox:agent".into(),
             kind: Open::KIND.into(),
-            limits: Limits::default(),
+            limits: RunLimits::default(),
             pid: 1,
             policy: "sha256:0".into(),
             prev: log.chain.prev.to_string().into(),
@@ -253,8 +253,8 @@ impl Log {
     }
 
     fn close(mut self) -> Vec<u8> {
-        let (story, _) = Story::read(&self.bytes).expect("it was well made");
-        let totals = story.totals();
+        let (log, _) = AuditLog::read(&self.bytes).expect("it was well made");
+        let totals = log.totals();
         let close = Close {
             attempt: self.key.attempt,
             calls: totals.calls,
@@ -270,7 +270,7 @@ impl Log {
             seq: self.chain.seq,
             signature: None,
             ts: TS.into(),
-            unknown: totals.unknown + story.open_calls().count() as u64,
+            unknown: totals.unknown + log.open_calls().count() as u64,
             usage: totals.usage,
             v: SCHEMA,
         };

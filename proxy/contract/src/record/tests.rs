@@ -1,4 +1,9 @@
+use std::borrow::Cow;
+
+use serde::Serialize;
+
 use super::*;
+use crate::encode::WriteJson;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -33,10 +38,10 @@ fn samples() -> Vec<String> {
             build: text("x"),
             graph_id: text("sandbox:agent"),
             kind: text(Open::KIND),
-            limits: Limits {
+            limits: RunLimits {
                 max_cost_usd: Some("0.5".to_owned()),
-                max_memory: Some(Bytes(1 << 20)),
-                ..Limits::default()
+                max_memory: Some(ByteCount(1 << 20)),
+                ..RunLimits::default()
             },
             pid: 1,
             policy: text("sha256:0"),
@@ -51,7 +56,7 @@ fn samples() -> Vec<String> {
         }),
         written(&Intent {
             attempt: 0,
-            bound: Some(Tokens(1024)),
+            bound: Some(TokenCount(1024)),
             call: 1,
             call_id: text("c"),
             kind: text(Intent::KIND),
@@ -62,7 +67,7 @@ fn samples() -> Vec<String> {
             prev: text("0"),
             req_bytes: 10,
             reserved_strict: Some(true),
-            reserved_tokens: Some(Tokens(INTEGER_MAX)),
+            reserved_tokens: Some(TokenCount(INTEGER_MAX)),
             reserved_usd: Some(text("0.1")),
             run_id: text("r1"),
             seq: 1,
@@ -73,9 +78,9 @@ fn samples() -> Vec<String> {
         }),
         written(&Outcome {
             attempt: 0,
-            budget_limit_usd: Some(Name(text("0.25"))),
-            budget_of: Some(Name(text("team"))),
-            budget_spent_usd: Some(Name(text("0.3"))),
+            budget_limit_usd: Some(OptionalText(text("0.25"))),
+            budget_of: Some(OptionalText(text("team"))),
+            budget_spent_usd: Some(OptionalText(text("0.3"))),
             cache_hit: Some(true),
             call: 1,
             call_id: text("c"),
@@ -103,15 +108,15 @@ fn samples() -> Vec<String> {
             attempt: 0,
             kind: text(Refused::KIND),
             method: text("GET"),
-            model: Some(Name(text("m"))),
-            param: Some(Name(text("tools"))),
+            model: Some(OptionalText(text("m"))),
+            param: Some(OptionalText(text("tools"))),
             path: text("/x"),
             prev: text("0"),
             reason: text("route_not_allowed"),
             run_id: text("r1"),
             seq: 3,
             status: 404,
-            tool: Some(Name(text("web_search"))),
+            tool: Some(OptionalText(text("web_search"))),
             ts: text("2026-01-01T00:00:00.000000Z"),
             v: SCHEMA,
         }),
@@ -195,7 +200,7 @@ fn samples() -> Vec<String> {
 }
 
 /// A record as we write it, which is how serde_json does.
-fn written(record: &(impl Member + Serialize)) -> String {
+fn written(record: &(impl WriteJson + Serialize)) -> String {
     let mut line = Vec::new();
     record.write(&mut line);
     let line = String::from_utf8(line).expect("a record is text");
@@ -239,7 +244,7 @@ fn a_reader_ignores_members_it_does_not_know() {
 }
 
 #[test]
-fn a_total_is_the_providers_or_the_sum_of_its_classes() {
+fn a_missing_total_is_the_sum_of_its_classes() {
     let chat = Usage { input: Some(10), output: Some(5), cached_input: Some(8), total: Some(15), ..Usage::default() };
     let messages = Usage { input: Some(10), output: Some(5), cached_input: Some(8), ..Usage::default() };
     assert_eq!((chat.all(), messages.all()), (15, 23));

@@ -2,10 +2,10 @@
 
 use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
-    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, Limits, Name, NullReason, Open, Outcome, Peer,
-    Recovered, Refused, SCHEMA, Timing, Tokens, Usage,
+    CallResult, Certificate, Close, CostSource, End, Epoch, Intent, NullReason, Open, OptionalText, Outcome, Peer,
+    Recovered, Refused, RunLimits, SCHEMA, Timing, TokenCount, Usage,
 };
-use sluice_contract::{Hash, PrivateKey, PublicKey, Story, Totals, Usd};
+use sluice_contract::{AuditLog, Hash, PrivateKey, PublicKey, Totals, Usd};
 
 /// A file that grows line by line.
 #[derive(Debug, Clone, Default)]
@@ -55,11 +55,11 @@ impl File {
                 boot_id: "4a3c2b10-0000-4000-8000-000000000001".into(),
                 build: "0123456789ab".into(),
                 graph_id: "sandbox:agent".into(),
-                limits: Limits {
+                limits: RunLimits {
                     max_body: 1 << 25,
                     max_concurrency: 64,
                     max_cost_usd: Some("0.5".to_owned()),
-                    ..Limits::default()
+                    ..RunLimits::default()
                 },
                 pid: 4321,
                 policy: format!("sha256:{}", Hash::of(b"policy")).into(),
@@ -97,7 +97,7 @@ impl File {
         let record = record!(
             self,
             Intent {
-                bound: bound.map(Tokens),
+                bound: bound.map(TokenCount),
                 call,
                 call_id: call_id.clone().into(),
                 method: "POST".into(),
@@ -106,7 +106,7 @@ impl File {
                 peer: Peer { pid: Some(77), uid: 1001 },
                 req_bytes: 120,
                 reserved_strict: bound.map(|_| true),
-                reserved_tokens: bound.map(|bound| Tokens(bound + 120)),
+                reserved_tokens: bound.map(|bound| TokenCount(bound + 120)),
                 reserved_usd: Some("0.001".into()),
                 stream,
                 stripped: vec!["authorization".into(), "user".into(), "w\u{e9}ird \"n\u{1}me\"".into()],
@@ -186,12 +186,12 @@ impl File {
             self,
             Refused {
                 method: "POST".into(),
-                model: Some(Name(model.to_owned().into())),
-                param: Some(Name(param.to_owned().into())),
+                model: Some(OptionalText(model.to_owned().into())),
+                param: Some(OptionalText(param.to_owned().into())),
                 path: "/v1/responses".into(),
                 reason: reason.to_owned().into(),
                 status: 400,
-                tool: tool.map(|tool| Name(tool.to_owned().into())),
+                tool: tool.map(|tool| OptionalText(tool.to_owned().into())),
             }
         );
         self.push(&line(&record));
@@ -216,7 +216,7 @@ impl File {
         // Open calls stay so for ever.
         self.abandoned += self.open.len() as u64;
         self.open.clear();
-        let open: Vec<_> = Story::read(&self.bytes).expect("whole lines").0.open_ids().map(str::to_owned).collect();
+        let open: Vec<_> = AuditLog::read(&self.bytes).expect("whole lines").0.open_ids().map(str::to_owned).collect();
         if !tail.is_empty() || !open.is_empty() {
             let record = record!(
                 self,

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use serde_json::Value;
 use sluice_contract::record::CallResult;
-use sluice_contract::recovery::{Owner, Unusable, plan};
-use sluice_contract::{Hash, Trust, Verdict, verify};
+use sluice_contract::recovery::{AuditOwner, Unusable, plan};
+use sluice_contract::{Hash, TrustAnchors, Verdict, verify};
 
 use crate::build::{File, key, public};
 use crate::golden::files;
 
-const OWNER: Owner<'_> = Owner { run_id: "run-1", attempt: 0, billing_account_id: "acct-1" };
+const OWNER: AuditOwner<'_> = AuditOwner { run_id: "run-1", attempt: 0, billing_account_id: "acct-1" };
 
 /// The calls of whole lines that have no outcome, counted by other means.
 fn open_calls(bytes: &[u8]) -> Vec<String> {
@@ -30,7 +30,7 @@ fn open_calls(bytes: &[u8]) -> Vec<String> {
 fn assert_prefix(bytes: &[u8], cut: usize) {
     let prefix = &bytes[..cut];
     let whole = prefix.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    match verify(prefix, &Trust { keys: &[public()], seen: &[] }) {
+    match verify(prefix, &TrustAnchors { keys: &[public()], seen: &[] }) {
         Verdict::Tampered(fault) => panic!("cut at {cut}: {fault}"),
         Verdict::Complete(report) => assert!(report.closed && open_calls(prefix).is_empty(), "cut at {cut}"),
         Verdict::Incomplete(report) => {
@@ -42,7 +42,7 @@ fn assert_prefix(bytes: &[u8], cut: usize) {
 }
 
 #[test]
-fn every_prefix_of_a_golden_file_verifies_or_says_what_is_open() {
+fn every_prefix_of_a_golden_file_is_not_tampered() {
     for (_, file, _) in files().into_iter().filter(|(name, ..)| *name != "unsigned") {
         (0..=file.bytes.len()).for_each(|cut| assert_prefix(&file.bytes, cut));
     }
@@ -65,7 +65,7 @@ fn every_prefix_of_a_golden_file_can_go_on() {
                     assert_eq!((plan.keep, plan.torn), (whole as u64, (cut - whole) as u64), "{name} cut at {cut}");
                     assert_eq!(plan.sha256, Hash::of(&prefix[whole..]), "{name} cut at {cut}");
                     assert_eq!((plan.chain.seq, plan.chain.prev), (lines.count() as u64, last), "{name} cut at {cut}");
-                    let open: Vec<_> = plan.story.open_ids().collect();
+                    let open: Vec<_> = plan.log.open_ids().collect();
                     assert_eq!(open, open_calls(prefix), "{name} cut at {cut}");
                 }
             }
@@ -74,7 +74,7 @@ fn every_prefix_of_a_golden_file_can_go_on() {
 }
 
 #[test]
-fn what_was_cut_off_and_not_yet_told_is_still_known() {
+fn bytes_cut_off_before_their_record_are_known() {
     let file = File::opened().intent(false);
     let plan = plan(&file.bytes, b"torn", &OWNER).expect("a plan");
     assert_eq!((plan.keep, plan.torn, plan.sha256), (file.bytes.len() as u64, 4, Hash::of(b"torn")));
@@ -89,7 +89,7 @@ fn only_the_last_line_is_ever_repaired() {
         let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
         match plan(&bytes, b"", &OWNER) {
             // The last whole line has no successor that vouches for it.
-            Ok(_) | Err(Unusable::Anothers { .. }) => assert_eq!(line, 3, "byte {at}"),
+            Ok(_) | Err(Unusable::OtherRun { .. }) => assert_eq!(line, 3, "byte {at}"),
             // A flip in an earlier line shows there, or where the next one disagrees.
             Err(Unusable::Damaged(fault)) => assert!([line, line + 1].contains(&fault.line), "byte {at}: {fault}"),
             Err(error) => panic!("byte {at}: {error}"),
@@ -101,21 +101,21 @@ fn only_the_last_line_is_ever_repaired() {
 fn anothers_file_is_left_alone() {
     let file = File::opened();
     let others = [
-        Owner { run_id: "run-2", ..OWNER },
-        Owner { attempt: 1, ..OWNER },
-        Owner { billing_account_id: "acct-2", ..OWNER },
+        AuditOwner { run_id: "run-2", ..OWNER },
+        AuditOwner { attempt: 1, ..OWNER },
+        AuditOwner { billing_account_id: "acct-2", ..OWNER },
     ];
     for other in others {
         let found = plan(&file.bytes, b"", &other).err();
         let billing_account_id = "acct-1".to_owned();
-        assert_eq!(found, Some(Unusable::Anothers { run_id: "run-1".to_owned(), attempt: 0, billing_account_id }));
+        assert_eq!(found, Some(Unusable::OtherRun { run_id: "run-1".to_owned(), attempt: 0, billing_account_id }));
     }
 }
 
 #[test]
-fn what_is_no_audit_file_is_left_alone() {
+fn a_foreign_file_is_left_alone() {
     for text in ["x", "{}", "{\"attempt\":1", "-----BEGIN", "\0\0\0"] {
-        assert_eq!(plan(text.as_bytes(), b"", &OWNER).err(), Some(Unusable::Foreign), "{text}");
+        assert_eq!(plan(text.as_bytes(), b"", &OWNER).err(), Some(Unusable::NotAnAuditFile), "{text}");
     }
     for text in ["x\n", "{}\n", "\n"] {
         assert!(matches!(plan(text.as_bytes(), b"", &OWNER), Err(Unusable::Damaged(_))), "{text}");
@@ -164,7 +164,7 @@ proptest! {
         for cut in cuts {
             assert_prefix(&file.bytes, cut.index(file.bytes.len() + 1));
         }
-        let verdict = verify(&file.bytes, &Trust { keys: &[public()], seen: &[] });
+        let verdict = verify(&file.bytes, &TrustAnchors { keys: &[public()], seen: &[] });
         let whole = open_calls(&file.bytes).is_empty() && !String::from_utf8_lossy(&file.bytes).contains("recovered");
         prop_assert_eq!(verdict.exit_code(), if whole { 0 } else { 3 }, "{}", verdict);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use sluice_contract::reader::lines;
 use sluice_contract::record::CallResult;
 use sluice_contract::verdict::Seal;
-use sluice_contract::{Record, Story, Trust, Verdict, verify};
+use sluice_contract::{AuditLog, Record, TrustAnchors, Verdict, verify};
 
 use crate::build::{File, key, public};
 
@@ -62,15 +62,15 @@ fn golden_files_are_what_is_written() {
 fn every_golden_file_has_its_verdict() {
     let keys = [public()];
     for (name, file, exit) in files() {
-        let verdict = verify(&file.bytes, &Trust { keys: &keys, seen: &[] });
+        let verdict = verify(&file.bytes, &TrustAnchors { keys: &keys, seen: &[] });
         assert_eq!(verdict.exit_code(), exit, "{name}: {verdict}");
     }
 }
 
 #[test]
-fn without_a_key_what_is_written_counts_and_no_signature() {
+fn without_a_trusted_key_no_signature_is_checked() {
     for (name, file, exit) in files() {
-        let verdict = verify(&file.bytes, &Trust::default());
+        let verdict = verify(&file.bytes, &TrustAnchors::default());
         let exit = if name == "unsigned" { 0 } else { exit };
         assert_eq!(verdict.exit_code(), exit, "{name}: {verdict}");
         let report = verdict.report().expect("nothing is altered");
@@ -103,14 +103,14 @@ fn a_refusal_names_what_was_asked_for() {
 fn a_report_says_what_is_missing() {
     let file = |name| files().into_iter().find(|(it, ..)| *it == name).expect("a golden file").1;
     let call = |number: u32| format!("00000000-0000-4000-8000-{number:012}");
-    let Verdict::Incomplete(killed) = verify(&file("killed").bytes, &Trust::default()) else { panic!("killed") };
+    let Verdict::Incomplete(killed) = verify(&file("killed").bytes, &TrustAnchors::default()) else { panic!("killed") };
     assert_eq!((killed.open_calls, killed.closed, killed.torn), (vec![call(3), call(4)], false, 0));
-    let Verdict::Incomplete(torn) = verify(&file("torn").bytes, &Trust::default()) else { panic!("torn") };
+    let Verdict::Incomplete(torn) = verify(&file("torn").bytes, &TrustAnchors::default()) else { panic!("torn") };
     assert_eq!((torn.open_calls, torn.closed, torn.torn), (vec![call(3)], false, 100));
-    let Verdict::Incomplete(recovered) = verify(&file("recovered").bytes, &Trust::default()) else {
+    let Verdict::Incomplete(recovered) = verify(&file("recovered").bytes, &TrustAnchors::default()) else {
         panic!("recovered")
     };
     assert_eq!((recovered.open_calls, recovered.closed, recovered.recovered), (vec![call(3)], true, 1));
-    let (story, _) = Story::read(&file("recovered").bytes).expect("readable");
-    assert_eq!(story.close().map(|close| (close.calls, close.unknown)), Some((4, 2)));
+    let (log, _) = AuditLog::read(&file("recovered").bytes).expect("readable");
+    assert_eq!(log.close().map(|close| (close.calls, close.unknown)), Some((4, 2)));
 }

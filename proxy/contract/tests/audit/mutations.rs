@@ -1,8 +1,8 @@
-//! Files that somebody altered: every change is found, and the line is named.
+//! Altered files: every change is found, and the line is named.
 
-use sluice_contract::reader::What;
+use sluice_contract::reader::FaultKind;
 use sluice_contract::record::CallResult;
-use sluice_contract::{Fault, Hash, PrivateKey, Trust, Verdict, Witness, verify};
+use sluice_contract::{Fault, Hash, PrivateKey, TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, key, public, run_key};
 
@@ -13,15 +13,15 @@ pub(crate) fn signed() -> File {
 }
 
 fn fault(bytes: &[u8]) -> Option<Fault> {
-    match verify(bytes, &Trust { keys: &[public()], seen: &[] }) {
+    match verify(bytes, &TrustAnchors { keys: &[public()], seen: &[] }) {
         Verdict::Tampered(fault) => Some(fault),
         Verdict::Complete(_) | Verdict::Incomplete(_) => None,
     }
 }
 
 /// Where each line of the altered file is found, with what it is called.
-fn named(lines: &[&[u8]]) -> Option<(u64, What)> {
-    fault(&lines.concat()).map(|fault| (fault.line, fault.what))
+fn named(lines: &[&[u8]]) -> Option<(u64, FaultKind)> {
+    fault(&lines.concat()).map(|fault| (fault.line, fault.kind))
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn a_deleted_line_is_found() {
     for gone in 0..lines.len() - 1 {
         let mut less = lines.clone();
         less.remove(gone);
-        assert_eq!(named(&less), Some((gone as u64 + 1, What::Seq)), "line {gone} deleted");
+        assert_eq!(named(&less), Some((gone as u64 + 1, FaultKind::Seq)), "line {gone} deleted");
     }
     // Without its end a file is incomplete, and says so.
-    assert_eq!(verify(&lines[..lines.len() - 1].concat(), &Trust::default()).exit_code(), 3);
+    assert_eq!(verify(&lines[..lines.len() - 1].concat(), &TrustAnchors::default()).exit_code(), 3);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn swapped_and_duplicated_lines_are_found() {
             let mut twice = lines.clone();
             twice.insert(at, lines[first]);
             let found = named(&twice).expect("found").0;
-            // Behind itself a duplicate is the first wrong line; before, it is wrong where it stands.
+            // A duplicate after its original is the first wrong line; before it, the duplicate's own line is wrong.
             let expected = if at == first { first as u64 + 2 } else { at as u64 + 1 };
             assert_eq!(found, expected, "{first} again at {at}");
         }
@@ -77,7 +77,7 @@ fn swapped_and_duplicated_lines_are_found() {
 }
 
 #[test]
-fn an_inserted_line_is_found_even_with_numbers_that_fit() {
+fn an_inserted_line_with_fitting_numbers_is_found() {
     let file = signed();
     let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
     // The refusal is there twice, and all numbers move on: up to the first of the two the file is as it was.
@@ -87,15 +87,15 @@ fn an_inserted_line_is_found_even_with_numbers_that_fit() {
         *line = line.replace(&format!("\"seq\":{},", seq - 1), &format!("\"seq\":{seq},"));
     }
     let fault = fault(lines.concat().as_bytes()).expect("found");
-    assert_eq!((fault.line, fault.what), (4, What::Prev), "{fault}");
+    assert_eq!((fault.line, fault.kind), (4, FaultKind::Prev), "{fault}");
 }
 
-/// Somebody with a key of his own.
+/// An attacker with another key.
 pub(crate) fn thief() -> PrivateKey {
     PrivateKey::from_seed(&[1; 32])
 }
 
-/// The file with one line changed and every hash behind it made to fit, signed by whoever does it.
+/// Returns the file with one line changed and every later hash recomputed, signed by the attacker.
 pub(crate) fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Option<&PrivateKey>) -> Vec<u8> {
     let (mut bytes, mut prev) = (Vec::new(), Hash::ZERO);
     for (number, line) in file.lines().into_iter().enumerate() {
@@ -119,7 +119,7 @@ pub(crate) fn rewritten(file: &File, at: usize, from: &str, to: &str, key: Optio
 }
 
 #[test]
-fn who_rewrites_and_signs_anew_is_found_by_the_key() {
+fn a_file_signed_anew_by_another_key_is_found() {
     let file = signed();
     let last = file.lines().len() as u64;
     assert_eq!(rewritten(&file, 2, "", "", Some(&key())), file.bytes, "the right key makes the same file");
@@ -127,15 +127,15 @@ fn who_rewrites_and_signs_anew_is_found_by_the_key() {
     for key in [None, Some(&thief)] {
         let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", key);
         let fault = fault(&bytes).expect("found by the key");
-        let what = if key.is_some() { What::UnknownKey } else { What::Signature };
-        assert_eq!((fault.line, fault.what), (last, what), "{fault}");
+        let what = if key.is_some() { FaultKind::UnknownKey } else { FaultKind::Signature };
+        assert_eq!((fault.line, fault.kind), (last, what), "{fault}");
         // Without the key a full rewrite is consistent: that is what the witness is for.
-        assert_eq!(verify(&bytes, &Trust::default()).exit_code(), 3);
+        assert_eq!(verify(&bytes, &TrustAnchors::default()).exit_code(), 3);
     }
     // His signature under our name.
     let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&thief));
     let text = String::from_utf8(bytes).expect("UTF-8").replace(&thief.public().id(), &public().id());
-    assert_eq!(fault(text.as_bytes()).map(|fault| (fault.line, fault.what)), Some((last, What::Head)));
+    assert_eq!(fault(text.as_bytes()).map(|fault| (fault.line, fault.kind)), Some((last, FaultKind::Head)));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_signature_of_another_file_does_not_fit() {
     let text = String::from_utf8(file.bytes.clone()).expect("UTF-8");
     let moved = text.replace(&signature(&file), &signature(&other));
     let last = file.lines().len() as u64;
-    assert_eq!(fault(moved.as_bytes()).map(|fault| (fault.line, fault.what)), Some((last, What::Signature)));
+    assert_eq!(fault(moved.as_bytes()).map(|fault| (fault.line, fault.kind)), Some((last, FaultKind::Signature)));
 }
 
 /// Files that are consistent in themselves, each with a close that no trusted key vouches for. The names say why.
@@ -186,9 +186,9 @@ pub(crate) fn false_certificates() -> Vec<(&'static str, File)> {
 #[test]
 fn a_false_certificate_is_found_in_the_last_line() {
     for (name, file) in false_certificates() {
-        let found = fault(&file.bytes).map(|fault| (fault.line, fault.what));
+        let found = fault(&file.bytes).map(|fault| (fault.line, fault.kind));
         let unknown = ["by a key that is not trusted", "stripped", "by the run's own key"].contains(&name);
-        let what = if unknown { What::UnknownKey } else { What::Signature };
+        let what = if unknown { FaultKind::UnknownKey } else { FaultKind::Signature };
         assert_eq!(found, Some((4, what)), "{name}");
     }
     let good = File::opened().intent(false).outcome(CallResult::Ok).certified();
@@ -212,31 +212,31 @@ fn every_flipped_byte_of_a_certified_end_is_found() {
 fn a_trusted_key_signs_directly_beside_a_certificate() {
     let file = File::opened().certified();
     let keys = [run_key().public()];
-    let verdict = verify(&file.bytes, &Trust { keys: &keys, seen: &[] });
+    let verdict = verify(&file.bytes, &TrustAnchors { keys: &keys, seen: &[] });
     assert_eq!(verdict.exit_code(), 0, "{verdict}");
 }
 
 #[test]
-fn a_file_that_was_rewritten_whole_is_found_by_its_witness() {
+fn a_witness_finds_a_file_rewritten_completely() {
     let file = signed();
     let seen = |bytes: &[u8]| -> Vec<Witness> {
         let lines = bytes.split_inclusive(|byte| *byte == b'\n').enumerate();
         lines.map(|(seq, line)| Witness { seq: seq as u64, head: Hash::of(line) }).collect()
     };
     let all = seen(&file.bytes);
-    let against = |bytes: &[u8], seen: &[Witness]| match verify(bytes, &Trust { keys: &[public()], seen }) {
-        Verdict::Tampered(fault) => Some((fault.line, fault.what)),
+    let against = |bytes: &[u8], seen: &[Witness]| match verify(bytes, &TrustAnchors { keys: &[public()], seen }) {
+        Verdict::Tampered(fault) => Some((fault.line, fault.kind)),
         Verdict::Complete(_) | Verdict::Incomplete(_) => None,
     };
     assert_eq!(against(&file.bytes, &all), None);
-    // By whoever has the key.
+    // Also one who has the key.
     let bytes = rewritten(&file, 2, "/v1/files", "/v1/filez", Some(&key()));
     assert_eq!(against(&bytes, &[]), None);
-    assert_eq!(against(&bytes, &all), Some((3, What::Witness)));
-    assert_eq!(against(&bytes, &all[8..9]), Some((9, What::Witness)));
-    // What was seen and is gone.
+    assert_eq!(against(&bytes, &all), Some((3, FaultKind::Witness)));
+    assert_eq!(against(&bytes, &all[8..9]), Some((9, FaultKind::Witness)));
+    // A line that was seen and is gone.
     let lines = file.lines();
-    assert_eq!(against(&lines[..4].concat(), &all[..6]), Some((5, What::Witness)));
+    assert_eq!(against(&lines[..4].concat(), &all[..6]), Some((5, FaultKind::Witness)));
     assert_eq!(against(&lines[..4].concat(), &all[..4]), None);
 }
 
@@ -252,16 +252,16 @@ fn sums_that_do_not_fit_their_lines_are_found() {
         ("\"input\":33", "\"input\":32"),
     ] {
         let bytes = rewritten(&file, close, from, to, Some(&key()));
-        let found = fault(&bytes).map(|fault| (fault.line, fault.what));
-        assert_eq!(found, Some((close as u64 + 1, What::Totals)), "{from} -> {to}");
+        let found = fault(&bytes).map(|fault| (fault.line, fault.kind));
+        assert_eq!(found, Some((close as u64 + 1, FaultKind::Totals)), "{from} -> {to}");
     }
-    // More refusals than lines are a flood, of which the rest was only counted.
+    // After a flood, refusals are counted and not written.
     let bytes = rewritten(&file, close, "\"refused\":1", "\"refused\":12345", Some(&key()));
     assert_eq!(fault(&bytes), None);
 }
 
 #[test]
-fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
+fn an_outcome_after_the_restart_is_found() {
     let file = File::opened().intent(false);
     let late = file.clone().restarted();
     let mut outcome = file.outcome(CallResult::Ok).lines()[2].to_vec();
@@ -270,11 +270,11 @@ fn an_outcome_behind_the_restart_that_lost_its_call_is_found() {
     let old = text.find("\"prev\":\"").expect("every line has it") + 8;
     outcome = [&text.as_bytes()[..old], prev.as_bytes(), &text.as_bytes()[old + 64..]].concat();
     let bytes = [&late.bytes[..], &outcome].concat();
-    assert_eq!(fault(&bytes).map(|fault| (fault.line, fault.what)), Some((5, What::Call)));
+    assert_eq!(fault(&bytes).map(|fault| (fault.line, fault.kind)), Some((5, FaultKind::Call)));
 }
 
 #[test]
-fn what_stands_in_an_altered_line_is_not_quoted_at_length() {
+fn a_long_altered_value_is_shortened() {
     let file = signed();
     let text = String::from_utf8(file.bytes).expect("JSON");
     let long = text.replacen(r#""run_id":""#, &format!(r#""run_id":"{}"#, "é".repeat(100_000)), 2);

@@ -1,17 +1,17 @@
-//! The page of Python in the docs says of every file what we say.
+//! `verify_audit.py` says of every file what the crate says.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use sluice_contract::record::CallResult;
-use sluice_contract::{Trust, Verdict, Witness, verify};
+use sluice_contract::{TrustAnchors, Verdict, Witness, verify};
 
 use crate::build::{File, public};
 use crate::golden::{dir, files};
 use crate::mutations::{false_certificates, rewritten, signed, thief};
 
-/// Reads files, each behind its length, and prints for each the exit code and the bad line.
+/// Reads files, each after its length, and prints for each the exit code and the bad line.
 const DRIVER: &str = r#"
 import io, sys, struct
 sys.path.insert(0, sys.argv[1])
@@ -27,11 +27,7 @@ while size := data.read(8):
         print(1, bad.args[0])
 "#;
 
-fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
-}
-
-fn ours(bytes: &[u8], trust: &Trust<'_>) -> String {
+fn ours(bytes: &[u8], trust: &TrustAnchors<'_>) -> String {
     let verdict = verify(bytes, trust);
     let line = if let Verdict::Tampered(fault) = &verdict { fault.line } else { 0 };
     format!("{} {line}", verdict.exit_code())
@@ -43,7 +39,7 @@ fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let framed = cases.iter().flat_map(|(_, bytes)| [&(bytes.len() as u64).to_le_bytes(), &bytes[..]].concat());
     fs::write(&path, framed.collect::<Vec<_>>()).expect("a temporary file");
     let mut python = Command::new("python3");
-    python.args(["-c", DRIVER]).args([docs().as_path(), &path]);
+    python.args(["-c", DRIVER]).args([Path::new(env!("CARGO_MANIFEST_DIR")), &path]);
     let keys = if with_key { vec![public()] } else { Vec::new() };
     python.args(keys.iter().map(ToString::to_string));
     let Output { status, stdout, stderr } = python.output().expect("python3 is there");
@@ -52,7 +48,7 @@ fn assert_agreed(name: &str, cases: &[(String, Vec<u8>)], with_key: bool) {
     let said = String::from_utf8(stdout).expect("ASCII");
     assert_eq!(said.lines().count(), cases.len());
     for ((case, bytes), theirs) in cases.iter().zip(said.lines()) {
-        assert_eq!(ours(bytes, &Trust { keys: &keys, seen: &[] }), theirs, "{case}");
+        assert_eq!(ours(bytes, &TrustAnchors { keys: &keys, seen: &[] }), theirs, "{case}");
     }
 }
 
@@ -138,7 +134,7 @@ fn the_page_agrees_on_false_certificates() {
 
 #[test]
 fn the_page_is_a_program_with_our_exit_codes() {
-    let page = docs().join("verify_audit.py");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("verify_audit.py");
     let run = |args: &[&str]| {
         let output = Command::new("python3").arg("-B").arg(&page).args(args).output().expect("python3 is there");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -157,13 +153,13 @@ fn the_page_is_a_program_with_our_exit_codes() {
     assert_eq!(run(&[&golden("nothing.jsonl")]).0, Some(4));
 
     let bytes = fs::read(good).expect("a golden file");
-    let Verdict::Complete(report) = verify(&bytes, &Trust::default()) else { panic!("it is complete") };
+    let Verdict::Complete(report) = verify(&bytes, &TrustAnchors::default()) else { panic!("it is complete") };
     let zero = "0".repeat(64);
     for (seq, head, exit) in [(8, report.head.to_string(), 0), (8, zero.clone(), 1), (9, zero, 1)] {
         let seen = [Witness { seq, head: head.parse().expect("a hash") }];
-        assert_eq!(verify(&bytes, &Trust { keys: &[], seen: &seen }).exit_code(), exit);
+        assert_eq!(verify(&bytes, &TrustAnchors { keys: &[], seen: &seen }).exit_code(), exit);
         assert_eq!(run(&[good, "--against", &format!("{seq}:{head}")]).0, Some(i32::from(exit)));
     }
     let killed = File::opened().intent(false).outcome(CallResult::Ok);
-    assert_eq!(ours(&killed.bytes, &Trust::default()), "3 0");
+    assert_eq!(ours(&killed.bytes, &TrustAnchors::default()), "3 0");
 }

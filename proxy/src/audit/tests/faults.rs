@@ -1,11 +1,11 @@
 //! Every fault at every place: a file in memory whose system calls go wrong one by one.
 
-use sluice_contract::recovery::{Owner, plan};
-use sluice_contract::{Trust, Verdict, verify};
+use sluice_contract::recovery::{AuditOwner, plan};
+use sluice_contract::{TrustAnchors, Verdict, verify};
 
 use super::*;
 
-const OWNER: Owner<'_> = Owner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
+const OWNER: AuditOwner<'_> = AuditOwner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +158,7 @@ fn kinds(bytes: &[u8], kind: &str) -> Vec<String> {
 
 /// What must hold of bytes that are found after the end, however it came.
 fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
-    let verdict = verify(bytes, &Trust::default());
+    let verdict = verify(bytes, &TrustAnchors::default());
     assert_ne!(verdict.exit_code(), 1, "{name}: {verdict}");
     // Whatever was acknowledged is there.
     let (intents, outcomes) = (kinds(bytes, "intent"), kinds(bytes, "outcome"));
@@ -180,13 +180,13 @@ fn assert_honest(bytes: &[u8], told: &Told, name: &str) {
     let held = Held { bytes: bytes[..keep].to_vec(), ..Held::default() };
     let memory = Memory { held: Arc::new(Mutex::new(held)), fault: Fault::None };
     let sink = Box::new(AuditFile::new(memory.clone(), past.keep));
-    let open: Vec<_> = past.story.open_ids().map(str::to_owned).collect();
+    let open: Vec<_> = past.log.open_ids().map(str::to_owned).collect();
     let log = Log { sink, space: Box::new(memory.clone()), past: Some(past) };
     let journal = start(log, SyncMode::Off).expect("goes on");
     wait(journal.intent(Planned { call_id: "later", ..planned() }).expect("room").1).expect("written");
     wait(journal.close("test")).expect("closes");
     let held = memory.held.lock().expect("no test panics inside");
-    let verdict = verify(&held.bytes, &Trust::default());
+    let verdict = verify(&held.bytes, &TrustAnchors::default());
     let report = verdict.report().unwrap_or_else(|| panic!("{name}, gone on: {verdict}"));
     assert_eq!(report.open_calls, open, "{name}, gone on");
     assert!(report.closed, "{name}, gone on");

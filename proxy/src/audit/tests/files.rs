@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use sluice_contract::recovery::Owner;
-use sluice_contract::{PublicKey, Trust, Verdict, verify};
+use sluice_contract::recovery::AuditOwner;
+use sluice_contract::{PublicKey, TrustAnchors, Verdict, verify};
 
 use super::*;
 
-const OWNER: Owner<'_> = Owner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
+const OWNER: AuditOwner<'_> = AuditOwner { run_id: "r1", attempt: 0, billing_account_id: "acct-1" };
 
 /// A directory of its own; gone when dropped.
 struct Dir(PathBuf);
@@ -33,7 +33,7 @@ impl Dir {
 
     fn verdict(&self) -> Verdict {
         let keys = [public()];
-        verify(&std::fs::read(self.file()).expect("the file"), &Trust { keys: &keys, seen: &[] })
+        verify(&std::fs::read(self.file()).expect("the file"), &TrustAnchors { keys: &keys, seen: &[] })
     }
 }
 
@@ -134,10 +134,10 @@ fn a_torn_line_is_kept_aside_and_its_file_goes_on() {
     let Verdict::Incomplete(report) = dir.verdict() else { panic!("{}", dir.verdict()) };
     assert_eq!((report.closed, report.recovered, report.epochs, report.torn), (true, 1, 1, 0));
     assert_eq!((report.open_calls, report.totals.calls), (vec!["c2".to_owned()], 3));
-    let (story, _) = sluice_contract::Story::read(&bytes).expect("readable");
-    let recovered = &story.recovered()[0];
+    let (log, _) = sluice_contract::AuditLog::read(&bytes).expect("readable");
+    let recovered = &log.recovered()[0];
     assert_eq!((recovered.bytes, recovered.offset), (18, whole.len() as u64));
-    assert_eq!(story.close().map(|close| close.unknown), Some(1));
+    assert_eq!(log.close().map(|close| close.unknown), Some(1));
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn a_restart_that_ended_before_it_could_say_so_is_made_good() {
     wait(journal.close("test")).expect("closes");
 
     let bytes = std::fs::read(dir.file()).expect("the file");
-    let (story, _) = sluice_contract::Story::read(&bytes).expect("readable");
-    assert_eq!(story.recovered().iter().map(|recovered| recovered.bytes).collect::<Vec<_>>(), [4]);
+    let (log, _) = sluice_contract::AuditLog::read(&bytes).expect("readable");
+    assert_eq!(log.recovered().iter().map(|recovered| recovered.bytes).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
@@ -180,9 +180,9 @@ fn what_is_damaged_or_anothers_stays_as_it_is() {
     bad.extend_from_slice(b"torn");
     for (bytes, owner) in [
         (&bad, OWNER),
-        (&good, Owner { run_id: "r2", ..OWNER }),
-        (&good, Owner { attempt: 1, ..OWNER }),
-        (&good, Owner { billing_account_id: "acct-2", ..OWNER }),
+        (&good, AuditOwner { run_id: "r2", ..OWNER }),
+        (&good, AuditOwner { attempt: 1, ..OWNER }),
+        (&good, AuditOwner { billing_account_id: "acct-2", ..OWNER }),
         (&b"-----BEGIN".to_vec(), OWNER),
     ] {
         std::fs::write(dir.file(), bytes).expect("written");

@@ -121,7 +121,7 @@ async fn of_an_altered_file_the_lines_that_somebody_saw_are_billed() {
     assert_eq!(filled.differences.iter().map(|one| one.found).collect::<Vec<_>>(), [Found::Tampered]);
     let found = books.all().await;
     assert_eq!((statuses(&found), total(&found.bills).nano_usd), (vec!["posted", "unknown"], Some(5400)));
-    let trust = Trust { keys: &[], seen: &[seen] };
+    let trust = TrustAnchors { keys: &[], seen: &[seen] };
     let told = crate::receipt::tally(&seen_by(&run, altered.as_bytes(), &trust, Writer::Gone));
     assert_eq!((told.cost_usd.as_deref(), told.receipts.len()), (Some("0.0000054"), 2));
     assert!(found.unsettled[0].reason.contains("tampered"), "{:?}", found.unsettled);

@@ -14,8 +14,8 @@ proptest! {
             let key = key(&format!("r{number}.0"));
             let log = Log::paid_by(&key, &format!("acct-{account}"));
             let bytes = written(log, calls).close();
-            let (story, _) = Story::read(&bytes).expect("it was well made");
-            by_files += i128::from(story.totals().nanos);
+            let (log, _) = AuditLog::read(&bytes).expect("it was well made");
+            by_files += i128::from(log.totals().nanos);
             books.put(&key, &bytes);
             wait(books.ingest(&key, &bytes, Writer::Gone)).expect("it is new");
             exact += calls.iter().map(nanos).sum::<i128>();

@@ -1,0 +1,56 @@
+//! The structure of the sources: imports, dependencies between crates, pure files, sizes, names of tests.
+//!
+//! The rules read text, not compiled code: comments, strings and test items are taken out before.
+
+mod arrows;
+mod circles;
+mod exceptions;
+mod modules;
+mod names;
+mod paths;
+mod pure;
+mod sizes;
+mod source;
+mod violation;
+mod workspace;
+
+use violation::Violation;
+use workspace::Tree;
+
+#[test]
+fn the_workspace_keeps_its_structure() {
+    let crates = workspace::crates();
+    let trees = || crates.iter().flat_map(|member| &member.trees);
+    let mut found: Vec<Violation> = trees().flat_map(circles_of).collect();
+    found.extend(trees().flat_map(path_attributes_of));
+    found.extend(arrows::violations(&crates));
+    found.extend(pure::violations(trees().flat_map(|tree| tree.modules.files()), &pure::MUST_BE_PURE));
+    let programs = trees().filter(|tree| !tree.is_test);
+    found.extend(sizes::violations(programs.flat_map(|tree| tree.modules.files())));
+    let suites = trees().filter(|tree| tree.is_test);
+    found.extend(names::violations(suites.flat_map(|tree| tree.modules.files())));
+    let messages = violation::verdict(&found, exceptions::EXCEPTIONS);
+    assert!(messages.is_empty(), "\n{}", messages.join("\n"));
+}
+
+/// A circle is reported at each of its imports; one exception excuses all of them.
+fn circles_of(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for circle in circles::circles(&tree.modules.imports()) {
+        let names = circle.names();
+        for import in &circle.imports {
+            let (from, to) = (import.from.join("/"), import.to.join("/"));
+            let what = format!("{from} imports {to} ({}), in the circle of {names}", import.path);
+            let key = format!("{}: {names}", tree.folder);
+            found.push(Violation::new("import circles", &key, &import.file, import.line, what));
+        }
+    }
+    found
+}
+
+/// A file that two modules include would be two modules with one text.
+fn path_attributes_of(tree: &Tree) -> Vec<Violation> {
+    let what = || "a #[path] attribute puts a file into a module elsewhere".to_owned();
+    let violation = |(file, line): &(String, usize)| Violation::new("path attributes", file, file, *line, what());
+    tree.path_attributes.iter().map(violation).collect()
+}
