@@ -24,7 +24,7 @@ pub(super) fn fill_workspace(paths: &RunPaths, spec: &RunSpec) -> Result<(), Ste
     write(paths, spec).map_err(|error| failed(paths, error))
 }
 
-/// Gives the run's directory another name; a later moment removes it.
+/// Renames the run's directory; it is deleted later.
 pub(super) fn set_aside(paths: &RunPaths) -> Result<(), StepError> {
     removal::set_aside(&paths.root).map_err(|error| failed(paths, error))
 }
