@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_errors_are_read_and_the_rest_is_tolerated() {
+    fn unknown_members_are_tolerated() {
         let output = r#" {"payloads":[{"text":"a","more":1},{"image":"x"},{"text":"b"}],
             "meta":{"durationMs":3,"error":null,"litellmCallId":"x"},"version":9} "#;
         assert_eq!(parse(output), Ok(Envelope { content: "a\nb".into(), error: None }));
