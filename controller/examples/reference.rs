@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
-use sluice_controller::settings::{ITEMS, Item, separator};
+use sluice_controller::settings::{ITEMS, SettingItem, separator};
 
-fn row(item: &Item) -> Value {
+fn row(item: &SettingItem) -> Value {
     json!({
         "name": item.name,
         "variables": item.variables,

@@ -19,6 +19,7 @@ mod ledger;
 mod output;
 mod parse;
 mod preflight;
+mod progress;
 mod receipts;
 mod reconcile;
 mod run;

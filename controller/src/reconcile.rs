@@ -114,10 +114,10 @@ impl Reconciliation<'_> {
     async fn join_input(&self, scope: &ReconcileScope, rows: &[SpendRow]) -> Result<JoinInput, ReconcileError> {
         let (mut receipts, mut under_way) = (HashMap::new(), HashSet::new());
         for filter in &scope.filters {
-            let found = self.store.hold(filter.clone()).await?;
+            let found = self.store.receipts_for_reconcile(filter.clone()).await?;
             under_way.extend(found.under_way);
             receipts.extend(
-                found.bills.into_iter().map(|(receipt, heard_us)| {
+                found.receipts.into_iter().map(|(receipt, heard_us)| {
                     (receipt.source_reference.clone(), receipt_in_question(receipt, heard_us))
                 }),
             );

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice_contract::Account;
 use sluice_litellm::ApiKey;
-use sluice_runs::blueprint::Limits;
+use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::virtual_key::KeyMode;
 
@@ -49,7 +49,7 @@ pub struct RunDefaults {
     pub account: Account,
     pub timeout: Duration,
     pub stop_grace: Duration,
-    pub limits: Limits,
+    pub limits: SandboxLimits,
     /// Bytes of output that are kept.
     pub output_max: usize,
     /// Cap of the run in nano-USD.

@@ -1,7 +1,7 @@
-//! The container of a run, every value on purpose.
+//! The complete configuration of a run's container.
 //!
-//! Pure: from what is asked for to the whole of what the engine is told. A snapshot holds it, and a test compares a
-//! real container with it.
+//! Pure: from the specification to the configuration for the engine. A snapshot holds it, and a test compares a real
+//! container with it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,188 +13,190 @@ use sluice_state::layout::RunPaths;
 use crate::input::Stdin;
 use crate::rundir::SANDBOX_UID;
 
-/// Where the workspace is mounted.
+/// Mount point of the workspace.
 pub const WORKSPACE: &str = "/workspace";
-/// Where `--repo` is mounted.
+/// Mount point of `--repo`.
 pub const REPOSITORY: &str = "/workspace/repo";
-/// Where the socket's directory is mounted: not below `/run`, where the tmpfs would hide it.
+/// Mount point of the socket's directory: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
 const PORT: u16 = 8080;
+/// Label with the time after which a container is of no use, in seconds since 1970.
+pub const EXPIRES_LABEL: &str = "sluice.expires";
 
-/// What a container is made of.
+/// Specification of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerSpec<'a> {
-    /// Which start of which run.
+    /// Run and attempt.
     pub key: &'a RunKey,
-    /// Whose container it is.
+    /// Instance of Sluice that owns the container.
     pub instance: &'a str,
-    /// The image.
+    /// Image.
     pub image: &'a str,
-    /// The program and its arguments, behind the image's entrypoint.
+    /// Program and arguments, after the image's entrypoint.
     pub argv: &'a [String],
-    /// Where the program starts.
+    /// Working directory of the program.
     pub workdir: &'a str,
-    /// What the agent and the user want in the environment, beside ours.
+    /// Variables of the agent and of the user, beside ours.
     pub env: &'a BTreeMap<String, String>,
-    /// The first of the models that the run may name, if they are limited.
+    /// First model that calls may name, if they are limited.
     pub model: Option<&'a str>,
     /// Other directories.
     pub volumes: &'a [Volume],
-    /// What the program finds on its stdin.
+    /// Source of the program's stdin.
     pub stdin: Stdin,
-    /// Whether it has our terminal.
+    /// Gives our terminal to the program.
     pub tty: bool,
-    /// Bounds.
-    pub limits: &'a Limits,
+    /// Limits.
+    pub limits: &'a SandboxLimits,
     /// The run's directories.
     pub paths: &'a RunPaths,
     /// The seccomp profile, as JSON.
     pub seccomp: &'a str,
-    /// When the container is of no use to anybody any more, in seconds since 1970.
+    /// Time after which the container is of no use, in seconds since 1970.
     pub expires: u64,
 }
 
 /// A directory of the host in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Volume {
-    /// On the host, absolute.
+    /// Absolute path on the host.
     pub source: PathBuf,
-    /// In the sandbox, absolute.
+    /// Absolute path in the sandbox.
     pub target: String,
-    /// Whether it may be written.
-    pub access: Access,
+    /// Access of the sandbox.
+    pub access: MountAccess,
 }
 
-/// What a sandbox may do with a mount.
+/// Access of a sandbox to a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Read it.
+pub enum MountAccess {
+    /// Reading.
     ReadOnly,
-    /// Write it.
+    /// Reading and writing.
     ReadWrite,
 }
 
-/// The bounds of a sandbox.
+/// Limits of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub struct SandboxLimits {
     /// Memory and swap together, in bytes.
     pub memory: u64,
     /// Thousandths of a processor.
     pub cpu_millis: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
 }
 
-/// What the engine is told; everything that is not here is off, or private to the container.
+/// Configuration for the engine. Everything else is off, or private to the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Blueprint {
-    /// Unique on this engine for one start of one run.
+    /// Name, unique on this engine for one attempt of one run.
     pub name: String,
-    /// The image.
+    /// Image.
     pub image: String,
-    /// Behind the image's entrypoint.
+    /// Arguments after the image's entrypoint.
     pub argv: Vec<String>,
     /// `K=V`, sorted.
     pub env: Vec<String>,
-    /// By number: the name may mean somebody else in another image.
+    /// Numeric user and group: a name can mean another user in another image.
     pub user: String,
-    /// Where the program starts.
+    /// Working directory of the program.
     pub workdir: String,
-    /// How a sweep knows it.
+    /// Labels by which a sweep finds it.
     pub labels: BTreeMap<String, String>,
     /// Bind mounts.
     pub mounts: Vec<Volume>,
-    /// Places in memory that may be written, with their options.
+    /// Writable file systems in memory, with their options.
     pub tmpfs: BTreeMap<String, String>,
     /// Memory and swap together, in bytes.
     pub memory: u64,
     /// Microseconds of processor time in each tenth of a second.
     pub cpu_quota: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
-    /// Descriptors of each process.
+    /// Number of descriptors of each process.
     pub nofile: u64,
     /// Size of `/dev/shm`, in bytes.
     pub shm: u64,
-    /// What the program finds on its stdin.
+    /// Source of the program's stdin.
     pub stdin: Stdin,
-    /// Whether it has a terminal.
+    /// True if the program has a terminal.
     pub tty: bool,
-    /// The system calls that are left.
+    /// Seccomp profile.
     #[serde(skip)]
     pub seccomp: String,
 }
 
-/// Names in the environment that are ours to set.
-const OURS: [&str; 9] = [
+/// Variables that only Sluice sets.
+const RESERVED_VARIABLES: [&str; 9] = [
     "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "LLM_PROXY_PORT", "LLM_PROXY_SOCKET", "OPENAI_API_BASE",
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "RUN_ID", "SLUICE_MODEL",
 ];
 
-/// What a sandbox has unless the agent or the user sets it. Telemetry waits for hosts that no sandbox reaches: seconds of
-/// a run. Python without a terminal keeps its output back until it ends.
+/// Variables that Sluice sets unless the agent or the user does. Telemetry would wait for hosts that no sandbox reaches,
+/// for seconds. Python without a terminal would buffer its output until it ends.
 const DEFAULTS: [(&str, &str); 7] = [
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("CREWAI_DISABLE_TELEMETRY", "true"),
     ("DISABLE_TELEMETRY", "1"),
     ("DO_NOT_TRACK", "1"),
-    // The `litellm` library would ask a host of its own for prices, at each start.
+    // The `litellm` library would request prices from its own host at each start.
     ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
     ("OPENAI_AGENTS_DISABLE_TRACING", "1"),
     ("PYTHONUNBUFFERED", "1"),
 ];
 
-/// The value of the keys that SDKs insist on: it opens nothing.
+/// Value of the key variables that SDKs require. It gives no access.
 const NO_KEY: &str = "sk-none-the-sidecar-holds-the-key";
 
-/// The container for an order.
+/// Returns the configuration of a container.
 #[must_use]
-pub fn blueprint(order: &ContainerSpec<'_>) -> Blueprint {
+pub fn blueprint(spec: &ContainerSpec<'_>) -> Blueprint {
     let mut env: BTreeMap<_, _> = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    env.extend(order.env.clone());
-    env.extend(environment(order));
+    env.extend(spec.env.clone());
+    env.extend(environment(spec));
     let mut mounts = vec![
-        volume(&order.paths.work, WORKSPACE, Access::ReadWrite),
-        // Connecting needs no right to write; with one, the sandbox could unlink the socket.
-        volume(&order.paths.sock, SOCKET_DIRECTORY, Access::ReadOnly),
+        volume(&spec.paths.work, WORKSPACE, MountAccess::ReadWrite),
+        // Connecting needs no write access; with it, the sandbox could unlink the socket.
+        volume(&spec.paths.sock, SOCKET_DIRECTORY, MountAccess::ReadOnly),
     ];
-    mounts.extend_from_slice(order.volumes);
+    mounts.extend_from_slice(spec.volumes);
     Blueprint {
-        name: container_name(order.key),
-        image: order.image.to_owned(),
-        argv: order.argv.to_vec(),
+        name: container_name(spec.key),
+        image: spec.image.to_owned(),
+        argv: spec.argv.to_vec(),
         env: env.into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
         user: format!("{SANDBOX_UID}:{SANDBOX_UID}"),
-        workdir: order.workdir.to_owned(),
-        labels: labels(order),
+        workdir: spec.workdir.to_owned(),
+        labels: labels(spec),
         mounts,
         tmpfs: [("/tmp", "64m"), ("/run", "8m")]
             .map(|(path, size)| {
-                // By owner: runc gives a tmpfs the mode of the image's own directory, whatever is asked for.
+                // With an owner: runc gives a tmpfs the mode of the image's own directory and ignores `mode`.
                 let options =
                     format!("rw,noexec,nosuid,nodev,size={size},uid={SANDBOX_UID},gid={SANDBOX_UID},mode=1777");
                 (path.to_owned(), options)
             })
             .into(),
-        memory: order.limits.memory,
-        cpu_quota: order.limits.cpu_millis * 100,
-        pids: order.limits.pids,
+        memory: spec.limits.memory,
+        cpu_quota: spec.limits.cpu_millis * 100,
+        pids: spec.limits.pids,
         nofile: 4096,
         shm: 16 << 20,
-        stdin: order.stdin,
-        tty: order.tty,
-        seccomp: order.seccomp.to_owned(),
+        stdin: spec.stdin,
+        tty: spec.tty,
+        seccomp: spec.seccomp.to_owned(),
     }
 }
 
-/// The container's name.
+/// Returns the container's name.
 #[must_use]
 pub fn container_name(key: &RunKey) -> String {
     format!("sluice-{key}")
 }
 
-/// The labels by which a container is known to be ours, whatever its name.
+/// Returns the labels that identify our container, whatever its name.
 #[must_use]
 pub fn identity(key: &RunKey, instance: &str) -> BTreeMap<String, String> {
     [
@@ -207,19 +209,19 @@ pub fn identity(key: &RunKey, instance: &str) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Why a name cannot be given to a variable, if so.
+/// Returns the reason why a variable cannot have this name, or `None` if it can.
 #[must_use]
 pub fn reserved_variable(name: &str) -> Option<&'static str> {
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-        Some("is no name for a variable")
-    } else if OURS.contains(&name) {
+        Some("is not a name for a variable")
+    } else if RESERVED_VARIABLES.contains(&name) {
         Some("is set by sluice: it leads the agent to its sidecar, which holds the key")
     } else {
         None
     }
 }
 
-/// Why a volume cannot be mounted there, if so.
+/// Returns the reason why a volume cannot be mounted there, or `None` if it can.
 #[must_use]
 pub fn reserved_target(target: &str) -> Option<&'static str> {
     let path = Path::new(target);
@@ -229,7 +231,7 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
     if path.starts_with(Path::new(WORKSPACE).join(".sluice")) || path == Path::new(WORKSPACE) {
         return Some("is the workspace itself; name a directory in it");
     }
-    // Also what is a link into these in many images: /bin, /lib64, /var/run.
+    // Also links into these in many images: /bin, /lib64, /var/run.
     const SYSTEM: &str = "bin boot dev etc lib lib32 lib64 libx32 llm-sock proc root run sbin sys tmp usr var";
     let top = path.components().nth(1).and_then(|part| part.as_os_str().to_str());
     let hides = top.is_none_or(|top| SYSTEM.split(' ').any(|name| name == top));
@@ -237,7 +239,7 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
     (hides || ours).then_some("hides a part of the sandbox")
 }
 
-fn environment(order: &ContainerSpec<'_>) -> BTreeMap<String, String> {
+fn environment(spec: &ContainerSpec<'_>) -> BTreeMap<String, String> {
     let base = format!("http://localhost:{PORT}");
     [
         ("ANTHROPIC_API_KEY", NO_KEY.to_owned()),
@@ -247,21 +249,21 @@ fn environment(order: &ContainerSpec<'_>) -> BTreeMap<String, String> {
         ("OPENAI_API_BASE", base.clone()),
         ("OPENAI_API_KEY", NO_KEY.to_owned()),
         ("OPENAI_BASE_URL", format!("{base}/v1")),
-        ("RUN_ID", order.key.run_id.to_string()),
+        ("RUN_ID", spec.key.run_id.to_string()),
     ]
     .into_iter()
-    .chain(order.model.map(|model| ("SLUICE_MODEL", model.to_owned())))
+    .chain(spec.model.map(|model| ("SLUICE_MODEL", model.to_owned())))
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
 }
 
-fn labels(order: &ContainerSpec<'_>) -> BTreeMap<String, String> {
-    let mut labels = identity(order.key, order.instance);
-    labels.insert("sluice.expires".to_owned(), order.expires.to_string());
+fn labels(spec: &ContainerSpec<'_>) -> BTreeMap<String, String> {
+    let mut labels = identity(spec.key, spec.instance);
+    labels.insert(EXPIRES_LABEL.to_owned(), spec.expires.to_string());
     labels
 }
 
-fn volume(source: &Path, target: &str, access: Access) -> Volume {
+fn volume(source: &Path, target: &str, access: MountAccess) -> Volume {
     Volume { source: source.to_owned(), target: target.to_owned(), access }
 }
 
@@ -282,7 +284,7 @@ mod tests {
             audit: "/state/audit/r1.2.jsonl".into(),
             root,
         };
-        let order = ContainerSpec {
+        let spec = ContainerSpec {
             key: &key,
             instance: "0123456789abcdef0123456789abcdef",
             image: "sluice-runtime:latest",
@@ -290,20 +292,20 @@ mod tests {
             workdir: WORKSPACE,
             env: &BTreeMap::from([("LANG".into(), "C.UTF-8".into()), ("DO_NOT_TRACK".into(), "0".into())]),
             model: Some("demo"),
-            volumes: &[volume(Path::new("/src/app"), "/workspace/repo", Access::ReadOnly)],
+            volumes: &[volume(Path::new("/src/app"), "/workspace/repo", MountAccess::ReadOnly)],
             stdin: Stdin::Closed,
             tty: false,
-            limits: &Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 },
+            limits: &SandboxLimits { memory: 512 << 20, cpu_millis: 1000, pids: 256 },
             paths: &paths,
             seccomp: "{}",
             expires: 1_790_000_000,
         };
-        insta::assert_json_snapshot!(blueprint(&order));
+        insta::assert_json_snapshot!(blueprint(&spec));
     }
 
     #[test]
-    fn names_that_lead_to_the_model_are_ours() {
-        for name in OURS {
+    fn variables_of_sluice_are_reserved() {
+        for name in RESERVED_VARIABLES {
             assert!(reserved_variable(name).is_some(), "{name}");
         }
         for name in ["", "A=B", "A B", "é"] {

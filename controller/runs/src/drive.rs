@@ -1,141 +1,144 @@
-//! The one loop: look, plan, perform, record. The only writer of a run's state.
+//! The loop that drives a run: observe, plan, perform, record. The only writer of a run's state.
+//!
+//! The loop uses four methods of [`RunResources`]: `snapshot`, `perform`, `wait` and `finish`. They are the seam for another
+//! way to execute runs: an engine that offers these four can be driven. There is no trait, since there is one engine.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_contract::{RunKey, Witness};
-use sluice_state::process::Process;
 use sluice_state::run::{Cancel, Phase, Run, RunEvent, RunVerdict, Step, StepFailure};
 use sluice_state::store::StoreError;
 use tokio::sync::watch;
 
 use crate::host::Host;
-use crate::plan::{Plan, plan};
-use crate::progress::Progress;
-use crate::scene::{RunResources, WakeCause};
+use crate::observer::{Observation, Observer};
+use crate::plan::{NextAction, plan};
+use crate::resources::{PerformedStep, RunEnd, RunResources};
 
-/// Under whose hand a run goes on.
-#[derive(Debug, Clone, Copy)]
-pub struct DriveContext<'a> {
+mod recorder;
+
+use recorder::Recorder;
+
+/// Values that stay the same while a run is driven.
+#[derive(Debug, Clone)]
+pub struct DriveContext {
     /// The host.
-    pub host: &'a Host,
-    /// Which start of which run.
-    pub key: &'a RunKey,
-    /// Which taking over this is.
+    pub host: Arc<Host>,
+    /// The run and its attempt.
+    pub key: RunKey,
+    /// Number of times that a controller has taken over the run.
     pub generation: u32,
-    /// How long the program may run.
+    /// Maximum duration of the program, from now.
     pub timeout: Duration,
-    /// Who looks on.
-    pub progress: &'a Progress,
+    /// Receiver of observations.
+    pub observer: Arc<dyn Observer>,
 }
 
-/// Takes a run from where it is to its end, or to where it can only be left to a sweep.
+/// A run at the end of its loop.
+#[derive(Debug)]
+pub struct DrivenRun {
+    /// The record; closed, unless some resources could not be taken down.
+    pub run: Run,
+    /// Results of the run.
+    pub end: RunEnd,
+}
+
+/// Drives a run from its present state to its end, or to a state that only a later sweep can take down.
 ///
-/// A record that cannot be kept ends the run: nobody would find it otherwise. What is there is taken down all the
-/// same, and what could not be written down is the last setback.
+/// A record that cannot be written ends the run: after a crash it could not be found. Its resources are taken down, and the
+/// record's error becomes the last teardown failure.
 ///
 /// # Errors
-/// When somebody else drives it now.
+/// [`StoreError::Stale`] if another controller has taken over the run.
 pub async fn drive(
     mut run: Run,
-    scene: &mut RunResources<'_>,
-    reins: DriveContext<'_>,
+    mut resources: RunResources,
+    context: &DriveContext,
     cancelled: &mut watch::Receiver<Option<Cancel>>,
-) -> Result<Run, StoreError> {
+) -> Result<DrivenRun, StoreError> {
+    let observer = context.observer.as_ref();
     let mut began = None;
-    let mut recorded = Recorded::default();
+    let mut snapshot = resources.snapshot();
+    let mut recorder = Recorder::new(snapshot.witness);
     loop {
         if run.verdict.is_none()
             && let Some(cancel) = *cancelled.borrow()
         {
-            run = apply(run, RunEvent::Cancelled(cancel));
+            run = apply(run, RunEvent::Cancelled(cancel), observer);
         }
-        if run.phase == Phase::Running {
-            began.get_or_insert_with(Instant::now);
+        if run.phase == Phase::Running && began.is_none() {
+            began = Some(Instant::now());
+            observer.observe(Observation::Waiting(context.timeout));
         }
-        let left = began.map_or(reins.timeout, |began| reins.timeout.saturating_sub(began.elapsed()));
-        let events = match plan(&run, &scene.seen(), left) {
-            Plan::Do(steps) => {
-                let begun = Instant::now();
-                let events = scene.perform(&steps).await;
-                reins.progress.performed(&events, begun.elapsed());
-                events
-            }
-            Plan::Wait(left) => tokio::select! {
-                // Both are cancel-safe: what is not taken here is seen in the next round.
-                woken = scene.stirred(left) => match woken {
-                    WakeCause::By(event) => vec![event],
-                    WakeCause::ByNothing => vec![],
-                },
-                _ = cancelled.changed(), if run.verdict.is_none() => vec![],
+        let remaining = began.map_or(context.timeout, |began| context.timeout.saturating_sub(began.elapsed()));
+        let events = match plan(&run, &snapshot.state, remaining) {
+            NextAction::Perform(steps) => perform(&mut resources, &steps, observer).await,
+            NextAction::Wait(remaining) => tokio::select! {
+                // Both are cancel-safe: the next snapshot has what is not taken here. A sender that is gone cannot cancel.
+                event = resources.wait(remaining) => event.into_iter().collect(),
+                Ok(()) = cancelled.changed(), if run.verdict.is_none() => vec![],
             },
-            Plan::TimeIsUp => vec![RunEvent::DeadlinePassed],
-            Plan::Over | Plan::GiveUp => return Ok(recorded.told(run)),
+            NextAction::EndAtDeadline => vec![RunEvent::DeadlinePassed],
+            NextAction::Finish | NextAction::GiveUp => {
+                return Ok(DrivenRun { run: recorder.finish(run), end: resources.finish() });
+            }
         };
         for event in events {
-            run = apply(run, event);
+            run = apply(run, event, observer);
         }
-        // A full disk is felt here first. The log has its own answer to that, and the run goes on to hear it.
-        recorded.note(scene.witness(), reins).await;
-        match recorded.keep(&run, scene.sidecar(), reins).await {
+        snapshot = resources.snapshot();
+        match recorder.record(&run, &snapshot, context).await {
             Ok(()) => {}
             Err(StoreError::Stale(key)) => return Err(StoreError::Stale(key)),
-            Err(error) => run = apply(run, RunEvent::Unrecorded(error_chain(&error))),
+            Err(error) => run = apply(run, RunEvent::Unrecorded(error_chain(&error)), observer),
         }
     }
 }
 
-/// What the database knows, and what it should.
-#[derive(Default)]
-struct Recorded {
-    known: Option<(Phase, Option<RunVerdict>, Option<Process>)>,
-    missing: Option<String>,
-    /// The last line that was seen and not written down; it vouches for those before it.
-    unnoted: Option<Witness>,
-    why_unnoted: Option<String>,
+async fn perform(resources: &mut RunResources, steps: &[Step], observer: &dyn Observer) -> Vec<RunEvent> {
+    for step in steps {
+        observer.observe(Observation::StepBegun(*step));
+    }
+    let performed = resources.perform(steps).await;
+    performed.iter().map(|performed| record(performed, observer)).collect()
 }
 
-impl Recorded {
-    async fn keep(&mut self, run: &Run, sidecar: Option<&Process>, reins: DriveContext<'_>) -> Result<(), StoreError> {
-        // The sidecar's pid is worth a write while somebody may have to find it.
-        let known = Some((run.phase, run.verdict.clone(), sidecar.filter(|_| run.verdict.is_none()).cloned()));
-        if known != self.known {
-            let kept = reins.host.store.record(reins.key, reins.generation, run, sidecar).await;
-            self.missing = kept.as_ref().err().map(|error| error_chain(error));
-            kept?;
-            self.known = known;
+/// Observes a performed step and converts it into an event. From here on a failure is text.
+fn record(performed: &PerformedStep, observer: &dyn Observer) -> RunEvent {
+    let PerformedStep { step, took, result } = performed;
+    let (step, took) = (*step, *took);
+    match result {
+        Ok(()) => {
+            observer.observe(Observation::StepDone { step, took });
+            RunEvent::Done(step)
         }
-        Ok(())
-    }
-
-    async fn note(&mut self, seen: Option<Witness>, reins: DriveContext<'_>) {
-        self.unnoted = seen.or(self.unnoted);
-        if let Some(seen) = self.unnoted {
-            self.why_unnoted =
-                reins.host.store.add_witness(reins.key, seen).await.err().map(|error| error_chain(&error));
-            self.unnoted = self.unnoted.filter(|_| self.why_unnoted.is_some());
+        Err(error) => {
+            observer.observe(Observation::StepFailed { step, error, took });
+            RunEvent::Failed(StepFailure { step, message: error_chain(error) })
         }
-    }
-
-    /// The run with what is missing.
-    fn told(self, mut run: Run) -> Run {
-        if let Some(message) = self.missing.or(self.why_unnoted) {
-            run.phase = Phase::Completing;
-            run.teardown_failures.push(StepFailure { step: Step::Close, message });
-        }
-        run
     }
 }
 
-fn apply(run: Run, event: RunEvent) -> Run {
+fn apply(run: Run, event: RunEvent, observer: &dyn Observer) -> Run {
     let before = run.clone();
-    run.apply(event).unwrap_or_else(|illegal| {
-        // A fault of ours; the run is taken down, and says so.
+    let after = run.apply(event).unwrap_or_else(|illegal| {
+        // A bug of ours: the run is taken down and reports it.
         let failure = StepFailure { step: Step::Close, message: illegal.to_string() };
         Run {
             phase: Phase::Completing,
             verdict: before.verdict.clone().or(Some(RunVerdict::NotStarted(failure))),
-            ..before
+            ..before.clone()
         }
-    })
+    });
+    if before.verdict.is_none()
+        && let Some(verdict) = &after.verdict
+    {
+        observer.observe(Observation::Decided(verdict));
+    }
+    after
 }
+
+#[cfg(test)]
+mod tests;

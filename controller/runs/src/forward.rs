@@ -1,4 +1,4 @@
-//! A program's output on its way to our own stdout and stderr: all of it, as it comes, in bounded memory.
+//! Forwards a program's output to our own stdout and stderr: all of it, as it comes, in bounded memory.
 //!
 //! One thread writes, since a write to a pipe or a terminal can block for ever. The reader of the container's streams
 //! waits for room in the queue, so that a slow reader of ours slows the program down. A failed write ends the run.
@@ -12,24 +12,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use sluice_contract::exit;
 use sluice_state::run::Cancel;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 
 use crate::terminal::SanitizedWriter;
 
-/// How many bytes may wait to be written.
-const ROOM: u32 = 1 << 20;
+/// Maximum number of bytes that wait to be written.
+const QUEUE_MAX: u32 = 1 << 20;
 
-/// A piece of output.
+/// A part of a program's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
-    /// Of stdout.
-    Out(Bytes),
-    /// Of stderr.
-    Err(Bytes),
+pub enum OutputChunk {
+    /// Bytes of stdout.
+    Stdout(Bytes),
+    /// Bytes of stderr.
+    Stderr(Bytes),
 }
 
-/// Why some of a program's output did not reach our stdout or stderr.
+/// A part of a program's output that did not reach our stdout or stderr.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
     /// The other end of a pipe was closed.
@@ -40,7 +41,7 @@ pub enum ForwardError {
     Write {
         /// The stream: stdout or stderr.
         stream: &'static str,
-        /// Why.
+        /// Reason.
         #[source]
         source: io::Error,
     },
@@ -49,15 +50,15 @@ pub enum ForwardError {
     Abandoned(Signal),
 }
 
-/// The sending half: takes output from the container's streams.
+/// Takes output from the container's streams.
 #[derive(Debug)]
-pub struct Outlet {
-    pieces: mpsc::UnboundedSender<Queued>,
+pub struct OutputSender {
+    chunks: mpsc::UnboundedSender<QueuedChunk>,
     room: Arc<Semaphore>,
     dropped: Arc<AtomicU64>,
 }
 
-/// The thread that writes.
+/// Waits for the thread that writes.
 #[derive(Debug)]
 pub struct Printer {
     done: oneshot::Receiver<Result<(), ForwardError>>,
@@ -65,21 +66,21 @@ pub struct Printer {
 }
 
 #[derive(Debug)]
-struct Queued {
-    piece: Piece,
-    /// How much room goes back to the queue once it is written.
+struct QueuedChunk {
+    chunk: OutputChunk,
+    /// Number of bytes that the queue can take again once this is written.
     room: u32,
 }
 
-/// A descriptor of ours. Other processes can set it to non-blocking, which is no reason to lose output.
-struct Patient(File);
+/// A descriptor of ours. Another process can make it non-blocking; a write waits all the same.
+struct BlockingWriter(File);
 
-/// What becomes of bytes that would be orders to a terminal, where our stdout or stderr is one.
+/// Treatment of control sequences, where our stdout or stderr is a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Orders {
-    /// They become blanks.
-    SanitizedWriter,
-    /// They pass: the program draws on the terminal.
+pub enum ControlSequences {
+    /// Each control character becomes a space.
+    Replaced,
+    /// Unchanged: the program draws on the terminal.
     Passed,
 }
 
@@ -87,9 +88,9 @@ pub enum Orders {
 ///
 /// # Errors
 /// When stdout or stderr cannot be duplicated.
-pub fn start(orders: Orders, stop: watch::Sender<Option<Cancel>>) -> io::Result<(Outlet, Printer)> {
-    let stdout = stream(io::stdout().as_fd().try_clone_to_owned()?, orders);
-    let stderr = stream(io::stderr().as_fd().try_clone_to_owned()?, orders);
+pub fn start(controls: ControlSequences, stop: watch::Sender<Option<Cancel>>) -> io::Result<(OutputSender, Printer)> {
+    let stdout = stream(io::stdout().as_fd().try_clone_to_owned()?, controls);
+    let stderr = stream(io::stderr().as_fd().try_clone_to_owned()?, controls);
     Ok(start_with(stdout, stderr, stop))
 }
 
@@ -97,18 +98,18 @@ fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
     mut stdout: SanitizedWriter<O>,
     mut stderr: SanitizedWriter<E>,
     stop: watch::Sender<Option<Cancel>>,
-) -> (Outlet, Printer) {
-    let (sender, mut pieces) = mpsc::unbounded_channel::<Queued>();
-    let (told, done) = oneshot::channel();
-    let room = Arc::new(Semaphore::new(ROOM as usize));
+) -> (OutputSender, Printer) {
+    let (queue, mut chunks) = mpsc::unbounded_channel::<QueuedChunk>();
+    let (result, done) = oneshot::channel();
+    let room = Arc::new(Semaphore::new(QUEUE_MAX as usize));
     let dropped = Arc::new(AtomicU64::new(0));
     let freed = Arc::clone(&room);
     std::thread::spawn(move || {
         let mut write = || -> Result<(), ForwardError> {
-            while let Some(Queued { piece, room }) = pieces.blocking_recv() {
-                match piece {
-                    Piece::Out(bytes) => stdout.put(&bytes).map_err(|error| failed("stdout", error)),
-                    Piece::Err(bytes) => stderr.put(&bytes).map_err(|error| failed("stderr", error)),
+            while let Some(QueuedChunk { chunk, room }) = chunks.blocking_recv() {
+                match chunk {
+                    OutputChunk::Stdout(bytes) => stdout.put(&bytes).map_err(|error| failed("stdout", error)),
+                    OutputChunk::Stderr(bytes) => stderr.put(&bytes).map_err(|error| failed("stderr", error)),
                 }?;
                 freed.add_permits(room as usize);
             }
@@ -116,22 +117,22 @@ fn start_with<O: Write + Send + 'static, E: Write + Send + 'static>(
         };
         let written = write();
         if written.is_err() {
-            // From here on the reader drops what it reads: the program must not wait for us.
+            // From here on the reader drops output: the program must not wait for us.
             freed.close();
             stop.send_if_modified(|cancel| {
                 cancel.is_none() && cancel.replace(Cancel { signal: Signal::SIGPIPE as i32 }).is_none()
             });
         }
-        let _ = told.send(written);
+        let _ = result.send(written);
     });
-    (Outlet { pieces: sender, room, dropped: Arc::clone(&dropped) }, Printer { done, dropped })
+    (OutputSender { chunks: queue, room, dropped: Arc::clone(&dropped) }, Printer { done, dropped })
 }
 
-fn stream(fd: OwnedFd, orders: Orders) -> SanitizedWriter<Patient> {
+fn stream(fd: OwnedFd, controls: ControlSequences) -> SanitizedWriter<BlockingWriter> {
     let file = File::from(fd);
-    let is_screened = orders == Orders::SanitizedWriter && file.is_terminal();
-    let stream = Patient(file);
-    if is_screened { SanitizedWriter::for_terminal(stream) } else { SanitizedWriter::for_pipe(stream) }
+    let is_sanitized = controls == ControlSequences::Replaced && file.is_terminal();
+    let stream = BlockingWriter(file);
+    if is_sanitized { SanitizedWriter::for_terminal(stream) } else { SanitizedWriter::for_pipe(stream) }
 }
 
 fn failed(stream: &'static str, source: io::Error) -> ForwardError {
@@ -141,38 +142,38 @@ fn failed(stream: &'static str, source: io::Error) -> ForwardError {
     }
 }
 
-impl Outlet {
-    /// Takes a piece as soon as there is room for it; false when nothing can be written any more. Cancel-safe: until it
-    /// returns true, nothing was taken.
-    pub async fn pass(&self, piece: &Piece) -> bool {
-        // A piece that is larger than the queue goes alone.
-        let room = u32::try_from(piece.len()).unwrap_or(ROOM).min(ROOM);
+impl OutputSender {
+    /// Takes a chunk as soon as there is room for it; false when no output can be written any more. Cancel-safe: until
+    /// it returns true, the chunk was not taken.
+    pub async fn send(&self, chunk: &OutputChunk) -> bool {
+        // A chunk that is larger than the queue goes alone.
+        let room = u32::try_from(chunk.len()).unwrap_or(QUEUE_MAX).min(QUEUE_MAX);
         match self.room.acquire_many(room).await {
             Ok(permit) => {
                 permit.forget();
-                self.send(piece, room)
+                self.enqueue(chunk, room)
             }
             Err(_) => false,
         }
     }
 
-    /// Takes a piece at once, however much is waiting; false when nothing can be written any more.
-    pub fn push(&self, piece: &Piece) -> bool {
-        !self.room.is_closed() && self.send(piece, 0)
+    /// Takes a chunk at once, even if the queue is full; false when no output can be written any more.
+    pub fn send_now(&self, chunk: &OutputChunk) -> bool {
+        !self.room.is_closed() && self.enqueue(chunk, 0)
     }
 
-    /// Counts a piece that will not be written.
-    pub fn drop_piece(&self, piece: &Piece) {
-        self.dropped.fetch_add(piece.len() as u64, Ordering::Relaxed);
+    /// Counts a chunk that will not be written.
+    pub fn count_dropped(&self, chunk: &OutputChunk) {
+        self.dropped.fetch_add(chunk.len() as u64, Ordering::Relaxed);
     }
 
-    fn send(&self, piece: &Piece, room: u32) -> bool {
-        self.pieces.send(Queued { piece: piece.clone(), room }).is_ok()
+    fn enqueue(&self, chunk: &OutputChunk, room: u32) -> bool {
+        self.chunks.send(QueuedChunk { chunk: chunk.clone(), room }).is_ok()
     }
 }
 
 impl Printer {
-    /// Waits until everything is written, or until `signal` comes. Every [`Outlet`] must be dropped first.
+    /// Waits until everything is written, or until `signal` comes. Every [`OutputSender`] must be dropped first.
     ///
     /// # Errors
     /// [`ForwardError`].
@@ -184,23 +185,23 @@ impl Printer {
         }
     }
 
-    /// The number of bytes that were dropped since the run was stopped while nobody read its output.
+    /// Returns the number of bytes that were dropped because the run was stopped and its output was not read.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-impl Piece {
-    /// Its length in bytes.
+impl OutputChunk {
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Self::Out(bytes) | Self::Err(bytes) => bytes.len(),
+            Self::Stdout(bytes) | Self::Stderr(bytes) => bytes.len(),
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the chunk has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -208,19 +209,19 @@ impl Piece {
 }
 
 impl ForwardError {
-    /// The exit code of a run that ends because of it: what a shell shows of a program that SIGPIPE ended, EX_IOERR of
-    /// `sysexits.h`, or 128 plus the signal.
+    /// Returns the exit code of a run that ends for this reason: 128 plus SIGPIPE as in a shell, EX_IOERR of `sysexits.h`,
+    /// or 128 plus the signal.
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Closed(_) => 128 + Signal::SIGPIPE as i32,
-            Self::Write { .. } => 74,
+            Self::Write { .. } => i32::from(exit::OUTPUT_FAILED),
             Self::Abandoned(signal) => 128 + *signal as i32,
         }
     }
 }
 
-impl Write for Patient {
+impl Write for BlockingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.0.write(bytes) {
@@ -250,8 +251,8 @@ mod tests {
 
     use super::*;
 
-    fn out(bytes: usize) -> Piece {
-        Piece::Out(vec![b'x'; bytes].into())
+    fn out(bytes: usize) -> OutputChunk {
+        OutputChunk::Stdout(vec![b'x'; bytes].into())
     }
 
     async fn never() -> Signal {
@@ -259,35 +260,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sender_waits_while_nobody_reads() {
+    async fn a_sender_waits_for_a_reader() {
         let (mut reader, writer) = UnixStream::pair().expect("a pair of sockets");
-        let (outlet, mut printer) = start_with(
+        let (sender, mut printer) = start_with(
             SanitizedWriter::for_pipe(writer),
             SanitizedWriter::for_pipe(io::sink()),
             watch::channel(None).0,
         );
-        let (piece, mut sent) = (out(32 << 10), 0_u64);
+        let (chunk, mut sent) = (out(32 << 10), 0_u64);
 
-        while timeout(Duration::from_millis(200), outlet.pass(&piece)).await == Ok(true) {
-            sent += piece.len() as u64;
+        while timeout(Duration::from_millis(200), sender.send(&chunk)).await == Ok(true) {
+            sent += chunk.len() as u64;
         }
         let blocked = sent;
         let drained = std::thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
-        assert!(outlet.pass(&piece).await && outlet.push(&piece));
-        drop(outlet);
+        assert!(sender.send(&chunk).await && sender.send_now(&chunk));
+        drop(sender);
 
         assert!(printer.finish(never()).await.is_ok());
         drop(printer);
-        assert!((u64::from(ROOM)..4 * u64::from(ROOM)).contains(&blocked), "{blocked}");
+        assert!((u64::from(QUEUE_MAX)..4 * u64::from(QUEUE_MAX)).contains(&blocked), "{blocked}");
         let read = drained.join().expect("the thread ends").expect("a socket can be read");
-        assert_eq!(read, blocked + 2 * piece.len() as u64);
+        assert_eq!(read, blocked + 2 * chunk.len() as u64);
     }
 
     #[tokio::test]
     async fn a_write_that_fails_stops_the_run() {
         for (source, code) in [(io::ErrorKind::BrokenPipe, 141), (io::ErrorKind::StorageFull, 74)] {
-            struct Broken(io::ErrorKind);
-            impl Write for Broken {
+            struct FailingWriter(io::ErrorKind);
+            impl Write for FailingWriter {
                 fn write(&mut self, _: &[u8]) -> io::Result<usize> {
                     Err(self.0.into())
                 }
@@ -296,14 +297,17 @@ mod tests {
                 }
             }
             let (stop, mut stopped) = watch::channel(None);
-            let (outlet, mut printer) =
-                start_with(SanitizedWriter::for_pipe(Broken(source)), SanitizedWriter::for_pipe(io::sink()), stop);
+            let (sender, mut printer) = start_with(
+                SanitizedWriter::for_pipe(FailingWriter(source)),
+                SanitizedWriter::for_pipe(io::sink()),
+                stop,
+            );
 
-            assert!(outlet.pass(&out(1)).await);
+            assert!(sender.send(&out(1)).await);
             stopped.changed().await.expect("the printer stops the run");
 
             assert_eq!(*stopped.borrow(), Some(Cancel { signal: 13 }));
-            assert!(!outlet.pass(&out(1)).await && !outlet.push(&out(1)));
+            assert!(!sender.send(&out(1)).await && !sender.send_now(&out(1)));
             assert_eq!(printer.finish(never()).await.expect_err("it failed").exit_code(), code);
         }
     }
@@ -311,13 +315,13 @@ mod tests {
     #[tokio::test]
     async fn a_signal_ends_the_wait_for_a_reader() {
         let (_reader, writer) = UnixStream::pair().expect("a pair of sockets");
-        let (outlet, mut printer) = start_with(
+        let (sender, mut printer) = start_with(
             SanitizedWriter::for_pipe(writer),
             SanitizedWriter::for_pipe(io::sink()),
             watch::channel(None).0,
         );
-        assert!(outlet.push(&out(4 << 20)));
-        drop(outlet);
+        assert!(sender.send_now(&out(4 << 20)));
+        drop(sender);
 
         let ended = printer.finish(std::future::ready(Signal::SIGINT)).await;
 

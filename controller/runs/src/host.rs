@@ -1,4 +1,4 @@
-//! What all runs of one controller share: its directory, its database, its engine, its sidecar program.
+//! The host of all runs of one controller: state directory, database, engine, sidecar program.
 
 use std::path::{Path, PathBuf};
 
@@ -12,18 +12,18 @@ use sluice_state::store::{Store, StoreError};
 use crate::engine::{Engine, EngineError};
 use crate::sidecar_user::SidecarUsers;
 
-/// The settings that all runs of a controller share.
+/// Settings that all runs of a controller share.
 #[derive(Debug, Clone)]
 pub struct HostSettings {
-    /// The state directory.
+    /// State directory.
     pub state_dir: PathBuf,
-    /// The address of the Docker Engine.
+    /// Address of the Docker Engine.
     pub docker_host: String,
-    /// The sidecar's program, if it is named.
+    /// Program of the sidecar; otherwise it is searched for.
     pub proxy: Option<PathBuf>,
-    /// The users that sidecars become.
+    /// Users of the sidecars.
     pub sidecar_users: SidecarUsers,
-    /// The address and the key of the LiteLLM that makes virtual keys, if both are set.
+    /// Address and key of the LiteLLM that makes virtual keys.
     pub litellm: Option<(String, ApiKey)>,
 }
 
@@ -36,19 +36,19 @@ pub struct Host {
     pub store: Store,
     pub engine: Engine,
     pub keys: Keys,
-    /// The sidecar's program.
+    /// Program of the sidecar.
     pub proxy: PathBuf,
-    /// The users that sidecars become.
+    /// Users of the sidecars.
     pub sidecar_users: SidecarUsers,
-    /// Where virtual keys come from, with its address, if both address and key are set.
+    /// Address and client of the LiteLLM that makes virtual keys.
     pub litellm: Option<(String, Litellm)>,
-    /// This controller.
+    /// Process of this controller.
     pub owner: Process,
 }
 
-/// Why there is no host to run on.
+/// A host that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "they say what they are")]
+#[allow(missing_docs, reason = "their messages say it")]
 pub enum HostError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -70,7 +70,7 @@ impl Host {
     /// Opens everything that a run needs.
     ///
     /// # Errors
-    /// The first thing that is missing.
+    /// [`HostError`] of the first part that is missing.
     pub async fn open(settings: &HostSettings) -> Result<Self, HostError> {
         if !nix::unistd::Uid::effective().is_root() {
             return Err(HostError::NotRoot);
@@ -88,18 +88,18 @@ impl Host {
     }
 }
 
-/// The sidecar's program: the one that is named, else the one beside us, else the first on PATH.
+/// Finds the sidecar's program: the named one, else the one beside this program, else the first on PATH.
 ///
 /// # Errors
 /// [`HostError::NoProxy`].
 pub fn proxy(named: Option<&Path>) -> Result<PathBuf, HostError> {
-    let runs = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    let is_executable = |path: &PathBuf| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if let Some(path) = named {
         let path = std::path::absolute(path)?;
-        return if runs(&path) { Ok(path) } else { Err(HostError::NoProxy(path)) };
+        return if is_executable(&path) { Ok(path) } else { Err(HostError::NoProxy(path)) };
     }
     let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("sluice-proxy")));
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&on_path).map(|directory| directory.join("sluice-proxy"));
-    beside.into_iter().chain(on_path).find(runs).ok_or_else(|| HostError::NoProxy("sluice-proxy".into()))
+    beside.into_iter().chain(on_path).find(is_executable).ok_or_else(|| HostError::NoProxy("sluice-proxy".into()))
 }

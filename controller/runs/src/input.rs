@@ -1,4 +1,4 @@
-//! Our own stdin on its way to a program.
+//! Forwards our own stdin to a program.
 
 use std::fs::{self, File};
 use std::io::{self, IsTerminal, Read, Write};
@@ -10,33 +10,43 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// What a program finds on its stdin.
+/// Source of a program's stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stdin {
-    /// Its end.
+    /// None: the program reads its end at once.
     Closed,
-    /// What comes on our own stdin.
+    /// Our own stdin.
     Ours,
 }
 
-/// What our own stdin is.
+/// Kind of our own stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StdinKind {
     /// A terminal.
     Terminal,
-    /// `/dev/null`, or nothing at all.
+    /// `/dev/null`, or closed.
     Null,
     /// A pipe, a file or a socket.
     Data,
 }
 
-/// The size of a piece, and how many may wait for the program.
-const PIECE: usize = 32 << 10;
-const PIECES: usize = 4;
+/// Request of the user for stdin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StdinRequest {
+    /// None.
+    Default,
+    /// `--interactive`
+    Interactive,
+}
 
-impl Kind {
-    /// Looks at our stdin.
+/// Size of one read.
+const CHUNK: usize = 32 << 10;
+/// Maximum number of chunks that wait for the program.
+const CHUNKS: usize = 4;
+
+impl StdinKind {
+    /// Returns the kind of our stdin.
     #[must_use]
     pub fn current() -> Self {
         let stdin = io::stdin();
@@ -51,36 +61,36 @@ impl Kind {
         }
     }
 
-    /// Whether a program gets our stdin. A terminal is taken only where the user asks for it: programs wait for input
-    /// there that they do not need.
+    /// Returns the source of a program's stdin. A terminal is used only at the user's request, since programs wait for
+    /// input from a terminal that they do not need.
     #[must_use]
-    pub fn given(self, is_asked: bool) -> Stdin {
-        match (self, is_asked) {
-            (Self::Data, _) | (_, true) => Stdin::Ours,
-            (Self::Terminal | Self::Null, false) => Stdin::Closed,
+    pub fn for_program(self, request: StdinRequest) -> Stdin {
+        match (self, request) {
+            (Self::Data, _) | (_, StdinRequest::Interactive) => Stdin::Ours,
+            (Self::Terminal | Self::Null, StdinRequest::Default) => Stdin::Closed,
         }
     }
 }
 
-/// Begins to read our stdin, on a thread that ends with the process: a read cannot be interrupted. The channel closes at
-/// the end of stdin.
+/// Reads our stdin on a thread that ends with the process, since a read cannot be interrupted. The channel closes at the
+/// end of stdin.
 #[must_use]
 pub fn read() -> mpsc::Receiver<Bytes> {
-    let (sender, pieces) = mpsc::channel(PIECES);
+    let (sender, chunks) = mpsc::channel(CHUNKS);
     std::thread::spawn(move || {
-        let mut piece = vec![0; PIECE];
+        let mut chunk = vec![0; CHUNK];
         loop {
-            match io::stdin().read(&mut piece) {
+            match io::stdin().read(&mut chunk) {
                 Ok(0) => return,
-                // The program has ended if nobody takes it.
-                Ok(count) => match sender.blocking_send(Bytes::copy_from_slice(&piece[..count])) {
+                // The receiver is gone when the program has ended.
+                Ok(count) => match sender.blocking_send(Bytes::copy_from_slice(&chunk[..count])) {
                     Ok(()) => {}
                     Err(_) => return,
                 },
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let stdin = io::stdin();
-                    // An error comes back with the next read.
+                    // The next read returns the error again.
                     let _ = poll(&mut [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
                 }
                 Err(error) => {
@@ -90,7 +100,7 @@ pub fn read() -> mpsc::Receiver<Bytes> {
             }
         }
     });
-    pieces
+    chunks
 }
 
 #[cfg(test)]
@@ -98,16 +108,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_taken_only_when_asked_for() {
-        for (kind, is_asked, given) in [
-            (Kind::Data, false, Stdin::Ours),
-            (Kind::Data, true, Stdin::Ours),
-            (Kind::Terminal, false, Stdin::Closed),
-            (Kind::Terminal, true, Stdin::Ours),
-            (Kind::Null, false, Stdin::Closed),
-            (Kind::Null, true, Stdin::Ours),
+    fn a_terminal_is_used_only_on_request() {
+        for (kind, request, expected) in [
+            (StdinKind::Data, StdinRequest::Default, Stdin::Ours),
+            (StdinKind::Data, StdinRequest::Interactive, Stdin::Ours),
+            (StdinKind::Terminal, StdinRequest::Default, Stdin::Closed),
+            (StdinKind::Terminal, StdinRequest::Interactive, Stdin::Ours),
+            (StdinKind::Null, StdinRequest::Default, Stdin::Closed),
+            (StdinKind::Null, StdinRequest::Interactive, Stdin::Ours),
         ] {
-            assert_eq!(kind.given(is_asked), given, "{kind:?} {is_asked}");
+            assert_eq!(kind.for_program(request), expected, "{kind:?} {request:?}");
         }
     }
 }

@@ -1,113 +1,113 @@
-//! What to do next.
+//! The next action of a run.
 //!
-//! Pure: the record, what is seen of the world, and the time go in; steps come out. A controller that comes back
-//! after a crash plans from the same three, so recovery has no code of its own.
+//! Pure: the record, the observed state and the remaining time go in, an action comes out. A controller that starts
+//! again after a crash plans from the same three, so recovery has no code of its own.
 
 use std::time::Duration;
 
 use sluice_state::run::{Phase, Run, Step};
 
-/// What exists of a run right now.
+/// Resources of a run that exist now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedState {
-    /// Its directories.
+    /// True if the run's directories exist.
     pub directories: bool,
-    /// Its sidecar.
+    /// The sidecar.
     pub sidecar: SidecarState,
-    /// Its container.
+    /// The container.
     pub container: ContainerState,
 }
 
-/// The sidecar, as seen.
+/// State of a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SidecarState {
     /// Never started, or ended.
     Absent,
-    /// It lives.
+    /// Running.
     Alive,
 }
 
-/// The container, as seen.
+/// State of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContainerState {
-    /// There is none.
+    /// Does not exist.
     Absent,
-    /// Created, never started.
+    /// Created, and never started.
     Created,
-    /// It runs.
+    /// Running.
     Running,
-    /// It ended.
+    /// Ended.
     Exited,
 }
 
-/// What comes next.
+/// The next action of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
-    /// These, side by side: none needs another's result.
-    Do(Vec<Step>),
-    /// Nothing, until something happens or this much time has gone.
+pub enum NextAction {
+    /// Perform these steps side by side: none needs another's result.
+    Perform(Vec<Step>),
+    /// Wait until something changes, but no longer than this.
     Wait(Duration),
-    /// The run has taken all the time it may.
-    TimeIsUp,
+    /// Stop the run: its deadline has passed.
+    EndAtDeadline,
     /// Nothing: the run is over.
-    Over,
-    /// Nothing more: what cannot be taken down now is left to a sweep.
+    Finish,
+    /// Nothing: a later sweep takes down the rest.
     GiveUp,
 }
 
-/// How many steps of taking down may fail before it is left to a sweep.
-pub const SETBACKS_MAX: usize = 3;
+/// Number of failed teardown steps after which the rest is left to a sweep.
+pub const TEARDOWN_FAILURES_MAX: usize = 3;
 
-/// What to do next about a run that may take so much longer.
+/// Returns the next action of a run with this much time left.
 #[must_use]
-pub fn plan(run: &Run, seen: &ObservedState, left: Duration) -> Plan {
+pub fn plan(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAction {
     match (run.phase, &run.verdict) {
-        (Phase::Closed, _) => Plan::Over,
-        (Phase::Completing, _) | (_, Some(_)) => home(run, seen),
-        (Phase::Pending | Phase::Creating | Phase::Running, None) => forward(run, seen, left),
+        (Phase::Closed, _) => NextAction::Finish,
+        (Phase::Completing, _) | (_, Some(_)) => teardown(run, observed),
+        (Phase::Pending | Phase::Creating | Phase::Running, None) => bring_up(run, observed, remaining),
     }
 }
 
-fn forward(run: &Run, seen: &ObservedState, left: Duration) -> Plan {
+fn bring_up(run: &Run, observed: &ObservedState, remaining: Duration) -> NextAction {
     if run.phase == Phase::Running {
-        return if left.is_zero() { Plan::TimeIsUp } else { Plan::Wait(left) };
+        return if remaining.is_zero() { NextAction::EndAtDeadline } else { NextAction::Wait(remaining) };
     }
-    if !seen.directories {
-        return Plan::Do(vec![Step::Prepare]);
+    if !observed.directories {
+        return NextAction::Perform(vec![Step::Prepare]);
     }
     let mut missing = Vec::new();
-    if seen.sidecar == SidecarState::Absent {
+    if observed.sidecar == SidecarState::Absent {
         missing.push(Step::StartSidecar);
     }
-    if seen.container == ContainerState::Absent {
+    if observed.container == ContainerState::Absent {
         missing.push(Step::CreateContainer);
     }
-    Plan::Do(if missing.is_empty() { vec![Step::StartContainer] } else { missing })
+    NextAction::Perform(if missing.is_empty() { vec![Step::StartContainer] } else { missing })
 }
 
-/// Takes down what is there: first what can still spend money, last what the record is needed for.
-fn home(run: &Run, seen: &ObservedState) -> Plan {
-    if run.teardown_failures.len() >= SETBACKS_MAX {
-        // What it cost is known all the same, once its log has ended.
-        let tried = run.teardown_failures.iter().any(|failure| failure.step == Step::Tally);
-        let can_tell = seen.sidecar == SidecarState::Absent && !run.tallied && !tried;
-        return if can_tell { Plan::Do(vec![Step::Tally]) } else { Plan::GiveUp };
+/// Takes down the existing resources: first those that can still spend money, last those that the record needs.
+fn teardown(run: &Run, observed: &ObservedState) -> NextAction {
+    if run.teardown_failures.len() >= TEARDOWN_FAILURES_MAX {
+        // The audit file still says what the run cost, once its writer has ended.
+        let has_failed = run.teardown_failures.iter().any(|failure| failure.step == Step::Tally);
+        let can_tally = observed.sidecar == SidecarState::Absent && !run.tallied && !has_failed;
+        return if can_tally { NextAction::Perform(vec![Step::Tally]) } else { NextAction::GiveUp };
     }
-    let mut left = Vec::new();
-    match seen.container {
-        // A program that is told to stop has no more calls to make.
-        ContainerState::Running => left.push(Step::StopContainer),
-        ContainerState::Created | ContainerState::Exited => left.push(Step::RemoveContainer),
+    let mut existing = Vec::new();
+    match observed.container {
+        // A program that is asked to stop has no more calls to make.
+        ContainerState::Running => existing.push(Step::StopContainer),
+        ContainerState::Created | ContainerState::Exited => existing.push(Step::RemoveContainer),
         ContainerState::Absent => {}
     }
-    if seen.sidecar == SidecarState::Alive {
-        left.push(Step::DrainSidecar);
+    if observed.sidecar == SidecarState::Alive {
+        existing.push(Step::DrainSidecar);
     }
-    if !left.is_empty() {
-        return Plan::Do(left);
+    if !existing.is_empty() {
+        return NextAction::Perform(existing);
     }
-    // The log is complete once its writer has ended.
-    Plan::Do(vec![match (run.tallied, seen.directories) {
+    // The audit log is complete once its writer has ended.
+    NextAction::Perform(vec![match (run.tallied, observed.directories) {
         (false, _) => Step::Tally,
         (true, true) => Step::RemoveDirectories,
         (true, false) => Step::Close,

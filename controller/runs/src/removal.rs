@@ -1,9 +1,8 @@
-//! Run directories on their way out: set aside when a run is over, and emptied once its answer is out.
+//! Removal of run directories: renamed when a run is over, and deleted once its answer is out.
 //!
-//! What a sandbox has put into its workspace takes any amount of time to remove, and somebody waits for the answer. So the
-//! directory only gets another name at first, `.removed-RUN.ATTEMPT`, which is its record: whatever a process that is
-//! killed, or has no more time, leaves under such a name is removed by the next one. A lock on the directory keeps two
-//! processes from removing the same one.
+//! A workspace can take any amount of time to delete, and a user waits for the answer. So the directory is first renamed to
+//! `.removed-RUN.ATTEMPT`. The name is the record: a later process deletes directories that a killed process, or one without
+//! time, has left under such names. A lock on the directory keeps two processes from deleting the same one.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,36 +16,35 @@ use nix::fcntl::{Flock, FlockArg};
 use crate::rundir;
 
 const PREFIX: &str = ".removed-";
-/// How often a directory that another process removes is looked at.
+/// Interval in which a directory that another process removes is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A directory that is not removed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remaining {
-    /// The run and attempt.
+pub struct RemainingDirectory {
+    /// Run and attempt.
     pub name: String,
-    /// Why it is still there.
+    /// Reason why it still exists.
     pub reason: String,
 }
 
-/// Gives the directory of a run that is over another name, so that nothing is left under its own. One that is not there
-/// is set aside already.
+/// Renames the directory of a run that is over, if it still exists.
 ///
 /// # Errors
-/// When it can be neither renamed nor removed.
+/// Errors of the kernel when it can be neither renamed nor removed.
 pub fn set_aside(root: &Path) -> io::Result<()> {
     let Some(name) = root.file_name() else { return Err(io::ErrorKind::InvalidInput.into()) };
     let mut aside = OsString::from(PREFIX);
     aside.push(name);
     match fs::rename(root, root.with_file_name(aside)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // The name is taken, by an earlier run of this name: without a way aside it takes its time.
+        // An earlier run of this name has taken the name, so the directory is deleted now.
         Err(_) => rundir::remove(root, None),
         done => done,
     }
 }
 
-/// The runs whose directories were set aside in `runs`, and that no process is removing.
+/// Returns the runs with a renamed directory in `runs` that no process is deleting.
 ///
 /// # Errors
 /// When the directory cannot be read.
@@ -55,13 +53,13 @@ pub fn set_aside_in(runs: &Path) -> io::Result<Vec<String>> {
     Ok(all.into_iter().filter(|(_, path)| matches!(claim(path), Ok(Some(_)))).map(|(name, _)| name).collect())
 }
 
-/// Removes all directories that were set aside in `runs`, or as much of them as there is time for. One that another
-/// process removes is left to it; `own` is waited for.
+/// Deletes all renamed directories in `runs`, or as much of them as there is time for. A directory that another process
+/// deletes is left to that process, except that the call waits for `own`.
 #[must_use]
-pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec<Remaining> {
+pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec<RemainingDirectory> {
     let mut all = match aside(runs) {
         Ok(all) => all,
-        Err(error) => return vec![Remaining { name: runs.display().to_string(), reason: error.to_string() }],
+        Err(error) => return vec![RemainingDirectory { name: runs.display().to_string(), reason: error.to_string() }],
     };
     all.sort_by_key(|(name, _)| Some(name.as_str()) != own);
     let mut remaining = Vec::new();
@@ -69,7 +67,7 @@ pub fn remove_all(runs: &Path, own: Option<&str>, until: Option<Instant>) -> Vec
         let removed =
             if Some(name.as_str()) == own { remove_own(&path, until) } else { remove(&path, until).map(drop) };
         if let Err(error) = removed {
-            remaining.push(Remaining { name, reason: error.to_string() });
+            remaining.push(RemainingDirectory { name, reason: error.to_string() });
         }
     }
     remaining
@@ -94,7 +92,7 @@ fn remove(path: &Path, until: Option<Instant>) -> io::Result<bool> {
     }
 }
 
-/// Takes the lock; none if another process has it, or the directory is gone.
+/// Takes the lock; `None` if another process has it, or the directory is gone.
 fn claim(path: &Path) -> io::Result<Option<Flock<File>>> {
     let directory = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -123,16 +121,16 @@ fn aside(runs: &Path) -> io::Result<Vec<(String, PathBuf)>> {
 mod tests {
     use super::*;
 
-    struct Runs(PathBuf);
+    struct RunsDirectory(PathBuf);
 
-    impl Runs {
+    impl RunsDirectory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sluice-removal-{name}-{}", std::process::id()));
             fs::create_dir(&path).expect("it is not there yet");
             Self(path)
         }
 
-        /// A run that is over, with so many directories in its workspace.
+        /// Creates and renames the directory of a run with this number of directories in its workspace.
         fn over(&self, name: &str, directories: usize) {
             for n in 0..directories {
                 fs::create_dir_all(self.0.join(name).join(format!("work/{n}/{n}"))).expect("it is ours");
@@ -145,15 +143,15 @@ mod tests {
         }
     }
 
-    impl Drop for Runs {
+    impl Drop for RunsDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn what_was_set_aside_is_removed_later() {
-        let runs = Runs::new("later");
+    fn renamed_directories_are_deleted_later() {
+        let runs = RunsDirectory::new("later");
         runs.over("a.0", 3);
         runs.over("b.0", 3);
         fs::create_dir(runs.0.join("live.0")).expect("it is ours");
@@ -166,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn without_time_the_rest_is_left_to_the_next_process() {
-        let runs = Runs::new("time");
+    fn the_next_process_deletes_the_rest() {
+        let runs = RunsDirectory::new("time");
         runs.over("a.0", 500);
 
         let remaining = remove_all(&runs.0, Some("a.0"), Some(Instant::now()));
@@ -178,11 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_process_removes_is_left_to_it() {
-        let runs = Runs::new("claimed");
+    fn a_locked_directory_is_left_to_its_process() {
+        let runs = RunsDirectory::new("claimed");
         runs.over("a.0", 3);
         let path = runs.0.join(".removed-a.0");
-        let claimed = claim(&path).expect("it is there").expect("nobody has it");
+        let claimed = claim(&path).expect("it is there").expect("it is not locked");
 
         assert_eq!(remove_all(&runs.0, None, None), []);
         assert!(path.exists() && set_aside_in(&runs.0).expect("it is there").is_empty());
@@ -195,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_does_not_keep_a_directory() {
-        let runs = Runs::new("taken");
+    fn a_taken_name_does_not_keep_a_directory() {
+        let runs = RunsDirectory::new("taken");
         runs.over("a.0", 2);
         runs.over("a.0", 2);
         assert_eq!(runs.names(), [".removed-a.0"]);

@@ -1,4 +1,4 @@
-//! What a run came to, as data and in five lines.
+//! The report of a run: as one JSON object, and in five lines.
 
 use std::collections::BTreeMap;
 
@@ -10,58 +10,58 @@ use sluice_contract::text::sanitize;
 use sluice_state::ledger::ReceiptStatus;
 use sluice_state::receipt::{Receipt, RunTotals};
 
-use crate::output::Captured;
-use crate::scene::Timings;
+use crate::capture::Captured;
+use crate::timings::Timings;
 use crate::verdict::Judgement;
 
 /// The one object of `sluice run --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
-    /// Whether there is no error.
+pub struct RunReport {
+    /// True without an error.
     pub ok: bool,
-    /// The run.
+    /// Run.
     pub run_id: String,
-    /// Which start of it.
+    /// Attempt.
     pub attempt: u32,
-    /// The answer.
+    /// Answer of the program.
     pub content: String,
-    /// What the program wrote, as far as it was kept.
+    /// Captured stdout.
     pub stdout: String,
-    /// The same of stderr.
+    /// Captured stderr.
     pub stderr: String,
-    /// What `sluice run` ends with.
+    /// Exit code of `sluice run`.
     pub exit_code: i32,
     /// One stable word; null when ok.
     pub error_code: Option<&'static str>,
-    /// What happened and what to do; null when ok.
+    /// Error message with advice; null when ok.
     pub error_message: Option<String>,
-    /// Whether stdout or stderr was longer than is kept.
+    /// True if stdout or stderr was longer than the captured part.
     pub output_truncated: bool,
-    /// Lengths and digests of all that was written.
+    /// Lengths and digests of the whole output.
     pub output: OutputStreams,
-    /// Whether the kernel killed something for want of memory, be it a child.
+    /// True if the kernel killed a process of the run for lack of memory, including child processes.
     pub oom_seen: bool,
-    /// Whether all of its memory was used at the end, and it read the same pages again and again.
+    /// True if all memory was used at the end, and evicted pages were read again and again.
     pub short_of_memory: bool,
     /// Tokens of all calls.
     pub usage: Usage,
-    /// Dollars that are known; null when none are.
+    /// Known cost in dollars; null when no cost is known.
     pub cost_usd: Option<String>,
-    /// Requests that were not forwarded.
+    /// Number of requests that were not forwarded.
     pub refused: u64,
-    /// How many of them each reason has.
+    /// Number of them per reason.
     pub refused_by_reason: BTreeMap<String, u64>,
-    /// The budgets at LiteLLM that refused calls.
+    /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
-    /// One for each call.
+    /// One receipt per call.
     pub receipts: Vec<Receipt>,
-    /// The audit file.
-    pub audit: AuditReport,
-    /// Milliseconds.
+    /// Audit file.
+    pub audit: AuditFileSummary,
+    /// Durations in milliseconds.
     pub timings: Timings,
 }
 
-/// Both streams.
+/// Lengths and digests of both streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "named like them")]
 pub struct OutputStreams {
@@ -69,29 +69,29 @@ pub struct OutputStreams {
     pub stderr: OutputStream,
 }
 
-/// One stream, whole.
+/// Length and digest of one stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OutputStream {
-    /// Its length.
+    /// Length.
     pub bytes: u64,
-    /// Its SHA-256, in hex.
+    /// SHA-256 in hex.
     pub sha256: String,
-    /// Whether some of it is not in the result.
+    /// True if a part of it is missing in the report.
     pub truncated: bool,
 }
 
-/// The audit file of a run.
+/// Summary of a run's audit file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct AuditReport {
-    /// Where it is.
+pub struct AuditFileSummary {
+    /// Path.
     pub file: String,
-    /// Its lines.
+    /// Number of lines.
     pub lines: u64,
-    /// Whether it is closed, and every call in it has its outcome.
+    /// True if it is closed, and every call in it has its outcome.
     pub complete: bool,
 }
 
-/// All that goes into a report.
+/// Parts of a report.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "named like their types")]
 pub struct ReportParts<'a> {
@@ -99,17 +99,17 @@ pub struct ReportParts<'a> {
     pub judgement: Judgement,
     pub oom_seen: bool,
     pub short_of_memory: bool,
-    pub written: (Captured, Captured),
-    pub tally: RunTotals,
+    pub output: (Captured, Captured),
+    pub totals: RunTotals,
     pub audit_file: String,
     pub timings: Timings,
 }
 
-impl Report {
-    /// Puts it together.
+impl RunReport {
+    /// Assembles a report.
     #[must_use]
     pub fn new(parts: ReportParts<'_>) -> Self {
-        let ReportParts { key, judgement, oom_seen, short_of_memory, written: (out, err), tally, audit_file, timings } =
+        let ReportParts { key, judgement, oom_seen, short_of_memory, output: (out, err), totals, audit_file, timings } =
             parts;
         let (error_code, error_message) = judgement.error.map(|(code, message)| (code.as_str(), message)).unzip();
         Self {
@@ -126,22 +126,22 @@ impl Report {
             output: OutputStreams { stdout: stream(out), stderr: stream(err) },
             oom_seen,
             short_of_memory,
-            usage: tally.usage,
-            cost_usd: tally.cost_usd,
-            refused: tally.refused,
-            refused_by_reason: tally.refused_by_reason,
-            litellm_budgets: tally.litellm_budgets,
-            receipts: tally.receipts,
-            audit: AuditReport {
+            usage: totals.usage,
+            cost_usd: totals.cost_usd,
+            refused: totals.refused,
+            refused_by_reason: totals.refused_by_reason,
+            litellm_budgets: totals.litellm_budgets,
+            receipts: totals.receipts,
+            audit: AuditFileSummary {
                 file: audit_file,
-                lines: tally.lines,
-                complete: tally.fault.is_none() && tally.lines > 0,
+                lines: totals.lines,
+                complete: totals.fault.is_none() && totals.lines > 0,
             },
             timings,
         }
     }
 
-    /// Five lines for people.
+    /// Formats the receipt: five lines for people.
     #[must_use]
     pub fn receipt(&self) -> String {
         let count = |status: ReceiptStatus| self.receipts.iter().filter(|receipt| receipt.status == status).count();
@@ -194,12 +194,12 @@ impl Report {
     }
 }
 
-/// How much of the input a prompt cache had: ` (400 cached)`.
+/// Formats the cached part of the input: ` (400 cached)`.
 fn cached(usage: Usage) -> String {
     usage.cached_input.filter(|tokens| *tokens > 0).map_or_else(String::new, |tokens| format!(" ({tokens} cached)"))
 }
 
-/// `3 refused: tool_not_allowed ×2, model_not_allowed`, the most frequent reason first.
+/// Formats refusals, the most frequent reason first: `3 refused: tool_not_allowed ×2, model_not_allowed`.
 fn refusals(refused: u64, by_reason: &BTreeMap<String, u64>) -> String {
     let mut reasons: Vec<_> = by_reason.iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -222,13 +222,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_says_how_much_of_it_a_cache_had() {
+    fn cached_input_is_named() {
         let with = |cached_input| cached(Usage { cached_input, ..Usage::default() });
         assert_eq!([with(None), with(Some(0)), with(Some(400))], ["", "", " (400 cached)"]);
     }
 
     #[test]
-    fn refusals_are_told_by_reason() {
+    fn refusals_are_listed_by_reason() {
         for (refused, reasons, expected) in [
             (0, &[][..], "0 refused"),
             (1, &[("budget_exceeded", 1)], "1 refused: budget_exceeded"),
@@ -237,7 +237,7 @@ mod tests {
                 &[("model_not_allowed", 1), ("route_not_allowed", 1), ("tool_not_allowed", 2)],
                 "4 refused: tool_not_allowed ×2, model_not_allowed, route_not_allowed",
             ),
-            // A sidecar writes 10,000 lines, and counts the rest.
+            // A sidecar writes 10,000 lines, and only counts the rest.
             (10_007, &[("rate_limited", 10_000)], "10007 refused: rate_limited ×10000"),
         ] {
             let reasons = reasons.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();

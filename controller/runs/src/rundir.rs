@@ -1,4 +1,4 @@
-//! The directories of a run: made with their modes, removed whatever a sandbox put into them.
+//! Creation of a run's directories, and their deletion, whatever a sandbox has put into them.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder, File};
@@ -18,14 +18,13 @@ use sluice_state::layout::RunPaths;
 
 use crate::sidecar_user::{SidecarUser, SidecarUsers};
 
-/// Who the agent is, in its container and on our disk.
+/// User and group of the agent, in its container and on our disk.
 pub const SANDBOX_UID: u32 = 1001;
 
-/// Makes the directories of a run that is not there yet, and gives the directory of its socket to the user that its sidecar
-/// will become.
+/// Creates the directories of a new run, and gives the directory of its socket to the user that its sidecar will become.
 ///
 /// # Errors
-/// When one cannot be made, or is there already.
+/// Errors of the kernel, and `AlreadyExists`.
 pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Result<()> {
     let runs = paths.root.parent().unwrap_or(Path::new("/"));
     // Until the directory has its owner, no other run may pick a user.
@@ -33,7 +32,7 @@ pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Resul
     let user = users.pick(key, &taken(runs)?);
     let make = |path: &Path, mode| DirBuilder::new().mode(mode).create(path);
     make(&paths.root, 0o700)?;
-    // The sandbox sees the mode of the directory itself, and has to get through it to the socket.
+    // The sandbox reaches the socket through this directory.
     make(&paths.sock, 0o755)?;
     make(&paths.conf, 0o700)?;
     make(&paths.work, 0o700)?;
@@ -43,30 +42,30 @@ pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Resul
     chown(&paths.work, Some(SANDBOX_UID), Some(SANDBOX_UID))
 }
 
-/// The user that a run's sidecar becomes: the owner of its socket's directory. None means that it stays what it is, as in a
-/// directory that an earlier version made.
+/// Returns the user that a run's sidecar becomes: the owner of its socket's directory. `None` means that it keeps ours, as in
+/// a directory of an earlier version.
 ///
 /// # Errors
-/// When the directory is not there.
+/// Errors of the kernel, such as `NotFound`.
 pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
     let meta = fs::metadata(&paths.sock)?;
     let user = SidecarUser { uid: meta.uid(), gid: meta.gid() };
     Ok((user.uid != nix::unistd::Uid::effective().as_raw()).then_some(user))
 }
 
-/// The users of the runs that are there.
+/// Returns the users of all existing runs.
 fn taken(runs: &Path) -> io::Result<Vec<u32>> {
     let owner = |run: io::Result<fs::DirEntry>| Some(fs::metadata(run.ok()?.path().join("sock")).ok()?.uid());
     Ok(fs::read_dir(runs)?.filter_map(owner).collect())
 }
 
-/// Removes the directory and everything in it, until the time is up; one that is not there is removed already.
+/// Removes the directory and everything in it, if it exists, until the time is up.
 ///
 /// A sandbox can nest directories deeper than any path, stack or table of descriptors reaches. So nothing here
-/// recurses: what is found two levels down moves up, until all is flat.
+/// recurses: entries two levels down move up, until all is flat.
 ///
 /// # Errors
-/// Of the kernel, or `TimedOut`; what was removed stays removed, and a second call goes on.
+/// Errors of the kernel, or `TimedOut`; a second call continues.
 pub fn remove(root: &Path, until: Option<Instant>) -> io::Result<()> {
     match open(root, DIRECTORY, Mode::empty()) {
         Ok(top) => {
@@ -111,7 +110,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
         }
         for child in &children {
             if is_directory(inner.as_fd(), child)? {
-                // Most are empty, and to move one costs ten times as much.
+                // Most are empty, and a move costs ten times as much.
                 match unlinkat(inner, child.as_c_str(), UnlinkatFlags::RemoveDir) {
                     Err(Errno::ENOTEMPTY | Errno::EEXIST) => move_up(inner, child, top, moved)?,
                     removed => removed?,
@@ -123,7 +122,7 @@ fn hoist(inner: &OwnedFd, top: &OwnedFd, moved: &mut u64, until: Option<Instant>
     }
 }
 
-/// Asked for each directory, and for each thousand files of one.
+/// Fails when the time is up. It is called for each directory, and for each thousand files of one.
 fn in_time(until: Option<Instant>) -> io::Result<()> {
     if until.is_some_and(|until| Instant::now() >= until) { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_with_more_names_than_are_read_at_once_are_removed() {
+    fn directories_with_many_names_are_removed() {
         let root = scratch("wide");
         fs::create_dir(root.join("d")).expect("it is ours");
         for n in 0..2500 {

@@ -1,4 +1,5 @@
-//! The sidecar of a run: spawned with nothing but its flags, ready by its own word and by a real answer, ended in order.
+//! The sidecar process of a run: spawned with flags only, ready after its ready line and a real health answer, drained at
+//! the end.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_contract::RunKey;
+use sluice_contract::ready::{Health, ReadyLine};
 use sluice_litellm::secret::ApiKey;
 use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
@@ -21,72 +23,83 @@ use tokio::time::timeout;
 use crate::rundir::SANDBOX_UID;
 use crate::sidecar_user::SidecarUser;
 
-/// A start takes milliseconds; what has not answered by then will not.
+/// Time within which a sidecar is ready. A start takes milliseconds.
 const READY_WITHIN: Duration = Duration::from_secs(5);
-/// How long open calls may go on once a run is decided: what an agent has left is read on to its usage, if that comes
-/// soon; the spend log has the rest, and somebody is waiting.
+/// Time that open calls have once a run has its verdict: an abandoned answer is read on to its usage, if that comes soon.
+/// The spend log has the rest, and a user is waiting.
 pub const DRAIN: Duration = Duration::from_secs(1);
-/// How much longer a sidecar may take over that, to write its log.
+/// Additional time of a sidecar to write its log.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Where a system keeps the certificates that TLS trusts, when it is not the usual place.
+/// Variables that name the certificates that TLS trusts.
 const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// What a sidecar is told.
+/// Specification of a sidecar process.
 #[derive(Debug)]
 pub struct SidecarSpec<'a> {
-    /// The program.
+    /// Program.
     pub program: &'a Path,
-    /// Which start of which run.
+    /// Run and attempt.
     pub key: &'a RunKey,
-    /// The run's directories.
+    /// Directories of the run.
     pub paths: &'a RunPaths,
-    /// Who pays.
+    /// Billing account.
     pub account: &'a str,
-    /// The agent's name, as the graph that the run belongs to.
+    /// Graph of the run: the agent's name.
     pub graph_id: &'a str,
-    /// Where calls go.
+    /// Address of the upstream.
     pub upstream: &'a str,
-    /// The models that may be named; none for any one.
+    /// Models that calls may name; an empty list allows every model.
     pub models: &'a [String],
-    /// The user that it becomes; otherwise it stays what it is.
+    /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
-    /// When it ends by itself.
+    /// Time after which the sidecar ends by itself.
     pub deadline: Duration,
-    /// Caps and the rest, as flags.
+    /// Lifetime.
+    pub lifetime: SidecarLifetime,
+    /// Caps and other flags.
     pub flags: &'a [String],
 }
 
-/// A sidecar that carries calls.
+/// Lifetime of a sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SidecarLifetime {
+    /// Ends with the controller that has started it.
+    WithController,
+    /// Outlives its controller, so that another one can resume the run.
+    Independent,
+}
+
+/// A running sidecar.
 #[derive(Debug)]
 pub struct Sidecar {
     process: Process,
-    /// None for one that another controller has spawned.
+    /// `None` for a sidecar that another controller has spawned.
     child: Option<Child>,
 }
 
-/// Why a sidecar is not there.
+/// A sidecar that did not start or did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum SidecarError {
-    /// The program could not be run.
+    /// The program cannot be executed.
     #[error("cannot run {0}; name the sidecar with --proxy")]
     Spawn(PathBuf, #[source] io::Error),
-    /// It said why not.
+    /// The sidecar refused, with a message.
     #[error("{0}")]
     Refused(String),
-    /// It did not say why not.
+    /// The sidecar refused, without a message.
     #[error("it refuses the run's flags, and does not say why ({0})")]
     Unchecked(ExitStatus),
-    /// It did not get ready in time.
+    /// The sidecar was not ready in time.
     #[error("it was not ready within {} s", READY_WITHIN.as_secs())]
-    Late,
-    /// It listens, and does not answer.
+    NotReady,
+    /// The sidecar listens, and does not answer a health request.
     #[error("it listens, and does not answer GET /health")]
-    Deaf(#[source] io::Error),
-    /// It does not end.
+    Unhealthy(#[source] io::Error),
+    /// The sidecar does not end, not even by SIGKILL.
     #[error("it does not end, not even by SIGKILL (pid {0})")]
-    Immortal(i32),
-    /// The kernel refused.
+    Unkillable(i32),
+    /// A system call failed.
     #[error("cannot talk to it")]
     Io(#[from] io::Error),
 }
@@ -95,36 +108,36 @@ impl Sidecar {
     /// Starts a sidecar and waits until it answers.
     ///
     /// # Errors
-    /// [`SidecarError`]; nothing of it is left running.
-    pub async fn start(order: &SidecarSpec<'_>, key: &ApiKey) -> Result<Self, SidecarError> {
-        let log_path = order.paths.conf.join("sidecar.log");
-        let mut child = Command::new(order.program)
-            .args(arguments(order))
-            // Our own variables have the names of its flags.
+    /// [`SidecarError`]; no process is left.
+    pub async fn start(spec: &SidecarSpec<'_>, key: &ApiKey) -> Result<Self, SidecarError> {
+        let log_path = spec.paths.conf.join("sidecar.log");
+        let mut child = Command::new(spec.program)
+            .args(arguments(spec))
+            // The sidecar reads variables with the names of its flags.
             .env_clear()
             .envs(CERTIFICATES.iter().filter_map(|name| std::env::var_os(name).map(|value| (name, value))))
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(log(&log_path)?)
-            // A Ctrl-C is for us; the sidecar ends when we tell it to.
+            .stderr(open_log(&log_path)?)
+            // Ctrl-C must only reach us: we end the sidecar.
             .process_group(0)
             .spawn()
-            .map_err(|error| SidecarError::Spawn(order.program.to_owned(), error))?;
-        match timeout(READY_WITHIN, ready(&mut child, order, key)).await {
+            .map_err(|error| SidecarError::Spawn(spec.program.to_owned(), error))?;
+        match timeout(READY_WITHIN, ready(&mut child, spec, key)).await {
             Ok(Ok(process)) => Ok(Self { process, child: Some(child) }),
             Ok(Err(error)) => {
                 let _ = child.kill().await;
-                Err(said(&log_path).map_or(error, SidecarError::Refused))
+                Err(last_log_line(&log_path).map_or(error, SidecarError::Refused))
             }
             Err(_) => {
                 let _ = child.kill().await;
-                Err(said(&log_path).map_or(SidecarError::Late, SidecarError::Refused))
+                Err(last_log_line(&log_path).map_or(SidecarError::NotReady, SidecarError::Refused))
             }
         }
     }
 
-    /// A sidecar that an earlier controller has started, if it still lives.
+    /// Returns the sidecar that an earlier controller has started, if it still runs.
     #[must_use]
     pub fn adopt(recorded: Option<Process>, program: &Path, paths: &RunPaths) -> Option<Self> {
         let process =
@@ -132,13 +145,13 @@ impl Sidecar {
         Some(Self { process, child: None })
     }
 
-    /// Which process it is.
+    /// Returns its process.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Waits until it has ended, by itself or by somebody's hand.
+    /// Waits until it has ended.
     pub async fn ended(&mut self) -> Option<ExitStatus> {
         match &mut self.child {
             Some(child) => child.wait().await.ok(),
@@ -151,10 +164,11 @@ impl Sidecar {
         }
     }
 
-    /// Lets it end its calls and its log; kills it when that takes too long. What it ended with, if we can know.
+    /// Lets it finish its calls and its log, and kills it when that takes too long. Returns its exit status, if it is our
+    /// child.
     ///
     /// # Errors
-    /// When it cannot be ended.
+    /// [`SidecarError::Unkillable`], [`SidecarError::Io`].
     pub async fn drain(&mut self) -> Result<Option<ExitStatus>, SidecarError> {
         for (signal, within) in [(Signal::SIGTERM, DRAIN + GRACE), (Signal::SIGKILL, GRACE)] {
             self.process.signal(signal)?;
@@ -162,14 +176,14 @@ impl Sidecar {
                 return Ok(ended);
             }
         }
-        Err(SidecarError::Immortal(self.process.pid))
+        Err(SidecarError::Unkillable(self.process.pid))
     }
 }
 
-/// Flags that the controller checks itself, or does not take from anybody.
+/// Flags that the controller checks itself, or does not accept from users.
 const CHECKED: [&str; 4] = ["--audit-sync", "--max-calls", "--max-tokens", "--max-memory"];
 
-/// Whether any of these flags is one that only the sidecar can check. A name of a model is wrong if it is several.
+/// Returns true if only the sidecar can check one of these flags. A model name with a comma would be several names.
 #[must_use]
 pub fn needs_check(flags: &[String]) -> bool {
     flags.iter().filter(|flag| flag.starts_with("--")).any(|flag| match flag.strip_prefix("--model=") {
@@ -178,7 +192,7 @@ pub fn needs_check(flags: &[String]) -> bool {
     })
 }
 
-/// Lets the program say what is wrong with the flags of a run of which nothing exists yet.
+/// Lets the program check the flags of a run before any resource of the run exists.
 ///
 /// # Errors
 /// [`SidecarError`].
@@ -193,56 +207,57 @@ pub async fn check(
     let mut command = Command::new(program);
     command.arg("check").args(flags).args(["--upstream", upstream, "--account", account]);
     command.args(["--run-id", key.run_id.as_str()]);
-    // Names that no run has: its own directory is not there yet.
+    // Names that no run has: the run's own directory does not exist yet.
     command.arg("--socket").arg(layout.runs_directory().join("check.sock"));
     command.arg("--audit").arg(layout.run(key).audit.with_file_name("check.jsonl"));
     command.env_clear().current_dir("/").stdin(Stdio::null()).kill_on_drop(true);
     let ran = match timeout(READY_WITHIN, command.output()).await {
         Ok(ran) => ran.map_err(|error| SidecarError::Spawn(program.to_owned(), error))?,
-        Err(_) => return Err(SidecarError::Late),
+        Err(_) => return Err(SidecarError::NotReady),
     };
     if ran.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ran.stderr);
-    Err(last_line(&said).map_or(SidecarError::Unchecked(ran.status), SidecarError::Refused))
+    let log = String::from_utf8_lossy(&ran.stderr);
+    Err(last_line(&log).map_or(SidecarError::Unchecked(ran.status), SidecarError::Refused))
 }
 
-fn arguments(order: &SidecarSpec<'_>) -> Vec<OsString> {
+fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
-    flag("--socket", order.paths.socket.clone().into());
-    flag("--audit", order.paths.audit.clone().into());
-    flag("--upstream", order.upstream.into());
-    flag("--run-id", order.key.run_id.as_str().into());
-    flag("--attempt", order.key.attempt.to_string().into());
-    flag("--account", order.account.into());
-    flag("--graph-id", order.graph_id.into());
-    flag("--audit-key-file", order.paths.audit_key.clone().into());
-    flag("--deadline", order.deadline.as_secs().max(1).to_string().into());
+    flag("--socket", spec.paths.socket.clone().into());
+    flag("--audit", spec.paths.audit.clone().into());
+    flag("--upstream", spec.upstream.into());
+    flag("--run-id", spec.key.run_id.as_str().into());
+    flag("--attempt", spec.key.attempt.to_string().into());
+    flag("--account", spec.account.into());
+    flag("--graph-id", spec.graph_id.into());
+    flag("--audit-key-file", spec.paths.audit_key.clone().into());
+    flag("--deadline", spec.deadline.as_secs().max(1).to_string().into());
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
-    // The agent, and us for the question whether it is well.
-    // The list of users decides who connects.
+    // The list of users decides who connects: the agent, and we for the health request.
     flag("--socket-mode", "0666".into());
     flag("--peer-uid", SANDBOX_UID.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
-    if let Some(SidecarUser { uid, gid }) = order.user {
+    if let Some(SidecarUser { uid, gid }) = spec.user {
         flag("--user", format!("{uid}:{gid}").into());
     }
-    for model in order.models {
+    for model in spec.models {
         flag("--model", model.into());
     }
-    words.extend(order.flags.iter().map(OsString::from));
-    words.push("--die-with-parent".into());
+    words.extend(spec.flags.iter().map(OsString::from));
+    if spec.lifetime == SidecarLifetime::WithController {
+        words.push("--die-with-parent".into());
+    }
     words
 }
 
-fn log(path: &Path) -> io::Result<File> {
+fn open_log(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// The last thing that it said on its way out.
-fn said(log: &Path) -> Option<String> {
+/// Returns the last line of its log.
+fn last_log_line(log: &Path) -> Option<String> {
     last_line(&std::fs::read_to_string(log).ok()?)
 }
 
@@ -251,31 +266,30 @@ fn last_line(text: &str) -> Option<String> {
     Some(line.trim_start_matches("sluice-proxy: ").to_owned())
 }
 
-async fn ready(child: &mut Child, order: &SidecarSpec<'_>, key: &ApiKey) -> Result<Process, SidecarError> {
+async fn ready(child: &mut Child, spec: &SidecarSpec<'_>, key: &ApiKey) -> Result<Process, SidecarError> {
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
     key.write_to(&mut stdin).await?;
     drop(stdin);
     let mut line = String::new();
     BufReader::new(stdout.take(64 << 10)).read_line(&mut line).await?;
-    let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-    if said["event"] != "ready" || said["run_id"] != order.key.run_id.as_str() {
+    if ReadyLine::parse(&line).is_none_or(|ready| ready.run_id != spec.key.run_id.as_str()) {
         return Err(SidecarError::Refused("it ended before it was ready".to_owned()));
     }
-    health(&order.paths.socket, order.key).await.map_err(SidecarError::Deaf)?;
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or(SidecarError::Late)?;
+    health(&spec.paths.socket, spec.key).await.map_err(SidecarError::Unhealthy)?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or(SidecarError::NotReady)?;
     Ok(Process::of(pid)?)
 }
 
-/// One real question over the socket.
+/// Sends one real health request over the socket.
 async fn health(socket: &Path, key: &RunKey) -> io::Result<()> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;
     let mut answer = String::new();
     stream.take(64 << 10).read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    if head.starts_with("HTTP/1.1 200") && body["runId"] == key.run_id.as_str() {
+    let is_ours = Health::parse(body).is_some_and(|health| health.run_id == key.run_id.as_str());
+    if head.starts_with("HTTP/1.1 200") && is_ours {
         Ok(())
     } else {
         Err(io::Error::other(format!("it answered {head:?}")))

@@ -1,7 +1,7 @@
-//! The user that a sidecar becomes: one for each run, out of a range that the host does not use.
+//! The user of a sidecar: one per run, from a range that the host does not use.
 //!
-//! Pure. `rundir` picks the user and gives it the directory of the run's socket; the owner of that directory says later
-//! which user it is.
+//! Pure. `rundir` picks the user and gives it the directory of the run's socket. Later the owner of that directory is the
+//! user of the sidecar.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 use sluice_contract::RunKey;
 
-/// Users between those of systemd's containers and those that it reserves: no tool assigns them.
+/// Default user ids: between those of systemd's containers and those that it reserves. No tool assigns them.
 pub const DEFAULT_UIDS: &str = "2000000000-2000065535";
 
 /// The largest user id; the kernel reads the next number as "no user".
@@ -21,13 +21,18 @@ const UID_MAX: u32 = u32::MAX - 1;
 pub struct SidecarUsers {
     /// User ids; never root's.
     pub uids: UidRange,
-    /// The group id of all sidecars; otherwise each has the number of its user id.
+    /// Group id of all sidecars; otherwise each has the number of its user id.
     pub gid: Option<u32>,
 }
 
 /// A range of user ids, each larger than 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UidRange(RangeInclusive<u32>);
+
+/// A text that is not a range of user ids.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a range of user ids; write FIRST-LAST, such as {DEFAULT_UIDS}, or one id")]
+pub struct UidRangeError(String);
 
 /// One user with its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,26 +54,26 @@ pub struct HostIds<'a> {
     pub subordinate: [&'a str; 2],
     /// `/proc/self/uid_map` and `/proc/self/gid_map`
     pub maps: [&'a str; 2],
-    /// The group of the engine's socket.
+    /// Group of the engine's socket.
     pub engine: Option<u32>,
 }
 
 impl SidecarUsers {
-    /// Picks the user of a run: the first one that no live run has, from a place that the run's name gives. In a range that
-    /// is full, runs share a user.
+    /// Picks the user of a run: the first free one after a position that the run's name determines. In a full range, runs
+    /// share a user.
     #[must_use]
     pub fn pick(&self, run: &RunKey, taken: &[u32]) -> SidecarUser {
         let (first, len) = (*self.uids.0.start(), self.uids.len());
         let digest = Sha256::digest(run.to_string());
         let begin = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes")) % len;
         let nth = |n: u64| first + u32::try_from((begin + n) % len).expect("a range of ids has no more ids");
-        // One more than are taken: one of them is free, if the range has so many.
+        // One more than the taken ones: one of them is free, if the range is large enough.
         let candidates = (0..len.min(taken.len() as u64 + 1)).map(nth);
         let uid = { candidates }.find(|uid| !taken.contains(uid)).unwrap_or_else(|| nth(0));
         SidecarUser { uid, gid: self.gid.unwrap_or(uid) }
     }
 
-    /// Why the host's own users rule the range out, if so, with the fix.
+    /// Returns a conflict of the range with the host's own users, with the fix.
     #[must_use]
     pub fn conflict(&self, host: &HostIds<'_>) -> Option<String> {
         if let (Some(gid), true) = (self.gid, self.gid == host.engine) {
@@ -110,27 +115,25 @@ impl UidRange {
 }
 
 impl FromStr for UidRange {
-    type Err = String;
+    type Err = UidRangeError;
 
-    /// Reads `FIRST-LAST`, or one id.
-    fn from_str(text: &str) -> Result<Self, String> {
+    /// Parses `FIRST-LAST`, or one id.
+    fn from_str(text: &str) -> Result<Self, UidRangeError> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (id(first), id(last)) {
             (Some(first), Some(last)) if first <= last => Ok(Self(first..=last)),
-            _ => {
-                Err(format!("'{text}' is not a range of user ids; write FIRST-LAST, such as {DEFAULT_UIDS}, or one id"))
-            }
+            _ => Err(UidRangeError(text.to_owned())),
         }
     }
 }
 
-/// Reads a user or group id that is not root's.
+/// Parses a user or group id other than root's.
 #[must_use]
 pub fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| (1..=UID_MAX).contains(id))
 }
 
-/// Names and ids of `/etc/passwd` or `/etc/group`.
+/// Returns names and ids of `/etc/passwd` or `/etc/group`.
 fn named(text: &str) -> impl Iterator<Item = (&str, u64)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
@@ -138,7 +141,7 @@ fn named(text: &str) -> impl Iterator<Item = (&str, u64)> {
     })
 }
 
-/// Owners and ranges of `/etc/subuid` or `/etc/subgid`.
+/// Returns owners and ranges of `/etc/subuid` or `/etc/subgid`.
 fn subordinate(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
@@ -148,7 +151,7 @@ fn subordinate(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     })
 }
 
-/// Whether one line of a `uid_map` has all these ids.
+/// Returns true if one line of a `uid_map` has all these ids.
 fn is_mapped(map: &str, ids: &RangeInclusive<u32>) -> bool {
     map.lines().any(|line| {
         let fields: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! What asks us to stop.
+//! Signals that cancel a run.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use tokio::sync::watch;
 
 const CAUGHT: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// The first of SIGINT, SIGTERM and SIGHUP, once it comes. Later ones change nothing: a run that is taken down is
-/// taken down as fast as it can be, each step with a deadline.
+/// Returns a receiver of the first SIGINT, SIGTERM or SIGHUP. Later signals have no effect: the teardown of a run is as fast
+/// as possible, each step with a deadline.
 ///
 /// # Errors
 /// When the signals cannot be caught.
@@ -20,7 +20,7 @@ pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
     Ok(receiver)
 }
 
-/// Sends the first of these signals, if nothing else has asked for the end before.
+/// Sends the first of these signals, unless the run is cancelled already.
 ///
 /// # Errors
 /// When the signals cannot be caught.
@@ -39,7 +39,7 @@ pub fn catch(sender: &watch::Sender<Option<Cancel>>) -> io::Result<()> {
     Ok(())
 }
 
-/// The next of them.
+/// Waits for the next of these signals.
 pub async fn next() -> Signal {
     let mut signals: Vec<_> =
         CAUGHT.iter().filter_map(|caught| signal(SignalKind::from_raw(*caught as i32)).ok()).collect();

@@ -1,115 +1,162 @@
-//! What was left behind, by us and by nobody else: found by our instance's name, and taken down like any other run.
+//! Leftovers of killed controllers: found by the name of our instance, and removed.
 
-use std::time::Duration;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
-use sluice_state::ledger::AuditArchive;
-use sluice_state::run::{Phase, Run, RunEvent};
+use sluice_state::keys::KeyError;
+use sluice_state::ledger::{AuditArchive, LedgerError};
+use sluice_state::run::Phase;
 use sluice_state::store::{OpenRun, StoreError};
 use sluice_state::virtual_keys::KeyRecord;
-use tokio::sync::watch;
-use tokio::time::timeout;
 
-use crate::blueprint::{container_name, identity};
-use crate::drive::{DriveContext, drive};
+use crate::engine::EngineError;
 use crate::host::Host;
-use crate::progress::Progress;
-use crate::scene::RunResources;
-use crate::verdict::ErrorCode;
+use crate::observer::Observer;
+use crate::outcome::IncompleteRun;
+use crate::resources::AdoptError;
+use crate::virtual_key::RevokeError;
 use crate::{removal, rundir, virtual_key};
 
-/// The graph of preflight's probe. Its calls are not calls of a run.
+mod orphan;
+
+pub use orphan::recover_orphans;
+
+/// Graph of the preflight probe. Its calls are not calls of a run.
 pub const PROBE_GRAPH: &str = "sluice:preflight";
 
-/// One thing that nobody owns any more.
+/// A leftover of a killed controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Leftover {
     /// `run`, `container`, `directory` or `key`.
     pub kind: &'static str,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What is wrong with the audit file of a run.
+    /// Fault of the audit file of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<String>,
-    /// Whether it is gone; null when it was only looked at.
+    /// True if it was removed; null in a dry run.
     pub removed: Option<bool>,
-    /// Why it is not.
+    /// Reason why it was not removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Whether a sweep removes what it finds.
+/// Mode of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepMode {
-    /// It only looks.
+    /// Lists leftovers.
     DryRun,
-    /// It does.
+    /// Removes leftovers.
     Remove,
 }
 
-/// How long a run waits at its end for the keys of others.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A sweep, or one removal of a sweep, that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The database did not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The Docker Engine did not do its part.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The keys that verify audit files cannot be read.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// Receipts cannot be posted.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A virtual key was not deleted.
+    #[error(transparent)]
+    Revoke(#[from] RevokeError),
+    /// A run was not taken down completely.
+    #[error(transparent)]
+    Incomplete(#[from] IncompleteRun),
+    /// A directory cannot be removed.
+    #[error(transparent)]
+    Remove(#[from] io::Error),
+    /// The directory of all runs cannot be read.
+    #[error("{}", path.display())]
+    Runs {
+        /// The directory.
+        path: PathBuf,
+        /// Reason.
+        #[source]
+        source: io::Error,
+    },
+}
 
-/// Finds and removes what is left of runs whose controller is gone.
+impl From<AdoptError> for SweepError {
+    fn from(error: AdoptError) -> Self {
+        match error {
+            AdoptError::Store(error) => Self::Store(error),
+            AdoptError::Engine(error) => Self::Engine(error),
+        }
+    }
+}
+
+/// Finds and removes the resources of runs without a controller.
 ///
 /// # Errors
-/// When it cannot be looked for.
-pub async fn sweep(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String> {
-    let open = host.store.open_runs().await.map_err(|error| error_chain(&error))?;
+/// [`SweepError`] when leftovers cannot be listed. A failed removal is a part of the result.
+pub async fn sweep(
+    host: &Arc<Host>,
+    mode: SweepMode,
+    observer: &Arc<dyn Observer>,
+) -> Result<Vec<Leftover>, SweepError> {
+    let open = host.store.open_runs().await?;
     let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenRun::is_orphaned);
-    let mut found = Vec::new();
+    let mut leftovers = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();
-        found.extend(act(mode, "run", name, take_down(host, orphan)).await);
+        leftovers.push(leftover(mode, "run", name, orphan::take_down(host, orphan, observer)).await);
     }
     if mode == SweepMode::Remove {
         catch_up(host).await?;
     }
     let known = |key: &RunKey| live.iter().chain(&orphans).any(|open| open.entry.key == *key);
-    for container in host.engine.containers_of(&host.instance).await.map_err(|error| error_chain(&error))? {
-        // A run that is known is driven by its controller, or was taken down above.
-        let owned = match &container.key {
+    for container in host.engine.containers_of(&host.instance).await? {
+        // The controller of a known run drives it, or the run was taken down above.
+        let is_owned = match &container.key {
             Some(key) => known(key) || is_open(host, key).await,
             None => false,
         };
-        if !owned {
-            let removed =
-                async { host.engine.remove(&container.id).await.map(|()| None).map_err(|error| error_chain(&error)) };
-            found.extend(act(mode, "container", container.name.clone(), removed).await);
+        if !is_owned {
+            let removal = async { Ok(host.engine.remove(&container.id).await.map(|()| None)?) };
+            leftovers.push(leftover(mode, "container", container.name.clone(), removal).await);
         }
     }
-    for key in host.layout.runs().map_err(|error| error.to_string())? {
-        // A run is written down before its directory is made; so one that is unknown belongs to nobody.
+    for key in host.layout.runs()? {
+        // A run is recorded before its directory is created, so the directory of an unknown run has no owner.
         if !known(&key) && !is_open(host, &key).await {
-            let removed = async {
-                rundir::remove(&host.layout.run(&key).root, None).map(|()| None).map_err(|error| error.to_string())
-            };
-            found.extend(act(mode, "directory", key.to_string(), removed).await);
+            let removal = async { Ok(rundir::remove(&host.layout.run(&key).root, None).map(|()| None)?) };
+            leftovers.push(leftover(mode, "directory", key.to_string(), removal).await);
         }
     }
-    for leftover in set_aside(host, mode).await? {
-        // The directory of a run that was taken down above is part of that run, unless it is stuck.
-        let told = found.iter().any(|other| other.kind == "run" && other.name == leftover.name);
-        found.extend((!told || leftover.removed == Some(false)).then_some(leftover));
+    for directory in remove_renamed(host, mode).await? {
+        // The directory of a run from above is part of that run, unless it cannot be removed.
+        let is_listed = leftovers.iter().any(|other| other.kind == "run" && other.name == directory.name);
+        leftovers.extend((!is_listed || directory.removed == Some(false)).then_some(directory));
     }
-    for key in host.store.orphaned_keys().await.map_err(|error| error_chain(&error))? {
-        let removed = async { revoke(host, &key).await.map(|()| None) };
-        found.extend(act(mode, "key", key.alias.clone(), removed).await);
+    for key in host.store.orphaned_keys().await? {
+        let removal = async { Ok(revoke(host, &key).await.map(|()| None)?) };
+        leftovers.push(leftover(mode, "key", key.alias.clone(), removal).await);
     }
-    Ok(found)
+    Ok(leftovers)
 }
 
-/// Removes the directories that were set aside, those of the runs above among them, which are not named again.
-async fn set_aside(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String> {
+/// Removes renamed run directories, including those of the runs that were just taken down.
+async fn remove_renamed(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, SweepError> {
     let runs = host.layout.runs_directory();
     let work = move || {
-        let found = removal::set_aside_in(&runs).map_err(|error| format!("{}: {error}", runs.display()))?;
+        let found = removal::set_aside_in(&runs).map_err(|source| SweepError::Runs { path: runs.clone(), source })?;
         let remaining = if mode == SweepMode::Remove { removal::remove_all(&runs, None, None) } else { Vec::new() };
-        Ok::<_, String>((found, remaining))
+        Ok::<_, SweepError>((found, remaining))
     };
-    let (found, remaining) = tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())??;
+    let (found, remaining) = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??;
     let leftover = |name: String| {
         let reason = remaining.iter().find(|one| one.name == name).map(|one| one.reason.clone());
         let removed = (mode == SweepMode::Remove).then_some(reason.is_none());
@@ -119,120 +166,46 @@ async fn set_aside(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, String
 }
 
 /// Deletes a virtual key of a run that is over.
-async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), String> {
+async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), RevokeError> {
     match &host.litellm {
-        Some((_, litellm)) if is_here(host, key) => virtual_key::revoke(&host.store, litellm, key).await,
+        Some((_, litellm)) if is_at_our_litellm(host, key) => virtual_key::revoke(&host.store, litellm, key).await,
         _ => virtual_key::abandon(&host.store, key).await,
     }
-    .map_err(|error| error_chain(&error))
 }
 
-/// Whether it is at the LiteLLM that is asked.
-fn is_here(host: &Host, key: &KeyRecord) -> bool {
+fn is_at_our_litellm(host: &Host, key: &KeyRecord) -> bool {
     host.litellm.as_ref().is_some_and(|(url, _)| *url == key.upstream)
 }
 
-/// Whether a run is open now, though it was not when we looked first.
+/// Returns true if a run is open now. It may have begun after the list was read.
 async fn is_open(host: &Host, key: &RunKey) -> bool {
     match host.store.phase(key).await {
         Ok(phase) => phase.is_some_and(|phase| phase != Phase::Closed.as_str()),
-        // Not known is not ours to remove.
+        // A run of unknown state must not be removed.
         Err(_) => true,
     }
 }
 
-/// Takes down the runs whose controller was killed; what cannot be is left to the next one. Returns what is wrong with
-/// their audit files, for somebody to look at: it is told once.
-pub async fn recover_orphans(host: &Host) -> Vec<String> {
-    let open = host.store.open_runs().await.unwrap_or_default();
-    let mut faults = Vec::new();
-    for orphan in open.iter().filter(|open| open.is_orphaned()) {
-        if let Ok(Some(fault)) = take_down(host, orphan).await {
-            faults.push(format!("run {} of a killed controller was taken down: {fault}", orphan.entry.key));
-        }
-    }
-    // What fails is tried again by the next one, and told by sluice ledger rebuild.
-    let _ = catch_up(host).await;
-    for key in host.store.orphaned_keys().await.unwrap_or_default() {
-        // Somebody waits for a run beside this: a LiteLLM that fails or is slow is asked once.
-        if !matches!(timeout(PATIENCE, revoke(host, &key)).await, Ok(Ok(()))) && is_here(host, &key) {
-            break;
-        }
-    }
-    faults
+/// Posts the receipts of runs that ended just before their controller was killed.
+async fn catch_up(host: &Host) -> Result<(), SweepError> {
+    let keys = host.keys.public()?;
+    let archive = AuditArchive { layout: &host.layout, store: &host.store, keys: &keys };
+    Ok(archive.catch_up().await?)
 }
 
-/// Posts the receipts of runs whose controller was killed between their end and their receipts.
-async fn catch_up(host: &Host) -> Result<(), String> {
-    let keys = host.keys.public().map_err(|error| error_chain(&error))?;
-    let shelf = AuditArchive { layout: &host.layout, store: &host.store, keys: &keys };
-    shelf.catch_up().await.map_err(|error| error_chain(&error))
-}
-
-/// Brings an orphan home; returns what is wrong with its audit file, if anything.
-async fn take_down(host: &Host, orphan: &OpenRun) -> Result<Option<String>, String> {
-    let key = &orphan.entry.key;
-    let generation = match host.store.take_over(orphan, &host.owner).await {
-        Ok(generation) => generation,
-        // Another controller is at it.
-        Err(StoreError::Stale(_)) => return Ok(None),
-        Err(error) => return Err(error_chain(&error)),
-    };
-    let mut scene = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
-    let run = orphan.as_run().apply(RunEvent::Orphaned).map_err(|illegal| illegal.to_string())?;
-    let (_never, mut cancelled) = watch::channel(None);
-    let reins = DriveContext { host, key, generation, timeout: Duration::ZERO, progress: &Progress::silent() };
-    let run = drive(run, &mut scene, reins, &mut cancelled).await.map_err(|error| error_chain(&error))?;
-    // What its log is worth counts for a run that nobody saw to its end, too.
-    let fault = scene.told().fault.clone();
-    let (error, code) = match fault {
-        Some(_) => (ErrorCode::AuditFailed, 120),
-        None => (ErrorCode::Internal, 125),
-    };
-    let _ = host.store.record_result(key, generation, Some(error.as_str()), code).await;
-    if check_complete(&run).is_ok() && !orphan.entry.image.is_empty() {
-        // Its controller may have been killed while it waited for the container.
-        let (name, identity) = (container_name(key), identity(key, &host.instance));
-        host.engine
-            .drain_pending_create(&name, &orphan.entry.image, &identity)
-            .await
-            .map_err(|error| error_chain(&error))?;
-    }
-    let is_probe = orphan.entry.agent == PROBE_GRAPH;
-    if is_probe && check_complete(&run).is_ok() {
-        // No call of a run: neither its log nor its record is worth keeping.
-        let _ = std::fs::remove_file(host.layout.run(key).audit);
-        host.store.delete_run(key, generation).await.map_err(|error| error_chain(&error))?;
-    } else if let Some(reading) = scene.finish().reading.filter(|_| !is_probe) {
-        host.store.ingest(reading).done().await.map_err(|error| error_chain(&error))?;
-    }
-    check_complete(&run).map(|()| fault.filter(|_| !is_probe))
-}
-
-/// What a run says that could not be taken down, if it is not over.
-///
-/// # Errors
-/// Just that.
-pub fn check_complete(run: &Run) -> Result<(), String> {
-    match (run.phase, run.teardown_failures.last()) {
-        (Phase::Closed, _) => Ok(()),
-        (_, Some(failure)) => Err(format!("cannot {}: {}", failure.step.as_str(), failure.message)),
-        (_, None) => Err("the run did not come to its end".to_owned()),
-    }
-}
-
-async fn act(
+/// Removes a leftover, unless the sweep is a dry run. The removal returns a fault of its audit file.
+async fn leftover(
     mode: SweepMode,
     kind: &'static str,
     name: String,
-    remove: impl Future<Output = Result<Option<String>, String>>,
-) -> Option<Leftover> {
+    removal: impl Future<Output = Result<Option<String>, SweepError>>,
+) -> Leftover {
     if mode == SweepMode::DryRun {
-        return Some(Leftover { kind, name, audit: None, removed: None, reason: None });
+        return Leftover { kind, name, audit: None, removed: None, reason: None };
     }
-    let (audit, reason) = match remove.await {
+    let (audit, reason) = match removal.await {
         Ok(audit) => (audit, None),
-        Err(reason) => (None, Some(reason)),
+        Err(error) => (None, Some(error_chain(&error))),
     };
-    Some(Leftover { kind, name, audit, removed: Some(reason.is_none()), reason })
+    Leftover { kind, name, audit, removed: Some(reason.is_none()), reason }
 }

@@ -1,51 +1,52 @@
-//! What others have written, on its way to stdout or stderr: as it is into a pipe or a file, and without orders onto a
-//! terminal.
+//! Foreign text on stdout or stderr: unchanged into a pipe or a file, and without control sequences onto a terminal.
 //!
-//! Newlines and tabs stay. Every other control character, and what turns the direction of writing, becomes a blank; bytes
-//! that are not UTF-8 become U+FFFD, since a terminal may take them for control characters.
+//! Newlines and tabs stay. Every other control character, and each one that changes the direction of writing, becomes a
+//! space. Bytes that are not UTF-8 become U+FFFD, since a terminal may take them for control characters.
 
 use std::io::{self, IsTerminal, Write};
 
 use sluice_contract::text::sanitize;
 
-/// A stream for bytes of others; they may come in any pieces.
+/// A stream for foreign bytes, which may come in chunks of any size.
 #[derive(Debug)]
 pub struct SanitizedWriter<W> {
     stream: W,
-    is_terminal: bool,
-    /// The first bytes of a character whose others have not come yet.
+    target: StreamTarget,
+    /// First bytes of a character that is not complete yet.
     cut: Vec<u8>,
 }
 
+/// Kind of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamTarget {
+    Terminal,
+    Pipe,
+}
+
 impl<W: Write + IsTerminal> SanitizedWriter<W> {
-    /// Screens what goes to this stream, if it is a terminal.
+    /// Sanitises text for this stream, if it is a terminal.
     pub fn new(stream: W) -> Self {
-        let is_terminal = stream.is_terminal();
-        Self::of(stream, is_terminal)
+        if stream.is_terminal() { Self::for_terminal(stream) } else { Self::for_pipe(stream) }
     }
 }
 
 impl<W: Write> SanitizedWriter<W> {
-    /// Screens what goes to this stream, which writes to a terminal.
+    /// Sanitises text for this stream, which writes to a terminal.
     pub fn for_terminal(stream: W) -> Self {
-        Self::of(stream, true)
+        Self { stream, target: StreamTarget::Terminal, cut: Vec::new() }
     }
 
     /// Passes every byte to this stream, which does not write to a terminal.
     pub fn for_pipe(stream: W) -> Self {
-        Self::of(stream, false)
+        Self { stream, target: StreamTarget::Pipe, cut: Vec::new() }
     }
 
-    fn of(stream: W, is_terminal: bool) -> Self {
-        Self { stream, is_terminal, cut: Vec::new() }
-    }
-
-    /// Writes the next piece.
+    /// Writes the next chunk.
     ///
     /// # Errors
-    /// Those of the stream.
+    /// Errors of the stream.
     pub fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !self.is_terminal {
+        if self.target == StreamTarget::Pipe {
             self.stream.write_all(bytes)?;
             return self.stream.flush();
         }
@@ -57,27 +58,27 @@ impl<W: Write> SanitizedWriter<W> {
             text.push_str(chunk.valid());
             let invalid = chunk.invalid();
             read += chunk.valid().len() + invalid.len();
-            // At the very end it may be the beginning of a character.
-            let is_begun = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
-            if read == all.len() && is_begun {
+            // At the end of the chunk it may be the start of a character.
+            let is_incomplete = std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            if read == all.len() && is_incomplete {
                 self.cut = invalid.to_vec();
             } else if !invalid.is_empty() {
                 text.push(char::REPLACEMENT_CHARACTER);
             }
         }
-        self.stream.write_all(screened(&text).as_bytes())?;
+        self.stream.write_all(sanitize_lines(&text).as_bytes())?;
         self.stream.flush()
     }
 }
 
-/// A text as a terminal may have it.
+/// Sanitises each line of a text. Newlines and tabs stay.
 #[must_use]
-pub fn screened(text: &str) -> String {
+pub fn sanitize_lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for piece in text.split_inclusive(['\n', '\t']) {
-        let kept = piece.trim_end_matches(['\n', '\t']).len();
-        shown.push_str(&sanitize(&piece[..kept]));
-        shown.push_str(&piece[kept..]);
+    for part in text.split_inclusive(['\n', '\t']) {
+        let kept = part.trim_end_matches(['\n', '\t']).len();
+        shown.push_str(&sanitize(&part[..kept]));
+        shown.push_str(&part[kept..]);
     }
     shown
 }
@@ -86,15 +87,14 @@ pub fn screened(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// What comes out of these bytes, in pieces of this size.
-    fn shown(bytes: &[u8], size: usize, is_terminal: bool) -> Vec<u8> {
-        let mut screen = SanitizedWriter::of(Vec::new(), is_terminal);
-        bytes.chunks(size).for_each(|piece| screen.put(piece).expect("memory does not fail"));
-        screen.stream
+    /// Returns the output for these bytes in chunks of this size.
+    fn written(bytes: &[u8], size: usize, mut writer: SanitizedWriter<Vec<u8>>) -> Vec<u8> {
+        bytes.chunks(size).for_each(|chunk| writer.put(chunk).expect("memory does not fail"));
+        writer.stream
     }
 
     #[test]
-    fn a_terminal_gets_text_and_no_orders_however_it_is_cut() {
+    fn a_terminal_gets_no_control_sequences() {
         for (bytes, expected) in [
             (&b"plain\n\ttext"[..], "plain\n\ttext"),
             (b"\x1b[31mred\x1b[0m\x07\x08\r\n", " [31mred [0m   \n"),
@@ -102,8 +102,9 @@ mod tests {
             (b"\x9b2J a\xc3(b", "\u{fffd}2J a\u{fffd}(b"),
         ] {
             for size in 1..=bytes.len() {
-                let said = String::from_utf8(shown(bytes, size, true)).expect("it is text now");
-                assert_eq!(said, expected, "in pieces of {size}");
+                let text = String::from_utf8(written(bytes, size, SanitizedWriter::for_terminal(Vec::new())))
+                    .expect("it is text now");
+                assert_eq!(text, expected, "in chunks of {size}");
             }
         }
     }
@@ -111,6 +112,6 @@ mod tests {
     #[test]
     fn a_pipe_gets_every_byte() {
         let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(shown(&bytes, 7, false), bytes);
+        assert_eq!(written(&bytes, 7, SanitizedWriter::for_pipe(Vec::new())), bytes);
     }
 }

@@ -1,6 +1,6 @@
-//! Our own terminal while a program has it: in raw mode, and as it was before at every end.
+//! Raw mode of our own terminal while a program uses it, and its restoration at every end.
 //!
-//! A process has one terminal, so what is to be restored is kept for the whole process: a panic restores it, too.
+//! A process has one terminal, so its earlier modes are kept for the whole process: a panic restores them, too.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -13,54 +13,54 @@ use crate::input::Stdin;
 
 /// Size of a terminal window, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named like what they count")]
-pub struct Size {
+#[allow(missing_docs, reason = "named like their units")]
+pub struct WindowSize {
     pub rows: u16,
     pub columns: u16,
 }
 
 /// Restores the terminal when it is dropped.
 #[derive(Debug)]
-pub struct Restore;
+pub struct TerminalGuard;
 
-/// What is to be restored.
-struct BorrowedTerminal {
-    /// The modes of stdin before raw mode, while it is in raw mode.
+/// State to restore.
+struct TerminalState {
+    /// Modes of stdin before raw mode, while it is in raw mode.
     modes: Option<Termios>,
-    /// Whether a program may have written to the terminal since it was last reset.
+    /// True if a program may have written to the terminal since the last reset.
     is_written: bool,
 }
 
-static LENT: Mutex<BorrowedTerminal> = Mutex::new(BorrowedTerminal { modes: None, is_written: false });
+static TERMINAL: Mutex<TerminalState> = Mutex::new(TerminalState { modes: None, is_written: false });
 
-/// Undoes what a program may have left of its own display. Titles stay: no terminal tells what they were.
+/// Resets the display after a program. Titles stay: no terminal reports the earlier one.
 const RESET: &str = concat!(
-    // Ends a sequence or a string that was begun: it would swallow what follows.
+    // Ends an unfinished sequence or string: the following text would become a part of it.
     "\x18\x1b\\",
     // Ends synchronized output; leaves the alternate screen by each of its three names.
     "\x1b[?2026l\x1b[?1049l\x1b[?1047l\x1b[?47l",
     // The whole screen scrolls, between no margins; the cursor stays where it is.
     "\x1b7\x1b[?69l\x1b[?6l\x1b[r\x1b8",
-    // The soft reset, and what it leaves: charsets, keys, reverse video, line wrap, a visible cursor.
+    // The soft reset, and the modes that it leaves: charsets, keys, reverse video, line wrap, a visible cursor.
     "\x1b[!p\x1b(B\x0f\x1b>\x1b[?1l\x1b[4l\x1b[?5l\x1b[?7h\x1b[?25h\x1b[0 q",
     // No reports of the mouse, of focus, of pastes, and keys as they were: by kitty's protocol and by xterm's.
     "\x1b[?9l\x1b[?1000l\x1b[?1001l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?2031l",
     "\x1b[?2004l\x1b[<99u\x1b[=0u\x1b[>4;0m",
-    // Colours that text can be seen in; no link and no attribute goes on.
+    // Default colours; ends links and attributes.
     "\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\\x1b]8;;\x1b\\\x1b[0m",
     "\n"
 );
-/// How long a terminal that takes nothing may hold up the reset.
-const PATIENCE_MS: u16 = 500;
+/// Maximum time that a blocked terminal delays the reset.
+const RESET_WITHIN_MS: u16 = 500;
 
-/// The size of the window that stdin belongs to; none if stdin is not a terminal, or the terminal does not know.
+/// Returns the size of the window of stdin; `None` if stdin is not a terminal, or the terminal does not know.
 #[must_use]
-pub fn size() -> Option<Size> {
+pub fn size() -> Option<WindowSize> {
     let size = tcgetwinsize(io::stdin()).ok()?;
-    (size.ws_row > 0 && size.ws_col > 0).then_some(Size { rows: size.ws_row, columns: size.ws_col })
+    (size.ws_row > 0 && size.ws_col > 0).then_some(WindowSize { rows: size.ws_row, columns: size.ws_col })
 }
 
-/// The value of our `TERM`, where it is a plain name.
+/// Returns the value of our `TERM`, if it is a plain name.
 #[must_use]
 pub fn term() -> Option<String> {
     std::env::var("TERM").ok().filter(|name| is_plain(name))
@@ -71,49 +71,49 @@ fn is_plain(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-/// Gives the terminal to a program. With our stdin it gets every key: the terminal goes to raw mode.
+/// Prepares the terminal for a program. With our stdin the program gets every key: the terminal changes to raw mode.
 ///
 /// # Errors
 /// When the modes of the terminal cannot be changed.
-pub fn lend(stdin: Stdin) -> io::Result<()> {
+pub fn enter_raw_mode(stdin: Stdin) -> io::Result<()> {
     restore_in_a_panic();
-    let mut lent = lent();
-    lent.is_written = true;
-    if stdin == Stdin::Ours && lent.modes.is_none() {
+    let mut terminal = terminal_state();
+    terminal.is_written = true;
+    if stdin == Stdin::Ours && terminal.modes.is_none() {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
-        lent.modes = Some(before);
+        terminal.modes = Some(before);
     }
     Ok(())
 }
 
-/// Takes the keys back: Ctrl-C is a signal for us again.
-pub fn take_keys() {
-    restore_modes(&mut lent());
+/// Ends raw mode: Ctrl-C is a signal for us again.
+pub fn leave_raw_mode() {
+    restore_modes(&mut terminal_state());
 }
 
-/// Restores modes and display. What the program has written must be on the terminal by now.
+/// Restores modes and display. All output of the program must be on the terminal by now.
 pub fn restore() {
-    restore_all(&mut lent());
+    restore_all(&mut terminal_state());
 }
 
-fn lent() -> MutexGuard<'static, BorrowedTerminal> {
-    LENT.lock().unwrap_or_else(PoisonError::into_inner)
+fn terminal_state() -> MutexGuard<'static, TerminalState> {
+    TERMINAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn restore_all(lent: &mut BorrowedTerminal) {
-    restore_modes(lent);
-    if std::mem::take(&mut lent.is_written) {
+fn restore_all(terminal: &mut TerminalState) {
+    restore_modes(terminal);
+    if std::mem::take(&mut terminal.is_written) {
         let _ = reset();
-        // What the terminal has answered to a question of the program would be typed into the shell.
+        // The terminal's answers to the program would be typed into the shell.
         let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     }
 }
 
-fn restore_modes(lent: &mut BorrowedTerminal) {
-    if let Some(modes) = lent.modes.take() {
+fn restore_modes(terminal: &mut TerminalState) {
+    if let Some(modes) = terminal.modes.take() {
         // A terminal that is gone needs no modes.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
     }
@@ -128,7 +128,7 @@ fn put(stream: &mut (impl Write + IsTerminal + AsFd)) -> io::Result<()> {
         return Ok(());
     }
     // A terminal that was stopped by Ctrl-S would block the write for ever.
-    let is_ready = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(PATIENCE_MS));
+    let is_ready = poll(&mut [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(RESET_WITHIN_MS));
     if is_ready.is_ok_and(|count| count > 0) {
         stream.write_all(RESET.as_bytes())?;
     }
@@ -142,15 +142,15 @@ fn restore_in_a_panic() {
         // The shipped program aborts on a panic: nothing is dropped then.
         std::panic::set_hook(Box::new(move |panic| {
             // A panic in this module holds the lock itself.
-            if let Ok(mut lent) = LENT.try_lock() {
-                restore_all(&mut lent);
+            if let Ok(mut terminal) = TERMINAL.try_lock() {
+                restore_all(&mut terminal);
             }
             before(panic);
         }));
     });
 }
 
-impl Drop for Restore {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         restore();
     }

@@ -1,7 +1,7 @@
-//! Whether somebody listens where calls are to go.
+//! Checks that the upstream accepts connections.
 //!
-//! A run asks no more than that: whether the key is good shows at the first call, and a question over HTTP would be a
-//! call that the audit log has to tell from the agent's. `sluice preflight` asks it, through a sidecar of its own.
+//! A run checks no more: the first call shows if the key is good, and an HTTP request would be a call that the audit log has
+//! to tell from the agent's. `sluice preflight` sends one, through a sidecar of its own.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::sidecar_user::SidecarUser;
 
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Why calls would go nowhere.
+/// An upstream that the sidecar cannot reach.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamUnreachable {
     /// The text is not an address.
@@ -39,18 +39,18 @@ pub enum UpstreamUnreachable {
         /// The place that denies it, with its mode.
         reason: String,
     },
-    /// Nobody listens.
-    #[error("nobody answers at the upstream {address}; start it, or name another with --upstream")]
+    /// The connection failed.
+    #[error("the upstream {address} does not answer; start it, or name another with --upstream")]
     Unreachable {
-        /// Where.
+        /// Address.
         address: String,
-        /// Why.
+        /// Reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// Connects, and hangs up. A socket must let the sidecar's user in as well, which the modes of its path decide.
+/// Connects and disconnects. The modes of a socket's path must also allow the sidecar's user to connect.
 ///
 /// # Errors
 /// [`UpstreamUnreachable`].
@@ -60,13 +60,13 @@ pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), UpstreamU
     let reached = Connector::probe(&address, WITHIN).await;
     reached.map_err(|source| UpstreamUnreachable::Unreachable { address: url.to_owned(), source })?;
     match (&address.scheme, user) {
-        (Scheme::Unix(path), Some(user)) => permits(path, user),
+        (Scheme::Unix(path), Some(user)) => check_access(path, user),
         _ => Ok(()),
     }
 }
 
-/// Whether the modes of a socket and of the directories above it let this user connect.
-fn permits(path: &Path, user: SidecarUser) -> Result<(), UpstreamUnreachable> {
+/// Checks that the modes of a socket and of the directories above it allow this user to connect.
+fn check_access(path: &Path, user: SidecarUser) -> Result<(), UpstreamUnreachable> {
     let denied = |reason| UpstreamUnreachable::Denied { path: path.display().to_string(), user, reason };
     let real = fs::canonicalize(path).map_err(|error| denied(error.to_string()))?;
     for (place, right) in real.ancestors().zip([WRITE].into_iter().chain(std::iter::repeat(SEARCH))) {
@@ -78,11 +78,12 @@ fn permits(path: &Path, user: SidecarUser) -> Result<(), UpstreamUnreachable> {
     Ok(())
 }
 
-/// The bits of a mode, for others.
+/// Write bit of a mode, for others.
 const WRITE: u32 = 0o2;
+/// Search bit of a mode, for others.
 const SEARCH: u32 = 0o1;
 
-/// Whether the class of permissions that applies to a user has this right.
+/// Returns true if the class of permissions that applies to a user has this right.
 fn has_right(meta: &fs::Metadata, user: SidecarUser, right: u32) -> bool {
     let class = match () {
         () if meta.uid() == user.uid => 6,
@@ -115,7 +116,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let port = listener.local_addr().expect("it is bound").port();
         reach(&format!("http://localhost:{port}"), None).await.expect("the hosts file names it");
-        let error = reach("http://nobody-here.invalid:1", None).await.expect_err("nothing names it");
+        let error = reach("http://unknown-host.invalid:1", None).await.expect_err("nothing names it");
         assert!(matches!(error, UpstreamUnreachable::Unreachable { .. }), "{error}");
     }
 
@@ -146,12 +147,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_port_is_told_with_its_address() {
+    async fn a_closed_port_is_named_with_its_address() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-        reach(&url, None).await.expect("somebody listens");
+        reach(&url, None).await.expect("the port is open");
         drop(listener);
-        let error = reach(&url, None).await.expect_err("nobody listens any more").to_string();
+        let error = reach(&url, None).await.expect_err("the port is closed").to_string();
         assert!(error.contains(&url) && error.contains("--upstream"), "{error}");
     }
 }

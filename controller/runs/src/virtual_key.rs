@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use sluice_contract::RunKey;
+use sluice_contract::time::duration_micros;
 use sluice_litellm::virtual_key::{self, GenerateError, Grant};
 use sluice_litellm::{ApiKey, Litellm, LitellmError};
 use sluice_state::store::{Store, StoreError, now_us};
@@ -62,7 +63,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 pub async fn mint(store: &Store, litellm: &Litellm, grant: &Grant<'_>) -> Result<ApiKey, MintError> {
     let now = now_us();
     let alias = grant.alias();
-    let lifetime = i64::try_from(grant.lifetime.as_micros()).unwrap_or(i64::MAX);
+    let lifetime = duration_micros(grant.lifetime);
     let record = KeyRecord {
         alias: alias.clone(),
         key: grant.key.clone(),
@@ -110,7 +111,7 @@ pub async fn abandon(store: &Store, record: &KeyRecord) -> Result<(), RevokeErro
 }
 
 fn is_past(now: i64, from: i64, by: Duration) -> bool {
-    now.saturating_sub(from) > i64::try_from(by.as_micros()).unwrap_or(i64::MAX)
+    now.saturating_sub(from) > duration_micros(by)
 }
 
 /// Returns how a key ended, from LiteLLM's answer to its deletion.

@@ -1,7 +1,7 @@
-//! Writes into a workspace that cannot leave it.
+//! Writes into a workspace that cannot escape from it.
 //!
-//! The sandbox owns the directory: any name in it can be a link by the time we come. The kernel resolves our
-//! paths beneath the workspace, without links, or not at all.
+//! The sandbox owns the directory, so any name in it can have become a link. The kernel resolves our paths beneath the
+//! workspace and without links, or fails.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use nix::unistd::{Gid, Uid, fchown};
 
 use crate::rundir::SANDBOX_UID;
 
-/// Writes a file that is not there yet at DIRECTORY/NAME of the workspace, and gives both to the agent.
+/// Creates the file DIRECTORY/NAME in the workspace, and gives both to the agent.
 ///
 /// # Errors
-/// When something is in the way: a file, a link.
+/// Errors of the kernel, also when a file or a link has the name.
 pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> io::Result<()> {
     let inner = make_directory(workspace, directory)?;
     let file = beneath(&inner, name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o644)?;
@@ -26,10 +26,10 @@ pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> i
     File::from(file).write_all(content)
 }
 
-/// Makes a directory in the workspace, and those above it, the agent's.
+/// Creates a directory in the workspace with its parents, and gives them to the agent.
 ///
 /// # Errors
-/// When something else has its name.
+/// Errors of the kernel, also when a file or a link has the name.
 pub fn make_directory(workspace: &Path, path: &str) -> io::Result<OwnedFd> {
     const TOP: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
     let mut directory = open(workspace, TOP, Mode::empty())?;
@@ -57,9 +57,9 @@ mod tests {
     use super::*;
     use std::fs;
 
-    struct Scratch(std::path::PathBuf);
+    struct TestWorkspace(std::path::PathBuf);
 
-    impl Scratch {
+    impl TestWorkspace {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("sluice-workspace-{name}-{}", std::process::id()));
             fs::create_dir_all(path.join("work")).expect("it is ours");
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for TestWorkspace {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn a_file_is_written() {
-        let scratch = Scratch::new("plain");
+        let scratch = TestWorkspace::new("plain");
         write(&scratch.0.join("work"), ".sluice", "messages.json", b"[]").expect("nothing is in the way");
         assert_eq!(fs::read(scratch.0.join("work/.sluice/messages.json")).expect("it is there"), b"[]");
     }
 
     #[test]
     fn a_link_in_place_of_the_directory_is_refused() {
-        let scratch = Scratch::new("directory");
+        let scratch = TestWorkspace::new("directory");
         std::os::unix::fs::symlink(scratch.0.join("outside"), scratch.0.join("work/.sluice")).expect("it is ours");
         write(&scratch.0.join("work"), ".sluice", "messages.json", b"[]").expect_err("it leads out");
         assert_eq!(fs::read_dir(scratch.0.join("outside")).expect("it is there").count(), 0);
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_link_in_place_of_the_file_is_refused() {
-        let scratch = Scratch::new("file");
+        let scratch = TestWorkspace::new("file");
         fs::create_dir(scratch.0.join("work/.sluice")).expect("it is ours");
         let target = scratch.0.join("outside/target");
         std::os::unix::fs::symlink(&target, scratch.0.join("work/.sluice/messages.json")).expect("it is ours");
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_climbs_is_refused() {
-        let scratch = Scratch::new("climb");
+    fn a_path_with_dots_is_refused() {
+        let scratch = TestWorkspace::new("climb");
         write(&scratch.0.join("work"), "../outside", "x", b"").expect_err("it leads out");
     }
 }

@@ -144,7 +144,7 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
 
 /// Compares log and database before a command. A fault stops changes, but not `show` and `confirm`.
 async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogStatus, CommandError> {
-    match (command, log.look().await) {
+    match (command, log.inspect().await) {
         (BudgetCommand::Confirm { .. }, _) | (_, Ok(None)) => Ok(LogStatus::Usable),
         // The list is complete as far as the database is.
         (BudgetCommand::Show { .. }, Ok(Some(error)) | Err(error)) => {
@@ -164,14 +164,14 @@ async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandErr
     if status == LogStatus::Lost {
         return Ok(());
     }
-    match log.follow().await {
+    match log.synchronize().await {
         Ok(None) => Ok(()),
         Ok(Some(error)) | Err(error) => Err(command_error(error.into())),
     }
 }
 
 fn command_error(error: BudgetError) -> CommandError {
-    let is_usage = matches!(error, BudgetError::None(_) | BudgetError::TooMuch);
+    let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch);
     CommandError::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
 }
 
@@ -190,7 +190,7 @@ impl BudgetCommand {
 async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
     let budgets = store.budgets(account).await.map_err(command_error)?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
-        return Err(command_error(BudgetError::None(account.clone())));
+        return Err(command_error(BudgetError::NoBudget(account.clone())));
     }
     let shown: Vec<_> =
         budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect();

@@ -9,7 +9,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::{BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{AuditArchive, Rebuilt, Restored};
+use sluice_state::ledger::{AuditArchive, RebuildReport, RestoreReport};
 use sluice_state::store::Store;
 
 use super::database::{open, open_or_create};
@@ -91,7 +91,7 @@ enum RebuildMode {
     Fill,
 }
 
-async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<Rebuilt, CommandError> {
+async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<RebuildReport, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     let keys = Keys::open(state).map_err(|error| failed(&error))?;
     let public = keys.public().map_err(|error| failed(&error))?;
@@ -110,18 +110,18 @@ async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<Rebui
             };
             let mut rebuilt = archive.fill().await.map_err(|error| failed(&error))?;
             let is_old = restored > 0 || (was_new && rebuilt.files > 0);
-            rebuilt.restored = is_old.then_some(Restored { budgets: restored, not_known: NOT_KNOWN });
+            rebuilt.restored = is_old.then_some(RestoreReport { budgets: restored, not_known: NOT_KNOWN });
             rebuilt
         }
     };
     let followed = match mode {
-        RebuildMode::Check => budgets.look().await,
-        RebuildMode::Fill => budgets.follow().await,
+        RebuildMode::Check => budgets.inspect().await,
+        RebuildMode::Fill => budgets.synchronize().await,
     };
     match followed {
         Ok(None) => {}
         Ok(Some(error)) | Err(error @ (LogError::Ahead { .. } | LogError::Lost(_) | LogError::Forged(..))) => {
-            rebuilt.tell_budget_log(error_chain(&error));
+            rebuilt.report_budget_log(error_chain(&error));
         }
         Err(error) => return Err(failed(&error)),
     }
@@ -136,8 +136,8 @@ const NOT_KNOWN: &[&str] = &[
     "ids of runs that have no audit file: they can be used again",
 ];
 
-fn text(rebuilt: &Rebuilt) -> String {
-    let Rebuilt { files, under_way, added, restored, sums_renewed, by_files, by_ledger, differences } = rebuilt;
+fn text(rebuilt: &RebuildReport) -> String {
+    let RebuildReport { files, under_way, added, restored, sums_renewed, by_files, by_ledger, differences } = rebuilt;
     let mut text = String::new();
     for difference in differences {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
@@ -146,7 +146,7 @@ fn text(rebuilt: &Rebuilt) -> String {
     let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
     text += &format!("files    {files} read, {under_way} runs under way\n");
     text += &format!("added    {} receipts, {} entries\n", added.receipts, added.entries);
-    if let Some(Restored { budgets, not_known }) = restored {
+    if let Some(RestoreReport { budgets, not_known }) = restored {
         text += &format!("restored {budgets} changes of budgets; the database was lost or old, and does not know:\n");
         text.extend(not_known.iter().map(|what| format!("         - {what}\n")));
     }

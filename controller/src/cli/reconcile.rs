@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use sluice_contract::{Account, exit};
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
-use sluice_runs::progress::Progress;
+use sluice_runs::observer::Observation;
 use sluice_runs::signals;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -19,6 +19,7 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{fail, print, print_json};
 use super::parse::{at_least_one_second, run_or_attempt, since};
+use super::progress;
 use crate::reconcile::{PostingPermission, ReconcileError, ReconcileOutcome, ReconcileQuestion, Reconciliation};
 use crate::settings::{Settings, missing};
 
@@ -112,8 +113,8 @@ async fn reconcile_once(
     };
     let spend_log = SpendLog::of(upstream, key, RetryMode::Retry).map_err(|error| CommandError::not_started(&error))?;
     let permission = if args.correct { PostingPermission::Correct } else { PostingPermission::Settle };
-    let progress = if args.json { Progress::silent() } else { Progress::on_terminal() };
-    let notify = |text: &str| progress.say(text);
+    let observer = if args.json { progress::silent() } else { progress::on_terminal() };
+    let notify = |text: &str| observer.observe(Observation::Note(text));
     let mut reconciliation = Reconciliation { store, spend_log, permission, notify: &notify };
     let wait = (!args.no_wait).then_some(WAIT_MAX);
     reconciliation.run(&question, wait).await.map_err(|error| match error {

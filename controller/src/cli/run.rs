@@ -1,16 +1,18 @@
 //! `sluice run`: one run, from the command line to the receipt.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluice_contract::text::error_chain;
-use sluice_runs::engine::Stdio;
-use sluice_runs::forward::{self, Orders};
+use sluice_runs::engine::StdioConfig;
+use sluice_runs::forward::{self, ControlSequences};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
-use sluice_runs::once::{self, CompletedRun, OneShot};
-use sluice_runs::progress::Progress;
-use sluice_runs::removal::{self, Remaining};
+use sluice_runs::observer::Observation;
+use sluice_runs::one_shot::{self, OneShot};
+use sluice_runs::outcome::CompletedRun;
+use sluice_runs::removal::{self, RemainingDirectory};
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::Contract;
 use sluice_runs::{signals, sweep, tty};
@@ -20,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::error::CommandError;
 use super::output::{print, print_json, say};
+use super::progress;
 
 mod args;
 mod background;
@@ -54,30 +57,30 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let settings = args.host.settings_with(args.settings()).map_err(|error| before(&error))?;
     let request = request::read(&args, &settings).map_err(|error| before(&error))?;
     // A program with the terminal draws on it alone.
-    let progress = if args.quiet || args.tty { Progress::silent() } else { Progress::on_terminal() };
-    request.asked.volumes.iter().filter_map(mount_rights::warning).for_each(|text| say(&format!("warning: {text}")));
-    let (stop, mut cancelled) = watch::channel(None);
+    let observer = if args.quiet || args.tty { progress::silent() } else { progress::on_terminal() };
+    request.spec.volumes.iter().filter_map(mount_rights::warning).for_each(|text| say(&format!("warning: {text}")));
+    let (stop, cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
-    let host = Host::open(&settings.host).await.map_err(|error| before(&error))?;
+    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| before(&error))?);
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
-    once::check(&host, &request).await.map_err(|error| before(&error))?;
-    progress.say(&format!("run {}: {}", request.key, request.asked.argv.join(" ")));
+    one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
+    let begun = format!("run {}: {}", request.key, request.spec.argv.join(" "));
+    observer.observe(Observation::Note(&begun));
 
-    let (admitted, note) = match once::admit(&host, &request).await {
+    let (admitted, note) = match one_shot::admit(&host, &request).await {
         // Runs of killed controllers may hold the amount that this one needs.
-        Err(BudgetError::Short(_)) => {
-            report_faults(&sweep::recover_orphans(&host).await);
-            once::admit(&host, &request).await?
+        Err(BudgetError::Insufficient(_)) => {
+            report_faults(&sweep::recover_orphans(&host, &progress::silent()).await);
+            one_shot::admit(&host, &request).await?
         }
         admitted => admitted?,
     };
     note.iter().for_each(|note| say(note));
-    let (contract, stdin, tty, own) =
-        (request.contract, request.asked.stdin, request.asked.tty, request.key.to_string());
+    let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.to_string());
     // The terminal is restored however the run ends.
-    let restore = tty::Restore;
+    let restore = tty::TerminalGuard;
     let (max, live, printer) = if contract == Contract::Plain && !args.json {
-        let orders = if tty { Orders::Passed } else { Orders::SanitizedWriter };
+        let orders = if tty { ControlSequences::Passed } else { ControlSequences::Replaced };
         let (outlet, printer) = forward::start(orders, stop).map_err(|error| before(&error))?;
         // Output that is passed on in full is not kept.
         (0, Some(outlet), Some(printer))
@@ -85,13 +88,13 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
         (settings.run.output_max, None, None)
     };
     let once = OneShot {
-        host: &host,
+        host: Arc::clone(&host),
         request,
         admitted,
-        output: Stdio { stdin, tty, max, live },
+        output: StdioConfig { stdin, tty, max, live },
         printer,
         stop_grace: settings.run.stop_grace,
-        progress: &progress,
+        observer,
     };
     if tty && stdin == Stdin::Ours && !args.quiet {
         let pid = std::process::id();
@@ -99,7 +102,8 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     }
     background::start(&settings.litellm, host.layout.database());
     // Leftovers of killed controllers are removed during this run: there may be no other process that does it.
-    let (done, faults) = tokio::join!(once::run(once, &mut cancelled), sweep::recover_orphans(&host));
+    let silent = progress::silent();
+    let (done, faults) = tokio::join!(one_shot::run(once, cancelled), sweep::recover_orphans(&host, &silent));
     report_faults(&faults);
     drop(restore);
     let done = done.map_err(|error| before(&error))?;
@@ -142,13 +146,13 @@ async fn finish(args: RunArgs, host: &Host, own: String, contract: Contract, mut
 }
 
 /// Removes the workspace on another thread: an agent may have written many files, and the result does not wait for them.
-fn remove_workspace(host: &Host, own: String) -> JoinHandle<Vec<Remaining>> {
+fn remove_workspace(host: &Host, own: String) -> JoinHandle<Vec<RemainingDirectory>> {
     let runs = host.layout.runs_directory();
     tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), Some(Instant::now() + REMOVE_WITHIN)))
 }
 
-fn report_remaining(remaining: Vec<Remaining>) {
-    for Remaining { name, reason } in remaining {
+fn report_remaining(remaining: Vec<RemainingDirectory>) {
+    for RemainingDirectory { name, reason } in remaining {
         say(&format!(
             "the directory of run {name} is not removed yet: {reason}; the next sluice run or sweep goes on with it"
         ));

@@ -1,6 +1,7 @@
 //! `sluice sweep`: removes leftovers of killed controllers, and looks up open costs.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -12,6 +13,7 @@ use sluice_runs::sweep::{Leftover, SweepMode, sweep};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
+use super::progress;
 use crate::reconcile::background::ReconcileLoop;
 
 /// Removes containers, sidecars and directories of runs whose controller has ended. It removes only those of this state
@@ -30,9 +32,9 @@ pub(super) struct SweepArgs {
 
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
     let settings = args.host.settings()?;
-    let host = Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?;
+    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
     let mode = if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
-    let leftovers = sweep(&host, mode).await.map_err(|message| CommandError { code: exit::FAILED, message })?;
+    let leftovers = sweep(&host, mode, &progress::silent()).await.map_err(|error| CommandError::failed(&error))?;
     if mode == SweepMode::Remove
         && let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone())
     {

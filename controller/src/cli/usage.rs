@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::{Group, Total, Unsettled, UsageTable};
+use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
 
 use super::database::open;
 use super::error::CommandError;
@@ -17,7 +17,7 @@ use super::output::{dash, print, print_json};
 pub(super) struct UsageArgs {
     /// Group sums by this [default: account]
     #[arg(long, value_enum, value_name = "WHAT")]
-    by: Option<Group>,
+    by: Option<GroupBy>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -44,7 +44,7 @@ struct UsageObject<'a> {
 
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
     let settings = args.host.settings()?;
-    let by = args.by.unwrap_or(Group::Account);
+    let by = args.by.unwrap_or(GroupBy::Account);
     let store = open(&settings.host.state_dir)?;
     let table = store.usage(by).await.map_err(|error| CommandError::failed(&error))?;
     if args.json {
@@ -57,7 +57,7 @@ pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(by: Group, table: &UsageTable) -> String {
+fn text(by: GroupBy, table: &UsageTable) -> String {
     let UsageTable { groups, total, unsettled } = table;
     let [calls, open, reserved, input, output, cost] = ["calls", "open", "reserved, $", "in", "out", "cost, $"];
     let mut text =

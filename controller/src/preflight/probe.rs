@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::rundir;
-use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarSpec};
+use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, RunPaths};
@@ -85,7 +85,7 @@ async fn with_record(
         _ => Ok(()),
     });
     removed.map_err(|error| ProbeError::CleanUp(paths.root.clone(), error))?;
-    store.forget(key, 0).await?;
+    store.delete_run(key, 0).await?;
     answers
 }
 
@@ -112,6 +112,7 @@ async fn send(
         models: &[],
         user: rundir::sidecar_user(paths).map_err(ProbeError::User)?,
         deadline: Duration::from_secs(60),
+        lifetime: SidecarLifetime::WithController,
         flags: &["--allow".to_owned(), "GET /openapi.json".to_owned()],
     };
     let mut sidecar = Sidecar::start(&spec, secret).await?;

@@ -76,7 +76,7 @@ impl ReconcileScope {
     /// Adds calls of unknown cost with the windows around them. Their filter names them, since they will not stay open.
     async fn add_open(&mut self, store: &Store, open: Filter, heard_us: i64) -> Result<(), ReconcileError> {
         let mut names = Vec::new();
-        for (receipt, heard) in store.hold(open).await?.bills {
+        for (receipt, heard) in store.receipts_for_reconcile(open).await?.receipts {
             if heard <= heard_us {
                 let window = TimeWindow::around(origin_us(&receipt));
                 self.windows.entry(receipt.account.clone()).or_default().push(window);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use sluice_litellm::ApiKey;
-use sluice_runs::blueprint::Limits;
+use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::sidecar_user::SidecarUsers;
 
@@ -59,7 +59,7 @@ impl SettingLayers {
             account: self.required("account", values::account)?,
             timeout: self.required("timeout", values::positive_duration)?,
             stop_grace: self.required("stop_grace", values::duration)?,
-            limits: Limits {
+            limits: SandboxLimits {
                 memory: self.required("memory", values::memory)?,
                 cpu_millis: self.required("cpus", values::cpus)?,
                 pids: self.required("pids", values::pids)?,

@@ -54,7 +54,7 @@ fn the_highest_layer_that_sets_a_value_wins() {
 fn every_default_is_valid() {
     let settings = layers(&[], &[], None).and_then(|layers| layers.settings()).expect("the defaults are right");
     assert_eq!(settings.run.timeout, Duration::from_secs(120));
-    assert_eq!(settings.run.limits, Limits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
+    assert_eq!(settings.run.limits, SandboxLimits { memory: 512 << 20, cpu_millis: 1000, pids: 256 });
     assert_eq!(settings.run.sidecar_flags, ["--audit-sync", "call"]);
 }
 

@@ -1,4 +1,4 @@
-//! The streams of a container, as they come from the engine.
+//! The streams of a container as the engine sends them.
 //!
 //! Without a terminal the engine sends frames, which bollard decodes. With one it sends the bytes alone: bollard's
 //! decoder would take a chunk that begins with the byte 0, 1 or 2 for a frame, so these bytes are read here.
@@ -19,40 +19,40 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::net::UnixStream;
 
-use crate::forward::Piece;
+use crate::forward::OutputChunk;
 use crate::input::Stdin;
 
-/// The engine leaves a program at Ctrl-P Ctrl-Q, and holds each Ctrl-P back, unless it is told of other keys. This byte
-/// is in no UTF-8, and nobody types it eight times in a row.
+/// Keys that detach from a program. By default the engine detaches at Ctrl-P Ctrl-Q, and holds each Ctrl-P back. This byte
+/// does not occur in UTF-8.
 const NO_DETACH_KEYS: &str = "%FF,%FF,%FF,%FF,%FF,%FF,%FF,%FF";
-/// How much is read at once.
-const PIECE: usize = 32 << 10;
+/// Size of one read.
+const CHUNK: usize = 32 << 10;
 
-/// A container's output, and its input.
-pub(super) struct Streams {
-    pub(super) output: Pin<Box<dyn Stream<Item = Piece> + Send>>,
+/// Output and input of a container.
+pub(super) struct ContainerStreams {
+    pub(super) output: Pin<Box<dyn Stream<Item = OutputChunk> + Send>>,
     pub(super) input: Pin<Box<dyn AsyncWrite + Send>>,
 }
 
 /// Attaches to a container without a terminal.
-pub(super) async fn framed(docker: &Docker, name: &str, stdin: Stdin) -> Result<Streams, Error> {
+pub(super) async fn framed(docker: &Docker, name: &str, stdin: Stdin) -> Result<ContainerStreams, Error> {
     let has_stdin = stdin == Stdin::Ours;
     let options = AttachContainerOptionsBuilder::new().stream(true).stdin(has_stdin).stdout(true).stderr(true).build();
     let attached = docker.attach_container(name, Some(options)).await?;
-    // An error is the end: the connection is gone, and with it what was still to come.
-    let output = attached.output.take_while(|piece| std::future::ready(piece.is_ok())).filter_map(async |piece| {
-        match piece {
-            Ok(LogOutput::StdOut { message }) => Some(Piece::Out(message)),
-            Ok(LogOutput::StdErr { message }) => Some(Piece::Err(message)),
-            // Without a terminal there is neither.
+    // An error is the end: the connection is gone.
+    let output = attached.output.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(async |chunk| {
+        match chunk {
+            Ok(LogOutput::StdOut { message }) => Some(OutputChunk::Stdout(message)),
+            Ok(LogOutput::StdErr { message }) => Some(OutputChunk::Stderr(message)),
+            // A container without a terminal sends neither.
             Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. }) | Err(_) => None,
         }
     });
-    Ok(Streams { output: Box::pin(output), input: attached.input })
+    Ok(ContainerStreams { output: Box::pin(output), input: attached.input })
 }
 
-/// Attaches to a container with a terminal: all that it writes is its stdout.
-pub(super) async fn raw(docker: &Docker, socket: &Path, name: &str, stdin: Stdin) -> Result<Streams, Error> {
+/// Attaches to a container with a terminal: all of its output is stdout.
+pub(super) async fn raw(docker: &Docker, socket: &Path, name: &str, stdin: Stdin) -> Result<ContainerStreams, Error> {
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection.with_upgrades());
@@ -76,11 +76,11 @@ pub(super) async fn raw(docker: &Docker, socket: &Path, name: &str, stdin: Stdin
     let upgraded = hyper::upgrade::on(response).await?;
     let (reader, writer) = tokio::io::split(TokioIo::new(upgraded));
     let output = stream::unfold(reader, async |mut reader| {
-        let mut piece = BytesMut::with_capacity(PIECE);
-        match reader.read_buf(&mut piece).await {
-            Ok(1..) => Some((Piece::Out(piece.freeze()), reader)),
+        let mut chunk = BytesMut::with_capacity(CHUNK);
+        match reader.read_buf(&mut chunk).await {
+            Ok(1..) => Some((OutputChunk::Stdout(chunk.freeze()), reader)),
             Ok(0) | Err(_) => None,
         }
     });
-    Ok(Streams { output: Box::pin(output), input: Box::pin(writer) })
+    Ok(ContainerStreams { output: Box::pin(output), input: Box::pin(writer) })
 }

@@ -1,4 +1,4 @@
-//! A blueprint in the engine's words.
+//! A blueprint as a request to the engine.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use bollard::models::{
     RestartPolicyNameEnum,
 };
 
-use crate::blueprint::{Access, Blueprint, Volume};
+use crate::blueprint::{Blueprint, MountAccess, Volume};
 use crate::input::Stdin;
 use crate::tty;
 
-/// The request that creates the container.
+/// Returns the request that creates the container.
 pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
     let has_stdin = blueprint.stdin == Stdin::Ours;
     ContainerCreateBody {
@@ -27,7 +27,7 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
         tty: Some(blueprint.tty),
         attach_stdin: Some(has_stdin),
         open_stdin: Some(has_stdin),
-        // Our end is its end.
+        // The program's stdin ends with ours.
         stdin_once: Some(has_stdin),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         host_config: Some(host(blueprint)),
@@ -35,7 +35,7 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
     }
 }
 
-/// The request for one that only holds a name.
+/// Returns the request for a container that only reserves a name.
 pub(super) fn placeholder(image: &str, labels: &BTreeMap<String, String>) -> ContainerCreateBody {
     ContainerCreateBody {
         image: Some(image.to_owned()),
@@ -62,7 +62,7 @@ fn host(blueprint: &Blueprint) -> HostConfig {
         cpu_quota: signed(blueprint.cpu_quota),
         pids_limit: signed(blueprint.pids),
         ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", blueprint.nofile)]),
-        // Engines before API 1.42 do not know it, and get it when the container has started.
+        // Engines before API 1.42 ignore it, and get the size when the container has started.
         console_size: if blueprint.tty {
             tty::size().map(|size| vec![size.rows.into(), size.columns.into()])
         } else {
@@ -74,7 +74,7 @@ fn host(blueprint: &Blueprint) -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
         auto_remove: Some(false),
-        // The tail of a crash only: what the program says is read from its attached streams.
+        // Only for the end of a crash: the output is read from the attached streams.
         log_config: Some(HostConfigLogConfig {
             typ: Some("local".to_owned()),
             config: Some(
@@ -88,7 +88,7 @@ fn host(blueprint: &Blueprint) -> HostConfig {
 }
 
 fn mount(volume: &Volume) -> Mount {
-    let read_only = volume.access == Access::ReadOnly;
+    let read_only = volume.access == MountAccess::ReadOnly;
     Mount {
         typ: Some(MountType::BIND),
         source: Some(volume.source.to_string_lossy().into_owned()),
@@ -96,7 +96,7 @@ fn mount(volume: &Volume) -> Mount {
         read_only: Some(read_only),
         bind_options: Some(MountBindOptions {
             propagation: Some(MountBindOptionsPropagationEnum::RPRIVATE),
-            // What is mounted below a read-only source would stay writable.
+            // Mounts below a read-only source would stay writable.
             non_recursive: Some(read_only),
             ..MountBindOptions::default()
         }),

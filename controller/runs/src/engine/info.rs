@@ -1,4 +1,4 @@
-//! Properties of the engine, and whether a sandbox gets all of its limits there.
+//! Properties of the engine, and the limits that it can enforce.
 //!
 //! Pure.
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_without_a_limit_is_unfit_and_says_which() {
+    fn an_unfit_engine_names_its_missing_limit() {
         assert_eq!(fit().unfit(), None);
         let rows: [(EngineInfo, &str); 6] = [
             (EngineInfo { security_options: vec![], ..fit() }, "seccomp"),

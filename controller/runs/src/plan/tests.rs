@@ -1,4 +1,4 @@
-//! A world in which anything can fail, and the controller can die at any moment.
+//! Plans of single states, and of whole runs where any step can fail and the controller can die at any moment.
 
 use proptest::prelude::*;
 use sluice_state::run::{Cancel, ContainerExit, RunEvent, RunVerdict, StepFailure};
@@ -6,7 +6,7 @@ use sluice_state::run::{Cancel, ContainerExit, RunEvent, RunVerdict, StepFailure
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
-const NOTHING: ObservedState =
+const ABSENT: ObservedState =
     ObservedState { directories: false, sidecar: SidecarState::Absent, container: ContainerState::Absent };
 
 fn run_in(phase: Phase, verdict: Option<RunVerdict>) -> Run {
@@ -14,103 +14,113 @@ fn run_in(phase: Phase, verdict: Option<RunVerdict>) -> Run {
 }
 
 #[test]
-fn the_way_there_makes_the_sidecar_beside_the_container() {
+fn bring_up_starts_the_sidecar_beside_the_container() {
     let pending = Run::new();
     let creating = run_in(Phase::Creating, None);
-    let made = ObservedState { directories: true, ..NOTHING };
+    let made = ObservedState { directories: true, ..ABSENT };
     let rows = [
-        (&pending, NOTHING, Plan::Do(vec![Step::Prepare])),
-        (&creating, made, Plan::Do(vec![Step::StartSidecar, Step::CreateContainer])),
-        (&creating, ObservedState { sidecar: SidecarState::Alive, ..made }, Plan::Do(vec![Step::CreateContainer])),
-        (&creating, ObservedState { container: ContainerState::Created, ..made }, Plan::Do(vec![Step::StartSidecar])),
+        (&pending, ABSENT, NextAction::Perform(vec![Step::Prepare])),
+        (&creating, made, NextAction::Perform(vec![Step::StartSidecar, Step::CreateContainer])),
+        (
+            &creating,
+            ObservedState { sidecar: SidecarState::Alive, ..made },
+            NextAction::Perform(vec![Step::CreateContainer]),
+        ),
+        (
+            &creating,
+            ObservedState { container: ContainerState::Created, ..made },
+            NextAction::Perform(vec![Step::StartSidecar]),
+        ),
         (
             &creating,
             ObservedState { sidecar: SidecarState::Alive, container: ContainerState::Created, ..made },
-            Plan::Do(vec![Step::StartContainer]),
+            NextAction::Perform(vec![Step::StartContainer]),
         ),
     ];
-    for (run, seen, expected) in rows {
-        assert_eq!(plan(run, &seen, MINUTE), expected, "{seen:?}");
+    for (run, observed, expected) in rows {
+        assert_eq!(plan(run, &observed, MINUTE), expected, "{observed:?}");
     }
 }
 
 #[test]
-fn a_running_container_is_waited_for_until_its_time_is_up() {
+fn a_running_container_has_until_its_deadline() {
     let running = run_in(Phase::Running, None);
-    let seen = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
-    assert_eq!(plan(&running, &seen, MINUTE), Plan::Wait(MINUTE));
-    assert_eq!(plan(&running, &seen, Duration::ZERO), Plan::TimeIsUp);
+    let observed =
+        ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+    assert_eq!(plan(&running, &observed, MINUTE), NextAction::Wait(MINUTE));
+    assert_eq!(plan(&running, &observed, Duration::ZERO), NextAction::EndAtDeadline);
 }
 
 #[test]
-fn the_way_home_takes_down_what_can_spend_first_and_the_record_last() {
-    let home = run_in(Phase::Completing, Some(RunVerdict::TimedOut));
-    let told = Run { tallied: true, ..home.clone() };
+fn teardown_stops_spenders_first_and_closes_last() {
+    let completing = run_in(Phase::Completing, Some(RunVerdict::TimedOut));
+    let tallied = Run { tallied: true, ..completing.clone() };
     let all = ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
     let rows = [
-        (&home, all, vec![Step::StopContainer, Step::DrainSidecar]),
-        (&home, ObservedState { sidecar: SidecarState::Absent, ..all }, vec![Step::StopContainer]),
+        (&completing, all, vec![Step::StopContainer, Step::DrainSidecar]),
+        (&completing, ObservedState { sidecar: SidecarState::Absent, ..all }, vec![Step::StopContainer]),
         (
-            &home,
+            &completing,
             ObservedState { container: ContainerState::Exited, ..all },
             vec![Step::RemoveContainer, Step::DrainSidecar],
         ),
-        (&home, ObservedState { container: ContainerState::Absent, ..all }, vec![Step::DrainSidecar]),
-        (&home, ObservedState { directories: true, ..NOTHING }, vec![Step::Tally]),
-        (&told, ObservedState { directories: true, ..NOTHING }, vec![Step::RemoveDirectories]),
-        (&told, NOTHING, vec![Step::Close]),
+        (&completing, ObservedState { container: ContainerState::Absent, ..all }, vec![Step::DrainSidecar]),
+        (&completing, ObservedState { directories: true, ..ABSENT }, vec![Step::Tally]),
+        (&tallied, ObservedState { directories: true, ..ABSENT }, vec![Step::RemoveDirectories]),
+        (&tallied, ABSENT, vec![Step::Close]),
     ];
-    for (run, seen, expected) in rows {
-        assert_eq!(plan(run, &seen, MINUTE), Plan::Do(expected), "{seen:?}");
+    for (run, observed, expected) in rows {
+        assert_eq!(plan(run, &observed, MINUTE), NextAction::Perform(expected), "{observed:?}");
     }
 }
 
 #[test]
-fn a_run_that_cannot_be_taken_down_is_tallied_and_then_given_up() {
-    let setback = |step| StepFailure { step, message: String::new() };
+fn a_run_that_resists_teardown_is_tallied() {
+    let failure = |step| StepFailure { step, message: String::new() };
     let stuck = Run {
-        teardown_failures: vec![setback(Step::StopContainer); SETBACKS_MAX],
+        teardown_failures: vec![failure(Step::StopContainer); TEARDOWN_FAILURES_MAX],
         ..run_in(Phase::Completing, Some(RunVerdict::TimedOut))
     };
-    let seen = ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
-    assert_eq!(plan(&stuck, &seen, MINUTE), Plan::Do(vec![Step::Tally]));
-    assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &seen, MINUTE), Plan::GiveUp);
+    let observed =
+        ObservedState { directories: true, sidecar: SidecarState::Absent, container: ContainerState::Running };
+    assert_eq!(plan(&stuck, &observed, MINUTE), NextAction::Perform(vec![Step::Tally]));
+    assert_eq!(plan(&Run { tallied: true, ..stuck.clone() }, &observed, MINUTE), NextAction::GiveUp);
     let unreadable =
-        Run { teardown_failures: [stuck.teardown_failures.clone(), vec![setback(Step::Tally)]].concat(), ..stuck };
-    assert_eq!(plan(&unreadable, &seen, MINUTE), Plan::GiveUp);
+        Run { teardown_failures: [stuck.teardown_failures.clone(), vec![failure(Step::Tally)]].concat(), ..stuck };
+    assert_eq!(plan(&unreadable, &observed, MINUTE), NextAction::GiveUp);
 }
 
-/// What the world does to a step.
+/// Fate of a step.
 #[derive(Debug, Clone, Copy)]
-enum Luck {
-    /// It is done, and recorded.
+enum Fate {
+    /// Done and recorded.
     Works,
-    /// It is not done, and that is recorded.
+    /// Not done, and recorded as failed.
     Fails,
-    /// It is done, and the controller dies before it can write that down.
+    /// Done, but the controller dies before the record.
     DiesAfter,
-    /// The controller dies before it.
+    /// Not done, since the controller dies before.
     DiesBefore,
-    /// It is done, and the sidecar dies.
+    /// Done, and the sidecar dies.
     LosesSidecar,
-    /// It is done, and the user loses patience.
+    /// Done, and the user cancels the run.
     Cancelled,
 }
 
-fn luck() -> impl Strategy<Value = Luck> {
+fn fate() -> impl Strategy<Value = Fate> {
     prop_oneof![
-        6 => Just(Luck::Works),
-        1 => Just(Luck::Fails),
-        1 => Just(Luck::DiesAfter),
-        1 => Just(Luck::DiesBefore),
-        1 => Just(Luck::LosesSidecar),
-        1 => Just(Luck::Cancelled),
+        6 => Just(Fate::Works),
+        1 => Just(Fate::Fails),
+        1 => Just(Fate::DiesAfter),
+        1 => Just(Fate::DiesBefore),
+        1 => Just(Fate::LosesSidecar),
+        1 => Just(Fate::Cancelled),
     ]
 }
 
 #[derive(Debug)]
 struct World {
-    seen: ObservedState,
+    observed: ObservedState,
     starts: u32,
     tallied_with_writer: bool,
     started_without_sidecar: bool,
@@ -119,67 +129,67 @@ struct World {
 impl World {
     fn perform(&mut self, step: Step) {
         match step {
-            Step::Prepare => self.seen.directories = true,
-            Step::StartSidecar => self.seen.sidecar = SidecarState::Alive,
-            Step::CreateContainer => self.seen.container = ContainerState::Created,
+            Step::Prepare => self.observed.directories = true,
+            Step::StartSidecar => self.observed.sidecar = SidecarState::Alive,
+            Step::CreateContainer => self.observed.container = ContainerState::Created,
             Step::StartContainer => {
                 self.starts += 1;
-                self.started_without_sidecar |= self.seen.sidecar == SidecarState::Absent;
-                self.seen.container = ContainerState::Running;
+                self.started_without_sidecar |= self.observed.sidecar == SidecarState::Absent;
+                self.observed.container = ContainerState::Running;
             }
-            Step::StopContainer => self.seen.container = ContainerState::Exited,
-            Step::DrainSidecar => self.seen.sidecar = SidecarState::Absent,
-            Step::Tally => self.tallied_with_writer |= self.seen.sidecar == SidecarState::Alive,
-            Step::RemoveContainer => self.seen.container = ContainerState::Absent,
-            Step::RemoveDirectories => self.seen.directories = false,
+            Step::StopContainer => self.observed.container = ContainerState::Exited,
+            Step::DrainSidecar => self.observed.sidecar = SidecarState::Absent,
+            Step::Tally => self.tallied_with_writer |= self.observed.sidecar == SidecarState::Alive,
+            Step::RemoveContainer => self.observed.container = ContainerState::Absent,
+            Step::RemoveDirectories => self.observed.directories = false,
             Step::Close => {}
         }
     }
 }
 
 proptest! {
-    /// Whatever happens, a run comes to its end with nothing left, was started at most once and only beside a
-    /// sidecar, and its log was read after its writer had ended.
+    /// Every run ends with nothing left. It was started at most once and only beside a sidecar, and its audit log was read
+    /// after the sidecar had ended.
     #[test]
-    fn every_run_comes_home(fortune in prop::collection::vec(luck(), 0..40), works in any::<bool>()) {
-        let mut world = World { seen: NOTHING, starts: 0, tallied_with_writer: false, started_without_sidecar: false };
+    fn every_run_ends_with_nothing_left(fates in prop::collection::vec(fate(), 0..40), works in any::<bool>()) {
+        let mut world = World { observed: ABSENT, starts: 0, tallied_with_writer: false, started_without_sidecar: false };
         let mut run = Run::new();
-        let mut fortune = fortune.into_iter();
+        let mut fates = fates.into_iter();
         let mut taken_down = 0;
         for _ in 0..200 {
-            let steps = match plan(&run, &world.seen, if works { MINUTE } else { Duration::ZERO }) {
-                Plan::Do(steps) => steps,
-                Plan::Wait(_) => {
-                    world.seen.container = ContainerState::Exited;
+            let steps = match plan(&run, &world.observed, if works { MINUTE } else { Duration::ZERO }) {
+                NextAction::Perform(steps) => steps,
+                NextAction::Wait(_) => {
+                    world.observed.container = ContainerState::Exited;
                     run = run.apply(RunEvent::Exited(ContainerExit { code: 0, oom: false })).expect("it was running");
                     continue;
                 }
-                Plan::TimeIsUp => {
+                NextAction::EndAtDeadline => {
                     run = run.apply(RunEvent::DeadlinePassed).expect("it was running");
                     continue;
                 }
-                Plan::Over => break,
-                Plan::GiveUp => {
-                    // A sweep comes by.
+                NextAction::Finish => break,
+                NextAction::GiveUp => {
+                    // A sweep tries again.
                     run.teardown_failures.clear();
                     continue;
                 }
             };
             for step in steps {
-                let (performed, event) = match fortune.next().unwrap_or(Luck::Works) {
-                    Luck::Works => (true, Some(RunEvent::Done(step))),
-                    Luck::Fails => (false, Some(RunEvent::Failed(StepFailure { step, message: String::new() }))),
-                    Luck::DiesAfter => (true, None),
-                    Luck::DiesBefore => (false, None),
-                    Luck::LosesSidecar => (true, Some(RunEvent::SidecarEnded)),
-                    Luck::Cancelled => (true, Some(RunEvent::Cancelled(Cancel { signal: 2 }))),
+                let (performed, event) = match fates.next().unwrap_or(Fate::Works) {
+                    Fate::Works => (true, Some(RunEvent::Done(step))),
+                    Fate::Fails => (false, Some(RunEvent::Failed(StepFailure { step, message: String::new() }))),
+                    Fate::DiesAfter => (true, None),
+                    Fate::DiesBefore => (false, None),
+                    Fate::LosesSidecar => (true, Some(RunEvent::SidecarEnded)),
+                    Fate::Cancelled => (true, Some(RunEvent::Cancelled(Cancel { signal: 2 }))),
                 };
                 if performed {
                     world.perform(step);
                 }
                 match event {
                     Some(event @ RunEvent::SidecarEnded) => {
-                        world.seen.sidecar = SidecarState::Absent;
+                        world.observed.sidecar = SidecarState::Absent;
                         if run.phase != Phase::Pending {
                             run = run.apply(event).expect("a sidecar can always end");
                         }
@@ -196,8 +206,8 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(plan(&run, &world.seen, MINUTE), Plan::Over, "after {} deaths: {:?}", taken_down, run);
-        prop_assert_eq!(world.seen, NOTHING);
+        prop_assert_eq!(plan(&run, &world.observed, MINUTE), NextAction::Finish, "after {} deaths: {:?}", taken_down, run);
+        prop_assert_eq!(world.observed, ABSENT);
         prop_assert!(world.starts <= 1);
         prop_assert!(!world.started_without_sidecar);
         prop_assert!(!world.tallied_with_writer);

@@ -37,7 +37,7 @@ impl FileVerdict {
                 "unknown to this database: it has never seen run {key}; a database that was lost or is an old copy learns of it \
                  by sluice ledger rebuild; the file itself is {verdict}"
             ),
-            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key(fault)),
+            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault)),
             Self::Verdict(verdict, seen) => match verdict.report() {
                 Some(report) if proofs(report, seen).is_empty() => {
                     // Without a signature, a key proves nothing.
@@ -79,13 +79,13 @@ pub(super) fn object(path: &Path, answer: &FileVerdict) -> serde_json::Value {
 }
 
 /// Returns the proofs that a consistent file is not forged.
-fn proofs(report: &verdict::AuditReport, seen: &[Witness]) -> Vec<&'static str> {
+fn proofs(report: &verdict::VerificationReport, seen: &[Witness]) -> Vec<&'static str> {
     let signature = matches!(report.seal, verdict::Seal::Valid(_)).then_some("signature");
     let witness = (!seen.is_empty()).then_some("witness");
     signature.into_iter().chain(witness).collect()
 }
 
-fn report_object(report: &verdict::AuditReport, seen: &[Witness]) -> serde_json::Value {
+fn report_object(report: &verdict::VerificationReport, seen: &[Witness]) -> serde_json::Value {
     let (seal, key_id) = match &report.seal {
         verdict::Seal::None => ("none", None),
         verdict::Seal::Unchecked(id) => ("unchecked", Some(id)),

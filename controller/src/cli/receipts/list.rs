@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::{self, BookedReceipt, ListedReceipt, Total};
+use sluice_state::ledger::{self, BookedReceipt, ListSummary, Total};
 
 use super::super::output::{dash, put};
 use super::super::usage::unsettled_lines;
@@ -55,8 +55,8 @@ impl ReceiptList {
     }
 
     /// Adds the end of the list, and prints the rest.
-    pub(super) fn end(&mut self, listed: &ListedReceipt) -> io::Result<()> {
-        let ListedReceipt { total, unsettled } = listed;
+    pub(super) fn end(&mut self, listed: &ListSummary) -> io::Result<()> {
+        let ListSummary { total, unsettled } = listed;
         match self.format {
             ListFormat::Table => self.text += &(sum_line(total) + &unsettled_lines(unsettled)),
             ListFormat::Json => {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sluice_runs::blueprint::reserved_variable;
-use sluice_runs::input::{Kind, Stdin};
+use sluice_runs::input::{Stdin, StdinKind, StdinRequest};
 use sluice_runs::tty;
 use sluice_runs::verdict::Contract;
 
@@ -54,7 +54,11 @@ pub(super) fn stdin(args: &RunArgs, contract: Contract) -> Result<Stdin, Request
         (Contract::Envelope, _) if args.interactive => Err(RequestError::StdinForAgent),
         (Contract::Plain, true) if args.interactive => Err(RequestError::StdinTaken),
         (Contract::Envelope, _) | (Contract::Plain, true) => Ok(Stdin::Closed),
-        (Contract::Plain, false) => Ok(Kind::current().given(args.interactive)),
+        (Contract::Plain, false) => Ok(StdinKind::current().for_program(if args.interactive {
+            StdinRequest::Interactive
+        } else {
+            StdinRequest::Default
+        })),
     }
 }
 
@@ -64,7 +68,7 @@ pub(super) fn tty(args: &RunArgs, contract: Contract) -> Result<bool, RequestErr
         (false, _) => Ok(false),
         (true, Contract::Envelope) => Err(RequestError::TtyForAgent),
         (true, Contract::Plain) if args.json => Err(RequestError::TtyWithJson),
-        (true, Contract::Plain) if Kind::current() != Kind::Terminal => Err(RequestError::NoTerminal),
+        (true, Contract::Plain) if StdinKind::current() != StdinKind::Terminal => Err(RequestError::NoTerminal),
         (true, Contract::Plain) => Ok(true),
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use sluice_runs::blueprint::{Access, Volume};
+use sluice_runs::blueprint::{MountAccess, Volume};
 use sluice_runs::rundir::SANDBOX_UID;
 
 /// File systems on which modes decide alone: ext2 to ext4, XFS, btrfs, tmpfs, overlay, ZFS.
@@ -77,12 +77,12 @@ fn fault_of(file: FileMode, volume: &Volume) -> Option<MountFault> {
         _ if !reads && !is_directory => {
             Some(MountFault::Useless(reason("read", &format!("{chown}, or chmod o+r {path}"))))
         }
-        Access::ReadWrite if !writes => {
+        MountAccess::ReadWrite if !writes => {
             let what = if is_directory { "create files in" } else { "write" };
             Some(MountFault::Limited(reason(what, &format!("{chown}, with -R for what is in it, or leave out :rw"))))
         }
         _ if !reads => Some(MountFault::Limited(reason("list", &format!("{chown}, or chmod o+r {path}")))),
-        Access::ReadOnly | Access::ReadWrite => None,
+        MountAccess::ReadOnly | MountAccess::ReadWrite => None,
     }
 }
 
@@ -94,20 +94,20 @@ mod tests {
     fn owner_group_and_mode_decide_on_rights() {
         let (useless, limited) = (Some("useless"), Some("limited"));
         for (uid, gid, mode, is_directory, access, expected) in [
-            (0, 0, 0o755, true, Access::ReadOnly, None),
-            (0, 0, 0o755, true, Access::ReadWrite, limited),
-            (0, 0, 0o777, true, Access::ReadWrite, None),
-            (0, 0, 0o700, true, Access::ReadOnly, useless),
-            (0, 0, 0o711, true, Access::ReadOnly, limited),
-            (1001, 0, 0o700, true, Access::ReadWrite, None),
-            (1001, 0, 0o077, true, Access::ReadOnly, useless),
-            (0, 1001, 0o770, true, Access::ReadWrite, None),
-            (0, 1001, 0o707, true, Access::ReadOnly, useless),
-            (0, 1001, 0o750, true, Access::ReadWrite, limited),
-            (0, 0, 0o644, false, Access::ReadOnly, None),
-            (0, 0, 0o644, false, Access::ReadWrite, limited),
-            (0, 0, 0o600, false, Access::ReadOnly, useless),
-            (1001, 1001, 0o600, false, Access::ReadWrite, None),
+            (0, 0, 0o755, true, MountAccess::ReadOnly, None),
+            (0, 0, 0o755, true, MountAccess::ReadWrite, limited),
+            (0, 0, 0o777, true, MountAccess::ReadWrite, None),
+            (0, 0, 0o700, true, MountAccess::ReadOnly, useless),
+            (0, 0, 0o711, true, MountAccess::ReadOnly, limited),
+            (1001, 0, 0o700, true, MountAccess::ReadWrite, None),
+            (1001, 0, 0o077, true, MountAccess::ReadOnly, useless),
+            (0, 1001, 0o770, true, MountAccess::ReadWrite, None),
+            (0, 1001, 0o707, true, MountAccess::ReadOnly, useless),
+            (0, 1001, 0o750, true, MountAccess::ReadWrite, limited),
+            (0, 0, 0o644, false, MountAccess::ReadOnly, None),
+            (0, 0, 0o644, false, MountAccess::ReadWrite, limited),
+            (0, 0, 0o600, false, MountAccess::ReadOnly, useless),
+            (1001, 1001, 0o600, false, MountAccess::ReadWrite, None),
         ] {
             let file = FileMode { uid, gid, mode, is_directory };
             let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access };
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn the_message_names_owner_mode_and_fix() {
         let file = FileMode { uid: 0, gid: 5, mode: 0o755, is_directory: true };
-        let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: Access::ReadWrite };
+        let volume = Volume { source: "/srv/code".into(), target: "/data".to_owned(), access: MountAccess::ReadWrite };
         let Some(MountFault::Limited(said)) = fault_of(file, &volume) else { panic!("it cannot be written") };
         assert_eq!(
             said,

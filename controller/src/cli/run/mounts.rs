@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_runs::blueprint::{Access, REPOSITORY, Volume, reserved_target};
+use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume, reserved_target};
 use sluice_runs::engine::socket_of;
 
 use super::args::RunArgs;
@@ -42,9 +42,9 @@ pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>
 
 fn volume(flag: MountFlag, given: &str, places: &ForbiddenPlaces) -> Result<Volume, InvalidValue> {
     let (rest, access) = match given.rsplit_once(':') {
-        Some((rest, "rw")) => (rest, Access::ReadWrite),
-        Some((rest, "ro")) => (rest, Access::ReadOnly),
-        _ => (given, Access::ReadOnly),
+        Some((rest, "rw")) => (rest, MountAccess::ReadWrite),
+        Some((rest, "ro")) => (rest, MountAccess::ReadOnly),
+        _ => (given, MountAccess::ReadOnly),
     };
     let (source, target) = match flag {
         MountFlag::Repo => (rest, REPOSITORY),

@@ -40,7 +40,7 @@ impl NoRun {
 impl From<BudgetError> for NoRun {
     fn from(error: BudgetError) -> Self {
         match error {
-            BudgetError::Short(short) => {
+            BudgetError::Insufficient(short) => {
                 let code = ErrorCode::InsufficientCredits.as_str();
                 let error = CommandError { code: exit::BUDGET, message: format!("{code}: {short}") };
                 Self { error, short: Some(short) }

@@ -7,8 +7,9 @@ use serde_json::Value;
 use sluice_contract::RunKey;
 use sluice_runs::blueprint::{REPOSITORY, WORKSPACE};
 use sluice_runs::engine::{Engine, EngineError};
-use sluice_runs::once::RunRequest;
-use sluice_runs::scene::RunSpec;
+use sluice_runs::one_shot::RunRequest;
+use sluice_runs::sidecar::SidecarLifetime;
+use sluice_runs::spec::RunSpec;
 use sluice_runs::verdict::Contract;
 
 use super::args::RunArgs;
@@ -47,7 +48,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
         key: RunKey { run_id: run_id(args)?, attempt: 0 },
         agent: agent.agent_id.clone(),
         contract,
-        asked: RunSpec {
+        spec: RunSpec {
             account: settings.run.account.to_string(),
             graph_id: agent.graph_id.clone(),
             models: settings.run.models.clone(),
@@ -69,6 +70,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             max_cost: settings.run.max_cost,
             hold: settings.run.hold,
             prices: settings.run.prices.clone(),
+            sidecar_lifetime: SidecarLifetime::WithController,
             sidecar_flags: settings.run.sidecar_flags.clone(),
         },
     })
@@ -76,7 +78,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
 
 /// Looks for the image of an agent that has its own, before budget is held or directories are made for the run.
 pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &RunRequest) -> Result<(), RequestError> {
-    let (agent, image) = (&request.agent, &request.asked.image);
+    let (agent, image) = (&request.agent, &request.spec.image);
     let found = agent_catalogue::find(&settings.agents, agent).filter(|agent| agent.image.as_ref() == Some(image));
     let Some(found) = found else { return Ok(()) };
     match engine.image(image).await {

@@ -8,7 +8,7 @@ pub(super) fn addition(receipt: &BookedReceipt, row: &SpendRow) -> Settlement {
     Settlement {
         // Tokens that were counted here are in the receipt already.
         usage: if receipt.usage.is_none() { row.usage() } else { None },
-        takes_back: Vec::new(),
+        replaces: Vec::new(),
         cause: None,
         ..replacement(receipt, row, "")
     }
@@ -36,7 +36,7 @@ pub(super) fn replacement(receipt: &BookedReceipt, row: &SpendRow, cause: &str) 
         litellm_call_id: row.litellm_call_id.clone(),
         model_served: row.model.clone(),
         origin_us: row.end_us,
-        takes_back: live.map(|entry| entry.id).collect(),
+        replaces: live.map(|entry| entry.id).collect(),
         cause: Some(format!("row {} of the spend log: {cause}", row.request_id)),
     }
 }

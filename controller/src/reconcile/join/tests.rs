@@ -50,7 +50,7 @@ fn known(edit: impl FnOnce(&mut BookedEntry)) -> ReceiptInQuestion {
         period: "2026-11-20".into(),
         ..BookedReceipt::default()
     };
-    receipt.take(entry);
+    receipt.add_entry(entry);
     ReceiptInQuestion { receipt, origin_day: "2026-11-20".into(), heard_us: OLD }
 }
 
@@ -116,11 +116,11 @@ fn classes(known: Vec<ReceiptInQuestion>, rows: Vec<SpendRow>) -> Vec<FindingCla
 fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) -> ReceiptInQuestion {
     // As the database does it: what was seen of the call stays.
     let seen = known.receipt.clone();
-    for (number, entry) in settlement.takes_back.iter().enumerate() {
+    for (number, entry) in settlement.replaces.iter().enumerate() {
         let taken = known.receipt.entries.iter().find(|one| one.id == *entry).expect("it is there").clone();
         let tokens = taken.tokens;
         let minus = |number: Option<i64>| number.map(|number| -number);
-        known.receipt.take(BookedEntry {
+        known.receipt.add_entry(BookedEntry {
             id: 100 + i64::try_from(number).expect("few"),
             status: ReceiptStatus::Reversed,
             reverses: Some(*entry),
@@ -135,7 +135,7 @@ fn after(mut known: ReceiptInQuestion, settlement: &Settlement, period: &str) ->
         });
     }
     let id = 199 + i64::try_from(known.receipt.entries.len()).expect("few");
-    known.receipt.take(BookedEntry {
+    known.receipt.add_entry(BookedEntry {
         id,
         source_system: "litellm-spend".into(),
         source_reference: settlement.reference.clone(),
@@ -394,7 +394,7 @@ fn a_call_that_a_cache_answered_costs_nothing() {
             if posts {
                 let settlement = remedy(&findings[0]);
                 assert_eq!((settlement.nano_usd, settlement.price_source), (Some(0), PriceSource::CacheHit));
-                assert_eq!(settlement.takes_back.is_empty(), known.receipt.is_open());
+                assert_eq!(settlement.replaces.is_empty(), known.receipt.is_open());
                 let again = join(&input(vec![after(known, settlement, "2026-11-20")], vec![row.clone()]));
                 assert_eq!((again[0].class, &again[0].remedy), (FindingClass::CacheHit, &None), "{again:?}");
             }
@@ -524,7 +524,7 @@ fn a_difference_is_corrected_only_with_permission() {
         litellm_call_id: Some("l1".into()),
         model_served: None,
         origin_us: OLD,
-        takes_back: vec![1],
+        replaces: vec![1],
         cause: Some("row resp-1 of the spend log: 9000 here, 5400 there, in nano-USD".into()),
     };
     assert_eq!(*settlement, want);
@@ -538,7 +538,7 @@ fn a_row_that_changed_after_settlement_is_a_mismatch() {
     let findings = join(&input(vec![settled], vec![changed]));
     let Some(Remedy::Correct(settlement)) = &findings[0].remedy else { panic!("{findings:?}") };
     assert_eq!((findings[0].class, settlement.reference.as_str()), (FindingClass::AmountDiffers, "r1/0/c1#resp-1#1"));
-    assert_eq!(settlement.takes_back, [1, 200]);
+    assert_eq!(settlement.replaces, [1, 200]);
 }
 
 #[test]

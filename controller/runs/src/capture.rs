@@ -1,10 +1,11 @@
-//! What a container wrote, bounded: the head and the tail of each stream, its exact length and its digest.
+//! Bounded capture of a container's output: head and tail of each stream, exact length, digest.
 
 use std::collections::VecDeque;
 
 use sha2::{Digest, Sha256};
+use sluice_contract::hex;
 
-/// One stream.
+/// Captures one stream.
 #[derive(Debug, Clone)]
 pub struct Capture {
     head: Vec<u8>,
@@ -14,31 +15,31 @@ pub struct Capture {
     digest: Sha256,
 }
 
-/// What is kept of one stream.
+/// Captured part of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// Its beginning.
+    /// Beginning.
     pub head: Vec<u8>,
-    /// Its end, as far as it is not in the head.
+    /// End, as far as it is not in the head.
     pub tail: Vec<u8>,
-    /// How long it was.
+    /// Length of the whole stream.
     pub bytes: u64,
-    /// SHA-256 of all of it, in hex.
+    /// SHA-256 of the whole stream, in hex.
     pub sha256: String,
 }
 
 impl Capture {
-    /// Keeps at most `max` bytes.
+    /// Starts a capture of at most `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { head: Vec::new(), tail: VecDeque::new(), half: max / 2, bytes: 0, digest: Sha256::new() }
     }
 
-    /// Takes what came next.
-    pub fn push(&mut self, piece: &[u8]) {
-        self.bytes += piece.len() as u64;
-        self.digest.update(piece);
-        let (head, rest) = piece.split_at(piece.len().min(self.half - self.head.len()));
+    /// Takes the next chunk.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.bytes += chunk.len() as u64;
+        self.digest.update(chunk);
+        let (head, rest) = chunk.split_at(chunk.len().min(self.half - self.head.len()));
         self.head.extend_from_slice(head);
         let rest = &rest[rest.len() - rest.len().min(self.half)..];
         let surplus = (self.tail.len() + rest.len()).saturating_sub(self.half);
@@ -46,30 +47,30 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// What was kept.
+    /// Returns the captured part.
     #[must_use]
     pub fn finish(self) -> Captured {
         Captured {
             head: self.head,
             tail: self.tail.into(),
             bytes: self.bytes,
-            sha256: self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: hex::encode(&self.digest.finalize()),
         }
     }
 }
 
 impl Captured {
-    /// How many bytes are missing between head and tail.
+    /// Returns the number of bytes that are missing between head and tail.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.bytes - (self.head.len() + self.tail.len()) as u64
     }
 
-    /// All of it as text; what is missing is named in its place.
+    /// Returns the stream as text. A remark replaces the missing bytes.
     #[must_use]
     pub fn text(&self) -> String {
         match self.left_out() {
-            // A character may lie on both sides of the cut that is none.
+            // Nothing is missing, but a character may lie on both sides of the cut.
             0 => String::from_utf8_lossy(&[&*self.head, &self.tail].concat()).into_owned(),
             missing => format!(
                 "{}\n[{missing} bytes left out]\n{}",
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_stream_is_kept_whole() {
+    fn a_short_stream_is_captured_completely() {
         let mut capture = Capture::new(8);
         capture.push(b"abc");
         capture.push("dé".as_bytes());
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_one_says_how_much_is_missing() {
+    fn a_long_stream_says_how_much_is_missing() {
         let mut capture = Capture::new(8);
         capture.push(b"0123456789abcdef");
         let captured = capture.finish();
@@ -105,11 +106,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_do_not_matter(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20), max in 0_usize..40) {
-            let whole = pieces.concat();
+        fn chunk_sizes_do_not_matter(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..20), max in 0_usize..40) {
+            let whole = chunks.concat();
             let mut capture = Capture::new(max);
-            for piece in &pieces {
-                capture.push(piece);
+            for chunk in &chunks {
+                capture.push(chunk);
             }
             let mut at_once = Capture::new(max);
             at_once.push(&whole);

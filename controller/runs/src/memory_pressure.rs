@@ -1,83 +1,84 @@
-//! Whether a sandbox is short of memory: all of its memory is used, and it reads pages again that it had to give up.
+//! Detects a shortage of memory: all memory of a sandbox is used, and it reads evicted pages again.
 //!
 //! Without swap the kernel kills a program whose own data do not fit. One whose data fit, and whose code and files do
 //! not, is not killed: it hangs, and reads the same pages again and again. The kernel's count of failed charges stays 0
-//! on some versions, so the pages are counted. Where nothing can be read, nothing is known.
+//! on some versions, so the pages are counted. Without readable counters no shortage is reported.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often a container is looked at.
+/// Interval between two samples.
 const EVERY: Duration = Duration::from_millis(900);
-/// How many looks count, and how many of them make a verdict.
-const LOOKS: usize = 5;
-const SHORT_LOOKS: usize = 3;
-/// Pages a second that come back: 2 MB. A program with enough memory has next to none.
+/// Number of intervals that count.
+const INTERVALS: usize = 5;
+/// Number of short intervals that make a shortage.
+const SHORT_INTERVALS: usize = 3;
+/// Number of evicted pages that are read again per second: 2 MB. A program with enough memory has almost none.
 const REFAULTS_PER_S: f64 = 500.0;
-/// The share of the limit that is used, in percent.
+/// Used share of the limit, in percent.
 const USED: u64 = 90;
 
-/// What the kernel says of the memory of a container.
+/// Memory counters of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sample {
-    /// Bytes in use, with the pages of files.
+struct MemorySample {
+    /// Bytes in use, including the pages of files.
     used: u64,
-    /// How many there may be.
+    /// Maximum number of bytes.
     limit: u64,
-    /// Pages of files that were read again after they had been given up.
+    /// Number of evicted pages of files that were read again.
     refaults: u64,
 }
 
-/// What was seen of one container.
+/// Memory samples of one container.
 #[derive(Debug, Default)]
-pub struct Pressure {
-    place: Option<Place>,
-    last: Option<(Instant, Sample)>,
-    looks: VecDeque<bool>,
+pub struct MemoryPressure {
+    files: Option<MemoryFiles>,
+    last: Option<(Instant, MemorySample)>,
+    intervals: VecDeque<bool>,
 }
 
-/// The files of a control group.
+/// Files of a control group.
 #[derive(Debug)]
-struct Place {
+struct MemoryFiles {
     used: PathBuf,
     limit: PathBuf,
     stat: PathBuf,
 }
 
-impl Pressure {
-    /// Looks at the container whose first process this is, if it is time to.
+impl MemoryPressure {
+    /// Samples the container with this first process, if the interval has passed.
     pub fn look(&mut self, init: i32) {
         let now = Instant::now();
         if self.last.is_some_and(|(then, _)| now.duration_since(then) < EVERY) {
             return;
         }
-        if self.place.is_none() {
-            self.place = Place::of(init);
+        if self.files.is_none() {
+            self.files = MemoryFiles::of(init);
         }
-        if let Some(sample) = self.place.as_ref().and_then(Place::sample) {
+        if let Some(sample) = self.files.as_ref().and_then(MemoryFiles::sample) {
             self.take(now, sample);
         }
     }
 
-    fn take(&mut self, now: Instant, sample: Sample) {
+    fn take(&mut self, now: Instant, sample: MemorySample) {
         if let Some((then, before)) = self.last.replace((now, sample)) {
-            if self.looks.len() == LOOKS {
-                self.looks.pop_front();
+            if self.intervals.len() == INTERVALS {
+                self.intervals.pop_front();
             }
-            self.looks.push_back(is_short(before, sample, now.duration_since(then)));
+            self.intervals.push_back(is_short(before, sample, now.duration_since(then)));
         }
     }
 
-    /// Whether the container was short of memory most of the last seconds.
+    /// Returns true if the container was short of memory in most of the last intervals.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        self.looks.iter().filter(|is_short| **is_short).count() >= SHORT_LOOKS
+        self.intervals.iter().filter(|is_short| **is_short).count() >= SHORT_INTERVALS
     }
 }
 
-fn is_short(before: Sample, after: Sample, within: Duration) -> bool {
+fn is_short(before: MemorySample, after: MemorySample, within: Duration) -> bool {
     let is_full = after.used >= after.limit / 100 * USED;
     let refaults = after.refaults.saturating_sub(before.refaults);
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
@@ -85,24 +86,24 @@ fn is_short(before: Sample, after: Sample, within: Duration) -> bool {
     is_full && rate >= REFAULTS_PER_S
 }
 
-impl Place {
-    /// Of version 1 or 2, at their usual places.
+impl MemoryFiles {
+    /// Finds the files in a hierarchy of version 1 or 2, at its usual path.
     fn of(pid: i32) -> Option<Self> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        let (root, group, used, limit) = place(&groups)?;
+        let (root, group, used, limit) = memory_group(&groups)?;
         let directory = Path::new(root).join(group);
         Some(Self { used: directory.join(used), limit: directory.join(limit), stat: directory.join("memory.stat") })
     }
 
-    fn sample(&self) -> Option<Sample> {
+    fn sample(&self) -> Option<MemorySample> {
         let number = |path| fs::read_to_string(path).ok()?.trim().parse().ok();
         let refaults = refaults(&fs::read_to_string(&self.stat).ok()?)?;
-        Some(Sample { used: number(&self.used)?, limit: number(&self.limit)?, refaults })
+        Some(MemorySample { used: number(&self.used)?, limit: number(&self.limit)?, refaults })
     }
 }
 
-/// Where the memory group of a process is, by the lines of its `/proc/PID/cgroup`, with the names of two of its files.
-fn place(groups: &str) -> Option<(&'static str, &str, &'static str, &'static str)> {
+/// Returns the root and the path of a process's memory group from `/proc/PID/cgroup`, and the names of two of its files.
+fn memory_group(groups: &str) -> Option<(&'static str, &str, &'static str, &'static str)> {
     let fields = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(":/"));
     let of = |wanted: &dyn Fn(&str) -> bool| fields().find(|(names, _)| wanted(names)).map(|(_, group)| group);
     if let Some(group) = of(&|names| names.split(',').any(|name| name == "memory")) {
@@ -111,7 +112,7 @@ fn place(groups: &str) -> Option<(&'static str, &str, &'static str, &'static str
     of(&str::is_empty).map(|group| ("/sys/fs/cgroup", group, "memory.current", "memory.max"))
 }
 
-/// The count in `memory.stat`; kernels before 5.9 have one for all pages.
+/// Returns the count of `memory.stat`. Kernels before 5.9 have one count for all pages.
 fn refaults(stat: &str) -> Option<u64> {
     let value = |wanted: &str| {
         let (_, value) = stat.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == wanted)?;
@@ -126,25 +127,25 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sample(used: u64, refaults: u64) -> Sample {
-        Sample { used: used * MIB, limit: 64 * MIB, refaults }
+    fn sample(used: u64, refaults: u64) -> MemorySample {
+        MemorySample { used: used * MIB, limit: 64 * MIB, refaults }
     }
 
     #[test]
-    fn memory_is_short_where_it_is_full_and_pages_come_back() {
+    fn full_memory_with_refaults_is_a_shortage() {
         for (used, refaults, expected) in
             [(64, 10_000, true), (60, 500, true), (64, 499, false), (50, 10_000, false), (64, 0, false)]
         {
             let after = sample(used, 7 + refaults);
             assert_eq!(is_short(sample(64, 7), after, Duration::from_secs(1)), expected, "{used} {refaults}");
         }
-        // A group that was made anew counts from 0.
+        // A new group counts from 0.
         assert!(!is_short(sample(64, 9000), sample(64, 0), Duration::from_secs(1)));
     }
 
     #[test]
-    fn a_moment_is_not_enough() {
-        let (mut pressure, begun) = (Pressure::default(), Instant::now());
+    fn a_short_moment_is_not_a_shortage() {
+        let (mut pressure, begun) = (MemoryPressure::default(), Instant::now());
         let mut refaults = 0;
         for (second, (is_pressed, expected)) in
             [(false, false), (true, false), (true, false), (true, true), (false, true), (false, true), (false, false)]
@@ -161,11 +162,11 @@ mod tests {
     fn the_group_is_found_in_both_versions() {
         let both = "9:name=systemd:/x\n4:cpu,memory:/docker/abc\n0::/docker/abc\n";
         let v1 = ("/sys/fs/cgroup/memory", "docker/abc", "memory.usage_in_bytes", "memory.limit_in_bytes");
-        assert_eq!(place(both), Some(v1));
+        assert_eq!(memory_group(both), Some(v1));
         let v2 = ("/sys/fs/cgroup", "system.slice/docker-abc.scope", "memory.current", "memory.max");
-        assert_eq!(place("0::/system.slice/docker-abc.scope\n"), Some(v2));
-        assert_eq!(place("4:pids:/x\n"), None);
-        assert_eq!(place(""), None);
+        assert_eq!(memory_group("0::/system.slice/docker-abc.scope\n"), Some(v2));
+        assert_eq!(memory_group("4:pids:/x\n"), None);
+        assert_eq!(memory_group(""), None);
     }
 
     #[test]

@@ -1,0 +1,130 @@
+//! Decisions about adopted runs, and the resumption of one with a scripted engine.
+
+use sluice_contract::RunKey;
+
+use super::*;
+use crate::input::Stdin;
+use crate::observer::{NoObserver, Observation};
+use crate::test_engine::{Scripted, TestHost, TestSidecar, from_now};
+
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+const WHOLE: ObservedState =
+    ObservedState { directories: true, sidecar: SidecarState::Alive, container: ContainerState::Running };
+
+#[test]
+fn a_run_is_resumed_where_its_sidecar_lives() {
+    let expires = |seconds| Some(NOW + EXPIRY_MARGIN + Duration::from_secs(seconds));
+    let resume = |seconds| Adoption::Resume(Duration::from_secs(seconds));
+    let with = |container| ObservedState { container, ..WHOLE };
+    let rows = [
+        (Some(Phase::Running), WHOLE, expires(60), resume(60)),
+        // The start was not recorded.
+        (Some(Phase::Creating), WHOLE, expires(60), resume(60)),
+        // The program has ended meanwhile: its exit code is its verdict.
+        (Some(Phase::Running), with(ContainerState::Exited), expires(60), resume(60)),
+        // The deadline has passed: the run ends as timed out.
+        (Some(Phase::Running), WHOLE, expires(0), resume(0)),
+        (Some(Phase::Running), WHOLE, Some(NOW), resume(0)),
+        // A one-shot run: its sidecar has ended with its controller.
+        (
+            Some(Phase::Running),
+            ObservedState { sidecar: SidecarState::Absent, ..WHOLE },
+            expires(60),
+            Adoption::TakeDown,
+        ),
+        (Some(Phase::Running), ObservedState { directories: false, ..WHOLE }, expires(60), Adoption::TakeDown),
+        (Some(Phase::Running), with(ContainerState::Absent), None, Adoption::TakeDown),
+        (Some(Phase::Running), WHOLE, None, Adoption::TakeDown),
+        (Some(Phase::Creating), with(ContainerState::Created), expires(60), Adoption::TakeDown),
+        (Some(Phase::Pending), WHOLE, expires(60), Adoption::TakeDown),
+        (Some(Phase::Completing), WHOLE, expires(60), Adoption::TakeDown),
+        (Some(Phase::Closed), WHOLE, expires(60), Adoption::TakeDown),
+        (None, WHOLE, expires(60), Adoption::TakeDown),
+    ];
+    for (phase, observed, expires, expected) in rows {
+        let adopted = AdoptedRun { phase, observed, expires };
+        assert_eq!(adopted.decide(NOW), expected, "{adopted:?}");
+    }
+}
+
+/// Reports when a run waits for its container.
+#[derive(Debug, Default)]
+struct WaitSignal(tokio::sync::Notify);
+
+impl Observer for WaitSignal {
+    fn observe(&self, observation: Observation<'_>) {
+        if matches!(observation, Observation::Waiting(_)) {
+            self.0.notify_one();
+        }
+    }
+}
+
+fn resumption(observer: Arc<dyn Observer>) -> Resumption {
+    Resumption {
+        contract: Contract::Plain,
+        output: StdioConfig { stdin: Stdin::Closed, tty: false, max: 1024, live: None },
+        stop_grace: Duration::from_secs(1),
+        observer,
+    }
+}
+
+fn key() -> RunKey {
+    "r1.0".parse().expect("a key")
+}
+
+#[tokio::test]
+async fn a_resumed_run_ends_with_its_own_exit_code() {
+    let test = TestHost::start().await;
+    let sidecar = TestSidecar::start();
+    test.set(Scripted::Running);
+    let orphan = test.orphan(&key(), from_now(600), Some(&sidecar.process())).await;
+    let (_cancel, cancelled) = watch::channel(None);
+    let waits = Arc::new(WaitSignal::default());
+    let resumption = resumption(waits.clone());
+    let resumed = tokio::spawn(resume(Arc::clone(&test.host), orphan, resumption, cancelled));
+
+    waits.0.notified().await;
+    assert!(!resumed.is_finished() && sidecar.process().is_alive());
+    test.set(Scripted::Exited(42));
+    let completed = resumed.await.expect("no panic").expect("it is driven").expect("it is resumed");
+
+    assert_eq!(completed.report.exit_code, 42, "{:?}", completed.report);
+    assert_eq!(completed.report.stdout, "later");
+    assert_eq!(test.host.store.phase(&key()).await.expect("it is open").as_deref(), Some("closed"));
+    assert_eq!(test.container(), Scripted::Absent);
+    assert!(!test.host.layout.run(&key()).root.exists());
+    assert!(test.host.store.open_runs().await.expect("it is open").is_empty());
+}
+
+#[tokio::test]
+async fn a_resumed_run_ends_at_its_deadline() {
+    let test = TestHost::start().await;
+    let sidecar = TestSidecar::start();
+    test.set(Scripted::Running);
+    let expires = from_now(1) + EXPIRY_MARGIN;
+    let orphan = test.orphan(&key(), expires, Some(&sidecar.process())).await;
+    let (_cancel, cancelled) = watch::channel(None);
+
+    let completed = resume(Arc::clone(&test.host), orphan, resumption(Arc::new(NoObserver)), cancelled)
+        .await
+        .expect("it is driven");
+
+    assert_eq!(completed.expect("it is resumed").report.error_code, Some("timeout"));
+    assert_eq!(test.container(), Scripted::Absent);
+}
+
+#[tokio::test]
+async fn a_run_without_a_sidecar_is_not_touched() {
+    let test = TestHost::start().await;
+    test.set(Scripted::Running);
+    let orphan = test.orphan(&key(), from_now(600), None).await;
+    let (_cancel, cancelled) = watch::channel(None);
+
+    let resumed = resume(Arc::clone(&test.host), orphan.clone(), resumption(Arc::new(NoObserver)), cancelled)
+        .await
+        .expect("it answers");
+
+    assert!(resumed.is_none());
+    assert_eq!(test.container(), Scripted::Running);
+    assert_eq!(test.host.store.open_runs().await.expect("it is open"), [orphan]);
+}

@@ -1,0 +1,205 @@
+//! The life of a container: create, start, attach, kill, remove.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, RemoveContainerOptionsBuilder,
+    StartContainerOptions, WaitContainerOptionsBuilder,
+};
+use futures_util::StreamExt;
+use sluice_state::process::Process;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::attach::ContainerStreams;
+use super::attached::{AttachedContainer, StdioConfig};
+use super::error::refused;
+use super::inspect::FoundContainer;
+use super::{Engine, EngineError, LOOK_AGAIN, QUICK, SLOW, attach, create, window, within};
+use crate::blueprint::{Blueprint, EXPIRES_LABEL};
+use crate::plan::ContainerState;
+use crate::tty;
+
+impl Engine {
+    /// Creates a container, and returns its id. An existing one is used if it is ours and was never started.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn create(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
+        let options = CreateContainerOptionsBuilder::new().name(&blueprint.name).build();
+        let created = self.docker.create_container(Some(options), create::body(blueprint));
+        match within(SLOW, "create the container", created).await {
+            Ok(created) => Ok(created.id),
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
+                Err(EngineError::NoImage(blueprint.image.clone()))
+            }
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, .. })) => {
+                self.adopt(blueprint).await
+            }
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    async fn adopt(&self, blueprint: &Blueprint) -> Result<String, EngineError> {
+        let mut identity = blueprint.labels.clone();
+        identity.remove(EXPIRES_LABEL);
+        match self.find(&blueprint.name, &identity).await? {
+            Some(FoundContainer { id, state: ContainerState::Created, .. }) => Ok(id),
+            _ => Err(EngineError::NameTaken(blueprint.name.clone())),
+        }
+    }
+
+    /// Waits until the engine has finished every creation of this name that a killed controller had requested, and removes
+    /// the container.
+    ///
+    /// The engine reserves the name of a container before it looks for the directories to mount. So a container that gets
+    /// the name after those directories are gone is the last one.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn drain_pending_create(
+        &self,
+        name: &str,
+        image: &str,
+        identity: &BTreeMap<String, String>,
+    ) -> Result<(), EngineError> {
+        let deadline = Instant::now() + QUICK;
+        loop {
+            let options = CreateContainerOptionsBuilder::new().name(name).build();
+            let created = self.docker.create_container(Some(options), create::placeholder(image, identity));
+            match within(SLOW, "create a container", created).await {
+                Ok(created) => return self.remove(&created.id).await,
+                // Without its image no container is created.
+                Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(()),
+                Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, .. })) => {}
+                Err(error) => return Err(refused(error)),
+            }
+            match self.find(name, identity).await? {
+                Some(found) => self.remove(&found.id).await?,
+                None if self.find(name, &BTreeMap::new()).await?.is_some() => return Ok(()),
+                None if Instant::now() > deadline => return Err(EngineError::Late("finish a container")),
+                // The name is reserved, and the container does not exist yet.
+                None => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    }
+
+    /// Attaches, waits for the exit, starts: in this order, neither the output nor the exit of a short program is lost.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the container is not running then.
+    pub async fn start(&self, name: &str, output: StdioConfig) -> Result<AttachedContainer, EngineError> {
+        let streams = self.attach(name, &output).await?;
+        let exit = self.watch_exit(name, "next-exit").await;
+        let started = self.docker.start_container(name, None::<StartContainerOptions>);
+        if let Err(error) = within(SLOW, "start the container", started).await {
+            exit.abort();
+            return Err(refused(error));
+        }
+        let resizer = if output.tty { Some(self.share_terminal(name, &output).await?) } else { None };
+        let init = if output.live.is_some() { self.init_of(name).await } else { None };
+        Ok(AttachedContainer::new(streams, output, init, exit, resizer))
+    }
+
+    /// Attaches to a container that another controller has started. Earlier output does not come again.
+    ///
+    /// # Errors
+    /// [`EngineError`]; the container keeps running.
+    pub async fn reattach(&self, name: &str, output: StdioConfig) -> Result<AttachedContainer, EngineError> {
+        let streams = self.attach(name, &output).await?;
+        let exit = self.watch_exit(name, "not-running").await;
+        let init = if output.live.is_some() { self.init_of(name).await } else { None };
+        Ok(AttachedContainer::new(streams, output, init, exit, None))
+    }
+
+    async fn attach(&self, name: &str, output: &StdioConfig) -> Result<ContainerStreams, EngineError> {
+        let streams = if output.tty {
+            within(QUICK, "attach", attach::raw(&self.docker, &self.socket, name, output.stdin)).await
+        } else {
+            within(QUICK, "attach", attach::framed(&self.docker, name, output.stdin)).await
+        };
+        streams.map_err(refused)
+    }
+
+    /// Starts a task that ends when the container meets a condition. Its request is sent when this returns.
+    async fn watch_exit(&self, name: &str, condition: &'static str) -> JoinHandle<()> {
+        let (sent, is_sent) = oneshot::channel();
+        let exit = tokio::spawn(watch(self.docker.clone(), name.to_owned(), condition, sent));
+        let _ = is_sent.await;
+        exit
+    }
+
+    /// Gives the terminal of this process to a started container, and follows the size of the window.
+    async fn share_terminal(&self, name: &str, output: &StdioConfig) -> Result<JoinHandle<()>, EngineError> {
+        // Before the size is read: a later change is noticed.
+        let changes = signal(SignalKind::window_change()).map_err(EngineError::Terminal)?;
+        window::resize(&self.docker, name).await;
+        if let Err(error) = tty::enter_raw_mode(output.stdin) {
+            let _ = self.kill(name, "SIGKILL").await;
+            return Err(EngineError::Terminal(error));
+        }
+        Ok(tokio::spawn(window::follow_size(self.docker.clone(), name.to_owned(), changes)))
+    }
+
+    /// Returns the first process of a running container.
+    async fn init_of(&self, name: &str) -> Option<Process> {
+        let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+        let state = within(QUICK, "inspect the container", inspected).await.ok()?.state?;
+        let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0)?;
+        Process::of(pid).ok()
+    }
+
+    /// Sends a signal, unless the container has ended.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn kill(&self, name: &str, signal: &str) -> Result<(), EngineError> {
+        let options = KillContainerOptionsBuilder::new().signal(signal).build();
+        match within(QUICK, "kill the container", self.docker.kill_container(name, Some(options))).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404 | 409, .. })) => Ok(()),
+            done => done.map_err(refused),
+        }
+    }
+
+    /// Waits until a started container may have ended, but no longer than this.
+    pub async fn wait_until_stopped(&self, id: &str, limit: Duration) {
+        let (sent, _) = oneshot::channel();
+        let _ = timeout(limit, watch(self.docker.clone(), id.to_owned(), "not-running", sent)).await;
+    }
+
+    /// Removes a container with its anonymous volumes, if it still exists.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn remove(&self, name: &str) -> Result<(), EngineError> {
+        let options = RemoveContainerOptionsBuilder::new().v(true).force(true).build();
+        match within(SLOW, "remove the container", self.docker.remove_container(name, Some(options))).await {
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => Ok(()),
+            // Another process removes it.
+            Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 409, message }))
+                if message.contains("already in progress") =>
+            {
+                Ok(())
+            }
+            done => done.map_err(refused),
+        }
+    }
+}
+
+/// Waits for the end of a container. The answer is not used: bollard turns a non-zero exit into an error, and the caller
+/// inspects the container anyway.
+async fn watch(docker: Docker, name: String, condition: &str, sent: oneshot::Sender<()>) {
+    let options = WaitContainerOptionsBuilder::new().condition(condition).build();
+    let mut ends = std::pin::pin!(docker.wait_container(&name, Some(options)));
+    // The first poll writes the request.
+    let first = futures_util::poll!(ends.next());
+    let _ = sent.send(());
+    if first.is_pending() {
+        ends.next().await;
+    }
+}

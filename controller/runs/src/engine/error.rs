@@ -1,0 +1,50 @@
+//! Errors of the Docker Engine.
+
+use bollard::errors::Error;
+
+/// A call that the engine did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// No engine answers.
+    #[error(
+        "no Docker Engine answers at {host}; start it (deploy/docker.sh start, or systemctl start docker), or name it with --docker-host"
+    )]
+    Unreachable {
+        /// Address of the engine.
+        host: String,
+        /// Reason.
+        #[source]
+        source: Error,
+    },
+    /// The address is not the one of a local engine.
+    #[error("{0} is not a unix socket: workspace and socket are bind mounts, so the engine has to be on this machine")]
+    Remote(String),
+    /// The engine does not have the image.
+    #[error(
+        "there is no image {0} on this engine; build it (runtime-image/build.sh), pull it, or name another with --image"
+    )]
+    NoImage(String),
+    /// Another container has the name.
+    #[error("there is a container named {0} that is not ours; remove it")]
+    NameTaken(String),
+    /// The call took too long.
+    #[error("the engine did not {0} in time")]
+    Late(&'static str),
+    /// The engine refused the call.
+    #[error("the engine says: {0}")]
+    Refused(String),
+    /// The terminal of this process cannot be given to a program.
+    #[error("cannot change the modes of the terminal; leave out --tty")]
+    Terminal(#[source] std::io::Error),
+    /// The connection failed.
+    #[error("cannot talk to the engine")]
+    Transport(#[source] Error),
+}
+
+/// Replaces a bollard error by the engine's own words, where it has answered.
+pub(super) fn refused(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Transport(Error::DockerResponseServerError { message, .. }) => EngineError::Refused(message),
+        error => error,
+    }
+}

@@ -1,0 +1,51 @@
+//! Observations of a run while it is driven, for a terminal, an event log or a test.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use sluice_state::run::{RunVerdict, Step};
+
+use crate::step_error::StepError;
+
+/// One observation.
+#[derive(Debug, Clone, Copy)]
+pub enum Observation<'a> {
+    /// A step is about to be performed.
+    StepBegun(Step),
+    /// A step was performed.
+    StepDone {
+        /// The step.
+        step: Step,
+        /// Duration of the step.
+        took: Duration,
+    },
+    /// A step failed.
+    StepFailed {
+        /// The step.
+        step: Step,
+        /// Reason; it says if a retry can succeed.
+        error: &'a StepError,
+        /// Duration of the step.
+        took: Duration,
+    },
+    /// The program runs. This is the time that it has left.
+    Waiting(Duration),
+    /// The run has its verdict; its resources are taken down from here on.
+    Decided(&'a RunVerdict),
+    /// A remark for people.
+    Note(&'a str),
+}
+
+/// Receives observations. A call must return quickly: the run waits for it.
+pub trait Observer: Debug + Send + Sync {
+    /// Takes one observation.
+    fn observe(&self, observation: Observation<'_>);
+}
+
+/// An observer that ignores everything.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoObserver;
+
+impl Observer for NoObserver {
+    fn observe(&self, _: Observation<'_>) {}
+}

@@ -1,0 +1,303 @@
+//! The resources of one run: directories, sidecar, container and audit file; how each step changes them.
+//!
+//! Sidecar and container never wait for each other: their steps go side by side.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_contract::{RunKey, Witness};
+use sluice_state::layout::RunPaths;
+use sluice_state::ledger::ParsedAudit;
+use sluice_state::process::Process;
+use sluice_state::receipt::RunTotals;
+use sluice_state::run::{RunEvent, Step};
+use sluice_state::store::StoreError;
+
+use crate::blueprint;
+use crate::capture::Captured;
+use crate::engine::{EngineError, StdioConfig};
+use crate::host::Host;
+use crate::input::Stdin;
+use crate::plan::ObservedState;
+use crate::spec::RunSpec;
+use crate::step_error::StepError;
+use crate::timings::Timings;
+use crate::verdict::OutputLoss;
+
+mod audit;
+mod files;
+mod sandbox;
+mod sidecar;
+
+use audit::RunAudit;
+use sandbox::Sandbox;
+use sidecar::RunSidecar;
+
+/// The existing resources of one run.
+#[derive(Debug)]
+pub struct RunResources {
+    host: Arc<Host>,
+    key: RunKey,
+    paths: RunPaths,
+    /// `None` for a run that another controller began.
+    spec: Option<Arc<RunSpec>>,
+    sidecar: RunSidecar,
+    sandbox: Sandbox,
+    audit: RunAudit,
+    ownership: PathOwnership,
+}
+
+/// Owner of the files at the run's paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathOwnership {
+    /// This run.
+    ThisRun,
+    /// Unknown: an earlier run may have had the same id.
+    Unknown,
+}
+
+/// One look at the resources of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSnapshot {
+    /// The resources that exist.
+    pub state: ObservedState,
+    /// Process of the sidecar.
+    pub sidecar: Option<Process>,
+    /// The last line of the audit file, if there is a new one. Its writer cannot reach the database that keeps it.
+    pub witness: Option<Witness>,
+}
+
+/// A step that was tried.
+#[derive(Debug)]
+pub struct PerformedStep {
+    /// The step.
+    pub step: Step,
+    /// Duration of the step.
+    pub took: Duration,
+    /// Result of the step.
+    pub result: Result<(), StepError>,
+}
+
+/// Results of a run that is over.
+#[derive(Debug)]
+pub struct RunEnd {
+    /// Calls, tokens and costs.
+    pub totals: RunTotals,
+    /// Captured stdout and stderr.
+    pub output: (Captured, Captured),
+    /// Reason why a part of the output never came.
+    pub output_loss: Option<OutputLoss>,
+    /// True if the program was short of memory at the end.
+    pub is_short_of_memory: bool,
+    /// Durations.
+    pub timings: Timings,
+    /// The audit file for the ledger; `None` if it could not be read.
+    pub audit: Option<ParsedAudit>,
+    /// Remarks for people.
+    pub notes: Vec<String>,
+}
+
+/// Resources of another controller's run that cannot be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The database does not answer.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The engine does not answer.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+impl RunResources {
+    /// Returns the resources of a run that has none yet.
+    #[must_use]
+    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop_grace: Duration) -> Self {
+        Self::with_spec(host, key, Some(spec), output, stop_grace)
+    }
+
+    /// Looks up the resources of a run that another controller began.
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    pub async fn adopt(host: &Arc<Host>, key: &RunKey, sidecar: Option<Process>) -> Result<Self, AdoptError> {
+        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None };
+        let mut resources = Self::with_spec(host, key, None, output, Duration::ZERO);
+        resources.ownership = PathOwnership::ThisRun;
+        resources.sidecar.adopt(sidecar);
+        resources.audit = RunAudit::with_witnesses(host.store.witnesses(key).await?);
+        resources.sandbox.find().await?;
+        Ok(resources)
+    }
+
+    fn with_spec(
+        host: &Arc<Host>,
+        key: &RunKey,
+        spec: Option<Arc<RunSpec>>,
+        output: StdioConfig,
+        stop_grace: Duration,
+    ) -> Self {
+        let paths = host.layout.run(key);
+        Self {
+            sidecar: RunSidecar::new(Arc::clone(host), paths.clone()),
+            sandbox: Sandbox::new(host, key, output, stop_grace),
+            host: Arc::clone(host),
+            key: key.clone(),
+            paths,
+            spec,
+            audit: RunAudit::default(),
+            ownership: PathOwnership::Unknown,
+        }
+    }
+
+    /// Connects to the running container of an adopted run: from here on its output is captured, and it is given this much
+    /// time to stop.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
+        self.sandbox.reattach(output, stop_grace).await
+    }
+
+    /// Returns the time at which the container expires; `None` without a container of this run.
+    #[must_use]
+    pub fn expires(&self) -> Option<std::time::SystemTime> {
+        self.sandbox.expires()
+    }
+
+    /// Looks at everything that exists, and reads on in the audit file.
+    pub fn snapshot(&mut self) -> RunSnapshot {
+        let witness = match self.ownership {
+            PathOwnership::ThisRun => self.audit.read_on(&self.paths.audit),
+            PathOwnership::Unknown => None,
+        };
+        RunSnapshot { state: self.state(), sidecar: self.sidecar.process().cloned(), witness }
+    }
+
+    /// Returns which resources exist.
+    #[must_use]
+    pub fn state(&self) -> ObservedState {
+        ObservedState {
+            directories: self.paths.root.exists(),
+            sidecar: self.sidecar.state(),
+            container: self.sandbox.state(),
+        }
+    }
+
+    /// Performs these steps side by side, and returns the result of each.
+    pub async fn perform(&mut self, steps: &[Step]) -> Vec<PerformedStep> {
+        let mut performed: Vec<_> = steps.iter().filter_map(|step| self.perform_on_files(*step)).collect();
+        let sidecar_step = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
+        let sandbox_step = steps.iter().copied().find(|step| {
+            matches!(step, Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer)
+        });
+        let (key, spec) = (&self.key, self.spec.as_deref());
+        let blueprint = spec
+            .filter(|_| sandbox_step == Some(Step::CreateContainer))
+            .map(|spec| container_blueprint(&self.host, key, &self.paths, spec));
+        let (sidecar, sandbox) = tokio::join!(
+            async {
+                let step = sidecar_step?;
+                Some(timed(step, self.sidecar.perform(step, key, spec)).await)
+            },
+            async {
+                let step = sandbox_step?;
+                let result = self.sandbox.perform(step, blueprint.as_ref());
+                Some(timed(step, async { result.await.map_err(StepError::from) }).await)
+            }
+        );
+        performed.extend(sidecar.into_iter().chain(sandbox));
+        performed
+    }
+
+    /// Waits until the container or the sidecar has ended, but no longer than this. Cancel-safe.
+    pub async fn wait(&mut self, limit: Duration) -> Option<RunEvent> {
+        // The engine's notice of an end can be missed; a look now and then costs nothing.
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
+        tokio::select! {
+            // All three are cancel-safe: the next look finds what is not taken here.
+            () = self.sandbox.changed() => {}
+            () = self.sidecar.ended() => return Some(RunEvent::SidecarEnded),
+            () = tokio::time::sleep(limit.min(LOOK_EVERY)) => {}
+        }
+        self.sandbox.end().await
+    }
+
+    /// Performs a step that only concerns files; they are quick.
+    fn perform_on_files(&mut self, step: Step) -> Option<PerformedStep> {
+        let begun = Instant::now();
+        let result = match step {
+            Step::Prepare => self.prepare(),
+            Step::Tally => {
+                self.tally();
+                Ok(())
+            }
+            Step::RemoveDirectories => files::set_aside(&self.paths),
+            Step::Close => Ok(()),
+            Step::StartSidecar
+            | Step::CreateContainer
+            | Step::StartContainer
+            | Step::StopContainer
+            | Step::DrainSidecar
+            | Step::RemoveContainer => return None,
+        };
+        Some(PerformedStep { step, took: begun.elapsed(), result })
+    }
+
+    fn prepare(&mut self) -> Result<(), StepError> {
+        let spec = self.spec.as_ref().expect("only a run with a specification is prepared");
+        files::create(&self.paths, &self.key, &self.host.sidecar_users)?;
+        self.ownership = PathOwnership::ThisRun;
+        files::fill_workspace(&self.paths, spec)
+    }
+
+    fn tally(&mut self) {
+        if self.ownership == PathOwnership::ThisRun {
+            let history = self.sidecar.history(self.spec.as_deref());
+            self.audit.tally(&self.key, &self.paths.audit, &self.host.keys, history);
+            self.audit.add_fault(self.sidecar.fault());
+        }
+    }
+
+    /// Returns the results, and lets go of the streams of the container.
+    #[must_use]
+    pub fn finish(mut self) -> RunEnd {
+        let notes = self.sidecar.take_notes();
+        let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
+        let (totals, audit) = self.audit.finish();
+        RunEnd {
+            totals,
+            output_loss: self.sandbox.output_loss(),
+            is_short_of_memory: self.sandbox.is_short_of_memory(),
+            output: self.sandbox.finish(),
+            timings,
+            audit,
+            notes,
+        }
+    }
+}
+
+async fn timed(step: Step, result: impl Future<Output = Result<(), StepError>>) -> PerformedStep {
+    let begun = Instant::now();
+    let result = result.await;
+    PerformedStep { step, took: begun.elapsed(), result }
+}
+
+fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSpec) -> blueprint::Blueprint {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    blueprint::blueprint(&blueprint::ContainerSpec {
+        key,
+        instance: &host.instance,
+        image: &spec.image,
+        argv: &spec.argv,
+        workdir: spec.workdir,
+        env: &spec.env,
+        model: spec.models.first().map(String::as_str),
+        volumes: &spec.volumes,
+        stdin: spec.stdin,
+        tty: spec.tty,
+        limits: &spec.limits,
+        paths,
+        seccomp: &spec.seccomp,
+        expires: (now + spec.lifetime()).as_secs(),
+    })
+}

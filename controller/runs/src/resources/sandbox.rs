@@ -1,0 +1,257 @@
+//! The container of a run: created, attached, started, stopped, removed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use sluice_contract::RunKey;
+use sluice_state::run::{ContainerExit, RunEvent, Step};
+use tokio::time::timeout;
+
+use crate::blueprint::{self, Blueprint};
+use crate::capture::{Capture, Captured};
+use crate::engine::{AttachedContainer, Engine, EngineError, StdioConfig};
+use crate::host::Host;
+use crate::memory_pressure::MemoryPressure;
+use crate::plan::ContainerState;
+use crate::timings::{Timings, ms_since};
+use crate::verdict::OutputLoss;
+
+/// Time within which the last output of a container that has ended is read.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// Time that the output of a stopped program may wait for a reader, beyond the time that the program has.
+const LAST_FORWARD: Duration = Duration::from_millis(500);
+/// Maximum difference of two clocks that report the same end.
+const SAME_TIME: Duration = Duration::from_millis(300);
+/// Time within which the kernel ends a process after SIGKILL.
+const KILL: Duration = Duration::from_secs(5);
+
+/// The container of one run.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    engine: Engine,
+    name: String,
+    /// Labels that distinguish our container from another one of this name.
+    identity: BTreeMap<String, String>,
+    id: Option<String>,
+    state: ContainerState,
+    expires: Option<SystemTime>,
+    stop_grace: Duration,
+    output: Option<StdioConfig>,
+    attached: Option<AttachedContainer>,
+    captured: Option<(Captured, Captured)>,
+    finished: Option<SystemTime>,
+    output_loss: Option<OutputLoss>,
+    init: Option<i32>,
+    memory: MemoryPressure,
+    timings: Timings,
+    /// Start of the program, then its end.
+    phase_begun: Option<Instant>,
+}
+
+/// Streams of a container while it is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamsAtKill {
+    Keep,
+    /// A stream that stalls keeps the engine from every other call.
+    Detach,
+}
+
+impl Sandbox {
+    pub(super) fn new(host: &Host, key: &RunKey, output: StdioConfig, stop_grace: Duration) -> Self {
+        Self {
+            engine: host.engine.clone(),
+            name: blueprint::container_name(key),
+            identity: blueprint::identity(key, &host.instance),
+            id: None,
+            state: ContainerState::Absent,
+            expires: None,
+            stop_grace,
+            output: Some(output),
+            attached: None,
+            captured: None,
+            finished: None,
+            output_loss: None,
+            init: None,
+            memory: MemoryPressure::default(),
+            timings: Timings::default(),
+            phase_begun: None,
+        }
+    }
+
+    pub(super) fn state(&self) -> ContainerState {
+        self.state
+    }
+
+    /// Returns the time of the container's label, if the container exists.
+    pub(super) fn expires(&self) -> Option<SystemTime> {
+        self.expires
+    }
+
+    pub(super) fn timings(&self) -> Timings {
+        Timings { teardown: self.phase_begun.map(ms_since), ..self.timings }
+    }
+
+    /// Looks up the container, and returns how it ended if it has.
+    pub(super) async fn find(&mut self) -> Result<Option<ContainerExit>, EngineError> {
+        let found = self.engine.find(self.target(), &self.identity).await?;
+        self.state = found.as_ref().map_or(ContainerState::Absent, |found| found.state);
+        self.finished = found.as_ref().and_then(|found| found.finished);
+        self.init = found.as_ref().and_then(|found| found.init);
+        self.expires = found.as_ref().and_then(|found| found.expires);
+        let (id, exit) = found.map_or((None, None), |found| (Some(found.id), found.exit));
+        self.id = id;
+        Ok(exit)
+    }
+
+    /// Returns the id as soon as it is known: the name can be given to another container.
+    fn target(&self) -> &str {
+        self.id.as_deref().unwrap_or(&self.name)
+    }
+
+    pub(super) async fn perform(&mut self, step: Step, blueprint: Option<&Blueprint>) -> Result<(), EngineError> {
+        match step {
+            Step::CreateContainer => {
+                self.create(blueprint.expect("only a run with a specification gets a container")).await
+            }
+            Step::StartContainer => self.start().await,
+            Step::StopContainer => self.stop().await,
+            Step::RemoveContainer => self.remove().await,
+            _ => unreachable!("{step:?} does not concern the container"),
+        }
+    }
+
+    async fn create(&mut self, blueprint: &Blueprint) -> Result<(), EngineError> {
+        let begun = Instant::now();
+        let (created, info) = tokio::join!(self.engine.create(blueprint), self.engine.info());
+        self.id = Some(created?);
+        self.state = ContainerState::Created;
+        self.timings.container_create = Some(ms_since(begun));
+        match info?.unfit() {
+            Some(reason) => Err(EngineError::Refused(reason)),
+            None => Ok(()),
+        }
+    }
+
+    async fn start(&mut self) -> Result<(), EngineError> {
+        let begun = Instant::now();
+        let output = self.output.take().expect("a container is started once");
+        self.attached = Some(self.engine.start(self.target(), output).await?);
+        self.state = ContainerState::Running;
+        self.timings.container_start = Some(ms_since(begun));
+        self.phase_begun = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Connects to a container that another controller has started. Output from before is not captured.
+    pub(super) async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
+        self.stop_grace = stop_grace;
+        self.output = None;
+        self.output_loss = Some(OutputLoss::BeforeAdoption);
+        self.phase_begun = Some(Instant::now());
+        if self.state == ContainerState::Running {
+            self.attached = Some(self.engine.reattach(self.target(), output).await?);
+        }
+        Ok(())
+    }
+
+    /// Asks the program to end, then kills it. Each attempt has a deadline.
+    async fn stop(&mut self) -> Result<(), EngineError> {
+        let grace = std::mem::take(&mut self.stop_grace);
+        if let Some(attached) = &self.attached {
+            attached.stop_waiting(grace + LAST_FORWARD);
+        }
+        let attempts = [
+            ("SIGTERM", grace, StreamsAtKill::Keep),
+            ("SIGKILL", KILL, StreamsAtKill::Keep),
+            ("SIGKILL", KILL, StreamsAtKill::Detach),
+        ];
+        for (signal, limit, streams) in attempts {
+            if limit.is_zero() {
+                continue;
+            }
+            if streams == StreamsAtKill::Detach {
+                self.detach();
+            }
+            // The container's state says whether a failed kill had an effect.
+            let killed = self.engine.kill(self.target(), signal).await;
+            self.engine.wait_until_stopped(self.target(), limit).await;
+            self.find().await?;
+            if self.state != ContainerState::Running {
+                self.take_last_output().await;
+                return Ok(());
+            }
+            if streams == StreamsAtKill::Detach {
+                killed?;
+            }
+        }
+        Err(EngineError::Late("end the container, not even by SIGKILL"))
+    }
+
+    async fn remove(&mut self) -> Result<(), EngineError> {
+        if let Some(id) = &self.id {
+            self.engine.remove(id).await?;
+        }
+        self.state = ContainerState::Absent;
+        Ok(())
+    }
+
+    /// Waits until the container may have ended. Cancel-safe.
+    pub(super) async fn changed(&mut self) {
+        match &mut self.attached {
+            Some(attached) => attached.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns the event of the container's end, if it has ended.
+    pub(super) async fn end(&mut self) -> Option<RunEvent> {
+        let exit = self.find().await.ok()?;
+        let event = match (self.state, exit) {
+            (ContainerState::Exited, Some(exit)) => RunEvent::Exited(exit),
+            (ContainerState::Absent, _) => RunEvent::Removed,
+            _ => {
+                self.init.into_iter().for_each(|init| self.memory.look(init));
+                return None;
+            }
+        };
+        self.take_last_output().await;
+        Some(event)
+    }
+
+    /// Returns why a part of the output never came.
+    pub(super) fn output_loss(&self) -> Option<OutputLoss> {
+        self.output_loss
+    }
+
+    /// Returns true if the container was short of memory when it was last seen.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.memory.is_short()
+    }
+
+    async fn take_last_output(&mut self) {
+        if let Some(begun) = self.phase_begun.replace(Instant::now()) {
+            self.timings.run.get_or_insert(ms_since(begun));
+        }
+        if let Some(attached) = &mut self.attached {
+            let _ = timeout(LAST_OUTPUT, attached.drained()).await;
+            // The init process holds the output open to the end. If the output ended earlier, the engine has cut it off.
+            let closed = attached.closed().zip(self.finished);
+            if closed.is_some_and(|(closed, end)| closed + SAME_TIME < end) {
+                self.output_loss = Some(OutputLoss::CutOff);
+            }
+        }
+        self.detach();
+    }
+
+    fn detach(&mut self) {
+        if let Some(attached) = self.attached.take() {
+            self.captured = Some(attached.finish());
+        }
+    }
+
+    /// Returns captured stdout and stderr.
+    pub(super) fn finish(mut self) -> (Captured, Captured) {
+        self.detach();
+        self.captured.unwrap_or_else(|| (Capture::new(0).finish(), Capture::new(0).finish()))
+    }
+}

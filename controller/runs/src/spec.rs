@@ -1,0 +1,69 @@
+//! The specification of a run: everything that bringing it up needs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_litellm::client::{Litellm, LitellmError};
+use sluice_litellm::secret::ApiKey;
+
+use crate::blueprint::{SandboxLimits, Volume};
+use crate::input::Stdin;
+use crate::sidecar::SidecarLifetime;
+use crate::virtual_key::KeyMode;
+
+/// Time after the end of a run's timeout at which its sidecar ends by itself and its container has expired.
+pub const EXPIRY_MARGIN: Duration = Duration::from_secs(120);
+
+/// Specification of a run.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "named like the flags")]
+pub struct RunSpec {
+    pub account: String,
+    pub graph_id: String,
+    /// Models that calls may name; an empty list allows every model.
+    pub models: Vec<String>,
+    pub image: String,
+    pub argv: Vec<String>,
+    /// Working directory of the program.
+    pub workdir: &'static str,
+    pub env: BTreeMap<String, String>,
+    pub volumes: Vec<Volume>,
+    pub stdin: Stdin,
+    /// Gives the terminal of this process to the program.
+    pub tty: bool,
+    pub limits: SandboxLimits,
+    pub timeout: Duration,
+    pub seccomp: String,
+    /// An OpenAI messages array, to be written into the workspace.
+    pub messages: Option<Vec<u8>>,
+    pub upstream: String,
+    pub upstream_key: ApiKey,
+    pub key_mode: KeyMode,
+    /// Maximum cost in nano-USD.
+    pub max_cost: Option<i64>,
+    /// Nano-USD to hold of the account's budget where `max_cost` is not set.
+    pub hold: i64,
+    /// A price list to use instead of LiteLLM's.
+    pub prices: Option<PathBuf>,
+    pub sidecar_lifetime: SidecarLifetime,
+    pub sidecar_flags: Vec<String>,
+}
+
+impl RunSpec {
+    /// Returns a client of the LiteLLM at the upstream, with the operator's key.
+    ///
+    /// # Errors
+    /// [`LitellmError::Address`] or [`LitellmError::Key`].
+    pub fn litellm(&self) -> Result<Litellm, LitellmError> {
+        // A start that waits cannot be cancelled meanwhile.
+        const WITHIN: Duration = Duration::from_secs(5);
+        Ok(Litellm::new(&self.upstream, self.upstream_key.clone())?.within(WITHIN))
+    }
+
+    /// Returns the maximum lifetime of the sidecar and of the container when no controller ends them.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        self.timeout + EXPIRY_MARGIN
+    }
+}

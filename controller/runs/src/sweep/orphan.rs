@@ -1,0 +1,92 @@
+//! Teardown of runs whose controller was killed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::exit;
+use sluice_state::run::RunEvent;
+use sluice_state::store::{OpenRun, StoreError};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{PROBE_GRAPH, SweepError, catch_up, is_at_our_litellm, revoke};
+use crate::blueprint::{container_name, identity};
+use crate::drive::{DriveContext, DrivenRun, drive};
+use crate::host::Host;
+use crate::observer::Observer;
+use crate::outcome::check_closed;
+use crate::resources::RunResources;
+use crate::verdict::ErrorCode;
+
+/// Maximum time that the end of a run waits for the deletion of another run's key.
+const REVOKE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Takes down the runs of killed controllers; a later call tries again where this one fails. Returns the faults of their
+/// audit files, which are reported once.
+pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> Vec<String> {
+    let open = host.store.open_runs().await.unwrap_or_default();
+    let mut faults = Vec::new();
+    for orphan in open.iter().filter(|open| open.is_orphaned()) {
+        if let Ok(Some(fault)) = take_down(host, orphan, observer).await {
+            faults.push(format!("run {} of a killed controller was taken down: {fault}", orphan.entry.key));
+        }
+    }
+    // The next run tries again, and sluice ledger rebuild reports the error.
+    let _ = catch_up(host).await;
+    for key in host.store.orphaned_keys().await.unwrap_or_default() {
+        // A user waits for another run meanwhile: a LiteLLM that fails or is slow is asked once.
+        if !matches!(timeout(REVOKE_WITHIN, revoke(host, &key)).await, Ok(Ok(()))) && is_at_our_litellm(host, &key) {
+            break;
+        }
+    }
+    faults
+}
+
+/// Takes down an orphan, and returns the fault of its audit file.
+pub(super) async fn take_down(
+    host: &Arc<Host>,
+    orphan: &OpenRun,
+    observer: &Arc<dyn Observer>,
+) -> Result<Option<String>, SweepError> {
+    let key = &orphan.entry.key;
+    let generation = match host.store.take_over(orphan, &host.owner).await {
+        Ok(generation) => generation,
+        // Another controller takes it down.
+        Err(StoreError::Stale(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
+    let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");
+    let (_never, mut cancelled) = watch::channel(None);
+    let context = DriveContext {
+        host: Arc::clone(host),
+        key: key.clone(),
+        generation,
+        timeout: Duration::ZERO,
+        observer: Arc::clone(observer),
+    };
+    let DrivenRun { run, end } = drive(run, resources, &context, &mut cancelled).await?;
+    // The audit log counts although the controller did not see the end of the run.
+    let fault = end.totals.fault;
+    let (error, code) = match fault {
+        Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
+        None => (ErrorCode::Internal, exit::NOT_STARTED),
+    };
+    let _ = host.store.record_result(key, generation, Some(error.as_str()), code.into()).await;
+    let closed = check_closed(&run);
+    if closed.is_ok() && !orphan.entry.image.is_empty() {
+        // The controller may have been killed while it waited for the container.
+        let (name, identity) = (container_name(key), identity(key, &host.instance));
+        host.engine.drain_pending_create(&name, &orphan.entry.image, &identity).await?;
+    }
+    let is_probe = orphan.entry.agent == PROBE_GRAPH;
+    if is_probe && closed.is_ok() {
+        // A probe has no calls of a run: neither its audit log nor its record is kept.
+        let _ = std::fs::remove_file(host.layout.run(key).audit);
+        host.store.delete_run(key, generation).await?;
+    } else if let Some(audit) = end.audit.filter(|_| !is_probe) {
+        host.store.ingest(audit).done().await?;
+    }
+    closed?;
+    Ok(fault.filter(|_| !is_probe))
+}

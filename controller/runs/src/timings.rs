@@ -1,0 +1,26 @@
+//! Durations of the phases of a run.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// Durations of the phases of a run, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Timings {
+    /// From the spawn of the sidecar to its health answer.
+    pub sidecar_ready: Option<f64>,
+    /// Creation of the container, side by side with the sidecar.
+    pub container_create: Option<f64>,
+    /// From attaching to the start of the program.
+    pub container_start: Option<f64>,
+    /// From the start of the program to its end.
+    pub run: Option<f64>,
+    /// From the end of the program until nothing was left.
+    pub teardown: Option<f64>,
+}
+
+/// Returns the milliseconds since then, rounded to microseconds.
+#[must_use]
+pub fn ms_since(start: Instant) -> f64 {
+    (start.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}
