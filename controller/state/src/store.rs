@@ -9,8 +9,8 @@
 //! transaction of that write.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
@@ -40,30 +40,35 @@ pub use runs::{OpenRun, RunRow};
 #[derive(Debug, Clone)]
 pub struct Store {
     writer: mpsc::Sender<Job>,
+    /// Jobs of the writer that have not ended.
+    pending: Arc<AtomicUsize>,
     /// None where one connection does everything.
     readers: Option<Arc<Readers>>,
+    /// True if reads may use the writer while it is idle and no reader exists.
+    is_one_shot: bool,
 }
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
 impl Store {
-    /// Opens the database, and creates or upgrades its tables. At most one connection for reads is opened, by the first
-    /// read.
+    /// Opens the database for one command, and creates or upgrades its tables. At most one connection for reads is opened,
+    /// by the first read that would have to wait for a write.
     ///
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Damaged`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_with_readers(path, 1)
+        // A second connection costs a millisecond, and a command with few reads has no use for it.
+        Ok(Self { is_one_shot: true, ..Self::open_with_readers(path, 1)? })
     }
 
-    /// Opens the database, and creates or upgrades its tables. Up to `limit` reads are answered at once; a connection for
-    /// reads is opened when all others are in use.
+    /// Opens the database for many users, and creates or upgrades its tables. All reads have connections of their own, up to
+    /// `limit`; one is opened when all others are in use.
     ///
     /// # Errors
     /// As of [`Store::open`].
     pub fn open_with_readers(path: &Path, limit: usize) -> Result<Self, StoreError> {
         let connection = connect::open(path)?;
-        Ok(Self { writer: spawn_writer(connection), readers: Some(Arc::new(Readers::new(path, limit))) })
+        Ok(Self::with(connection, Some(Readers::new(path, limit))))
     }
 
     /// Opens an existing database for reads only: it may be evidence, and is not changed.
@@ -71,7 +76,12 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`].
     pub fn read(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self { writer: spawn_writer(connect::open_read_only(path)?), readers: None })
+        Ok(Self::with(connect::open_read_only(path)?, None))
+    }
+
+    fn with(connection: Connection, readers: Option<Readers>) -> Self {
+        let writer = spawn_writer(connection);
+        Self { writer, pending: Arc::default(), readers: readers.map(Arc::new), is_one_shot: false }
     }
 
     /// Runs a job on the connection that writes, after all jobs that were submitted to it before.
@@ -88,9 +98,14 @@ impl Store {
         job: impl FnOnce(&mut Connection) -> T + Send + 'static,
     ) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
+        let pending = Arc::clone(&self.pending);
+        pending.fetch_add(1, Ordering::SeqCst);
         let job = Box::new(move |connection: &mut Connection| {
+            let result = job(connection);
+            // Before the answer, so that its receiver finds the writer idle.
+            pending.fetch_sub(1, Ordering::SeqCst);
             // The caller may have stopped waiting.
-            let _ = answer.send(job(connection));
+            let _ = answer.send(result);
         });
         // If the thread has ended, the answer's channel says so.
         let _ = self.writer.send(job);
@@ -102,7 +117,9 @@ impl Store {
         &self,
         job: impl FnOnce(&mut Connection) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let Some(readers) = &self.readers else { return self.write(job).await };
+        let Some(readers) = self.readers.as_ref().filter(|readers| !self.may_read_on_writer(readers)) else {
+            return self.write(job).await;
+        };
         let (answer, answered) = oneshot::channel();
         readers.submit(Box::new(move |connection| {
             let result = connection.map_err(E::from).and_then(job);
@@ -110,6 +127,10 @@ impl Store {
             Box::new(move || drop(answer.send(result)))
         }));
         answered.await.map_err(|_| StoreError::Closed)?
+    }
+
+    fn may_read_on_writer(&self, readers: &Readers) -> bool {
+        self.is_one_shot && readers.threads() == 0 && self.pending.load(Ordering::SeqCst) == 0
     }
 }
 

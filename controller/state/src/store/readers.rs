@@ -66,7 +66,6 @@ impl Readers {
     }
 
     /// Returns the number of threads that were started.
-    #[cfg(test)]
     pub(super) fn threads(&self) -> usize {
         self.pool.lock().threads
     }

@@ -31,6 +31,15 @@ impl HeldWriter {
     }
 }
 
+/// Opens the database as a daemon does.
+fn open_shared(database: &Database) -> Store {
+    Store::open_with_readers(&database.path(), 2).expect("it can be opened")
+}
+
+fn threads(store: &Store) -> usize {
+    store.readers.as_ref().expect("it has readers").threads()
+}
+
 async fn open_runs(store: &Store) -> Vec<String> {
     let open = store.open_runs().await.expect("it is readable");
     open.into_iter().map(|open| open.entry.key.to_string()).collect()
@@ -38,21 +47,35 @@ async fn open_runs(store: &Store) -> Vec<String> {
 
 #[tokio::test]
 async fn a_read_is_answered_during_a_long_transaction() {
+    for open in [open_shared, Database::open] {
+        let database = Database::new();
+        let store = open(&database);
+        store.begin(run_row("r1")).await.expect("it is new");
+
+        let held = HeldWriter::hold(&store).await;
+        assert_eq!(open_runs(&store).await, ["r1.0"]);
+        held.end().await;
+
+        assert_eq!(open_runs(&store).await, ["r1.0", "held.0"]);
+        assert_eq!(threads(&store), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_command_without_concurrent_writes_opens_no_reader() {
     let database = Database::new();
     let store = database.open();
-    store.begin(run_row("r1")).await.expect("it is new");
-
-    let held = HeldWriter::hold(&store).await;
-    assert_eq!(open_runs(&store).await, ["r1.0"]);
-    held.end().await;
-
-    assert_eq!(open_runs(&store).await, ["r1.0", "held.0"]);
+    for number in 0..20 {
+        store.begin(run_row(&format!("r{number}"))).await.expect("it is new");
+        assert_eq!(open_runs(&store).await.len(), number + 1);
+    }
+    assert_eq!(threads(&store), 0);
 }
 
 #[tokio::test]
 async fn a_read_sees_each_awaited_write() {
     let database = Database::new();
-    let (store, other) = (database.open(), database.open());
+    let (store, other) = (open_shared(&database), database.open());
     let mut expected = Vec::new();
     for number in 0..50 {
         let row = run_row(&format!("r{number:02}"));
@@ -70,13 +93,12 @@ async fn a_read_sees_each_awaited_write() {
 #[tokio::test]
 async fn readers_start_when_others_are_busy() {
     let database = Database::new();
-    let store = Store::open_with_readers(&database.path(), 2).expect("it is new");
-    let threads = || store.readers.as_ref().expect("it has readers").threads();
-    assert_eq!(threads(), 0);
+    let store = open_shared(&database);
+    assert_eq!(threads(&store), 0);
     for _ in 0..3 {
         open_runs(&store).await;
     }
-    assert_eq!(threads(), 1, "a waiting reader takes the next job");
+    assert_eq!(threads(&store), 1, "a waiting reader takes the next job");
 
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -93,11 +115,11 @@ async fn readers_start_when_others_are_busy() {
         begun.await.expect("a reader runs it");
         held.push((release, done));
     }
-    assert_eq!(threads(), 2);
+    assert_eq!(threads(&store), 2);
     let clone = store.clone();
     let waits = tokio::spawn(async move { open_runs(&clone).await });
     tokio::task::yield_now().await;
-    assert_eq!(threads(), 2, "the limit holds");
+    assert_eq!(threads(&store), 2, "the limit holds");
 
     for (release, done) in held {
         release.send(()).expect("the reader waits");
@@ -109,7 +131,7 @@ async fn readers_start_when_others_are_busy() {
 #[tokio::test]
 async fn a_reader_cannot_write() {
     let database = Database::new();
-    let store = database.open();
+    let store = open_shared(&database);
     store.begin(run_row("r1")).await.expect("it is new");
     let written: Result<usize, StoreError> =
         store.query(|connection| Ok(connection.execute("DELETE FROM runs", [])?)).await;
@@ -120,7 +142,7 @@ async fn a_reader_cannot_write() {
 #[tokio::test]
 async fn a_panic_in_a_read_ends_that_read_only() {
     let database = Database::new();
-    let store = database.open();
+    let store = open_shared(&database);
     let failed: Result<(), StoreError> = store.query(|_| panic!("a bug")).await;
     assert!(matches!(failed, Err(StoreError::Closed)));
     assert_eq!(open_runs(&store).await, [""; 0]);
@@ -129,7 +151,7 @@ async fn a_panic_in_a_read_ends_that_read_only() {
 #[tokio::test]
 async fn a_reader_that_cannot_open_says_so() {
     let database = Database::new();
-    let store = database.open();
+    let store = open_shared(&database);
     let aside = database.path().with_extension("aside");
     std::fs::rename(database.path(), &aside).expect("it is ours");
     assert!(matches!(store.open_runs().await, Err(StoreError::Open(..))));
@@ -154,7 +176,7 @@ async fn a_database_opened_for_reads_is_not_changed() {
 #[tokio::test]
 async fn the_last_handle_closes_the_database() {
     let database = Database::new();
-    let store = database.open();
+    let store = open_shared(&database);
     store.begin(run_row("r1")).await.expect("it is new");
     assert_eq!(open_runs(&store).await, ["r1.0"]);
     drop(store);
