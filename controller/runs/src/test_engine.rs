@@ -23,7 +23,7 @@ use crate::sidecar_user::{DEFAULT_UIDS, SidecarUsers};
 
 /// State of the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scripted {
+pub(crate) enum ScriptedContainer {
     Absent,
     Running,
     Exited(i64),
@@ -33,7 +33,7 @@ pub(crate) enum Scripted {
 #[derive(Debug)]
 pub(crate) struct TestHost {
     pub(crate) host: Arc<Host>,
-    container: watch::Sender<Scripted>,
+    container: watch::Sender<ScriptedContainer>,
     labels: Arc<Mutex<Value>>,
     directory: PathBuf,
 }
@@ -46,7 +46,7 @@ impl TestHost {
         let layout = Layout::open(&directory).expect("it is writable");
         let socket = directory.join("docker.sock");
         let listener = UnixListener::bind(&socket).expect("the name is free");
-        let container = watch::channel(Scripted::Absent).0;
+        let container = watch::channel(ScriptedContainer::Absent).0;
         let labels = Arc::new(Mutex::new(json!({})));
         tokio::spawn(serve(listener, container.clone(), Arc::clone(&labels)));
         let host = Host {
@@ -63,11 +63,11 @@ impl TestHost {
         Self { host: Arc::new(host), container, labels, directory }
     }
 
-    pub(crate) fn set(&self, container: Scripted) {
+    pub(crate) fn set(&self, container: ScriptedContainer) {
         self.container.send_replace(container);
     }
 
-    pub(crate) fn container(&self) -> Scripted {
+    pub(crate) fn container(&self) -> ScriptedContainer {
         *self.container.borrow()
     }
 
@@ -101,14 +101,18 @@ impl Drop for TestHost {
     }
 }
 
-async fn serve(listener: UnixListener, container: watch::Sender<Scripted>, labels: Arc<Mutex<Value>>) {
+async fn serve(listener: UnixListener, container: watch::Sender<ScriptedContainer>, labels: Arc<Mutex<Value>>) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(answer(stream, container.clone(), Arc::clone(&labels)));
     }
 }
 
 /// Answers one request.
-async fn answer(stream: UnixStream, container: watch::Sender<Scripted>, labels: Arc<Mutex<Value>>) -> Option<()> {
+async fn answer(
+    stream: UnixStream,
+    container: watch::Sender<ScriptedContainer>,
+    labels: Arc<Mutex<Value>>,
+) -> Option<()> {
     let mut stream = BufReader::new(stream);
     let (mut request, mut length) = (String::new(), 0);
     stream.read_line(&mut request).await.ok()?;
@@ -129,7 +133,7 @@ async fn answer(stream: UnixStream, container: watch::Sender<Scripted>, labels: 
     let state = *container.borrow();
     match (method, verb) {
         ("GET", "version") => reply(&mut stream, 200, &json!({ "ApiVersion": "1.41" })).await,
-        (_, _) if state == Scripted::Absent => {
+        (_, _) if state == ScriptedContainer::Absent => {
             reply(&mut stream, 404, &json!({ "message": "no such container" })).await
         }
         ("GET", "json") => {
@@ -148,25 +152,27 @@ async fn answer(stream: UnixStream, container: watch::Sender<Scripted>, labels: 
             reply(&mut stream, 200, &json!({ "StatusCode": 0 })).await
         }
         ("POST", "kill") => {
-            container.send_replace(Scripted::Exited(143));
+            container.send_replace(ScriptedContainer::Exited(143));
             reply(&mut stream, 204, &Value::Null).await
         }
         ("DELETE", _) => {
-            container.send_replace(Scripted::Absent);
+            container.send_replace(ScriptedContainer::Absent);
             reply(&mut stream, 204, &Value::Null).await
         }
         _ => reply(&mut stream, 500, &json!({ "message": request })).await,
     }
 }
 
-async fn wait_for_end(container: &watch::Sender<Scripted>) -> Option<()> {
-    container.subscribe().wait_for(|state| *state != Scripted::Running).await.ok().map(drop)
+async fn wait_for_end(container: &watch::Sender<ScriptedContainer>) -> Option<()> {
+    container.subscribe().wait_for(|state| *state != ScriptedContainer::Running).await.ok().map(drop)
 }
 
-fn inspected(state: Scripted, labels: &Value) -> Value {
+fn inspected(state: ScriptedContainer, labels: &Value) -> Value {
     let state = match state {
-        Scripted::Exited(code) => json!({ "Status": "exited", "ExitCode": code, "Pid": 0 }),
-        Scripted::Absent | Scripted::Running => json!({ "Status": "running", "ExitCode": 0, "Pid": 0 }),
+        ScriptedContainer::Exited(code) => json!({ "Status": "exited", "ExitCode": code, "Pid": 0 }),
+        ScriptedContainer::Absent | ScriptedContainer::Running => {
+            json!({ "Status": "running", "ExitCode": 0, "Pid": 0 })
+        }
     };
     json!({ "Id": "c0ffee", "State": state, "Config": { "Labels": labels } })
 }

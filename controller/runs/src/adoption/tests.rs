@@ -5,7 +5,7 @@ use sluice_contract::RunKey;
 use super::*;
 use crate::input::Stdin;
 use crate::observer::{NoObserver, Observation};
-use crate::test_engine::{Scripted, TestHost, TestSidecar, from_now};
+use crate::test_engine::{ScriptedContainer, TestHost, TestSidecar, from_now};
 
 const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 const WHOLE: ObservedState =
@@ -76,7 +76,7 @@ fn key() -> RunKey {
 async fn a_resumed_run_ends_with_its_own_exit_code() {
     let test = TestHost::start().await;
     let sidecar = TestSidecar::start();
-    test.set(Scripted::Running);
+    test.set(ScriptedContainer::Running);
     let orphan = test.orphan(&key(), from_now(600), Some(&sidecar.process())).await;
     let (_cancel, cancelled) = watch::channel(None);
     let waits = Arc::new(WaitSignal::default());
@@ -85,13 +85,13 @@ async fn a_resumed_run_ends_with_its_own_exit_code() {
 
     waits.0.notified().await;
     assert!(!resumed.is_finished() && sidecar.process().is_alive());
-    test.set(Scripted::Exited(42));
+    test.set(ScriptedContainer::Exited(42));
     let completed = resumed.await.expect("no panic").expect("it is driven").expect("it is resumed");
 
     assert_eq!(completed.report.exit_code, 42, "{:?}", completed.report);
     assert_eq!(completed.report.stdout, "later");
     assert_eq!(test.host.store.phase(&key()).await.expect("it is open").as_deref(), Some("closed"));
-    assert_eq!(test.container(), Scripted::Absent);
+    assert_eq!(test.container(), ScriptedContainer::Absent);
     assert!(!test.host.layout.run(&key()).root.exists());
     assert!(test.host.store.open_runs().await.expect("it is open").is_empty());
 }
@@ -100,7 +100,7 @@ async fn a_resumed_run_ends_with_its_own_exit_code() {
 async fn a_resumed_run_ends_at_its_deadline() {
     let test = TestHost::start().await;
     let sidecar = TestSidecar::start();
-    test.set(Scripted::Running);
+    test.set(ScriptedContainer::Running);
     let expires = from_now(1) + EXPIRY_MARGIN;
     let orphan = test.orphan(&key(), expires, Some(&sidecar.process())).await;
     let (_cancel, cancelled) = watch::channel(None);
@@ -110,13 +110,13 @@ async fn a_resumed_run_ends_at_its_deadline() {
         .expect("it is driven");
 
     assert_eq!(completed.expect("it is resumed").report.error_code, Some("timeout"));
-    assert_eq!(test.container(), Scripted::Absent);
+    assert_eq!(test.container(), ScriptedContainer::Absent);
 }
 
 #[tokio::test]
 async fn a_run_without_a_sidecar_is_not_touched() {
     let test = TestHost::start().await;
-    test.set(Scripted::Running);
+    test.set(ScriptedContainer::Running);
     let orphan = test.orphan(&key(), from_now(600), None).await;
     let (_cancel, cancelled) = watch::channel(None);
 
@@ -125,6 +125,6 @@ async fn a_run_without_a_sidecar_is_not_touched() {
         .expect("it answers");
 
     assert!(resumed.is_none());
-    assert_eq!(test.container(), Scripted::Running);
+    assert_eq!(test.container(), ScriptedContainer::Running);
     assert_eq!(test.host.store.open_runs().await.expect("it is open"), [orphan]);
 }

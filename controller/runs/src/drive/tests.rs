@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use sluice_state::run::RunVerdict;
 
 use super::*;
-use crate::test_engine::{Scripted, TestHost, from_now};
+use crate::test_engine::{ScriptedContainer, TestHost, from_now};
 
 /// Collects observations as text.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ async fn tasks_drive_many_runs_at_once() {
 #[tokio::test]
 async fn an_observer_sees_each_step_and_the_verdict() {
     let test = TestHost::start().await;
-    test.set(Scripted::Running);
+    test.set(ScriptedContainer::Running);
     let key: RunKey = "r1.0".parse().expect("a key");
     test.orphan(&key, from_now(600), None).await;
     let observer = Arc::new(Collector::default());
