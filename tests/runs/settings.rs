@@ -160,7 +160,7 @@ async fn values_that_mean_nothing_are_refused_with_where_they_come_from() {
     let sluice = Sluice::to(&upstream);
     for (flag, value, word) in [
         ("--timeout", "soon", "10m"),
-        ("--timeout", "0", "no time"),
+        ("--timeout", "0", "too short"),
         ("--stop-grace", "x", "10m"),
         ("--memory", "1m", "6m"),
         ("--memory", "much", "512m"),
