@@ -160,7 +160,7 @@ async fn invalid_values_are_refused_with_their_source() {
     let sluice = Sluice::to(&upstream);
     for (flag, value, word) in [
         ("--timeout", "soon", "10m"),
-        ("--timeout", "0", "no time"),
+        ("--timeout", "0", "too short"),
         ("--stop-grace", "x", "10m"),
         ("--memory", "1m", "6m"),
         ("--memory", "much", "512m"),

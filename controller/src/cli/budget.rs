@@ -117,23 +117,23 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let status = check_log(command, &log).await?;
     match command {
         BudgetCommand::Set { account, usd, .. } => {
-            store.set_budget(account, *usd).await.map_err(command_error)?;
+            store.set_budget(account, *usd).await?;
             follow(&log, status).await?;
             show(&store, Some(account), OutputFormat::Text).await?;
         }
         BudgetCommand::Add { account, usd, .. } => {
-            store.add_budget(account, *usd).await.map_err(command_error)?;
+            store.add_budget(account, *usd).await?;
             follow(&log, status).await?;
             show(&store, Some(account), OutputFormat::Text).await?;
         }
         BudgetCommand::Remove { account, .. } => {
-            store.remove_budget(account).await.map_err(command_error)?;
+            store.remove_budget(account).await?;
             print(&format!("{account} has no budget any more\n"));
             follow(&log, status).await?;
         }
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
         BudgetCommand::Confirm { .. } => {
-            if let Some(aside) = log.confirm().await.map_err(|error| command_error(error.into()))? {
+            if let Some(aside) = log.confirm().await.map_err(BudgetError::from)? {
                 print(&format!("the previous log is {}\n", aside.display()));
             }
             show(&store, None, OutputFormat::Text).await?;
@@ -155,7 +155,7 @@ async fn check_log(command: &BudgetCommand, log: &BudgetLog<'_>) -> Result<LogSt
             say(&error_chain(&error));
             Ok(LogStatus::Lost)
         }
-        (_, Ok(Some(error)) | Err(error)) => Err(command_error(error.into())),
+        (_, Ok(Some(error)) | Err(error)) => Err(BudgetError::from(error).into()),
     }
 }
 
@@ -166,13 +166,15 @@ async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandErr
     }
     match log.synchronize().await {
         Ok(None) => Ok(()),
-        Ok(Some(error)) | Err(error) => Err(command_error(error.into())),
+        Ok(Some(error)) | Err(error) => Err(BudgetError::from(error).into()),
     }
 }
 
-fn command_error(error: BudgetError) -> CommandError {
-    let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch);
-    CommandError::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
+impl From<BudgetError> for CommandError {
+    fn from(error: BudgetError) -> Self {
+        let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch);
+        Self::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
+    }
 }
 
 impl BudgetCommand {
@@ -188,9 +190,9 @@ impl BudgetCommand {
 }
 
 async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
-    let budgets = store.budgets(account).await.map_err(command_error)?;
+    let budgets = store.budgets(account).await?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
-        return Err(command_error(BudgetError::NoBudget(account.clone())));
+        return Err(BudgetError::NoBudget(account.clone()).into());
     }
     let shown: Vec<_> =
         budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect();
