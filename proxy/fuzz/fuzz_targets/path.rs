@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use http::{Method, Uri};
 use libfuzzer_sys::fuzz_target;
-use sluice_proxy::policy::{Admission, ApiFormat, Policy, is_id, stored_path};
+use sluice_proxy::policy::{AdmittedRequest, ApiFormat, Policy, is_id, stored_path};
 use sluice_proxy_fuzz::choices_and_input;
 use sluice_upstream::Address;
 
@@ -44,22 +44,22 @@ fuzz_target!(|data: &[u8]| {
     let written = target.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
 
     match policy.admit(&parsed_method, &uri) {
-        Ok(Admission::Health) => {
+        Ok(AdmittedRequest::Health) => {
             assert!(matches!(method, b"GET" | b"HEAD"));
             assert!(matches!(written, b"/health" | b"/" | b"/api/hello"));
         }
-        Ok(Admission::Model(_, id)) => {
+        Ok(AdmittedRequest::Model(_, id)) => {
             assert!(
                 written.ends_with(id.as_bytes()) && !id.split('/').any(|segment| matches!(segment, "" | "." | ".."))
             );
         }
-        Ok(Admission::Stored(route, id)) => {
+        Ok(AdmittedRequest::Stored(route, id)) => {
             assert!(is_wide && method == b"GET" && is_id(id) && !id.contains('/'));
             let path = stored_path(route, uri.path()).expect("it has an id");
             assert_eq!(path, format!("/v1/responses/{id}/input_items"));
             assert!(written == path.as_bytes() || written == &path.as_bytes()[3..]);
         }
-        Ok(Admission::Call(route)) => {
+        Ok(AdmittedRequest::Call(route)) => {
             assert!(
                 OPEN.contains(&(route.method.as_str(), route.path))
                     || is_wide && (route.method.as_str(), route.path) == ADDED
@@ -69,7 +69,7 @@ fuzz_target!(|data: &[u8]| {
             assert!(written == route.path.as_bytes() || short.is_some_and(|short| written == short.as_bytes()));
             assert_eq!(ADDRESS.target(route.path).to_string(), format!("/proxy{}", route.path));
         }
-        Ok(Admission::Relay(resource)) => {
+        Ok(AdmittedRequest::Relay(resource)) => {
             assert!(is_wide && RELAYED.contains(&resource));
             assert_eq!(written, policy.relay_path(resource).as_bytes());
             assert!(method == b"GET" || method == b"POST" && resource != "task");
