@@ -4,7 +4,7 @@
 usage: tests/setup/reference.py [--check]
 
 A part stands between `<!-- generated: NAME -->` and `<!-- /generated -->`; the rest of a page is written by hand. The
-sources are --help of both programs, the settings and reasons that examples/reference.rs of each program prints, and the
+sources are --help of both programs, the settings and reasons that examples/settings.rs and examples/refusals.rs print, and the
 doc comments of reasons, exit codes and records. A table that this script cannot read whole is an error, not a shorter page.
 """
 import difflib
@@ -17,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "reference"
+EXAMPLES = {"sluice-controller": "settings", "sluice-proxy": "refusals"}
 CONTRACT = "proxy/contract/src"
 GOLDEN = ROOT / "proxy/contract/tests/golden"
 BUILT = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
@@ -94,8 +95,8 @@ def exit_codes_by_command():
 # -- Settings and variables --------------------------------------------------------------------------------------------
 
 def example(package):
-    """The table that examples/reference.rs of this package prints."""
-    return json.loads(run("cargo", "run", "--quiet", "--locked", "-p", package, "--example", "reference"))
+    """The table that the example of this package prints."""
+    return json.loads(run("cargo", "run", "--quiet", "--locked", "-p", package, "--example", EXAMPLES[package]))
 
 
 def settings_table():

@@ -26,7 +26,7 @@ pub(super) fn one_route(text: &str) -> Result<String, InvalidValue> {
 
 /// Parses a time of at least one second.
 pub(super) fn at_least_one_second(text: &str) -> Result<Duration, InvalidValue> {
-    match units::time(text).map_err(InvalidValue::new)? {
+    match units::time(text).map_err(InvalidValue::from)? {
         time if time < Duration::from_secs(1) => {
             Err(InvalidValue::new(format!("'{text}' is too short; give at least 1s")))
         }

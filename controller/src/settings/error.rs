@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::{fmt, io};
 
+use sluice_contract::units::UnitError;
+
 use super::table;
 
 /// Origin of a setting's value.
@@ -61,6 +63,12 @@ pub enum SettingError {
         /// Name of its environment variable.
         variable: &'static str,
     },
+}
+
+impl From<UnitError> for InvalidValue {
+    fn from(error: UnitError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl InvalidValue {

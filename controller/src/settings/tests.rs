@@ -1,6 +1,5 @@
-use std::os::unix::fs::PermissionsExt;
-
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;

@@ -25,7 +25,7 @@ fn invalid<T>(reason: String) -> Parsed<T> {
 }
 
 pub(super) fn duration(value: &str) -> Parsed<Duration> {
-    units::time(value).map_err(InvalidValue::new)
+    units::time(value).map_err(InvalidValue::from)
 }
 
 pub(super) fn positive_duration(value: &str) -> Parsed<Duration> {
@@ -36,7 +36,7 @@ pub(super) fn positive_duration(value: &str) -> Parsed<Duration> {
 }
 
 fn size(value: &str) -> Parsed<u64> {
-    units::size(value).map_err(InvalidValue::new)
+    units::size(value).map_err(InvalidValue::from)
 }
 
 pub(super) fn memory(value: &str) -> Parsed<u64> {
@@ -67,7 +67,7 @@ pub(super) fn output_max(value: &str) -> Parsed<usize> {
 }
 
 pub(super) fn cpus(value: &str) -> Parsed<u64> {
-    units::cpus(value).map_err(InvalidValue::new)
+    units::cpus(value).map_err(InvalidValue::from)
 }
 
 pub(super) fn pids(value: &str) -> Parsed<u64> {
@@ -78,7 +78,7 @@ pub(super) fn pids(value: &str) -> Parsed<u64> {
 }
 
 pub(super) fn nano_usd(value: &str) -> Parsed<i64> {
-    units::nano_usd(value).map_err(InvalidValue::new)
+    units::nano_usd(value).map_err(InvalidValue::from)
 }
 
 pub(super) fn number(value: &str) -> Parsed<u64> {

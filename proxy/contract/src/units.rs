@@ -4,13 +4,26 @@
 
 use std::time::Duration;
 
+/// A text that is not a value of its unit: names the text, and says what is expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnitError(String);
+
+impl UnitError {
+    /// Makes an error of a message that names the text, or says what is expected.
+    #[must_use]
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
 /// Parses a size in bytes: a number with b, k, m, g, or with kb, mb, gb, or with KiB, MiB, GiB. All count in 1024, as
 /// Docker does.
 ///
 /// # Errors
-/// A message that names the text and says what is expected.
-pub fn size(text: &str) -> Result<u64, String> {
-    let expected = || format!("'{text}' is not a size; write a number of bytes, or 512m, 2g");
+/// [`UnitError`].
+pub fn size(text: &str) -> Result<u64, UnitError> {
+    let expected = || UnitError(format!("'{text}' is not a size; write a number of bytes, or 512m, 2g"));
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let number: u64 = text[..digits].parse().map_err(|_| expected())?;
     let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
@@ -29,22 +42,22 @@ const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Parses a time: a number of seconds, or 500ms, 2s, 10m, 1h; at most 365 days.
 ///
 /// # Errors
-/// A message that names the text and says what is expected.
-pub fn time(text: &str) -> Result<Duration, String> {
+/// [`UnitError`].
+pub fn time(text: &str) -> Result<Duration, UnitError> {
     let parsed = match text.parse::<u64>() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => humantime::parse_duration(text).ok(),
     };
     parsed.filter(|time| *time <= TIME_MAX).ok_or_else(|| {
-        format!("'{text}' is not a time; write a number of seconds, or 500ms, 2s, 10m, at most 365 days")
+        UnitError(format!("'{text}' is not a time; write a number of seconds, or 500ms, 2s, 10m, at most 365 days"))
     })
 }
 
 /// Parses a number of processors, such as 1 or 0.5, into thousandths.
 ///
 /// # Errors
-/// A message that names the text and says what is expected.
-pub fn cpus(text: &str) -> Result<u64, String> {
+/// [`UnitError`].
+pub fn cpus(text: &str) -> Result<u64, UnitError> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let millis = || -> Option<u64> {
@@ -59,22 +72,23 @@ pub fn cpus(text: &str) -> Result<u64, String> {
     // The engine takes no less than a hundredth.
     millis()
         .filter(|millis| (10..=1_000_000).contains(millis))
-        .ok_or_else(|| format!("'{text}' is not a number of processors; write 1, 0.5, at least 0.01"))
+        .ok_or_else(|| UnitError(format!("'{text}' is not a number of processors; write 1, 0.5, at least 0.01")))
 }
 
 /// Parses an amount of dollars, such as 0.25, 12 or 1e-6, into nano-USD. An amount that would round to 0 is refused, since
 /// 0 means something else.
 ///
 /// # Errors
-/// A message that names the text and says what is expected.
-pub fn nano_usd(text: &str) -> Result<i64, String> {
+/// [`UnitError`].
+pub fn nano_usd(text: &str) -> Result<i64, UnitError> {
     let amount = crate::Usd::parse(text)
         .ok()
         .filter(|usd| usd.to_nanos() < i64::MAX)
-        .ok_or_else(|| format!("'{text}' is not an amount of dollars; write 0.25, at most nine billion"))?;
+        .ok_or_else(|| UnitError(format!("'{text}' is not an amount of dollars; write 0.25, at most nine billion")))?;
     match amount.to_nanos() {
         0 if !amount.is_zero() => {
-            Err(format!("'{text}' is less than a nano-dollar, which is the least that is counted; write 1e-9, or 0"))
+            let message = "is less than a nano-dollar, which is the least that is counted; write 1e-9, or 0";
+            Err(UnitError(format!("'{text}' {message}")))
         }
         nanos => Ok(nanos),
     }
@@ -120,10 +134,13 @@ mod tests {
             assert_eq!(nano_usd(text), Ok(nanos), "{text}");
         }
         for little in ["1e-12", "0.0000000005", "0.0000000000000000001"] {
-            assert!(nano_usd(little).is_err_and(|why| why.contains(little) && why.contains("nano-dollar")), "{little}");
+            assert!(
+                nano_usd(little).is_err_and(|error| error.0.contains(little) && error.0.contains("nano-dollar")),
+                "{little}"
+            );
         }
         for bad in ["", "-1", "x", "1e30"] {
-            assert!(nano_usd(bad).is_err_and(|why| why.contains("not an amount of dollars")), "{bad}");
+            assert!(nano_usd(bad).is_err_and(|error| error.0.contains("not an amount of dollars")), "{bad}");
         }
     }
 

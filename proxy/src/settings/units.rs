@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use sluice_contract::record::INTEGER_MAX;
-use sluice_contract::units;
+use sluice_contract::units::{self, UnitError};
 
 /// Parses a size above 0, such as `32MiB`.
-pub(super) fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, UnitError> {
     match units::size(text)? {
-        0 => Err("want a size above 0, such as 32MiB".to_owned()),
+        0 => Err(UnitError::new("want a size above 0, such as 32MiB")),
         bytes => Ok(bytes),
     }
 }
@@ -23,44 +23,44 @@ pub enum MemoryLimit {
 }
 
 /// Parses `400MiB` or `none`.
-pub(super) fn memory(text: &str) -> Result<MemoryLimit, String> {
+pub(super) fn memory(text: &str) -> Result<MemoryLimit, UnitError> {
     if text == "none" {
         return Ok(MemoryLimit::Unlimited);
     }
     match size(text)? {
         // What is recorded must be an integer that every reader of JSON takes exactly.
-        bytes if bytes > INTEGER_MAX => Err("want less than 8 PiB, or none".to_owned()),
+        bytes if bytes > INTEGER_MAX => Err(UnitError::new("want less than 8 PiB, or none")),
         bytes => Ok(MemoryLimit::Bytes(bytes)),
     }
 }
 
 /// Parses a time above 0, such as `90` (seconds), `90s`, `2m` or `500ms`.
-pub(super) fn nonzero_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn nonzero_duration(text: &str) -> Result<Duration, UnitError> {
     let duration = units::time(text)?;
-    if duration.is_zero() { Err("want more than 0".to_owned()) } else { Ok(duration) }
+    if duration.is_zero() { Err(UnitError::new("want more than 0")) } else { Ok(duration) }
 }
 
 /// Parses calls per second: `5/s` or `5`.
-pub(super) fn rate(text: &str) -> Result<u64, String> {
+pub(super) fn rate(text: &str) -> Result<u64, UnitError> {
     let number = text.strip_suffix("/s").unwrap_or(text);
     number
         .parse()
         .ok()
         .filter(|rate| (1..=1_000_000).contains(rate))
-        .ok_or_else(|| "want calls a second, such as 5/s".to_owned())
+        .ok_or_else(|| UnitError::new("want calls a second, such as 5/s"))
 }
 
 /// Parses an octal mode, as `chmod` takes it.
-pub(super) fn mode(text: &str) -> Result<u32, String> {
+pub(super) fn mode(text: &str) -> Result<u32, UnitError> {
     u32::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o777)
-        .ok_or_else(|| "want an octal mode up to 0777, such as 0660".to_owned())
+        .ok_or_else(|| UnitError::new("want an octal mode up to 0777, such as 0660"))
 }
 
 /// Parses an amount of dollars.
-pub(super) fn usd(text: &str) -> Result<sluice_contract::Usd, String> {
-    sluice_contract::Usd::parse(text).map_err(|error| error.to_string())
+pub(super) fn usd(text: &str) -> Result<sluice_contract::Usd, UnitError> {
+    sluice_contract::Usd::parse(text).map_err(|error| UnitError::new(error.to_string()))
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ struct ListedModel<'a> {
 }
 
 #[derive(Serialize)]
-struct PriceEntry<'a> {
+struct PricedModel<'a> {
     model_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     litellm_params: Option<LitellmParams<'a>>,
@@ -95,7 +95,7 @@ pub(super) fn extract_prices(answer: &[u8]) -> Result<String, UnusablePrices> {
         }
         let params = litellm_params.and_then(|params| serde_json::from_str::<LitellmParams<'_>>(params.get()).ok());
         let litellm_params = params.filter(|params| is_text(params.model));
-        let entry = serde_json::to_string(&PriceEntry { model_name, litellm_params, model_info }).expect("plain data");
+        let entry = serde_json::to_string(&PricedModel { model_name, litellm_params, model_info }).expect("plain data");
         if entry.len() > ENTRY_MAX {
             continue;
         }

@@ -28,12 +28,12 @@ pub(super) struct Readers {
 #[derive(Debug)]
 struct Pool {
     path: PathBuf,
-    queue: Mutex<Queue>,
+    queue: Mutex<ReadQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Queue {
+struct ReadQueue {
     jobs: VecDeque<ReadJob>,
     threads: usize,
     /// Threads that wait for a job, or are about to.
@@ -115,16 +115,16 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, ReadQueue> {
         // Jobs run outside the lock, so a panic leaves the queue whole.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl std::fmt::Debug for Queue {
+impl std::fmt::Debug for ReadQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { jobs, threads, ready, is_closed } = self;
-        let mut text = f.debug_struct("Queue");
+        let mut text = f.debug_struct("ReadQueue");
         text.field("jobs", &jobs.len()).field("threads", threads).field("ready", ready);
         text.field("is_closed", is_closed).finish()
     }
