@@ -40,7 +40,7 @@ pub enum UnusablePrices {
     /// No model in it has a price.
     #[error("names no model with a price")]
     Unpriced,
-    /// The list would be longer than [`LIST_MAX`].
+    /// The list would be longer than the maximum length.
     #[error("gives more than 8 MiB of prices")]
     TooLong,
 }
