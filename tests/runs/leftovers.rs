@@ -154,7 +154,7 @@ async fn a_hanging_sidecar_is_killed_with_an_incomplete_log() {
 #[tokio::test]
 async fn a_container_that_is_taken_away_ends_the_run() {
     let upstream = Upstream::never().start().await;
-    for (how, message) in [(&["rm", "--force"][..], "somebody removed the container"), (&["kill"], "signal 9")] {
+    for (how, message) in [(&["rm", "--force"][..], "was removed from outside"), (&["kill"], "signal 9")] {
         let sluice = Sluice::to(&upstream);
         let live = sluice.run(["--json", "--", "sleep", "600"]).spawn();
         let container = sluice.started().await;

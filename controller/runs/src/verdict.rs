@@ -156,7 +156,7 @@ fn judge_run<'a>(evidence: &RunEvidence<'a>) -> Result<&'a ContainerExit, RunFai
             RunFailure::new(code, exit::NOT_STARTED, message)
         }
         RunVerdict::Removed => {
-            RunFailure::new(ErrorCode::ContainerFailed, 137, "somebody removed the container of the run")
+            RunFailure::new(ErrorCode::ContainerFailed, 137, "the container of the run was removed from outside")
         }
         RunVerdict::Exited(_) if evidence.output_loss == Some(OutputLoss::CutOff) => {
             internal("the engine cut the run's output off; what it wrote later is lost".to_owned())

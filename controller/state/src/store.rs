@@ -32,7 +32,7 @@ pub use error::StoreError;
 pub(crate) use error::{is_damage, is_retryable_io};
 pub use outbox::{ConsumerPosition, OutboxEvent};
 pub(crate) use outbox::{EventContent, NewEvent, append as append_event};
-use readers::Readers;
+use readers::{Readers, ReadersEnded};
 pub(crate) use runs::insert as insert_run;
 pub use runs::{OpenRun, RunRow};
 
@@ -68,7 +68,8 @@ impl Store {
     /// As of [`Store::open`].
     pub fn open_with_readers(path: &Path, limit: usize) -> Result<Self, StoreError> {
         let connection = connect::open(path)?;
-        Ok(Self::with(connection, Some(Readers::new(path, limit))))
+        let (readers, readers_ended) = Readers::new(path, limit);
+        Ok(Self::with(connection, Some((readers, readers_ended))))
     }
 
     /// Opens an existing database for reads only: it may be evidence, and is not changed.
@@ -79,8 +80,9 @@ impl Store {
         Ok(Self::with(connect::open_read_only(path)?, None))
     }
 
-    fn with(connection: Connection, readers: Option<Readers>) -> Self {
-        let writer = spawn_writer(connection);
+    fn with(connection: Connection, readers: Option<(Readers, ReadersEnded)>) -> Self {
+        let (readers, readers_ended) = readers.unzip();
+        let writer = spawn_writer(connection, readers_ended);
         Self { writer, pending: Arc::default(), readers: readers.map(Arc::new), is_one_shot: false }
     }
 
@@ -134,12 +136,16 @@ impl Store {
     }
 }
 
-/// Starts the thread of a connection. The thread ends with the last sender.
-fn spawn_writer(mut connection: Connection) -> mpsc::Sender<Job> {
+/// Starts the thread of the connection that writes. The thread ends with the last sender, after all readers: only the
+/// last connection to close moves the WAL into the database, and two that close at once leave it to each other.
+fn spawn_writer(mut connection: Connection, readers_ended: Option<ReadersEnded>) -> mpsc::Sender<Job> {
     let (jobs, queue) = mpsc::channel::<Job>();
     thread::spawn(move || {
         for job in queue {
             job(&mut connection);
+        }
+        if let Some(readers_ended) = readers_ended {
+            readers_ended.wait();
         }
     });
     jobs

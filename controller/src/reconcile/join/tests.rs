@@ -210,9 +210,9 @@ fn each_class_has_a_reason() {
         ),
         ("a failure", error(), vec![failure_row()], FindingClass::Settled),
         ("a failure without a row", error(), vec![], FindingClass::NotBilled),
-        ("nobody saw its end", unknown(), vec![row()], FindingClass::UnknownSettled),
-        ("nobody saw its end, nor has it a row", unknown(), vec![], FindingClass::MissingThere),
-        ("nobody saw its end just now", young(unknown()), vec![], FindingClass::NotYet),
+        ("end not seen", unknown(), vec![row()], FindingClass::UnknownSettled),
+        ("end not seen, no row", unknown(), vec![], FindingClass::MissingThere),
+        ("end not seen just now", young(unknown()), vec![], FindingClass::NotYet),
         ("no row", known(|_| ()), vec![], FindingClass::MissingThere),
         ("no row and no cost", open(ReceiptStatus::PendingCost), vec![], FindingClass::MissingThere),
         ("no row yet", young(known(|_| ())), vec![], FindingClass::NotYet),
@@ -279,7 +279,7 @@ fn an_old_row_without_a_receipt_is_a_mismatch() {
     // A call that is known, and is not in question.
     input.elsewhere = [("c1".to_owned(), "acct-1".to_owned())].into();
     assert_eq!(class(&input), None);
-    // A call of somebody else's: whoever names it is not who made it.
+    // A call of another run: a row that names it was not made by this run.
     input.elsewhere = [("c1".to_owned(), "acct-2".to_owned())].into();
     assert_eq!(class(&input), Some(FindingClass::MissingHere));
     input.elsewhere.clear();
@@ -378,7 +378,7 @@ fn a_call_that_a_cache_answered_costs_nothing() {
             entry.price_source = sluice_state::ledger::CACHE_HIT.into();
         })
     };
-    // The tokens of an answer from a cache are nobody's bill: LiteLLM counts those of streams anew.
+    // The tokens of an answer from a cache are not billed: LiteLLM counts those of streams again.
     for row in [hit.clone(), SpendRow { input: 99, output: 1, ..hit.clone() }] {
         for (known, posts) in [
             (in_band(), false),
@@ -478,7 +478,7 @@ fn an_earlier_attempt_waits_for_its_call() {
     assert_eq!(classes(vec![known(|_| ())], vec![row(), free]), [FindingClass::Matched]);
     for (what, row) in [
         ("another account's", SpendRow { account: "acct-2".into(), ..attempt.clone() }),
-        ("of a call that nobody knows", SpendRow { litellm_call_id: Some("c9-attempt-0".into()), ..attempt.clone() }),
+        ("of an unknown call", SpendRow { litellm_call_id: Some("c9-attempt-0".into()), ..attempt.clone() }),
         ("no number", SpendRow { litellm_call_id: Some("c1-attempt-".into()), ..attempt.clone() }),
         ("a success", SpendRow { is_failure: false, ..attempt.clone() }),
     ] {

@@ -44,7 +44,7 @@ pub(crate) fn read_state(connection: &Connection, key: &RunKey) -> rusqlite::Res
     Ok(match newest {
         Some((true, _, true)) => ReadState::ReadToEnd,
         Some((false, fault, _)) => {
-            let reason = fault.unwrap_or_else(|| "nobody vouches for its audit file".to_owned());
+            let reason = fault.unwrap_or_else(|| "its audit file is not verified".to_owned());
             ReadState::NotTrusted { reason }
         }
         Some((true, _, false)) | None => ReadState::NotRead,

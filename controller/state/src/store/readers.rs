@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
 use rusqlite::Connection;
@@ -25,9 +25,15 @@ pub(super) struct Readers {
     limit: usize,
 }
 
+/// Notice that all connections of the readers are closed.
+#[derive(Debug)]
+pub(super) struct ReadersEnded(mpsc::Receiver<()>);
+
 #[derive(Debug)]
 struct Pool {
     path: PathBuf,
+    /// Dropped with the pool, after the connection of its last thread.
+    _open: mpsc::Sender<()>,
     queue: Mutex<ReadQueue>,
     changed: Condvar,
 }
@@ -42,10 +48,11 @@ struct ReadQueue {
 }
 
 impl Readers {
-    /// Returns a pool without threads.
-    pub(super) fn new(path: &Path, limit: usize) -> Self {
-        let pool = Pool { path: path.to_owned(), queue: Mutex::default(), changed: Condvar::new() };
-        Self { pool: Arc::new(pool), limit: limit.max(1) }
+    /// Returns a pool without threads, and the notice of its end.
+    pub(super) fn new(path: &Path, limit: usize) -> (Self, ReadersEnded) {
+        let (open, ended) = mpsc::channel();
+        let pool = Pool { path: path.to_owned(), _open: open, queue: Mutex::default(), changed: Condvar::new() };
+        (Self { pool: Arc::new(pool), limit: limit.max(1) }, ReadersEnded(ended))
     }
 
     /// Submits a job to a thread that waits, or to a new one. The job is dropped if no thread can be started.
@@ -75,6 +82,14 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.pool.lock().is_closed = true;
         self.pool.changed.notify_all();
+    }
+}
+
+impl ReadersEnded {
+    /// Waits until the store and all threads of the readers have ended.
+    pub(super) fn wait(self) {
+        // Nothing is ever sent: the channel fails when its sender is dropped.
+        let _ = self.0.recv();
     }
 }
 

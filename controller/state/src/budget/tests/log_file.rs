@@ -185,7 +185,7 @@ async fn a_cut_or_forged_log_is_reported() {
     }
     fs::write(state.path(), &good).expect("it is ours");
     assert_eq!((state.restore().await, state.granted().await), (2, Some(1)));
-    // A log that nobody can bring back.
+    // A log that cannot be restored.
     fs::write(state.path(), "").expect("it is ours");
     let aside = state.log().confirm().await.expect("there is room");
     assert!(aside.is_some_and(|path| path.exists()));

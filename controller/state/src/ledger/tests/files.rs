@@ -1,4 +1,4 @@
-//! The ledger held against its files, filled from them, copied; and files that nobody vouches for.
+//! The ledger compared with its files, filled from them, copied; and files that are not verified.
 
 use super::*;
 
@@ -108,7 +108,7 @@ async fn an_altered_file_bills_its_witnessed_lines() {
     let ledger = TestLedger::new();
     let run = key("r1.0");
     let mut log = written(Log::of(&run), &[priced("0.0000054"), priced("1")]);
-    // After the second intent: of its outcome nobody saw anything.
+    // After the second intent, whose outcome no witness has.
     let line = log.bytes.split_inclusive(|byte| *byte == b'\n').nth(3).expect("there are five");
     let seen = Witness { seq: 3, head: Hash::of(line) };
     ledger.store.add_witness(&run, seen).await.expect("it is ours");

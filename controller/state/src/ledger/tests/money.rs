@@ -151,7 +151,7 @@ async fn an_unknown_value_has_a_reason() {
 
     let bills = ledger.all().await.receipts;
     let reasons: Vec<_> = bills.iter().map(|bill| bill.null_reason.as_deref()).collect();
-    // Of the second, nobody has counted the tokens yet.
+    // The tokens of the second are not counted yet.
     assert_eq!(reasons, [None, Some("cut"), Some("not_billed")]);
     assert_eq!(statuses(&ledger.all().await), ["settled", "settled", "voided"]);
 }

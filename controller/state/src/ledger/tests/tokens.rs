@@ -1,10 +1,10 @@
-//! What tokens mean, whoever wrote them; calls that a cache answered; calls that were tried before.
+//! The meaning of tokens from every writer; calls that a cache answered; calls with earlier attempts.
 
 use rusqlite::{Connection, params};
 
 use super::*;
 
-/// As the Messages API counts, and as it is told everywhere.
+/// Counts of the Messages API, and the same counts with their common meaning.
 const FRESH: Usage = Usage {
     cache_write: Some(50),
     cached_input: Some(400),
@@ -165,7 +165,7 @@ async fn a_damaged_database_is_reported_with_advice() {
     let calls = vec![priced("0.0000054"); 200];
     ledger.ingest(&run, &file(&run, &calls), Writer::Gone).await.expect("it is new");
     let path = ledger.layout.database();
-    ledger.sql("PRAGMA wal_checkpoint(TRUNCATE)").expect("nobody reads");
+    ledger.sql("PRAGMA wal_checkpoint(TRUNCATE)").expect("no reader is active");
     let mut bytes = std::fs::read(&path).expect("it is there");
     // Its first page says what the others are.
     let whole = bytes.clone();
