@@ -104,7 +104,8 @@ fn assert_unseen(sluice: &Sluice, ran: &FinishedCommand) {
             seen.push(bytes.windows(VIRTUAL.len()).any(|window| window == VIRTUAL.as_bytes()));
         }
     }
-    assert!(seen.len() > 5 && !seen.contains(&true), "{seen:?}");
+    // Both outputs, and at least the instance name, the signing key and the database, whose WAL may be gone.
+    assert!(seen.len() >= 5 && !seen.contains(&true), "{seen:?}");
 }
 
 #[tokio::test]
