@@ -160,17 +160,7 @@ mod tests {
 
     #[test]
     fn identity_members_are_stripped_on_every_route() {
-        for format in [
-            ApiFormat::Chat,
-            ApiFormat::Completions,
-            ApiFormat::Embeddings,
-            ApiFormat::Responses,
-            ApiFormat::Messages,
-            ApiFormat::CountTokens,
-            ApiFormat::Compact,
-            ApiFormat::InputTokens,
-            ApiFormat::Other,
-        ] {
+        for format in ApiFormat::WITH_BODY {
             for name in STRIP {
                 assert!(matches!(rule(format, ServerKind::Vllm, name), Some(MemberRule::Strip)), "{format:?} {name}");
                 assert!(!may_be_allowed(name));

@@ -34,6 +34,20 @@ pub enum ApiFormat {
 }
 
 impl ApiFormat {
+    /// All formats of calls whose body the policy reads.
+    #[cfg(test)]
+    pub(crate) const WITH_BODY: [Self; 9] = [
+        Self::Chat,
+        Self::Completions,
+        Self::Embeddings,
+        Self::Responses,
+        Self::Messages,
+        Self::CountTokens,
+        Self::Compact,
+        Self::InputTokens,
+        Self::Other,
+    ];
+
     /// Returns the error format of its callers.
     #[must_use]
     pub fn dialect(self) -> Dialect {
