@@ -5,6 +5,7 @@
 #   make test-agents   every real agent and framework in a sandbox; make test has four of them
 #   make docs          the book of docs/ in target/book, with all links  make reference    the generated parts of docs/reference
 #   make dist          the static release programs                       make profile      the compiler's profile of a call
+#   make release       archive, Debian package and sidecar image in dist/release, with checksums
 #   make image         the runtime image of agents                       make agents       Claude Code, Codex, aider, opencode on it
 #   make bench         side by side with nginx, HAProxy, hyper           make fuzz         every fuzz target, SECONDS_EACH (300)
 #   make chaos         N kills (2000) of sidecars, clients, upstreams and controllers under load: no call is lost
@@ -22,7 +23,7 @@ MDBOOK := .cache/tools/bin/mdbook
 PROFILE := proxy/profile/sluice-proxy.profdata
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help demo demo-clean check test test-agents docs reference dist image agents bench chaos keys fuzz profile clean distclean
+.PHONY: help demo demo-clean check test test-agents docs reference dist release image agents bench chaos keys fuzz profile clean distclean
 help:
 	@sed -n '2,/^$$/s/^#  //p' Makefile
 
@@ -34,7 +35,7 @@ demo-clean:
 
 check: $(DENY)
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features sluice-testkit/cost --locked -- -D warnings
+	cargo clippy --workspace --all-targets --features sluice-testkit/cost,sluice-testkit/release --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	$(DENY) --log-level error check bans licenses sources
 	tests/setup/reference.py --check
@@ -85,6 +86,11 @@ dist:
 	done
 	@[ $$(stat -c %s dist/sluice-proxy) -le 6000000 ] || { echo "dist/sluice-proxy is larger than 6 MB: every run starts one"; exit 1; }
 	@ls -l dist/sluice dist/sluice-proxy
+
+# The sidecar's image is built by the local engine, from nothing but the program.
+release: dist
+	deploy/docker.sh start
+	deploy/release.sh
 
 image:
 	deploy/docker.sh start

@@ -26,6 +26,10 @@ if stage 'the release programs: static, stripped, a panic aborts' make --no-prin
         cargo test --locked -p sluice-testkit --features cost --test cost
     stage 'kills at random moments; make chaos has more of them' \
         env SLUICE_BIN=dist/sluice SLUICE_PROXY_BIN=dist/sluice-proxy target/debug/sluice-chaos 300
+    if stage 'the release: archive, package, sidecar image' deploy/release.sh; then
+        stage 'what an operator gets from the release' \
+            cargo test --locked -p sluice-testkit --features release --test release --no-fail-fast
+    fi
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -28,6 +28,9 @@ need node nodejs
 need npm npm
 need setpriv util-linux
 need valgrind valgrind
+need dpkg-deb dpkg
+# The plugin of Docker's own packages will do.
+docker compose version >/dev/null 2>&1 || need docker-compose docker-compose
 # Its programs are on nobody's PATH.
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
 need python3 python3 python3-venv

@@ -1,0 +1,51 @@
+//! Commands of the pages that do not simply exit with 0 in a test.
+
+use crate::commands::ShellCommand;
+
+/// What a test does with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Treatment {
+    /// It exits with this code.
+    Exit(i32),
+    /// It goes on until it is stopped, and prints a ready line.
+    Listens,
+    /// It is not run, for this reason.
+    Skip(&'static str),
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct SpecialRow {
+    /// First words of the command.
+    pub(crate) start: &'static str,
+    treatment: Treatment,
+}
+
+const ITSELF: &str = "a target of the checkout, with a test of its own";
+const AGENT: &str = "tests/conformance runs real coding agents";
+const HOST: &str = "it changes the services of the host";
+const ELSEWHERE: &str = "it names another host";
+
+/// The table.
+pub(crate) const SPECIAL: &[SpecialRow] = &[
+    SpecialRow { start: "make ", treatment: Treatment::Skip(ITSELF) },
+    SpecialRow { start: "sluice run --agent ", treatment: Treatment::Skip(AGENT) },
+    SpecialRow { start: "sluice run -it ", treatment: Treatment::Skip(AGENT) },
+    SpecialRow { start: "runtime-image/agents/build.sh", treatment: Treatment::Skip(AGENT) },
+    SpecialRow { start: "systemctl ", treatment: Treatment::Skip(HOST) },
+    SpecialRow { start: "docker push ", treatment: Treatment::Skip(ELSEWHERE) },
+    SpecialRow { start: "docker save sluice-runtime:latest | ssh ", treatment: Treatment::Skip(ELSEWHERE) },
+    SpecialRow { start: "printf '%s' \"$LITELLM_KEY\" | dist/sluice-proxy ", treatment: Treatment::Listens },
+];
+
+impl SpecialRow {
+    /// Returns whether this row is about a command.
+    pub(crate) fn fits(&self, command: &ShellCommand) -> bool {
+        command.text.starts_with(self.start)
+    }
+}
+
+/// Returns the treatment of a command.
+pub(crate) fn treatment(command: &ShellCommand) -> Treatment {
+    SPECIAL.iter().find(|row| row.fits(command)).map_or(Treatment::Exit(0), |row| row.treatment)
+}
