@@ -105,8 +105,8 @@ impl AuditArgs {
 }
 
 pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let state = settings.host.state_dir.as_path();
+    let state = args.host.state_dir()?;
+    let state = state.as_path();
     match &args.command {
         AuditCommand::Verify { files, key, against, json } => {
             let trusted = TrustSources { state, keys: given_keys(key)?, against: against.as_deref() };

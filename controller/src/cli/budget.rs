@@ -12,7 +12,7 @@ use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
 use sluice_state::store::Store;
 
-use super::database::{open, open_or_create};
+use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{OutputFormat, print, print_json, say};
@@ -103,16 +103,19 @@ enum LogStatus {
 
 pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let command = &args.command;
-    let settings = command.host().settings()?;
-    let state = &settings.host.state_dir;
+    let state = &command.host().state_dir()?;
     let store = match command {
         // Setting a budget may be the first command on a host.
         BudgetCommand::Set { .. } => open_or_create(state)?,
+        BudgetCommand::Show { .. } => open_for_queries(state)?,
         // A new database has no budgets.
         _ => open(state)?,
     };
     let layout = Layout::at(state);
-    let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
+    let keys = match command {
+        BudgetCommand::Show { .. } => Keys::at(state),
+        _ => Keys::open(state).map_err(|error| CommandError::failed(&error))?,
+    };
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
     let status = check_log(command, &log).await?;
     match command {

@@ -12,7 +12,7 @@ use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, RebuildReport, RestoreReport};
 use sluice_state::store::Store;
 
-use super::database::{open, open_or_create};
+use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{print, print_json};
@@ -56,17 +56,20 @@ enum LedgerCommand {
 
 pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
     let (LedgerCommand::Rebuild { host, .. } | LedgerCommand::Backup { host, .. }) = &args.command;
-    let settings = host.settings()?;
-    let may_create = matches!(args.command, LedgerCommand::Rebuild { check: false, .. });
-    let is_lost =
-        !Layout::at(&settings.host.state_dir).database().exists() && settings.host.state_dir.join("audit").is_dir();
-    let store =
-        if may_create && is_lost { open_or_create(&settings.host.state_dir)? } else { open(&settings.host.state_dir)? };
+    let state = host.state_dir()?;
+    let changes = matches!(args.command, LedgerCommand::Rebuild { check: false, .. });
+    // A database that was lost is made anew from the audit files.
+    let is_lost = !Layout::at(&state).database().exists() && state.join("audit").is_dir();
+    let store = match changes {
+        true if is_lost => open_or_create(&state)?,
+        true => open(&state)?,
+        false => open_for_queries(&state)?,
+    };
     store.check_integrity().await.map_err(|error| CommandError::failed(&error))?;
     match &args.command {
         LedgerCommand::Rebuild { check, json, .. } => {
             let mode = if *check { RebuildMode::Check } else { RebuildMode::Fill };
-            let rebuilt = rebuild(&settings.host.state_dir, &store, mode).await?;
+            let rebuilt = rebuild(&state, &store, mode).await?;
             if *json {
                 print_json(&rebuilt);
             } else {
@@ -93,7 +96,10 @@ enum RebuildMode {
 
 async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<RebuildReport, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
-    let keys = Keys::open(state).map_err(|error| failed(&error))?;
+    let keys = match mode {
+        RebuildMode::Check => Keys::at(state),
+        RebuildMode::Fill => Keys::open(state).map_err(|error| failed(&error))?,
+    };
     let public = keys.public().map_err(|error| failed(&error))?;
     let layout = Layout::at(state);
     let archive = AuditArchive { layout: &layout, store, keys: &public };

@@ -7,7 +7,7 @@ use clap::Args;
 use sluice_contract::Account;
 use sluice_state::ledger::Filter;
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::parse::{run_or_attempt, since};
@@ -49,13 +49,13 @@ pub(super) struct ReceiptsArgs {
 }
 
 pub(super) async fn run(args: &ReceiptsArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
+    let state = args.host.state_dir()?;
     let filter = args.filter()?;
     let list = Arc::new(Mutex::new(ReceiptList::begin(args.format())));
     let rows = Arc::clone(&list);
     // This runs on the thread of the database: a slow reader of stdout slows it down, and memory use stays constant.
     let each = move |receipt| rows.lock().is_ok_and(|mut list| list.take(&receipt).is_ok());
-    let listed = open(&settings.host.state_dir)?.list(filter, each).await;
+    let listed = open_for_queries(&state)?.list(filter, each).await;
     let listed = listed.map_err(|error| CommandError::failed(&error))?;
     if let Ok(mut list) = list.lock() {
         // It is not an error if the reader has closed stdout.

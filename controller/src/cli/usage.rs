@@ -7,7 +7,7 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{dash, print, print_json};
@@ -43,9 +43,9 @@ struct UsageObject<'a> {
 }
 
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
+    let state = args.host.state_dir()?;
     let by = args.by.unwrap_or(GroupBy::Account);
-    let store = open(&settings.host.state_dir)?;
+    let store = open_for_queries(&state)?;
     let table = store.usage(by).await.map_err(|error| CommandError::failed(&error))?;
     if args.json {
         let UsageTable { groups, total, unsettled } = table;

@@ -12,6 +12,7 @@ pub mod process;
 pub mod receipt;
 pub mod run;
 pub mod spend_log_turns;
+pub mod state_directory;
 pub mod store;
 pub mod virtual_keys;
 pub mod witness;

@@ -74,7 +74,8 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         (None, false) => (None, exit::USAGE),
     };
     if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
-        return Err(CommandError { code, message: format!("there is no database {}", gone.display()) });
+        let fix = if trusted.against.is_none() { "; sluice ledger rebuild makes it from the audit files" } else { "" };
+        return Err(CommandError { code, message: format!("there is no database {}{fix}", gone.display()) });
     }
     // A file in the state directory belongs to the run of its name, whatever run it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
@@ -84,7 +85,7 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         return Ok(altered(FaultKind::Run, named, stated));
     }
     let (seen, unknown) = match (&database, named.as_ref().or(stated.as_ref())) {
-        (Some(database), Some(key)) => match witnesses(database, key).await? {
+        (Some(database), Some(key)) => match witnesses(database, trusted.against, key).await? {
             SeenLines::Lines(seen) => (seen, None),
             SeenLines::Missing => {
                 return Ok(altered(FaultKind::Witness, &"a line that was seen while it was written", key));
@@ -134,8 +135,9 @@ enum SeenLines {
     UnknownRun,
 }
 
-async fn witnesses(database: &Path, key: &RunKey) -> Result<SeenLines, CommandError> {
-    let store = Store::read(database).map_err(|error| unreadable(&error))?;
+async fn witnesses(database: &Path, evidence: Option<&Path>, key: &RunKey) -> Result<SeenLines, CommandError> {
+    let store = if evidence.is_some() { Store::read(database) } else { Store::open_for_queries(database) };
+    let store = store.map_err(|error| unreadable(&error))?;
     let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
     let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;
     Ok(match phase {
