@@ -23,6 +23,7 @@ mod progress;
 mod receipts;
 mod reconcile;
 mod run;
+mod selection;
 mod sweep;
 mod usage;
 

@@ -232,7 +232,7 @@ async fn an_overspending_call_is_billed_and_blocks_later_runs() {
 
     assert_eq!(stands(&sluice).await, [1000, NANOS, 0, 1000 - NANOS]);
     let refused = run().await.expect(121);
-    assert!(refused.stderr.contains("$-0.0000044 left"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("-$0.0000044 left"), "{}", refused.stderr);
     assert_eq!(upstream.requests().len(), 1);
 }
 

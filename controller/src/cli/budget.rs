@@ -17,12 +17,15 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{OutputFormat, print, print_json, say};
 
+mod history;
+
 const EXAMPLES: &str = "\
 Examples:
   sluice budget set acct-1 25       from now on acct-1 may spend 25 dollars
   sluice budget add acct-1 10       and 10 more
   sluice budget show --json         the state of all accounts with a budget
   sluice budget remove acct-1       acct-1 has no limit any more
+  sluice budget history acct-1      who changed its budget, when and how
   sluice budget confirm             after the loss of database and log: only these budgets apply";
 
 /// Limits the spending of accounts. An account without a budget has no limit.
@@ -68,6 +71,19 @@ enum BudgetCommand {
         #[command(flatten)]
         host: HostArgs,
     },
+    /// Lists the changes of budgets, oldest first: when, by whom, and what was set, added or removed
+    History {
+        /// The billing account [default: all accounts]
+        account: Option<Account>,
+        /// Print one JSON object
+        #[arg(long, conflicts_with = "csv")]
+        json: bool,
+        /// Print comma-separated values with a head line
+        #[arg(long)]
+        csv: bool,
+        #[command(flatten)]
+        host: HostArgs,
+    },
     /// Removes the budget of an account, which then has no limit
     Remove {
         /// The billing account
@@ -107,10 +123,15 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let store = match command {
         // Setting a budget may be the first command on a host.
         BudgetCommand::Set { .. } => open_or_create(state)?,
-        BudgetCommand::Show { .. } => open_for_queries(state)?,
+        BudgetCommand::Show { .. } | BudgetCommand::History { .. } => open_for_queries(state)?,
         // A new database has no budgets.
         _ => open(state)?,
     };
+    if let BudgetCommand::History { account, json, csv, .. } = command {
+        let events = store.budget_history(account.as_ref()).await?;
+        print(&history::text(&events, *json, *csv));
+        return Ok(ExitCode::SUCCESS);
+    }
     let layout = Layout::at(state);
     let keys = match command {
         BudgetCommand::Show { .. } => Keys::at(state),
@@ -120,7 +141,11 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let status = check_log(command, &log).await?;
     match command {
         BudgetCommand::Set { account, usd, .. } => {
+            let replaced = store.budgets(Some(account)).await?;
             store.set_budget(account, *usd).await?;
+            for (_, balance, _) in replaced {
+                say(&format!("the budget of {account} begins anew; it replaces one with {balance}"));
+            }
             follow(&log, status).await?;
             show(&store, Some(account), OutputFormat::Text).await?;
         }
@@ -131,9 +156,10 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         }
         BudgetCommand::Remove { account, .. } => {
             store.remove_budget(account).await?;
-            print(&format!("{account} has no budget any more\n"));
+            print(&format!("{account} has no budget any more, so nothing limits it\n"));
             follow(&log, status).await?;
         }
+        BudgetCommand::History { .. } => {}
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
         BudgetCommand::Confirm { .. } => {
             if let Some(aside) = log.confirm().await.map_err(BudgetError::from)? {
@@ -175,7 +201,7 @@ async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandErr
 
 impl From<BudgetError> for CommandError {
     fn from(error: BudgetError) -> Self {
-        let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch);
+        let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::NothingToRemove(_) | BudgetError::TooMuch);
         Self::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
     }
 }
@@ -186,6 +212,7 @@ impl BudgetCommand {
             Self::Set { host, .. }
             | Self::Add { host, .. }
             | Self::Show { host, .. }
+            | Self::History { host, .. }
             | Self::Remove { host, .. }
             | Self::Confirm { host } => host,
         }

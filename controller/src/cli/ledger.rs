@@ -9,7 +9,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::{BudgetLog, LogError};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{AuditArchive, RebuildReport, RestoreReport};
+use sluice_state::ledger::{AuditArchive, RebuildReport, RestoreReport, Total, dollars};
 use sluice_state::store::Store;
 
 use super::database::{open, open_for_queries, open_or_create};
@@ -149,7 +149,7 @@ fn text(rebuilt: &RebuildReport) -> String {
         let name = difference.source_reference.as_ref().unwrap_or(&difference.run);
         text += &format!("{name}: {}: {}\n", difference.found.as_str(), sanitize(&difference.detail));
     }
-    let dollars = |cost: Option<String>| cost.unwrap_or_else(|| "0".to_owned());
+    let cost = |total: &Total| dollars(total.nano_usd.unwrap_or(0));
     text += &format!("files    {files} read, {under_way} runs under way\n");
     text += &format!("added    {} receipts, {} entries\n", added.receipts, added.entries);
     if let Some(RestoreReport { budgets, not_known }) = restored {
@@ -159,8 +159,8 @@ fn text(rebuilt: &RebuildReport) -> String {
     if *sums_renewed > 0 {
         text += &format!("sums     {sums_renewed} were wrong, and all are added up again\n");
     }
-    text += &format!("files    {} calls, ${}\n", by_files.calls, dollars(by_files.cost_usd()));
-    text += &format!("ledger   {} calls, ${}\n", by_ledger.calls, dollars(by_ledger.cost_usd()));
+    text += &format!("files    {} calls, {}\n", by_files.calls, cost(by_files));
+    text += &format!("ledger   {} calls, {}\n", by_ledger.calls, cost(by_ledger));
     let verdict = if differences.is_empty() { "agree" } else { "DIFFER" };
     text + &format!("they {verdict}\n")
 }

@@ -45,7 +45,7 @@ pub use run_state::Unsettled;
 pub(crate) use run_state::{ReadState, read_state};
 pub use settle::{PriceSource, SPEND_LOG, Settled, Settlement};
 pub use status::{ReceiptStatus, reference, status};
-pub use totals::{GroupBy, TokenSums, Total, total, usd};
+pub use totals::{GroupBy, TokenSums, Total, dollars, total, usd};
 pub use usage::UsageTable;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod file;
 pub mod keys;
 pub mod layout;
 pub mod ledger;
+pub mod operator;
 pub mod process;
 pub mod receipt;
 pub mod run;
