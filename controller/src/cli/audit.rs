@@ -18,7 +18,8 @@ mod tail;
 mod verify;
 
 use files::{find, last_line, read, unreadable};
-use keys::{given_keys, own_keys};
+pub(super) use keys::given_keys;
+use keys::own_keys;
 use verify::{TrustSources, verify_all};
 
 const EXAMPLES: &str = "\

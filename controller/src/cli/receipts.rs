@@ -8,7 +8,7 @@ use clap::Args;
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::selection::SelectionArgs;
+use super::selection::{SelectionArgs, check_run};
 
 mod csv;
 mod list;
@@ -44,8 +44,9 @@ pub(super) struct ReceiptsArgs {
 
 pub(super) async fn run(args: &ReceiptsArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
+    let filter = args.selection.filter()?;
     let store = open_for_queries(&state)?;
-    let filter = args.selection.filter(&store).await?;
+    check_run(&store, &filter).await?;
     let list = Arc::new(Mutex::new(ReceiptList::begin(args.format())));
     let rows = Arc::clone(&list);
     // This runs on the thread of the database: a slow reader of stdout slows it down, and memory use stays constant.

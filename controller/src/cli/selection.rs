@@ -29,27 +29,35 @@ pub(super) struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    /// Returns the selection.
+    /// Returns the selection. The run is not looked up.
     ///
     /// # Errors
-    /// Wrong usage: a time that is none, times in the wrong order, or a run that the database does not know.
-    pub(super) async fn filter(&self, store: &Store) -> Result<Filter, CommandError> {
-        let wrong = |message| CommandError { code: exit::USAGE, message };
+    /// Wrong usage: a time that is none, or times in the wrong order.
+    pub(super) fn filter(&self) -> Result<Filter, CommandError> {
         let since_us = self.since.as_deref().map(|text| time("--since", text)).transpose()?;
         let until_us = self.until.as_deref().map(|text| time("--until", text)).transpose()?;
         if since_us.zip(until_us).is_some_and(|(since, until)| since >= until) {
-            return Err(wrong("--until is not after --since; it names the first moment that does not count".to_owned()));
+            let message = "--until is not after --since; it names the first moment that does not count".to_owned();
+            return Err(CommandError { code: exit::USAGE, message });
         }
         let (run_id, attempt) = self.run.as_deref().map(run_or_attempt).unzip();
-        let attempt = attempt.flatten();
-        if let Some(run) = &run_id {
-            let known = store.span_of_run(run.clone(), attempt).await.map_err(|error| CommandError::failed(&error))?;
-            if known.is_none() {
-                let run = self.run.as_deref().unwrap_or_default();
-                return Err(wrong(format!("there is no run {run} in the ledger; sluice receipts lists those there are")));
-            }
-        }
         let account = self.account.as_ref().map(Account::to_string);
-        Ok(Filter { run_id, attempt, account, model: self.model.clone(), since_us, until_us, ..Filter::default() })
+        let (attempt, model) = (attempt.flatten(), self.model.clone());
+        Ok(Filter { run_id, attempt, account, model, since_us, until_us, ..Filter::default() })
     }
+}
+
+/// Checks that the database knows the run of a selection.
+///
+/// # Errors
+/// Wrong usage if it does not.
+pub(super) async fn check_run(store: &Store, filter: &Filter) -> Result<(), CommandError> {
+    let Some(run) = &filter.run_id else { return Ok(()) };
+    let known = store.span_of_run(run.clone(), filter.attempt).await.map_err(|error| CommandError::failed(&error))?;
+    if known.is_some() {
+        return Ok(());
+    }
+    let attempt = filter.attempt.map_or_else(String::new, |attempt| format!(".{attempt}"));
+    let message = format!("there is no run {run}{attempt} in the ledger; sluice receipts lists those there are");
+    Err(CommandError { code: exit::USAGE, message })
 }

@@ -12,7 +12,7 @@ use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{dash, print, print_json};
 use super::receipts::quoted;
-use super::selection::SelectionArgs;
+use super::selection::{SelectionArgs, check_run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,8 +62,9 @@ struct UsageObject<'a> {
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     let by = args.by.unwrap_or(GroupBy::Account);
+    let filter = args.selection.filter()?;
     let store = open_for_queries(&state)?;
-    let filter = args.selection.filter(&store).await?;
+    check_run(&store, &filter).await?;
     let table = store.usage(by, filter).await.map_err(|error| CommandError::failed(&error))?;
     if args.json {
         let UsageTable { groups, total, unsettled } = table;

@@ -14,6 +14,7 @@ const NAME: &str = "sluice-preflight.";
 /// A state directory in the directory for temporary files. It is removed when it is dropped; one that a killed process left is
 /// removed by the next check.
 pub(super) struct ScratchState {
+    path: PathBuf,
     layout: Layout,
     /// Held while the directory is in use.
     _lock: Flock<File>,
@@ -29,8 +30,9 @@ impl ScratchState {
         let failed = |error| LayoutError::State(path.clone(), error);
         DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
         let lock = lock(&path).map_err(failed)?;
-        match Layout::open(&path) {
-            Ok(layout) => Ok(Self { layout, _lock: lock }),
+        // A directory of its own: a state directory has locks of its own.
+        match Layout::open(&path.join("st")) {
+            Ok(layout) => Ok(Self { path, layout, _lock: lock }),
             Err(error) => {
                 let _ = fs::remove_dir_all(&path);
                 Err(error)
@@ -45,7 +47,7 @@ impl ScratchState {
 
 impl Drop for ScratchState {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.layout.state());
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -79,9 +81,9 @@ mod tests {
     #[test]
     fn a_directory_in_use_is_not_removed() {
         let used = ScratchState::new().expect("there is room");
-        let path = used.layout().state().to_owned();
+        let path = used.path.clone();
         drop(ScratchState::new().expect("there is room"));
-        assert!(path.join("runs").is_dir());
+        assert!(used.layout().runs_directory().is_dir());
         drop(used);
         assert!(!path.exists());
     }

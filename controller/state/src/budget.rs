@@ -17,7 +17,6 @@ mod error;
 mod history;
 mod holds;
 mod log;
-mod log_file;
 mod log_rows;
 mod synchronize;
 

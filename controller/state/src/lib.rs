@@ -3,7 +3,10 @@
 //! The only crate that opens the database. Runs, receipts, budgets and virtual keys are rows; the rules of each table are
 //! beside its queries.
 
+mod append_log;
+pub mod backup;
 pub mod budget;
+pub mod decisions;
 pub mod file;
 pub mod keys;
 pub mod layout;

@@ -9,7 +9,7 @@ use super::super::database::check_in_use;
 use super::super::error::CommandError;
 
 /// Returns the keys that the command line names: each is a key, or a file with a key on each line.
-pub(super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, CommandError> {
+pub(in super::super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, CommandError> {
     let mut all = Vec::new();
     for key in given {
         match key.parse() {

@@ -7,6 +7,8 @@
 use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PublicKey, RunKey};
 
+use crate::append_log::whole_lines;
+
 /// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,11 +141,6 @@ pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, Li
         entries.push(entry);
     }
     Ok(entries)
-}
-
-/// Returns the lines that end with a newline.
-pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)]
 }
 
 fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {

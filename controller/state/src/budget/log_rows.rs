@@ -43,9 +43,13 @@ impl Store {
         .await
     }
 
-    /// Returns true if the account has a budget.
-    pub(super) async fn has_budget(&self, account: String) -> Result<bool, LedgerError> {
-        self.query(move |connection| Ok(account_state::opening(connection, &account)?.is_some())).await
+    /// Returns the time at which the budget of an account was set, in microseconds since 1970; `None` without a budget.
+    pub(super) async fn budget_opened(&self, account: String) -> Result<Option<i64>, LedgerError> {
+        self.query(move |connection| {
+            let Some((budget, _)) = account_state::opening(connection, &account)? else { return Ok(None) };
+            Ok(Some(connection.query_row("SELECT made_us FROM budgets WHERE id = ?1", [budget], |row| row.get(0))?))
+        })
+        .await
     }
 
     /// Returns the number of logged lines and the hash of the last one; `None` without lines, or with unlogged changes.
