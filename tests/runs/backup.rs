@@ -19,7 +19,8 @@ async fn figures(sluice: &Sluice) -> (Value, Value) {
 async fn a_restored_state_directory_goes_on_as_before() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    let info = r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#;
+    let info =
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#;
     let prices = sluice.file("prices.json", info);
     let run = ["--account", "acct-1", "--model", "m", "--max-cost-usd", "0.1", "--prices", &prices, "--json", "hello"];
     sluice.command(["budget", "set", "acct-1", "5"]).finish().await.expect(0);

@@ -314,7 +314,11 @@ async fn a_call_of_unknown_cost_stays_held() {
     sluice.run(RUN).args(["--prices", &prices, "--", "true"]).finish().await.expect(0);
     assert_eq!(stands(&sluice).await[2], reserved);
     let again = budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
-    assert!(again.stderr.contains("begins anew; it replaces one with $3 granted, $0.0000054 spent"), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("begins anew; it replaces one with $3 granted, $0.0000054 spent"),
+        "{}",
+        again.stderr
+    );
     assert_eq!(stands(&sluice).await, [3_000_000_000, 0, 0, 3_000_000_000]);
 }
 
@@ -328,10 +332,15 @@ async fn each_change_of_a_budget_is_in_its_history() {
     budget(&sluice, &["remove", "acct-1"]).await.expect(0);
 
     let changes = budget(&sluice, &["history", "acct-1", "--json"]).await.expect(0).value();
-    let changes: Vec<_> = changes["changes"].as_array().expect("a list").iter().map(|change| {
-        assert!(change["made_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
-        (change["change"].clone(), change["amount_usd"].clone(), change["made_by"].clone())
-    }).collect();
+    let changes: Vec<_> = changes["changes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|change| {
+            assert!(change["made_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
+            (change["change"].clone(), change["amount_usd"].clone(), change["made_by"].clone())
+        })
+        .collect();
     let expected = [("set", json!("1")), ("added", json!("0.5")), ("removed", json!(null))];
     assert_eq!(changes, expected.map(|(change, amount)| (json!(change), amount, json!("root"))));
     let csv = budget(&sluice, &["history", "--csv"]).await.expect(0).stdout;

@@ -52,7 +52,8 @@ async fn commands_that_look_write_nothing() {
     for (command, _, code) in LOOKS.iter().chain(&[(&["preflight"][..], 0, 0)]) {
         sluice.command(*command).finish().await.expect(*code);
         let after = snapshot(&sluice.state());
-        let names: Vec<_> = after.keys().chain(before.keys()).filter(|path| after.get(*path) != before.get(*path)).collect();
+        let names: Vec<_> =
+            after.keys().chain(before.keys()).filter(|path| after.get(*path) != before.get(*path)).collect();
         assert!(names.is_empty(), "{command:?} changed {names:?}");
     }
 }
@@ -105,7 +106,9 @@ async fn a_lost_database_is_reported_by_each_command() {
     sluice.run(["-q", "--model", "m", "hello"]).finish().await.expect(0);
     fs::remove_file(sluice.state().join("sluice.db")).expect("it is there");
 
-    for command in [&["receipts"][..], &["usage"], &["budget", "show"], &["ledger", "rebuild", "--check"], &["reconcile"]] {
+    for command in
+        [&["receipts"][..], &["usage"], &["budget", "show"], &["ledger", "rebuild", "--check"], &["reconcile"]]
+    {
         let ran = sluice.command(command).finish().await.expect(2);
         assert!(ran.stderr.contains("is missing") && ran.stderr.contains("sluice ledger rebuild"), "{}", ran.stderr);
     }

@@ -37,8 +37,10 @@ pub(super) struct BackupArgs {
 /// Each file is checked against the list of the copy before anything is written. Then the ledger is compared with the audit
 /// files.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 restored, and all agrees; 122 restored, and ledger and audit files differ: run sluice \
-                        ledger rebuild; 1 nothing was restored; 2 usage.")]
+#[command(
+    after_help = "Exit codes: 0 restored, and all agrees; 122 restored, and ledger and audit files differ: run sluice \
+                        ledger rebuild; 1 nothing was restored; 2 usage."
+)]
 pub(super) struct RestoreArgs {
     /// The directory of the copy
     #[arg(value_name = "DIR")]

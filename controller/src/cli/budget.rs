@@ -201,7 +201,8 @@ async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandErr
 
 impl From<BudgetError> for CommandError {
     fn from(error: BudgetError) -> Self {
-        let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::NothingToRemove(_) | BudgetError::TooMuch);
+        let is_usage =
+            matches!(error, BudgetError::NoBudget(_) | BudgetError::NothingToRemove(_) | BudgetError::TooMuch);
         Self::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
     }
 }

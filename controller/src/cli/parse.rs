@@ -54,6 +54,8 @@ pub(super) fn time(flag: &str, text: &str) -> Result<i64, CommandError> {
     let time = humantime::parse_rfc3339_weak(text).or_else(|_| day()).ok().or_else(ago);
     time.and_then(unix_micros).ok_or_else(|| CommandError {
         code: exit::USAGE,
-        message: format!("{flag} {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"),
+        message: format!(
+            "{flag} {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"
+        ),
     })
 }

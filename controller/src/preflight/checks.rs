@@ -40,9 +40,7 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
     let works = |checks: &[Check]| checks.iter().all(|check| check.status == CheckStatus::Pass);
     match (proxy, &settings.litellm.key) {
         (_, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
-        (Ok(proxy), Some(_))
-            if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) =>
-        {
+        (Ok(proxy), Some(_)) if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) => {
             match ScratchState::new() {
                 Ok(scratch) => {
                     let id = uuid::Uuid::new_v4().simple().to_string();

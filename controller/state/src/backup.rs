@@ -23,8 +23,8 @@ use crate::witness;
 
 mod manifest;
 
-use manifest::{Manifest, ManifestFile, copy_hashed};
 pub use manifest::ManifestError;
+use manifest::{Manifest, ManifestFile, copy_hashed};
 
 /// A finished backup or restoration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,7 +78,9 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
         let _lock = lock.map_err(|error| BackupError::Io(layout.budget_log(), error))?;
         let database = unfinished.path.join("sluice.db");
         store.back_up(&database).await?;
-        manifest.files.push(ManifestFile::of(&database, "sluice.db").map_err(|error| BackupError::Io(database, error))?);
+        manifest
+            .files
+            .push(ManifestFile::of(&database, "sluice.db").map_err(|error| BackupError::Io(database, error))?);
         for log in [layout.budget_log(), layout.decisions()] {
             if log.exists() {
                 add(&mut manifest, &log, &unfinished.path, &file_name(&log))?;
@@ -127,7 +129,8 @@ pub fn restore(from: &Path, state: &Path) -> Result<Copied, BackupError> {
     }
     for file in &manifest.files {
         let (source, target) = (from.join(&file.path), stage.join(&file.path));
-        let copied = copy_hashed(&source, &target, &file.path).map_err(|error| BackupError::Io(source.clone(), error))?;
+        let copied =
+            copy_hashed(&source, &target, &file.path).map_err(|error| BackupError::Io(source.clone(), error))?;
         if copied != *file {
             return Err(ManifestError::Differs(source).into());
         }

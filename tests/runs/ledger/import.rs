@@ -48,7 +48,10 @@ async fn a_signed_file_becomes_receipts_once() {
     let second = import(&sluice, &[&file]).await.expect(0).value();
 
     assert_eq!(first["files"][0]["added"], json!({"receipts": 1, "entries": 1}), "{first}");
-    assert_eq!((&second["files"][0]["already_imported"], &second["files"][0]["added"]["receipts"]), (&json!(true), &json!(0)));
+    assert_eq!(
+        (&second["files"][0]["already_imported"], &second["files"][0]["added"]["receipts"]),
+        (&json!(true), &json!(0))
+    );
     assert_eq!(total(&sluice).await, (1, 0, NANOS));
     sluice.command(["audit", "verify", "alone-1"]).finish().await.expect(5);
     let account = value(&sluice, &["usage", "--account", "acct-1", "--json"]).await;
@@ -131,6 +134,7 @@ async fn doubtful_files_have_verdicts_of_their_own() {
     }
     fs::copy("/etc/passwd", sluice.audit_path("alone-6")).expect("both are readable");
     let checked = sluice.command(["ledger", "rebuild", "--check", "--json"]).finish().await.expect(122).value();
-    let found: Vec<_> = checked["differences"].as_array().expect("a list").iter().map(|one| one["found"].clone()).collect();
+    let found: Vec<_> =
+        checked["differences"].as_array().expect("a list").iter().map(|one| one["found"].clone()).collect();
     assert_eq!(found, ["unknown_key", "unsigned", "not_an_audit_file"]);
 }

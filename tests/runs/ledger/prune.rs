@@ -5,14 +5,16 @@ use super::*;
 /// The names of the audit files.
 fn files(sluice: &Sluice) -> Vec<String> {
     let entries = fs::read_dir(sluice.state().join("audit")).expect("it is there");
-    let mut names: Vec<_> = entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
 
 #[tokio::test]
 async fn pruned_runs_keep_their_receipts() {
-    let upstream = Upstream::queue([Script::provider("hello"), Script::provider("hello"), Script::never()]).start().await;
+    let upstream =
+        Upstream::queue([Script::provider("hello"), Script::provider("hello"), Script::never()]).start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK} ask");
     for (run, code) in [("r-1", 0), ("r-2", 0), ("r-3", 124)] {
@@ -53,7 +55,8 @@ async fn a_lost_database_reports_what_was_pruned() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
     sluice.command(["budget", "set", "acct-1", "5"]).finish().await.expect(0);
-    let info = r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#;
+    let info =
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-6}}]}"#;
     let prices = sluice.file("prices.json", info);
     let run = ["--account", "acct-1", "--model", "m", "--prices", &prices, "-q", "hello"];
     sluice.run(run).finish().await.expect(0);

@@ -47,9 +47,11 @@ impl FileVerdict {
             Self::Doubtful(Doubt::UnknownKey, fault) => {
                 format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault))
             }
-            Self::Doubtful(Doubt::Unsigned, _) => "unsigned: the file is consistent, and anybody may have written it; sluice \
+            Self::Doubtful(Doubt::Unsigned, _) => {
+                "unsigned: the file is consistent, and anybody may have written it; sluice \
                                                    ledger import --unsigned takes a file that you vouch for"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::Refused(Doubt::UnknownKey, fault) => format!("signed by another key: {fault}"),
             Self::Refused(Doubt::Unsigned, fault) => format!("unsigned: {fault}"),
             Self::Verdict(verdict, seen) => match verdict.report() {

@@ -21,7 +21,11 @@ pub(in super::super) enum RebuildMode {
 }
 
 /// Compares the ledger with the audit files, and the budgets with their log.
-pub(in super::super) async fn rebuild(state: &Path, store: &Store, mode: RebuildMode) -> Result<RebuildReport, CommandError> {
+pub(in super::super) async fn rebuild(
+    state: &Path,
+    store: &Store,
+    mode: RebuildMode,
+) -> Result<RebuildReport, CommandError> {
     let failed = |error: &dyn std::error::Error| CommandError::failed(error);
     let keys = match mode {
         RebuildMode::Check => Keys::at(state),

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use sluice_contract::text::sanitize;
 use sluice_contract::exit;
+use sluice_contract::text::sanitize;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{VOIDED, VoidError, void};
@@ -20,7 +20,7 @@ use super::super::output::{print, print_json};
 pub(super) struct VoidArgs {
     /// The receipt: RUN/ATTEMPT/CALL, as sluice receipts --json has it in source_reference
     receipt: String,
-    /// Why its cost will never be known; it is recorded, with your user name
+    /// The reason that its cost will never be known; it is recorded, with your user name
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Print one JSON object

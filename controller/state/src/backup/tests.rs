@@ -38,7 +38,8 @@ impl State {
     }
 
     fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.directory.path()).expect("it is ours").map(|entry| entry.expect("it is readable"));
+        let entries =
+            fs::read_dir(self.directory.path()).expect("it is ours").map(|entry| entry.expect("it is readable"));
         let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
@@ -50,7 +51,9 @@ async fn a_restored_backup_has_everything_but_its_name() {
     let state = state().await;
     let made = state.back_up("copy").await.expect("there is room");
     assert_eq!((made.files, made.audit_files), (5, 1));
-    for (name, mode) in [("", 0o700), ("audit", 0o700), ("keys/signing", 0o600), ("sluice.db", 0o600), (MANIFEST, 0o600)] {
+    for (name, mode) in
+        [("", 0o700), ("audit", 0o700), ("keys/signing", 0o600), ("sluice.db", 0o600), (MANIFEST, 0o600)]
+    {
         assert_eq!(fs::metadata(state.path("copy").join(name)).expect("it is there").mode() & 0o777, mode, "{name}");
     }
 

@@ -166,7 +166,8 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<L
     }
     let nano_usd = line.nano_usd.parse().ok().filter(|nanos: &i64| *nanos >= 0).ok_or("nano_usd is not an amount")?;
     let late: Result<_, _> = line.late.iter().map(|run| run.parse()).collect();
-    let change = BudgetChange { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us, made_by: line.made_by };
+    let change =
+        BudgetChange { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us, made_by: line.made_by };
     Ok(LogEntry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
@@ -248,7 +249,13 @@ mod tests {
 
     fn change(kind: ChangeKind, nano_usd: i64) -> BudgetChange {
         let account = if kind == ChangeKind::Begun { String::new() } else { "acct-1".to_owned() };
-        BudgetChange { account, kind, nano_usd, made_us: nano_usd, made_by: (nano_usd == 5).then(|| "alice".to_owned()) }
+        BudgetChange {
+            account,
+            kind,
+            nano_usd,
+            made_us: nano_usd,
+            made_by: (nano_usd == 5).then(|| "alice".to_owned()),
+        }
     }
 
     fn written(changes: &[BudgetChange]) -> Vec<u8> {

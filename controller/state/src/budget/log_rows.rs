@@ -159,13 +159,7 @@ pub(super) fn change(row: &Row<'_>) -> rusqlite::Result<BudgetChange> {
         "added" => ChangeKind::Added,
         _ => ChangeKind::Removed,
     };
-    Ok(BudgetChange {
-        account: row.get(0)?,
-        kind,
-        nano_usd: row.get(2)?,
-        made_us: row.get(3)?,
-        made_by: row.get(4)?,
-    })
+    Ok(BudgetChange { account: row.get(0)?, kind, nano_usd: row.get(2)?, made_us: row.get(3)?, made_by: row.get(4)? })
 }
 
 /// Returns the runs of an account that began before a change, and of which the ledger had nothing at that time.

@@ -215,7 +215,11 @@ impl BudgetLog<'_> {
     async fn append(&self, rows: &LogRows, lines: usize, last: Hash) -> Result<(), LogError> {
         let begin = (lines == 0).then(|| {
             let kind = ChangeKind::Begun;
-            (None, BudgetChange { account: String::new(), kind, nano_usd: 0, made_us: now_us(), made_by: None }, Vec::new())
+            (
+                None,
+                BudgetChange { account: String::new(), kind, nano_usd: 0, made_us: now_us(), made_by: None },
+                Vec::new(),
+            )
         });
         let changes = rows.ids.iter().zip(&rows.state.unlogged).zip(&rows.late);
         let changes = changes.map(|((id, change), late)| (Some(*id), change.clone(), late.clone()));

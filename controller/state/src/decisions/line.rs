@@ -94,7 +94,8 @@ pub(super) fn verify(text: &[u8], keys: &[PublicKey]) -> Result<DecisionLine, &'
         return Err("it is not written as sluice writes it");
     }
     let signature = std::mem::take(&mut line.signature);
-    let key = keys.iter().find(|key| key.id() == line.key_id).ok_or("it is signed by a key that this host does not know")?;
+    let key =
+        keys.iter().find(|key| key.id() == line.key_id).ok_or("it is signed by a key that this host does not know")?;
     if !key.verifies_decision(Hash::of(&line.bytes()), &signature) {
         return Err("its signature is not that of its key: it was altered");
     }

@@ -49,7 +49,10 @@ fn decisions_are_read_as_recorded() {
 
     let decisions = read(&state).expect("it is well made");
 
-    assert_eq!((decisions.voids[0].receipt.as_str(), decisions.voids[0].reason.as_str()), ("r1/0/a", "the provider is gone"));
+    assert_eq!(
+        (decisions.voids[0].receipt.as_str(), decisions.voids[0].reason.as_str()),
+        ("r1/0/a", "the provider is gone")
+    );
     assert_eq!(decisions.imports[&"r2.0".parse().expect("a run")], Witness { seq: 2, head: Hash::of(b"y") });
     assert_eq!(decisions.pruned[&"r3.0".parse().expect("a run")].0.bytes, 900);
 }

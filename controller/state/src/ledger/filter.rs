@@ -50,7 +50,8 @@ impl Filter {
                 values.push(Box::new(since.unwrap_or(i64::MIN)));
                 values.push(Box::new(until.unwrap_or(i64::MAX)));
                 let [since, until] = [values.len() - 1, values.len()];
-                let arrived = |table: &str| format!("({table}.arrived_us >= ?{since} AND {table}.arrived_us < ?{until})");
+                let arrived =
+                    |table: &str| format!("({table}.arrived_us >= ?{since} AND {table}.arrived_us < ?{until})");
                 clauses.push(format!(
                     "({} OR EXISTS (SELECT 1 FROM entries AS late WHERE late.receipt = receipts.id AND {}))",
                     arrived("receipts"),
@@ -66,7 +67,12 @@ impl Filter {
         }
         if let Some(references) = &self.references {
             let names = serde_json::to_string(references).expect("plain data");
-            add(&mut clauses, &mut values, "receipts.source_reference IN (SELECT value FROM json_each(?))", Box::new(names));
+            add(
+                &mut clauses,
+                &mut values,
+                "receipts.source_reference IN (SELECT value FROM json_each(?))",
+                Box::new(names),
+            );
         }
         if self.open {
             // By way of the entries that leave a receipt open: those are fewer.

@@ -201,7 +201,8 @@ fn check(path: &Path, keys: &[PublicKey], unsigned: UnsignedFiles) -> Result<Che
     let mut bytes = Vec::new();
     witness::open(path).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(unreadable)?;
     let first = reader::lines(&bytes).next().and_then(Result::ok);
-    let key = first.and_then(|first| Some(RunKey { run_id: first.header.run_id.parse().ok()?, attempt: first.header.attempt }));
+    let key = first
+        .and_then(|first| Some(RunKey { run_id: first.header.run_id.parse().ok()?, attempt: first.header.attempt }));
     let Some(key) = key else { return Err(ImportError::NotAnAuditFile(path.to_owned())) };
     let verdict = match sluice_contract::verify(&bytes, &TrustAnchors { keys, seen: &[] }) {
         // It may be whole, and only lack a signature.

@@ -42,9 +42,9 @@ pub struct ParsedAudit {
 pub enum Doubt {
     /// This host does not know the key that signed it.
     UnknownKey,
-    /// It has no signature, and this host never saw its lines.
+    /// The file has no signature, and this host never saw its lines.
     Unsigned,
-    /// Its first line is not a record of a sidecar.
+    /// The first line is not a record of a sidecar.
     NotAnAuditFile,
 }
 
@@ -66,9 +66,11 @@ impl Doubt {
                 let advice = unknown_key_advice(fault);
                 format!("its audit file is signed by a key that this host does not know: {advice}")
             }
-            Self::Unsigned => "its audit file has no signature, so anybody may have written it; move it out of the state \
+            Self::Unsigned => {
+                "its audit file has no signature, so anybody may have written it; move it out of the state \
                                directory, and import it with sluice ledger import --unsigned if you vouch for it"
-                .to_owned(),
+                    .to_owned()
+            }
             Self::NotAnAuditFile => "the file is not an audit file; move it out of the state directory".to_owned(),
         }
     }

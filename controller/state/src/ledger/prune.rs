@@ -76,11 +76,11 @@ pub enum PruneError {
 
 /// State of a file.
 enum Candidate {
-    /// It may be removed.
+    /// The file may be removed.
     Settled(PrunedRun),
-    /// It stays.
+    /// The file stays.
     Kept(String),
-    /// It is newer than the order.
+    /// The run is newer than the order.
     Newer,
 }
 

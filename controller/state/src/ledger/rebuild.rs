@@ -165,7 +165,10 @@ impl AuditArchive<'_> {
     }
 
     /// Starts to verify the next files, on a thread for blocking work: it hashes megabytes.
-    pub(super) async fn read_next(&self, batches: &mut std::slice::Chunks<'_, RunKey>) -> Result<Option<Reader>, LedgerError> {
+    pub(super) async fn read_next(
+        &self,
+        batches: &mut std::slice::Chunks<'_, RunKey>,
+    ) -> Result<Option<Reader>, LedgerError> {
         let Some(batch) = batches.next() else { return Ok(None) };
         let mut files = Vec::with_capacity(batch.len());
         for key in batch {

@@ -35,7 +35,8 @@ impl Store {
             let snapshot = connection.transaction()?;
             let mut table = UsageTable::default();
             let source = source(&filter);
-            let mut query = snapshot.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM ({source}) WHERE {SELECTED}"))?;
+            let mut query =
+                snapshot.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM ({source}) WHERE {SELECTED}"))?;
             let values = named_values(&filter);
             let mut rows = query.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {

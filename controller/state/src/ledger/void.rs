@@ -14,9 +14,9 @@ use super::{LedgerError, receipt_rows};
 use crate::decisions::{self, Decision, DecisionError, VoidedReceipt};
 use crate::keys::Keys;
 use crate::layout::Layout;
+use crate::operator;
 use crate::run::Phase;
 use crate::store::{Store, StoreError, now_us};
-use crate::operator;
 
 /// Source system of entries that the operator made.
 pub const OPERATOR: &str = "sluice-operator";
@@ -34,7 +34,7 @@ pub enum VoidError {
     Decided {
         /// Name of the receipt.
         receipt: String,
-        /// Its status.
+        /// Status of the receipt.
         status: &'static str,
     },
     /// The run has not ended.
