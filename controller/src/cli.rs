@@ -10,6 +10,7 @@ use sluice_runs::verdict::ErrorCode;
 
 mod agents;
 mod audit;
+mod backup;
 mod budget;
 mod config;
 mod database;
@@ -20,9 +21,11 @@ mod output;
 mod parse;
 mod preflight;
 mod progress;
+mod prune;
 mod receipts;
 mod reconcile;
 mod run;
+mod selection;
 mod sweep;
 mod usage;
 
@@ -58,6 +61,9 @@ enum Command {
     Usage(usage::UsageArgs),
     Ledger(Box<ledger::LedgerArgs>),
     Budget(Box<budget::BudgetArgs>),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
+    Prune(prune::PruneArgs),
     Reconcile(Box<reconcile::ReconcileArgs>),
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
@@ -98,6 +104,9 @@ impl Command {
             Self::Usage(args) => usage::run(&args).await,
             Self::Ledger(args) => ledger::run(&args).await,
             Self::Budget(args) => budget::run(&args).await,
+            Self::Backup(args) => backup::run_backup(&args).await,
+            Self::Restore(args) => backup::run_restore(&args).await,
+            Self::Prune(args) => prune::run(&args).await,
             Self::Reconcile(args) => reconcile::run(&args).await,
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,

@@ -7,6 +7,7 @@ mod budgets;
 mod checks;
 mod litellm;
 mod probe;
+mod scratch_state;
 
 pub use checks::preflight;
 

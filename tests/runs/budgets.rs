@@ -12,6 +12,7 @@ use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
 
 mod lost;
+mod void;
 
 /// Cost of one answered call, in nano-USD.
 const NANOS: i64 = 5400;
@@ -232,7 +233,7 @@ async fn an_overspending_call_is_billed_and_blocks_later_runs() {
 
     assert_eq!(stands(&sluice).await, [1000, NANOS, 0, 1000 - NANOS]);
     let refused = run().await.expect(121);
-    assert!(refused.stderr.contains("$-0.0000044 left"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("-$0.0000044 left"), "{}", refused.stderr);
     assert_eq!(upstream.requests().len(), 1);
 }
 
@@ -312,6 +313,41 @@ async fn a_call_of_unknown_cost_stays_held() {
     // It blocks no further run, and the operator can begin anew.
     sluice.run(RUN).args(["--prices", &prices, "--", "true"]).finish().await.expect(0);
     assert_eq!(stands(&sluice).await[2], reserved);
-    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    let again = budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    assert!(
+        again.stderr.contains("begins anew; it replaces one with $3 granted, $0.0000054 spent"),
+        "{}",
+        again.stderr
+    );
     assert_eq!(stands(&sluice).await, [3_000_000_000, 0, 0, 3_000_000_000]);
+}
+
+#[tokio::test]
+async fn each_change_of_a_budget_is_in_its_history() {
+    let (_upstream, sluice, _) = granted("1").await;
+    budget(&sluice, &["add", "acct-1", "0.5"]).await.expect(0);
+    budget(&sluice, &["set", "acct-2", "2"]).await.expect(0);
+    let gone = budget(&sluice, &["remove", "nope"]).await.expect(2);
+    assert!(gone.stderr.contains("sluice budget show") && !gone.stderr.contains("budget set"), "{}", gone.stderr);
+    budget(&sluice, &["remove", "acct-1"]).await.expect(0);
+
+    let changes = budget(&sluice, &["history", "acct-1", "--json"]).await.expect(0).value();
+    let changes: Vec<_> = changes["changes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|change| {
+            assert!(change["made_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{change}");
+            (change["change"].clone(), change["amount_usd"].clone(), change["made_by"].clone())
+        })
+        .collect();
+    let expected = [("set", json!("1")), ("added", json!("0.5")), ("removed", json!(null))];
+    assert_eq!(changes, expected.map(|(change, amount)| (json!(change), amount, json!("root"))));
+    let csv = budget(&sluice, &["history", "--csv"]).await.expect(0).stdout;
+    assert!(csv.starts_with("made_at,account,change,amount_usd,made_by\r\n") && csv.lines().count() == 5, "{csv}");
+    // The log of budgets has the names too.
+    fs::remove_file(sluice.state().join("sluice.db")).expect("it is there");
+    sluice.command(["ledger", "rebuild"]).finish().await.expect(0);
+    let again = budget(&sluice, &["history", "--csv"]).await.expect(0).stdout;
+    assert_eq!(again, csv);
 }

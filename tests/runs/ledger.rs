@@ -14,6 +14,8 @@ use sluice_testkit::{Sluice, Upstream};
 mod commands;
 mod ends;
 mod faults;
+mod import;
+mod prune;
 
 /// Calls the model; the rest of a script follows.
 const ASK: &str = r#"

@@ -3,6 +3,7 @@
 mod addresses;
 mod agents;
 mod audit;
+mod backup;
 mod bridge;
 mod budgets;
 mod caps;
@@ -18,5 +19,6 @@ mod recovery;
 mod results;
 mod secrets;
 mod settings;
+mod state_directory;
 mod virtual_keys;
 mod workspace;

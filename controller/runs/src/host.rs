@@ -7,6 +7,7 @@ use sluice_litellm::{ApiKey, Litellm};
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::process::Process;
+use sluice_state::state_directory::{self, StateDirectory};
 use sluice_state::store::{Store, StoreError};
 
 use crate::engine::{Engine, EngineError};
@@ -36,7 +37,7 @@ pub struct Host {
     pub store: Store,
     pub engine: Engine,
     pub keys: Keys,
-    /// Program of the sidecar.
+    /// Program of the sidecar; empty for a host that was opened to look.
     pub proxy: PathBuf,
     /// Users of the sidecars.
     pub sidecar_users: SidecarUsers,
@@ -80,10 +81,37 @@ impl Host {
         let instance = layout.instance()?;
         let keys = Keys::open(layout.state())?;
         let store = Store::open(&layout.database())?;
+        Ok(Self { proxy, ..Self::with(settings, layout, instance, keys, store).await? })
+    }
+
+    /// Opens a host to look at it: nothing is created or changed. Returns `None` where no run was ever started.
+    ///
+    /// # Errors
+    /// As of [`Host::open`].
+    pub async fn open_to_look(settings: &HostSettings) -> Result<Option<Self>, HostError> {
+        if !nix::unistd::Uid::effective().is_root() {
+            return Err(HostError::NotRoot);
+        }
+        if state_directory::inspect(&settings.state_dir).map_err(LayoutError::from)? != StateDirectory::InUse {
+            return Ok(None);
+        }
+        let layout = Layout::at(&std::fs::canonicalize(&settings.state_dir)?);
+        let Some(instance) = layout.known_instance()?.filter(|_| layout.database().exists()) else { return Ok(None) };
+        let (keys, store) = (Keys::at(layout.state()), Store::open_for_queries(&layout.database())?);
+        Self::with(settings, layout, instance, keys, store).await.map(Some)
+    }
+
+    async fn with(
+        settings: &HostSettings,
+        layout: Layout,
+        instance: String,
+        keys: Keys,
+        store: Store,
+    ) -> Result<Self, HostError> {
         let engine = Engine::connect(&settings.docker_host).await?;
         let litellm = settings.litellm.as_ref();
         let litellm = litellm.and_then(|(url, key)| Some((url.clone(), Litellm::new(url, key.clone()).ok()?)));
-        let sidecar_users = settings.sidecar_users.clone();
+        let (proxy, sidecar_users) = (PathBuf::new(), settings.sidecar_users.clone());
         Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, owner: Process::current()? })
     }
 }

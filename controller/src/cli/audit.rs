@@ -18,7 +18,8 @@ mod tail;
 mod verify;
 
 use files::{find, last_line, read, unreadable};
-use keys::{given_keys, own_keys};
+pub(super) use keys::given_keys;
+use keys::own_keys;
 use verify::{TrustSources, verify_all};
 
 const EXAMPLES: &str = "\
@@ -105,8 +106,8 @@ impl AuditArgs {
 }
 
 pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let state = settings.host.state_dir.as_path();
+    let state = args.host.state_dir()?;
+    let state = state.as_path();
     match &args.command {
         AuditCommand::Verify { files, key, against, json } => {
             let trusted = TrustSources { state, keys: given_keys(key)?, against: against.as_deref() };

@@ -12,10 +12,12 @@ use sluice_state::layout::Layout;
 use sluice_state::ledger::usd;
 use sluice_state::store::Store;
 
-use super::database::{open, open_or_create};
+use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{OutputFormat, print, print_json, say};
+
+mod history;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +25,7 @@ Examples:
   sluice budget add acct-1 10       and 10 more
   sluice budget show --json         the state of all accounts with a budget
   sluice budget remove acct-1       acct-1 has no limit any more
+  sluice budget history acct-1      who changed its budget, when and how
   sluice budget confirm             after the loss of database and log: only these budgets apply";
 
 /// Limits the spending of accounts. An account without a budget has no limit.
@@ -68,6 +71,19 @@ enum BudgetCommand {
         #[command(flatten)]
         host: HostArgs,
     },
+    /// Lists the changes of budgets, oldest first: when, by whom, and what was set, added or removed
+    History {
+        /// The billing account [default: all accounts]
+        account: Option<Account>,
+        /// Print one JSON object
+        #[arg(long, conflicts_with = "csv")]
+        json: bool,
+        /// Print comma-separated values with a head line
+        #[arg(long)]
+        csv: bool,
+        #[command(flatten)]
+        host: HostArgs,
+    },
     /// Removes the budget of an account, which then has no limit
     Remove {
         /// The billing account
@@ -103,21 +119,33 @@ enum LogStatus {
 
 pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let command = &args.command;
-    let settings = command.host().settings()?;
-    let state = &settings.host.state_dir;
+    let state = &command.host().state_dir()?;
     let store = match command {
         // Setting a budget may be the first command on a host.
         BudgetCommand::Set { .. } => open_or_create(state)?,
+        BudgetCommand::Show { .. } | BudgetCommand::History { .. } => open_for_queries(state)?,
         // A new database has no budgets.
         _ => open(state)?,
     };
+    if let BudgetCommand::History { account, json, csv, .. } = command {
+        let events = store.budget_history(account.as_ref()).await?;
+        print(&history::text(&events, *json, *csv));
+        return Ok(ExitCode::SUCCESS);
+    }
     let layout = Layout::at(state);
-    let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
+    let keys = match command {
+        BudgetCommand::Show { .. } => Keys::at(state),
+        _ => Keys::open(state).map_err(|error| CommandError::failed(&error))?,
+    };
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
     let status = check_log(command, &log).await?;
     match command {
         BudgetCommand::Set { account, usd, .. } => {
+            let replaced = store.budgets(Some(account)).await?;
             store.set_budget(account, *usd).await?;
+            for (_, balance, _) in replaced {
+                say(&format!("the budget of {account} begins anew; it replaces one with {balance}"));
+            }
             follow(&log, status).await?;
             show(&store, Some(account), OutputFormat::Text).await?;
         }
@@ -128,9 +156,10 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
         }
         BudgetCommand::Remove { account, .. } => {
             store.remove_budget(account).await?;
-            print(&format!("{account} has no budget any more\n"));
+            print(&format!("{account} has no budget any more, so nothing limits it\n"));
             follow(&log, status).await?;
         }
+        BudgetCommand::History { .. } => {}
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
         BudgetCommand::Confirm { .. } => {
             if let Some(aside) = log.confirm().await.map_err(BudgetError::from)? {
@@ -172,7 +201,8 @@ async fn follow(log: &BudgetLog<'_>, status: LogStatus) -> Result<(), CommandErr
 
 impl From<BudgetError> for CommandError {
     fn from(error: BudgetError) -> Self {
-        let is_usage = matches!(error, BudgetError::NoBudget(_) | BudgetError::TooMuch);
+        let is_usage =
+            matches!(error, BudgetError::NoBudget(_) | BudgetError::NothingToRemove(_) | BudgetError::TooMuch);
         Self::new(if is_usage { exit::USAGE } else { exit::FAILED }, &error)
     }
 }
@@ -183,6 +213,7 @@ impl BudgetCommand {
             Self::Set { host, .. }
             | Self::Add { host, .. }
             | Self::Show { host, .. }
+            | Self::History { host, .. }
             | Self::Remove { host, .. }
             | Self::Confirm { host } => host,
         }

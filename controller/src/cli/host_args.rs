@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use sluice_runs::host::HostSettings;
 
 use super::error::CommandError;
 use crate::settings::{SettingError, SettingLayers, Settings};
@@ -61,5 +62,16 @@ impl HostArgs {
     /// Returns the settings with these flags.
     pub(super) fn settings(&self) -> Result<Settings, CommandError> {
         self.settings_with(BTreeMap::new()).map_err(|error| CommandError::usage(&error))
+    }
+
+    /// Returns the state directory, for commands that need no other setting: no key, and no valid limits of runs.
+    pub(super) fn state_dir(&self) -> Result<PathBuf, CommandError> {
+        Ok(self.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?.state_dir())
+    }
+
+    /// Returns the settings of the host without a key, for commands that look and change nothing.
+    pub(super) fn host_without_key(&self) -> Result<HostSettings, CommandError> {
+        let layers = self.layers(BTreeMap::new());
+        layers.and_then(|layers| layers.host_without_key()).map_err(|error| CommandError::usage(&error))
     }
 }

@@ -42,15 +42,20 @@ pub(super) fn run_or_attempt(text: &str) -> (String, Option<u32>) {
     }
 }
 
-/// Parses a time, or a duration before now, into microseconds since 1970.
+/// Parses the value of `--since` into microseconds since 1970.
 pub(super) fn since(text: &str) -> Result<i64, CommandError> {
+    time("--since", text)
+}
+
+/// Parses the time of a flag, or a duration before now, into microseconds since 1970. A day is its beginning in UTC.
+pub(super) fn time(flag: &str, text: &str) -> Result<i64, CommandError> {
     let day = || humantime::parse_rfc3339(&format!("{text}T00:00:00Z"));
     let ago = || humantime::parse_duration(text).ok().and_then(|ago| SystemTime::now().checked_sub(ago));
     let time = humantime::parse_rfc3339_weak(text).or_else(|_| day()).ok().or_else(ago);
     time.and_then(unix_micros).ok_or_else(|| CommandError {
         code: exit::USAGE,
         message: format!(
-            "--since {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"
+            "{flag} {text}: want a day, a time such as 2026-11-20T16:00:00Z, or how long ago, such as 24h"
         ),
     })
 }

@@ -4,44 +4,38 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use sluice_contract::Account;
-use sluice_state::ledger::Filter;
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::parse::{run_or_attempt, since};
+use super::selection::{SelectionArgs, check_run};
 
 mod csv;
 mod list;
 
+pub(super) use csv::quoted;
 use list::{ListFormat, ReceiptList};
 
 const EXAMPLES: &str = "\
 Examples:
   sluice receipts --run r20261120-163914-1df9af22
-  sluice receipts --account acct-1 --since 2026-11-01 --csv > november.csv
+  sluice receipts --account acct-1 --since 2026-11-01 --until 2026-12-01 --csv > november.csv
   sluice receipts --since 1h --json | jq .total
   sluice usage --by account";
 
 /// Lists receipts: one for each call that was about to be sent upstream.
+///
+/// With --since or --until it lists each receipt that was made or changed in that time, with all its entries, also earlier
+/// and later ones. So it is not the sum of a period: sluice usage is.
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES)]
 pub(super) struct ReceiptsArgs {
-    /// List receipts of this run, or of one attempt of it
-    #[arg(long, value_name = "RUN[.ATTEMPT]")]
-    run: Option<String>,
-    /// List receipts of this account
-    #[arg(long, value_name = "ID")]
-    account: Option<Account>,
-    /// List receipts that were made or changed since this time: 2026-11-20, 2026-11-20T16:00:00Z, or 24h ago; each with all
-    /// its entries, also earlier ones. sluice usage --by day shows the sum of a day
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Print one JSON object
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print comma-separated values with a head line; a text that a spreadsheet would take for a formula gets a ' before it
+    /// Print comma-separated values with a head line: amounts in dollars and nano-dollars, times in UTC; a text that a spreadsheet would take for a formula gets a ' before it
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
@@ -49,13 +43,15 @@ pub(super) struct ReceiptsArgs {
 }
 
 pub(super) async fn run(args: &ReceiptsArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let filter = args.filter()?;
+    let state = args.host.state_dir()?;
+    let filter = args.selection.filter()?;
+    let store = open_for_queries(&state)?;
+    check_run(&store, &filter).await?;
     let list = Arc::new(Mutex::new(ReceiptList::begin(args.format())));
     let rows = Arc::clone(&list);
     // This runs on the thread of the database: a slow reader of stdout slows it down, and memory use stays constant.
     let each = move |receipt| rows.lock().is_ok_and(|mut list| list.take(&receipt).is_ok());
-    let listed = open(&settings.host.state_dir)?.list(filter, each).await;
+    let listed = store.list(filter, each).await;
     let listed = listed.map_err(|error| CommandError::failed(&error))?;
     if let Ok(mut list) = list.lock() {
         // It is not an error if the reader has closed stdout.
@@ -71,17 +67,5 @@ impl ReceiptsArgs {
             (false, true) => ListFormat::Json,
             (false, false) => ListFormat::Table,
         }
-    }
-
-    fn filter(&self) -> Result<Filter, CommandError> {
-        let (run_id, attempt) = self.run.as_deref().map(run_or_attempt).unzip();
-        let since_us = self.since.as_deref().map(since).transpose()?;
-        Ok(Filter {
-            run_id,
-            attempt: attempt.flatten(),
-            account: self.account.as_ref().map(Account::to_string),
-            since_us,
-            ..Filter::default()
-        })
     }
 }

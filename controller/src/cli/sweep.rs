@@ -20,7 +20,7 @@ use crate::reconcile::background::ReconcileLoop;
 /// directory. It also looks up open costs.
 #[derive(Debug, Args)]
 pub(super) struct SweepArgs {
-    /// List what would be removed, and remove nothing
+    /// List what would be removed, and write nothing
     #[arg(long)]
     dry_run: bool,
     /// Print one JSON object
@@ -31,16 +31,7 @@ pub(super) struct SweepArgs {
 }
 
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
-    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
-    let mode = if args.dry_run { SweepMode::DryRun } else { SweepMode::Remove };
-    let leftovers = sweep(&host, mode, &progress::silent()).await.map_err(|error| CommandError::failed(&error))?;
-    if mode == SweepMode::Remove
-        && let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone())
-    {
-        // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
-        reconcile.look().await;
-    }
+    let leftovers = if args.dry_run { look(&args.host).await? } else { remove(&args.host).await? };
     if args.json {
         print_json(&json!({ "leftovers": leftovers }));
     } else if leftovers.is_empty() {
@@ -50,6 +41,27 @@ pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
     }
     let is_stuck = leftovers.iter().any(|leftover| leftover.removed == Some(false));
     Ok(if is_stuck { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Lists leftovers, and writes nothing.
+async fn look(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
+    let host = Host::open_to_look(&args.host_without_key()?).await.map_err(|error| CommandError::failed(&error))?;
+    let Some(host) = host else { return Ok(Vec::new()) };
+    let leftovers = sweep(&Arc::new(host), SweepMode::DryRun, &progress::silent()).await;
+    leftovers.map_err(|error| CommandError::failed(&error))
+}
+
+/// Removes leftovers, and looks up open costs.
+async fn remove(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
+    let settings = args.settings()?;
+    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
+    let leftovers = sweep(&host, SweepMode::Remove, &progress::silent()).await;
+    let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
+    if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
+        // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
+        reconcile.look().await;
+    }
+    Ok(leftovers)
 }
 
 fn line(leftover: &Leftover) -> String {

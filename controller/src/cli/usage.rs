@@ -7,20 +7,37 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
 
-use super::database::open;
+use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{dash, print, print_json};
+use super::receipts::quoted;
+use super::selection::{SelectionArgs, check_run};
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice usage --by model
+  sluice usage --account acct-1 --since 2026-11-01 --until 2026-12-01      acct-1 in November
+  sluice usage --by day --since 2026-11-01 --csv > november.csv";
 
 /// Sums up receipts.
+///
+/// An amount that comes late counts in the day on which it was booked: later corrections never change the sum of a month
+/// that is over.
 #[derive(Debug, Args)]
+#[command(before_help = EXAMPLES)]
 pub(super) struct UsageArgs {
     /// Group sums by this [default: account]
     #[arg(long, value_enum, value_name = "WHAT")]
     by: Option<GroupBy>,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     json: bool,
+    /// Print comma-separated values with a head line: one line for each group
+    #[arg(long)]
+    csv: bool,
     #[command(flatten)]
     host: HostArgs,
 }
@@ -43,14 +60,18 @@ struct UsageObject<'a> {
 }
 
 pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
-    let settings = args.host.settings()?;
+    let state = args.host.state_dir()?;
     let by = args.by.unwrap_or(GroupBy::Account);
-    let store = open(&settings.host.state_dir)?;
-    let table = store.usage(by).await.map_err(|error| CommandError::failed(&error))?;
+    let filter = args.selection.filter()?;
+    let store = open_for_queries(&state)?;
+    check_run(&store, &filter).await?;
+    let table = store.usage(by, filter).await.map_err(|error| CommandError::failed(&error))?;
     if args.json {
         let UsageTable { groups, total, unsettled } = table;
         let groups = groups.into_iter().map(|(name, total)| GroupSum { name, total }).collect();
         print_json(&UsageObject { by: by.as_str(), groups, total, unsettled_runs: &unsettled });
+    } else if args.csv {
+        print(&csv(by, &table));
     } else {
         print(&text(by, &table));
     }
@@ -75,6 +96,34 @@ fn text(by: GroupBy, table: &UsageTable) -> String {
         );
     }
     text + &unsettled_lines(unsettled)
+}
+
+/// Head line. The names are stable, and say the unit.
+const CSV_HEAD: &str = "by,name,calls,open_calls,reserved_usd,input_tokens,output_tokens,cached_input_tokens,\
+                        cache_write_tokens,reasoning_tokens,total_tokens,cost_usd,cost_nano_usd\r\n";
+
+fn csv(by: GroupBy, table: &UsageTable) -> String {
+    let number = |number: Option<i128>| number.map_or_else(String::new, |number| number.to_string());
+    let line = |(name, total): (&String, &Total)| {
+        let tokens = total.usage;
+        let cells = [
+            by.as_str().to_owned(),
+            quoted(name),
+            total.calls.to_string(),
+            total.open.to_string(),
+            total.reserved_usd().unwrap_or_default(),
+            number(tokens.input),
+            number(tokens.output),
+            number(tokens.cached_input),
+            number(tokens.cache_write),
+            number(tokens.reasoning),
+            number(tokens.total),
+            total.cost_usd().unwrap_or_default(),
+            number(total.nano_usd),
+        ];
+        cells.join(",") + "\r\n"
+    };
+    CSV_HEAD.to_owned() + &table.groups.iter().map(line).collect::<String>()
 }
 
 /// Returns a line for each run that is not settled.

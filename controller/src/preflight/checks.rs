@@ -1,6 +1,7 @@
 //! The checks, in an order in which each one can use the results of earlier ones.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -8,18 +9,19 @@ use sluice_runs::engine::{self, Engine};
 use sluice_runs::sidecar_user::{HostIds, SidecarUsers};
 use sluice_runs::{host, upstream};
 use sluice_state::layout::Layout;
+use sluice_state::state_directory::{self, StateDirectory};
 
 use super::probe::{LITELLM, probe};
+use super::scratch_state::ScratchState;
 use super::{Check, CheckStatus, budgets, fail, litellm, pass, skipped, warn};
 use crate::settings::{Settings, missing};
 
 /// Checks everything that a run needs.
 pub async fn preflight(settings: &Settings) -> Vec<Check> {
     let mut checks = vec![user()];
-    let layout = Layout::open(&settings.host.state_dir);
-    checks.push(match &layout {
-        Ok(layout) => paths(layout),
-        Err(error) => fail("state directory", error_chain(error)),
+    checks.push(match state_directory::inspect(&settings.host.state_dir) {
+        Ok(found) => paths(&settings.host.state_dir, found),
+        Err(error) => fail("state directory", error_chain(&error)),
     });
     let proxy = host::proxy(settings.host.proxy.as_deref());
     checks.push(match &proxy {
@@ -36,15 +38,18 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         },
     });
     let works = |checks: &[Check]| checks.iter().all(|check| check.status == CheckStatus::Pass);
-    match (layout, proxy, &settings.litellm.key) {
-        (_, _, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
-        (Ok(layout), Ok(proxy), Some(_))
-            if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) =>
-        {
-            let id = uuid::Uuid::new_v4().simple().to_string();
-            let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
-            checks.extend(probe(settings, &layout, &proxy, &key).await);
-            checks.extend(litellm::virtual_key(settings, &layout, &key).await);
+    match (proxy, &settings.litellm.key) {
+        (_, None) => checks.push(fail("upstream key", missing("key_file").to_string())),
+        (Ok(proxy), Some(_)) if works(&checks[..4]) && checks.last().is_some_and(|c| c.status == CheckStatus::Pass) => {
+            match ScratchState::new() {
+                Ok(scratch) => {
+                    let id = uuid::Uuid::new_v4().simple().to_string();
+                    let key: RunKey = format!("preflight-{}.0", &id[..8]).parse().expect("a key");
+                    checks.extend(probe(settings, scratch.layout(), &proxy, &key).await);
+                    checks.extend(litellm::virtual_key(settings, scratch.layout(), &key).await);
+                }
+                Err(error) => checks.push(fail("upstream key", error_chain(&error))),
+            }
             if checks.iter().any(|check| check.name == LITELLM) {
                 checks.extend(budgets::budgets(settings).await);
             }
@@ -86,11 +91,13 @@ fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
     }
 }
 
-fn paths(layout: &Layout) -> Check {
+fn paths(state: &Path, found: StateDirectory) -> Check {
+    let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
+    let note = if found == StateDirectory::InUse { "" } else { ": the first run makes it" };
     // As long as generated ids. A longer id of --run-id is checked by its run.
     let key: RunKey = "r00000000-000000-00000000.0".parse().expect("a key");
-    match layout.run(&key).check() {
-        Ok(()) => pass("state directory", layout.state().display().to_string()),
+    match Layout::at(&state).run(&key).check() {
+        Ok(()) => pass("state directory", format!("{}{note}", state.display())),
         Err(error) => fail("state directory", error_chain(&error)),
     }
 }

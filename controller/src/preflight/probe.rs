@@ -10,9 +10,7 @@ use sluice_runs::rundir;
 use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
 use sluice_state::keys::{KeyError, Keys};
-use sluice_state::layout::{Layout, RunPaths};
-use sluice_state::process::Process;
-use sluice_state::store::{RunRow, Store, StoreError};
+use sluice_state::layout::Layout;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -30,14 +28,8 @@ enum ProbeError {
     NotSet,
     #[error("{path}: {1}", path = .0.display())]
     Directory(PathBuf, io::Error),
-    #[error("cannot clean up {path}: {1}", path = .0.display())]
-    CleanUp(PathBuf, io::Error),
-    #[error("{0}")]
-    Process(io::Error),
     #[error("{0}")]
     User(io::Error),
-    #[error(transparent)]
-    Store(#[from] StoreError),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]
@@ -50,7 +42,7 @@ enum ProbeError {
 
 /// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
-    match with_record(settings, layout, proxy, key).await {
+    match send(settings, layout, proxy, key).await {
         Ok((models, description)) => [key_check(settings.litellm.upstream.as_deref().unwrap_or_default(), &models)]
             .into_iter()
             .chain(version_check(&description))
@@ -59,46 +51,18 @@ pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, ke
     }
 }
 
-/// Probes the upstream. The database has a record of it, as of a run, so that a sweep finds the sidecar after a
-/// kill.
-async fn with_record(
+/// Probes the upstream in a state directory of its own. A killed probe leaves no process: its sidecar ends with it.
+async fn send(
     settings: &Settings,
     layout: &Layout,
     proxy: &Path,
     key: &RunKey,
 ) -> Result<(String, String), ProbeError> {
-    let store = Store::open(&layout.database())?;
-    let entry = RunRow {
-        key: key.clone(),
-        account: settings.run.account.to_string(),
-        agent: PROBE_GRAPH.to_owned(),
-        model: None,
-        image: String::new(),
-        owner: Process::current().map_err(ProbeError::Process)?,
-    };
-    store.begin(entry).await?;
-    let paths = layout.run(key);
-    let answers = send(settings, proxy, key, &paths).await;
-    // It was not a run: its directory and its audit file are not kept.
-    let removed = rundir::remove(&paths.root, None).and_then(|()| match std::fs::remove_file(&paths.audit) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    });
-    removed.map_err(|error| ProbeError::CleanUp(paths.root.clone(), error))?;
-    store.delete_run(key, 0).await?;
-    answers
-}
-
-async fn send(
-    settings: &Settings,
-    proxy: &Path,
-    key: &RunKey,
-    paths: &RunPaths,
-) -> Result<(String, String), ProbeError> {
     let (Some(upstream), Some(secret)) = (&settings.litellm.upstream, &settings.litellm.key) else {
         return Err(ProbeError::NotSet);
     };
-    let keys = Keys::open(&settings.host.state_dir)?;
+    let paths = &layout.run(key);
+    let keys = Keys::open(layout.state())?;
     rundir::create(paths, key, &settings.host.sidecar_users)
         .map_err(|error| ProbeError::Directory(paths.root.clone(), error))?;
     keys.write_run_key(key, &paths.audit_key)?;

@@ -25,16 +25,37 @@ impl SettingLayers {
         Ok(Settings { host, run, litellm, agents: self.agents().to_vec() })
     }
 
+    /// Returns the state directory. No other setting needs to be valid.
+    ///
+    /// # Panics
+    /// Never: the setting has a default.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        self.path("state_dir").expect("it has a default")
+    }
+
+    /// Returns the settings of the host without the key of LiteLLM, for commands that look and change nothing.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn host_without_key(&self) -> Result<HostSettings, SettingError> {
+        self.host_with(None)
+    }
+
     fn host(&self, litellm: &LitellmSettings) -> Result<HostSettings, SettingError> {
+        self.host_with(litellm.upstream.clone().zip(litellm.key.clone()))
+    }
+
+    fn host_with(&self, litellm: Option<(String, ApiKey)>) -> Result<HostSettings, SettingError> {
         Ok(HostSettings {
-            state_dir: self.path("state_dir").expect("it has a default"),
+            state_dir: self.state_dir(),
             docker_host: self.text("docker_host").expect("it has a default"),
             proxy: self.path("proxy"),
             sidecar_users: SidecarUsers {
                 uids: self.required("sidecar_uid", values::uids)?,
                 gid: self.parse("sidecar_gid", values::gid)?,
             },
-            litellm: litellm.upstream.clone().zip(litellm.key.clone()),
+            litellm,
         })
     }
 

@@ -9,20 +9,21 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::ledger::usd;
+use crate::ledger::{dollars, usd};
 
 mod account_state;
 mod accounts;
 mod error;
+mod history;
 mod holds;
 mod log;
-mod log_file;
 mod log_rows;
 mod synchronize;
 
 pub use account_state::BudgetHold;
 pub use accounts::{Admission, Admitted};
 pub use error::{BudgetError, LogError};
+pub use history::BudgetEvent;
 pub use log::LineFault;
 pub use synchronize::BudgetLog;
 
@@ -98,20 +99,20 @@ impl Shortfall {
     fn text(&self) -> String {
         let Self { account, asked, balance } = self;
         let asks = asked.map_or("this run needs some of it".to_owned(), |cap| {
-            format!("this run asks for ${} (--max-cost-usd)", usd(cap.into()))
+            format!("this run asks for {} (--max-cost-usd)", dollars(cap.into()))
         });
         let less = if asked.is_some() && balance.left() > 0 { "lower that, " } else { "" };
         format!(
-            "account {account} has ${} left of its budget ({balance}), and {asks}; {less}wait for runs that hold some, \
+            "account {account} has {} left of its budget ({balance}), and {asks}; {less}wait for runs that hold some, \
              or give more: sluice budget add {account} USD",
-            usd(balance.left())
+            dollars(balance.left())
         )
     }
 }
 
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "${} granted, ${} spent, ${} held", usd(self.granted), usd(self.spent), usd(self.held))
+        write!(f, "{} granted, {} spent, {} held", dollars(self.granted), dollars(self.spent), dollars(self.held))
     }
 }
 

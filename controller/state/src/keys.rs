@@ -36,7 +36,7 @@ pub enum KeyError {
     #[error("{0} holds no key; move it away, and the next run makes a new one")]
     NotASigningKey(PathBuf),
     /// No public key exists, so no signature can be verified.
-    #[error("there is no public key in {0}; the next run makes one, or bring back those that have signed")]
+    #[error("there is no public key in {0}; bring back the keys that have signed, or the next run makes a new one")]
     None(PathBuf),
 }
 
@@ -110,6 +110,29 @@ impl Keys {
         self.certifier()
     }
 
+    /// Returns the key that signs lines of the log of decisions.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn decision_signer(&self) -> Result<PrivateKey, KeyError> {
+        self.certifier()
+    }
+
+    /// Returns the path of each key, and its name in the directory of keys.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn files(&self) -> io::Result<Vec<(PathBuf, String)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.public_directory())? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            files.push((self.public_directory().join(&name), format!("public/{name}")));
+        }
+        files.sort();
+        files.push((self.signing(), "signing".to_owned()));
+        Ok(files)
+    }
+
     /// Adds the public key of another host: audit files that it certifies are verified and billed here.
     ///
     /// # Errors
@@ -131,7 +154,10 @@ impl Keys {
     /// [`KeyError`], also without a key: any file would pass.
     pub fn public(&self) -> Result<Vec<PublicKey>, KeyError> {
         let directory = self.public_directory();
-        let failed = |error| KeyError::Io(directory.clone(), error);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => KeyError::None(directory.clone()),
+            _ => KeyError::Io(directory.clone(), error),
+        };
         let mut keys = Vec::new();
         for entry in fs::read_dir(&directory).map_err(failed)? {
             keys.extend(read_public(&entry.map_err(failed)?.path())?);

@@ -1,8 +1,9 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices}` and
+//! `STATE/runs/RUN.ATTEMPT/{sock,conf,work}`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -11,6 +12,7 @@ use sluice_contract::ready::SOCKET_PATH_MAX;
 use sluice_contract::{RunKey, hex};
 
 use crate::file;
+use crate::state_directory::{self, PRIVATE, StateDirectory, StateDirectoryError};
 
 /// Paths in the state directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,9 @@ pub enum LayoutError {
     /// The directory cannot be created or written.
     #[error("cannot use the state directory {0}")]
     State(PathBuf, #[source] io::Error),
+    /// The directory exists, and is not used.
+    #[error(transparent)]
+    Unfit(StateDirectoryError),
     /// The path of a socket in it would be too long for the kernel.
     #[error(
         "{path} is {len} bytes long, and a socket's path has room for {SOCKET_PATH_MAX}; name a shorter --state-dir"
@@ -55,21 +60,33 @@ pub enum LayoutError {
     },
 }
 
+impl From<StateDirectoryError> for LayoutError {
+    fn from(error: StateDirectoryError) -> Self {
+        match error {
+            StateDirectoryError::Io(path, source) => Self::State(path, source),
+            unfit => Self::Unfit(unfit),
+        }
+    }
+}
+
 impl Layout {
-    /// Creates the directories that are missing, private to this user.
+    /// Creates what is missing of a state directory, private to this user. An existing directory keeps its mode.
     ///
     /// # Errors
-    /// [`LayoutError::State`].
+    /// [`LayoutError::State`], [`LayoutError::Unfit`].
     pub fn open(state: &Path) -> Result<Self, LayoutError> {
         let failed = |error| LayoutError::State(state.to_owned(), error);
-        DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(failed)?;
-        // Mounts are named by absolute paths, and the engine does not know our working directory.
-        let state = fs::canonicalize(state).map_err(failed)?;
-        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).map_err(failed)?;
-        for name in ["runs", "audit", "prices"] {
-            DirBuilder::new().recursive(true).mode(0o700).create(state.join(name)).map_err(failed)?;
+        if state_directory::inspect(state)? == StateDirectory::Missing {
+            DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(failed)?;
         }
-        Ok(Self { state })
+        // Mounts are named by absolute paths, and the engine does not know our working directory.
+        let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
+        // The name comes first: it tells a state directory from others.
+        layout.instance().map_err(failed)?;
+        for name in PRIVATE.iter().filter(|name| **name != "keys") {
+            DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
+        }
+        Ok(layout)
     }
 
     /// Returns the paths in a directory, which may not exist.
@@ -94,6 +111,20 @@ impl Layout {
     #[must_use]
     pub fn budget_log(&self) -> PathBuf {
         self.state.join("budgets.log")
+    }
+
+    /// Returns the path of the log of decisions, which keeps what only the operator knows of receipts and audit files.
+    #[must_use]
+    pub fn decisions(&self) -> PathBuf {
+        self.state.join("decisions.log")
+    }
+
+    /// Returns the name that marks the containers of this controller; `None` if it has none yet.
+    ///
+    /// # Errors
+    /// As of [`Layout::instance`].
+    pub fn known_instance(&self) -> io::Result<Option<String>> {
+        if self.state.join("instance").exists() { self.instance().map(Some) } else { Ok(None) }
     }
 
     /// Returns the name that marks the containers of this controller. The first use creates it.

@@ -3,15 +3,20 @@
 //! The only crate that opens the database. Runs, receipts, budgets and virtual keys are rows; the rules of each table are
 //! beside its queries.
 
+mod append_log;
+pub mod backup;
 pub mod budget;
+pub mod decisions;
 pub mod file;
 pub mod keys;
 pub mod layout;
 pub mod ledger;
+pub mod operator;
 pub mod process;
 pub mod receipt;
 pub mod run;
 pub mod spend_log_turns;
+pub mod state_directory;
 pub mod store;
 pub mod virtual_keys;
 pub mod witness;

@@ -72,6 +72,15 @@ impl Store {
         Ok(Self::with(connection, Some((readers, readers_ended))))
     }
 
+    /// Opens an existing database for a command that only reads, beside controllers that write. It is not changed: one of
+    /// an older build is read as it will be after its upgrade. Writes fail.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`] for a file without tables, [`StoreError::Damaged`].
+    pub fn open_for_queries(path: &Path) -> Result<Self, StoreError> {
+        Ok(Self::with(connect::open_for_queries(path)?, None))
+    }
+
     /// Opens an existing database for reads only: it may be evidence, and is not changed.
     ///
     /// # Errors

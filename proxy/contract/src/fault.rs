@@ -18,6 +18,17 @@ pub struct Fault {
     pub found: String,
 }
 
+/// Found in place of a signature.
+pub(crate) const NO_SIGNATURE: &str = "none";
+
+impl Fault {
+    /// Returns true if the file breaks no other rule than that a trusted key must have signed it, and it has no signature.
+    #[must_use]
+    pub fn is_unsigned(&self) -> bool {
+        self.kind == FaultKind::Signature && self.found == NO_SIGNATURE
+    }
+}
+
 /// Rule that a line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {

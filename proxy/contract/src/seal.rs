@@ -17,6 +17,8 @@ use crate::hex;
 const CONTEXT: &str = "sluice audit head v1\n";
 /// The same for records of the budget log.
 const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
+/// The same for records of the log of decisions.
+const DECISION_CONTEXT: &str = "sluice decision record v1\n";
 
 /// Private key. Its memory is zeroed on drop, and its `Debug` shows the id only.
 pub struct PrivateKey(pub(crate) Box<SigningKey>);
@@ -64,6 +66,12 @@ impl PrivateKey {
     pub fn sign_budget(&self, record: Hash) -> String {
         hex::encode(&self.0.sign(budget_message(record).as_bytes()).to_bytes())
     }
+
+    /// Signs a record of the log of decisions: 128 hex digits.
+    #[must_use]
+    pub fn sign_decision(&self, record: Hash) -> String {
+        hex::encode(&self.0.sign(decision_message(record).as_bytes()).to_bytes())
+    }
 }
 
 impl PublicKey {
@@ -85,6 +93,12 @@ impl PublicKey {
         self.has_signed(&budget_message(record), signature)
     }
 
+    /// Returns whether the private key signed this record of the log of decisions.
+    #[must_use]
+    pub fn verifies_decision(&self, record: Hash, signature: &str) -> bool {
+        self.has_signed(&decision_message(record), signature)
+    }
+
     /// Returns whether the private key signed this text.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let signature = hex::decode::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
@@ -103,6 +117,10 @@ fn message(head: Hash) -> String {
 
 fn budget_message(record: Hash) -> String {
     format!("{BUDGET_CONTEXT}{record}")
+}
+
+fn decision_message(record: Hash) -> String {
+    format!("{DECISION_CONTEXT}{record}")
 }
 
 /// Returns the text without its final newline.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::chain::{ChainReader, head_of};
 use crate::exit;
+use crate::fault::NO_SIGNATURE;
 use crate::hash::Hash;
 use crate::reader::{AuditLine, Cursor, Fault, FaultKind, LINE_MAX, fault, read_line, too_long};
 use crate::record::Close;
@@ -245,7 +246,7 @@ fn sealed(line: u64, close: &Close<'_>, keys: &[PublicKey]) -> Result<Seal, Faul
         return if keys.is_empty() {
             Ok(Seal::None)
         } else {
-            unsigned(format!("a signature by {}", ids()), "none".to_owned())
+            unsigned(format!("a signature by {}", ids()), NO_SIGNATURE.to_owned())
         };
     };
     if keys.is_empty() {

@@ -17,15 +17,25 @@ async fn receipts_are_found_by_run_account_and_time() {
     };
     assert_eq!(count(&["--run", &runs[0]]).await, 1);
     assert_eq!(count(&["--run", &format!("{}.0", runs[0])]).await, 1);
-    assert_eq!(count(&["--run", &format!("{}.1", runs[0])]).await, 0);
+    for unknown in [format!("{}.1", runs[0]), "nope".to_owned()] {
+        for command in ["receipts", "usage"] {
+            let ran = sluice.command([command, "--run", &unknown]).finish().await.expect(2);
+            assert!(ran.stderr.contains(&format!("no run {unknown}")) && ran.stdout.is_empty(), "{}", ran.stderr);
+        }
+    }
+    assert_eq!((count(&["--model", "m"]).await, count(&["--model", "other"]).await), (2, 0));
     assert_eq!(count(&["--account", "acct-2"]).await, 1);
     assert_eq!(count(&["--account", "acct-2", "--run", &runs[0]]).await, 0);
     assert_eq!(count(&["--since", "1h"]).await, 2);
     assert_eq!(count(&["--since", "2020-01-01"]).await, 2);
     assert_eq!(count(&["--since", "2020-01-01T00:00:00Z"]).await, 2);
     assert_eq!(count(&["--since", "2999-01-01"]).await, 0);
-    for wrong in [&["--since", "soon"][..], &["--json", "--csv"]] {
-        sluice.command(["receipts"]).args(wrong).finish().await.expect(2);
+    assert_eq!(count(&["--until", "2020-01-01"]).await, 0);
+    assert_eq!(count(&["--since", "2020-01-01", "--until", "2999-01-01"]).await, 2);
+    for wrong in [&["--since", "soon"][..], &["--json", "--csv"], &["--since", "2026-01-02", "--until", "2026-01-02"]] {
+        for command in ["receipts", "usage"] {
+            sluice.command([command]).args(wrong).finish().await.expect(2);
+        }
     }
 
     let table = sluice.command(["receipts", "--run", &runs[0]]).finish().await.expect(0).stdout;
@@ -37,6 +47,13 @@ async fn receipts_are_found_by_run_account_and_time() {
     assert!(lines[0].starts_with("source_reference,run_id,attempt,call,"), "{csv}");
     assert!(lines.iter().all(|line| line.split(',').count() == 26), "{csv}");
     assert!(lines[1].contains(r#","acct-1","#) && lines[1].contains(",0.0000054,5400,"), "{csv}");
+    assert!(lines[0].ends_with("cost_usd,cost_nano_usd,price_source,null_reason,created_at,booked_on"), "{csv}");
+    let csv = sluice.command(["usage", "--by", "account", "--since", "1h", "--csv"]).finish().await.expect(0).stdout;
+    let lines: Vec<_> = csv.split_terminator("\r\n").collect();
+    assert_eq!(lines[1..], [1, 2].map(|n| format!(r#"account,"acct-{n}",1,0,,10,5,,,,15,0.0000054,5400"#)), "{csv}");
+    assert_eq!(lines[0].split(',').count(), 13);
+    let one = value(&sluice, &["usage", "--account", "acct-2", "--since", "2020-01-01", "--json"]).await;
+    assert_eq!((&one["total"]["calls"], &one["total"]["cost_usd"]), (&json!(1), &json!("0.0000054")));
     let usage = sluice.command(["usage", "--by", "model"]).finish().await.expect(0).stdout;
     let last: Vec<_> = usage.lines().last().unwrap_or_default().split_whitespace().collect();
     assert_eq!(last, ["total", "2", "0", "-", "20", "10", "0.0000108"], "{usage}");

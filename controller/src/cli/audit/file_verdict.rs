@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_contract::{Fault, RunKey, Verdict, Witness, exit, verdict};
-use sluice_state::ledger;
+use sluice_state::ledger::{self, DifferenceKind, Doubt};
 
 /// Result of the verification of one file.
 pub(super) enum FileVerdict {
@@ -12,8 +12,10 @@ pub(super) enum FileVerdict {
     Verdict(Box<Verdict>, Vec<Witness>),
     /// Valid as far as it can be checked, but the database does not know its run.
     UnknownRun(Box<Verdict>, RunKey),
-    /// Valid up to its signature, whose key is not trusted here.
-    UnknownKey(Box<Fault>),
+    /// Nothing shows that it was altered, and nobody whom this host trusts vouches for it.
+    Doubtful(Doubt, Box<Fault>),
+    /// The same, where the command line names the keys that must have signed it.
+    Refused(Doubt, Box<Fault>),
     /// The file cannot be read.
     Unreadable(std::io::Error),
 }
@@ -24,7 +26,9 @@ impl FileVerdict {
         match self {
             Self::Verdict(verdict, _) => verdict.exit_code(),
             Self::UnknownRun(..) => exit::UNKNOWN_RUN,
-            Self::UnknownKey(_) => exit::UNKNOWN_KEY,
+            Self::Doubtful(Doubt::NotAnAuditFile, _) | Self::Refused(Doubt::NotAnAuditFile, _) => exit::UNREADABLE,
+            Self::Doubtful(..) => exit::UNKNOWN_KEY,
+            Self::Refused(..) => exit::FAILED,
             Self::Unreadable(_) => exit::UNREADABLE,
         }
     }
@@ -37,7 +41,19 @@ impl FileVerdict {
                 "unknown to this database: it has never seen run {key}; a database that was lost or is an old copy learns of it \
                  by sluice ledger rebuild; the file itself is {verdict}"
             ),
-            Self::UnknownKey(fault) => format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault)),
+            Self::Doubtful(Doubt::NotAnAuditFile, _) | Self::Refused(Doubt::NotAnAuditFile, _) => {
+                "not an audit file: its first line is no record of a sidecar".to_owned()
+            }
+            Self::Doubtful(Doubt::UnknownKey, fault) => {
+                format!("signed by an unknown key: {}", ledger::unknown_key_advice(fault))
+            }
+            Self::Doubtful(Doubt::Unsigned, _) => {
+                "unsigned: the file is consistent, and anybody may have written it; sluice \
+                                                   ledger import --unsigned takes a file that you vouch for"
+                    .to_owned()
+            }
+            Self::Refused(Doubt::UnknownKey, fault) => format!("signed by another key: {fault}"),
+            Self::Refused(Doubt::Unsigned, fault) => format!("unsigned: {fault}"),
             Self::Verdict(verdict, seen) => match verdict.report() {
                 Some(report) if proofs(report, seen).is_empty() => {
                     // Without a signature, a key proves nothing.
@@ -58,8 +74,10 @@ pub(super) fn object(path: &Path, answer: &FileVerdict) -> serde_json::Value {
         FileVerdict::UnknownRun(verdict, _) => {
             ("unknown_run", verdict.report().map_or(json!(null), |report| report_object(report, &[])))
         }
-        FileVerdict::UnknownKey(fault) => {
-            ("unknown_key", json!({ "line": fault.line, "expected": fault.expected, "found": fault.found }))
+        FileVerdict::Doubtful(doubt, fault) | FileVerdict::Refused(doubt, fault) => {
+            let what = fault.kind.as_str();
+            let detail = json!({ "line": fault.line, "what": what, "expected": fault.expected, "found": fault.found });
+            (DifferenceKind::from(*doubt).as_str(), detail)
         }
         FileVerdict::Verdict(verdict, seen) => match verdict.as_ref() {
             Verdict::Complete(report) => ("complete", report_object(report, seen)),

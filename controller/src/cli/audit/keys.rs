@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use sluice_contract::{PublicKey, exit};
+use sluice_contract::PublicKey;
 use sluice_state::keys::{self, Keys};
 
+use super::super::database::check_in_use;
 use super::super::error::CommandError;
 
 /// Returns the keys that the command line names: each is a key, or a file with a key on each line.
-pub(super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, CommandError> {
+pub(in super::super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, CommandError> {
     let mut all = Vec::new();
     for key in given {
         match key.parse() {
@@ -21,9 +22,6 @@ pub(super) fn given_keys(given: &[String]) -> Result<Vec<PublicKey>, CommandErro
 
 /// Returns the keys of a state directory.
 pub(super) fn own_keys(state: &Path) -> Result<Keys, CommandError> {
-    if !state.join("audit").is_dir() {
-        let message = format!("{} is no state directory of sluice; name it with --state-dir", state.display());
-        return Err(CommandError { code: exit::USAGE, message });
-    }
+    check_in_use(state)?;
     Ok(Keys::at(state))
 }

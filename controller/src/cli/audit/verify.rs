@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use serde_json::json;
 use sluice_contract::reader::{self, FaultKind};
 use sluice_contract::{Fault, PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit, verify_from};
+use sluice_state::decisions::Decisions;
 use sluice_state::layout::Layout;
+use sluice_state::ledger::Doubt;
 use sluice_state::run::Phase;
 use sluice_state::store::Store;
 
@@ -59,8 +61,8 @@ pub(super) async fn verify_all(
 }
 
 async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
-    let stated = match stated_key(path) {
-        Ok(stated) => stated,
+    let (stated, is_record) = match first_line(path) {
+        Ok(first) => first,
         Err(error) => return Ok(FileVerdict::Unreadable(error)),
     };
     let own = is_own(trusted.state, path);
@@ -74,7 +76,8 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         (None, false) => (None, exit::USAGE),
     };
     if let Some(gone) = database.as_ref().filter(|path| !path.exists()) {
-        return Err(CommandError { code, message: format!("there is no database {}", gone.display()) });
+        let fix = if trusted.against.is_none() { "; sluice ledger rebuild makes it from the audit files" } else { "" };
+        return Err(CommandError { code, message: format!("there is no database {}{fix}", gone.display()) });
     }
     // A file in the state directory belongs to the run of its name, whatever run it states.
     let named = fs::canonicalize(path).ok().filter(|_| own).and_then(|path| path.file_stem()?.to_str()?.parse().ok());
@@ -84,7 +87,7 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         return Ok(altered(FaultKind::Run, named, stated));
     }
     let (seen, unknown) = match (&database, named.as_ref().or(stated.as_ref())) {
-        (Some(database), Some(key)) => match witnesses(database, key).await? {
+        (Some(database), Some(key)) => match witnesses(database, trusted.against, key).await? {
             SeenLines::Lines(seen) => (seen, None),
             SeenLines::Missing => {
                 return Ok(altered(FaultKind::Witness, &"a line that was seen while it was written", key));
@@ -93,13 +96,23 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
         },
         _ => (Vec::new(), None),
     };
+    let (keys, seen, unknown) = match imported(trusted, own, named.as_ref(), &keys)? {
+        // The operator vouches for this file.
+        Some(last) => (Vec::new(), vec![last], None),
+        None => (keys, seen, unknown),
+    };
     // The file is opened after the database is read: a file that grows may have fewer lines than the database has seen.
     let trust = TrustAnchors { keys: &keys, seen: &seen };
     let verdict = fs::File::open(path).and_then(|file| verify_from(BufReader::new(file), &trust));
     Ok(match verdict {
-        Ok(Verdict::Tampered(fault)) if unknown.is_some() && fault.kind == FaultKind::UnknownKey => {
-            FileVerdict::UnknownKey(Box::new(fault))
-        }
+        Ok(Verdict::Tampered(fault)) => match doubt(trusted, own, unknown.is_some(), &fault)
+            .filter(|doubt| *doubt != Doubt::NotAnAuditFile || !is_record)
+        {
+            // The operator has named the keys that must have signed.
+            Some(doubt) if !trusted.keys.is_empty() => FileVerdict::Refused(doubt, Box::new(fault)),
+            Some(doubt) => FileVerdict::Doubtful(doubt, Box::new(fault)),
+            None => FileVerdict::Verdict(Box::new(Verdict::Tampered(fault)), seen),
+        },
         Ok(verdict) => match unknown.filter(|_| verdict.report().is_some()) {
             Some(key) => FileVerdict::UnknownRun(Box::new(verdict), key),
             None => FileVerdict::Verdict(Box::new(verdict), seen),
@@ -108,15 +121,37 @@ async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdi
     })
 }
 
-/// Returns the run that a file states in its first line, if that line is complete.
-fn stated_key(path: &Path) -> io::Result<Option<RunKey>> {
+/// Returns the reason not to trust a file of which nothing was seen here; `None` for one that was altered.
+fn doubt(trusted: &TrustSources<'_>, own: bool, is_unknown: bool, fault: &Fault) -> Option<Doubt> {
+    // Of a run that this host knows, a signature that is missing or new was altered.
+    let is_foreign = is_unknown || (!own && trusted.against.is_none());
+    Doubt::of(fault).filter(|_| is_foreign)
+}
+
+/// Returns the run that a file states in its first line, if that line is valid, and whether the line names a run at all.
+fn first_line(path: &Path) -> io::Result<(Option<RunKey>, bool)> {
+    const MEMBER: &[u8] = br#""run_id""#;
     let mut first = Vec::new();
     reader::read_line(BufReader::new(fs::File::open(path)?), &mut first)?;
+    let is_record = first.is_empty() || first.windows(MEMBER.len()).any(|part| part == MEMBER);
     let first = reader::lines(&first).next().and_then(Result::ok);
-    Ok(first.and_then(|first| {
+    let key = first.and_then(|first| {
         let run_id = first.header.run_id.parse().ok()?;
         Some(RunKey { run_id, attempt: first.header.attempt })
-    }))
+    });
+    Ok((key, is_record))
+}
+
+/// Returns the last line of an unsigned file that the operator has imported.
+fn imported(
+    trusted: &TrustSources<'_>,
+    own: bool,
+    key: Option<&RunKey>,
+    keys: &[PublicKey],
+) -> Result<Option<Witness>, CommandError> {
+    let Some(key) = key.filter(|_| own && trusted.keys.is_empty()) else { return Ok(None) };
+    let decisions = Decisions::read(&Layout::at(trusted.state), keys).map_err(|error| unreadable(&error))?;
+    Ok(decisions.imports.get(key).copied())
 }
 
 fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerdict {
@@ -134,8 +169,9 @@ enum SeenLines {
     UnknownRun,
 }
 
-async fn witnesses(database: &Path, key: &RunKey) -> Result<SeenLines, CommandError> {
-    let store = Store::read(database).map_err(|error| unreadable(&error))?;
+async fn witnesses(database: &Path, evidence: Option<&Path>, key: &RunKey) -> Result<SeenLines, CommandError> {
+    let store = if evidence.is_some() { Store::read(database) } else { Store::open_for_queries(database) };
+    let store = store.map_err(|error| unreadable(&error))?;
     let seen = store.witnesses(key).await.map_err(|error| unreadable(&error))?;
     let phase = store.phase(key).await.map_err(|error| unreadable(&error))?;
     Ok(match phase {

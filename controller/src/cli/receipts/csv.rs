@@ -4,18 +4,15 @@
 
 use sluice_state::ledger::BookedReceipt;
 
-/// Head line.
+/// Head line. The names are stable, and say the unit.
 pub(super) const CSV_HEAD: &str = "source_reference,run_id,attempt,call,call_id,account,graph_id,model,model_served,\
-                        litellm_call_id,response_id,status,result,http_status,input,output,cached_input,cache_write,\
-                        reasoning,total,cost_usd,nano_usd,price_source,null_reason,origin,period\r\n";
+                        litellm_call_id,response_id,status,result,http_status,input_tokens,output_tokens,\
+                        cached_input_tokens,cache_write_tokens,reasoning_tokens,total_tokens,cost_usd,cost_nano_usd,\
+                        price_source,null_reason,created_at,booked_on\r\n";
 
 /// Returns the line of a receipt. All texts are quoted, since some come from a sandbox or from the upstream. A text that a
 /// spreadsheet would take for a formula gets an apostrophe before it.
 pub(super) fn csv_row(receipt: &BookedReceipt) -> String {
-    let quoted = |text: &str| {
-        let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
-        format!("\"{mark}{}\"", text.replace('"', "\"\""))
-    };
     let maybe = |text: &Option<String>| text.as_deref().map_or_else(String::new, quoted);
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     let usage = receipt.usage.unwrap_or_default();
@@ -48,6 +45,12 @@ pub(super) fn csv_row(receipt: &BookedReceipt) -> String {
         quoted(&receipt.period),
     ];
     cells.join(",") + "\r\n"
+}
+
+/// Returns a text as a cell that no spreadsheet takes for a formula.
+pub(in super::super) fn quoted(text: &str) -> String {
+    let mark = if text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) { "'" } else { "" };
+    format!("\"{mark}{}\"", text.replace('"', "\"\""))
 }
 
 #[cfg(test)]

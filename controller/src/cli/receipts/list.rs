@@ -18,6 +18,15 @@ pub(super) enum ListFormat {
     Csv,
 }
 
+/// The JSON object of a receipt.
+#[derive(Serialize)]
+struct ReceiptObject<'a> {
+    #[serde(flatten)]
+    receipt: &'a BookedReceipt,
+    /// Time of the call in UTC.
+    created_at: &'a str,
+}
+
 /// A list of receipts that is printed while it is read.
 pub(super) struct ReceiptList {
     format: ListFormat,
@@ -46,7 +55,7 @@ impl ReceiptList {
             ListFormat::Table => self.text += &row(receipt),
             ListFormat::Json => {
                 self.text += if self.is_empty { "\n    " } else { ",\n    " };
-                self.text += &member(receipt, 2);
+                self.text += &member(&ReceiptObject { receipt, created_at: &receipt.origin }, 2);
             }
             ListFormat::Csv => self.text += &csv_row(receipt),
         }
@@ -98,12 +107,12 @@ fn row(receipt: &BookedReceipt) -> String {
 
 fn sum_line(total: &Total) -> String {
     format!(
-        "total    {} receipts, {} of unknown cost{}; {} tokens in, {} out; ${}\n",
+        "total    {} receipts, {} of unknown cost{}; {} tokens in, {} out; {}\n",
         total.calls,
         total.open,
         total.reserved_usd().map_or_else(String::new, |reserved| format!(", with ${reserved} reserved for them")),
         dash(total.usage.input),
         dash(total.usage.output),
-        total.cost_usd().unwrap_or_else(|| "0".to_owned()),
+        ledger::dollars(total.nano_usd.unwrap_or(0)),
     )
 }

@@ -5,7 +5,9 @@ use sluice_contract::Account;
 
 use super::account_state::{self, AccountState, BudgetHold, SettledHolds};
 use super::error::BudgetError;
+use super::log::{BudgetChange, ChangeKind};
 use super::{Balance, Shortfall, holds};
+use crate::operator;
 use crate::store::{self, RunRow, Store, now_us};
 
 /// Request to admit a run.
@@ -57,7 +59,7 @@ impl Store {
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             holds::release_ended_runs(&transaction, account.as_str(), "budget_set")?;
-            insert_budget(&transaction, account.as_str(), "set", nano_usd, now_us())?;
+            insert_budget(&transaction, &change(&account, ChangeKind::Set, nano_usd))?;
             Ok(transaction.commit()?)
         })
         .await
@@ -77,7 +79,7 @@ impl Store {
             if state.balance.granted + i128::from(nano_usd) > i128::from(i64::MAX) {
                 return Err(BudgetError::TooMuch);
             }
-            insert_budget(&transaction, account.as_str(), "added", nano_usd, now_us())?;
+            insert_budget(&transaction, &change(&account, ChangeKind::Added, nano_usd))?;
             Ok(transaction.commit()?)
         })
         .await
@@ -86,16 +88,16 @@ impl Store {
     /// Removes the budget of an account, which then has no limit.
     ///
     /// # Errors
-    /// [`BudgetError::NoBudget`].
+    /// [`BudgetError::NothingToRemove`].
     pub async fn remove_budget(&self, account: &Account) -> Result<(), BudgetError> {
         let account = account.clone();
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if account_state::opening(&transaction, account.as_str())?.is_none() {
-                return Err(BudgetError::NoBudget(account));
+                return Err(BudgetError::NothingToRemove(account));
             }
             holds::release_ended_runs(&transaction, account.as_str(), "budget_removed")?;
-            insert_budget(&transaction, account.as_str(), "removed", 0, now_us())?;
+            insert_budget(&transaction, &change(&account, ChangeKind::Removed, 0))?;
             Ok(transaction.commit()?)
         })
         .await
@@ -151,18 +153,18 @@ fn insert_hold(
     Ok(hold)
 }
 
+/// Returns a change that this user makes now.
+fn change(account: &Account, kind: ChangeKind, nano_usd: i64) -> BudgetChange {
+    BudgetChange { account: account.to_string(), kind, nano_usd, made_us: now_us(), made_by: Some(operator::name()) }
+}
+
 /// Inserts a change of a budget.
-pub(super) fn insert_budget(
-    transaction: &Transaction<'_>,
-    account: &str,
-    kind: &str,
-    nano_usd: i64,
-    made_us: i64,
-) -> rusqlite::Result<()> {
+pub(super) fn insert_budget(transaction: &Transaction<'_>, change: &BudgetChange) -> rusqlite::Result<()> {
+    let BudgetChange { account, kind, nano_usd, made_us, made_by } = change;
     transaction.execute(
-        "INSERT INTO budgets (account, kind, nano_usd, entries_to, made_us)
-         VALUES (?1, ?2, ?3, (SELECT coalesce(max(id), 0) FROM entries), ?4)",
-        params![account, kind, nano_usd, made_us],
+        "INSERT INTO budgets (account, kind, nano_usd, entries_to, made_us, made_by)
+         VALUES (?1, ?2, ?3, (SELECT coalesce(max(id), 0) FROM entries), ?4, ?5)",
+        params![account, kind.as_str(), nano_usd, made_us, made_by],
     )?;
     Ok(())
 }

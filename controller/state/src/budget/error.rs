@@ -20,6 +20,9 @@ pub enum BudgetError {
     /// The account has no budget.
     #[error("account {0} has no budget; sluice budget set {0} USD gives it one")]
     NoBudget(Account),
+    /// The account has no budget that could be removed.
+    #[error("account {0} has no budget, so nothing limits it; sluice budget show lists the accounts that have one")]
+    NothingToRemove(Account),
     /// The amount is too large.
     #[error("a budget of more than nine billion dollars cannot be counted")]
     TooMuch,
@@ -99,7 +102,7 @@ impl BudgetError {
     pub fn is_retryable(&self) -> bool {
         match self {
             // The holds of other runs end, but no time is known: the caller decides.
-            Self::Insufficient(_) | Self::NoBudget(_) | Self::TooMuch => false,
+            Self::Insufficient(_) | Self::NoBudget(_) | Self::NothingToRemove(_) | Self::TooMuch => false,
             Self::Ledger(error) => error.is_retryable(),
             Self::Log(error) => error.is_retryable(),
         }

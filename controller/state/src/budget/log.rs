@@ -7,6 +7,8 @@
 use serde::{Deserialize, Serialize};
 use sluice_contract::{Hash, PublicKey, RunKey};
 
+use crate::append_log::whole_lines;
+
 /// Content of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,6 +34,20 @@ pub(super) struct BudgetChange {
     pub nano_usd: i64,
     /// Time in microseconds since 1970.
     pub made_us: i64,
+    /// User that made the change, where it is known.
+    pub made_by: Option<String>,
+}
+
+impl ChangeKind {
+    /// Returns the word in the database and in output.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Set => "set",
+            Self::Added => "added",
+            Self::Removed => "removed",
+        }
+    }
 }
 
 /// A line of the log that was verified.
@@ -53,6 +69,9 @@ struct LogLine {
     key_id: String,
     kind: ChangeKind,
     late: Vec<String>,
+    /// Left out where it is not known, as in lines of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made_by: Option<String>,
     made_us: i64,
     /// A string: a reader's number may be a float.
     nano_usd: String,
@@ -89,6 +108,7 @@ pub(super) fn line(
         key_id: key_id.to_owned(),
         kind: change.kind,
         late: late.iter().map(RunKey::to_string).collect(),
+        made_by: change.made_by.clone(),
         made_us: change.made_us,
         nano_usd: change.nano_usd.to_string(),
         prev: prev.to_string(),
@@ -123,11 +143,6 @@ pub(super) fn read(bytes: &[u8], keys: &[PublicKey]) -> Result<Vec<LogEntry>, Li
     Ok(entries)
 }
 
-/// Returns the lines that end with a newline.
-pub(super) fn whole_lines(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)]
-}
-
 fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<LogEntry, &'static str> {
     let mut line: LogLine = serde_json::from_slice(text).map_err(|_| "it is not a record of the budget log")?;
     if line.v != VERSION {
@@ -151,7 +166,8 @@ fn verify(text: &[u8], place: usize, prev: Hash, keys: &[PublicKey]) -> Result<L
     }
     let nano_usd = line.nano_usd.parse().ok().filter(|nanos: &i64| *nanos >= 0).ok_or("nano_usd is not an amount")?;
     let late: Result<_, _> = line.late.iter().map(|run| run.parse()).collect();
-    let change = BudgetChange { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us };
+    let change =
+        BudgetChange { account: line.account, kind: line.kind, nano_usd, made_us: line.made_us, made_by: line.made_by };
     Ok(LogEntry { change, late: late.map_err(|_| "late names something that is not a run")?, hash: Hash::of(text) })
 }
 
@@ -233,7 +249,13 @@ mod tests {
 
     fn change(kind: ChangeKind, nano_usd: i64) -> BudgetChange {
         let account = if kind == ChangeKind::Begun { String::new() } else { "acct-1".to_owned() };
-        BudgetChange { account, kind, nano_usd, made_us: nano_usd }
+        BudgetChange {
+            account,
+            kind,
+            nano_usd,
+            made_us: nano_usd,
+            made_by: (nano_usd == 5).then(|| "alice".to_owned()),
+        }
     }
 
     fn written(changes: &[BudgetChange]) -> Vec<u8> {

@@ -43,9 +43,13 @@ impl Store {
         .await
     }
 
-    /// Returns true if the account has a budget.
-    pub(super) async fn has_budget(&self, account: String) -> Result<bool, LedgerError> {
-        self.query(move |connection| Ok(account_state::opening(connection, &account)?.is_some())).await
+    /// Returns the time at which the budget of an account was set, in microseconds since 1970; `None` without a budget.
+    pub(super) async fn budget_opened(&self, account: String) -> Result<Option<i64>, LedgerError> {
+        self.query(move |connection| {
+            let Some((budget, _)) = account_state::opening(connection, &account)? else { return Ok(None) };
+            Ok(Some(connection.query_row("SELECT made_us FROM budgets WHERE id = ?1", [budget], |row| row.get(0))?))
+        })
+        .await
     }
 
     /// Returns the number of logged lines and the hash of the last one; `None` without lines, or with unlogged changes.
@@ -71,19 +75,19 @@ impl Store {
             found.state.logged = query.query_map([], |row| hash(row, 0))?.collect::<Result<_, _>>()?;
             found.state.is_original = snapshot.prepare("SELECT 1 FROM runs")?.exists([])?;
             let mut query = snapshot.prepare(
-                "SELECT account, kind, nano_usd, made_us, id, entries_to FROM budgets
+                "SELECT account, kind, nano_usd, made_us, made_by, id, entries_to FROM budgets
                  WHERE id > (SELECT coalesce(max(budget), 0) FROM budget_log) ORDER BY id",
             )?;
             let mut rows = query.query([])?;
             while let Some(row) = rows.next()? {
                 let change = change(row)?;
                 let late = match change.kind {
-                    ChangeKind::Set => late_runs(&snapshot, &change, row.get(5)?)?,
+                    ChangeKind::Set => late_runs(&snapshot, &change, row.get(6)?)?,
                     _ => Vec::new(),
                 };
                 found.late.push(late);
                 found.state.unlogged.push(change);
-                found.ids.push(row.get(4)?);
+                found.ids.push(row.get(5)?);
             }
             Ok(found)
         })
@@ -99,19 +103,17 @@ impl Store {
     pub(super) async fn restore_budget(&self, seq: u64, entry: LogEntry) -> Result<(), LedgerError> {
         self.write(move |connection| {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let BudgetChange { account, kind, nano_usd, made_us } = &entry.change;
-            let (word, releases) = match kind {
-                ChangeKind::Begun => (None, None),
-                ChangeKind::Set => (Some("set"), Some("budget_set")),
-                ChangeKind::Added => (Some("added"), None),
-                ChangeKind::Removed => (Some("removed"), Some("budget_removed")),
+            let releases = match entry.change.kind {
+                ChangeKind::Begun | ChangeKind::Added => None,
+                ChangeKind::Set => Some("budget_set"),
+                ChangeKind::Removed => Some("budget_removed"),
             };
             if let Some(why) = releases {
-                holds::release_ended_runs(&transaction, account, why)?;
+                holds::release_ended_runs(&transaction, &entry.change.account, why)?;
             }
             let mut budget = None;
-            if let Some(word) = word {
-                accounts::insert_budget(&transaction, account, word, *nano_usd, *made_us)?;
+            if entry.change.kind != ChangeKind::Begun {
+                accounts::insert_budget(&transaction, &entry.change)?;
                 budget = Some(transaction.last_insert_rowid());
             }
             insert_logged(&transaction, seq, entry.hash, budget)?;
@@ -149,14 +151,15 @@ impl Store {
     }
 }
 
-fn change(row: &Row<'_>) -> rusqlite::Result<BudgetChange> {
+/// Converts the first five columns of a row of budgets.
+pub(super) fn change(row: &Row<'_>) -> rusqlite::Result<BudgetChange> {
     let kind: String = row.get(1)?;
     let kind = match kind.as_str() {
         "set" => ChangeKind::Set,
         "added" => ChangeKind::Added,
         _ => ChangeKind::Removed,
     };
-    Ok(BudgetChange { account: row.get(0)?, kind, nano_usd: row.get(2)?, made_us: row.get(3)? })
+    Ok(BudgetChange { account: row.get(0)?, kind, nano_usd: row.get(2)?, made_us: row.get(3)?, made_by: row.get(4)? })
 }
 
 /// Returns the runs of an account that began before a change, and of which the ledger had nothing at that time.

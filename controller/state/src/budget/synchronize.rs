@@ -3,6 +3,7 @@
 //! A change is committed to the database, then appended to the log, then recorded in the database as logged. After a kill
 //! between two of these steps, the next command continues.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,9 @@ use sluice_contract::{Hash, RunKey};
 
 use super::error::LogError;
 use super::log::{self, BudgetChange, ChangeKind, LogEntry, LogPlan};
-use super::log_file::LogFile;
 use super::log_rows::LogRows;
+use crate::append_log::{AppendLog, whole_lines};
+use crate::decisions::{Decisions, PrunedRun};
 use crate::keys::Keys;
 use crate::layout::Layout;
 use crate::ledger::{AuditArchive, LedgerError};
@@ -36,8 +38,12 @@ impl BudgetLog<'_> {
     /// The reason that runs must not be admitted.
     pub async fn check_admission(&self, account: &str) -> Result<Option<LogError>, LogError> {
         let damage = if self.is_synchronized().await? { None } else { self.synchronize().await? };
-        if self.store.has_budget(account.to_owned()).await? {
-            let files = self.layout.audited().map_err(|error| self.failed(error))?;
+        if let Some(opened_us) = self.store.budget_opened(account.to_owned()).await? {
+            let mut files = self.layout.audited().map_err(|error| self.failed(error))?;
+            // Of a pruned file, only the database has the receipts.
+            let pruned = if self.layout.decisions().exists() { self.pruned()? } else { BTreeMap::new() };
+            let counts = |run: &PrunedRun| run.account == account && run.receipts > 0 && run.last_us >= opened_us;
+            files.extend(pruned.into_iter().filter(|(_, (run, _))| counts(run)).map(|(key, _)| key));
             let unknown = self.store.unknown_runs(files).await?;
             if let Some(example) = unknown.first().cloned() {
                 return Err(LogError::Behind { account: account.to_owned(), runs: unknown.len(), example });
@@ -131,11 +137,16 @@ impl BudgetLog<'_> {
         Ok(old)
     }
 
+    fn pruned(&self) -> Result<BTreeMap<RunKey, (PrunedRun, i64)>, LogError> {
+        let decisions = Decisions::read(self.layout, &self.keys.public()?).map_err(LedgerError::from)?;
+        Ok(decisions.pruned)
+    }
+
     /// Returns true if the log ends with the line that the database recorded last, and every change is logged.
     async fn is_synchronized(&self) -> Result<bool, LogError> {
         let Some((lines, last)) = self.store.last_logged().await? else { return Ok(false) };
         let Some(bytes) = self.file().read().map_err(|error| self.failed(error))? else { return Ok(false) };
-        let mut all = log::whole_lines(&bytes).split_inclusive(|byte| *byte == b'\n');
+        let mut all = whole_lines(&bytes).split_inclusive(|byte| *byte == b'\n');
         Ok(all.next_back().is_some_and(|line| Hash::of(line) == last) && all.count() as u64 + 1 == lines)
     }
 
@@ -183,12 +194,14 @@ impl BudgetLog<'_> {
 
     async fn read(&self) -> Result<(LogRows, Option<Vec<LogEntry>>), LogError> {
         let mut rows = self.store.log_rows().await?;
-        rows.state.is_original |= self.layout.audited().map_err(|error| self.failed(error))?.is_empty();
+        // Without audit files, decisions show that there were some.
+        let is_unused = self.layout.audited().map_err(|error| self.failed(error))?.is_empty();
+        rows.state.is_original |= is_unused && !self.layout.decisions().exists();
         let Some(bytes) = self.file().read().map_err(|error| self.failed(error))? else { return Ok((rows, None)) };
         match log::read(&bytes, &self.keys.public()?) {
             Ok(entries) => Ok((rows, Some(entries))),
             Err(fault) => {
-                let lines = log::whole_lines(&bytes).iter().filter(|byte| **byte == b'\n').count();
+                let lines = whole_lines(&bytes).iter().filter(|byte| **byte == b'\n').count();
                 Err(if lines <= rows.state.logged.len() {
                     LogError::Damaged { path: self.path(), reason: fault.to_string() }
                 } else {
@@ -202,7 +215,11 @@ impl BudgetLog<'_> {
     async fn append(&self, rows: &LogRows, lines: usize, last: Hash) -> Result<(), LogError> {
         let begin = (lines == 0).then(|| {
             let kind = ChangeKind::Begun;
-            (None, BudgetChange { account: String::new(), kind, nano_usd: 0, made_us: now_us() }, Vec::new())
+            (
+                None,
+                BudgetChange { account: String::new(), kind, nano_usd: 0, made_us: now_us(), made_by: None },
+                Vec::new(),
+            )
         });
         let changes = rows.ids.iter().zip(&rows.state.unlogged).zip(&rows.late);
         let changes = changes.map(|((id, change), late)| (Some(*id), change.clone(), late.clone()));
@@ -218,8 +235,8 @@ impl BudgetLog<'_> {
         Ok(())
     }
 
-    fn file(&self) -> LogFile {
-        LogFile::of(self.layout)
+    fn file(&self) -> AppendLog {
+        AppendLog::at(self.layout.state(), self.layout.budget_log())
     }
 
     fn path(&self) -> PathBuf {
@@ -239,7 +256,7 @@ fn last_us(path: &Path) -> Option<i64> {
     file.seek(SeekFrom::Start(length.saturating_sub(ENOUGH))).ok()?;
     let mut bytes = Vec::new();
     file.take(ENOUGH).read_to_end(&mut bytes).ok()?;
-    let last = log::whole_lines(&bytes).split_inclusive(|byte| *byte == b'\n').next_back()?;
+    let last = whole_lines(&bytes).split_inclusive(|byte| *byte == b'\n').next_back()?;
     let line: serde_json::Value = serde_json::from_slice(last).ok()?;
     unix_micros(humantime::parse_rfc3339(line["ts"].as_str()?).ok()?)
 }

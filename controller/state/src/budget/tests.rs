@@ -61,7 +61,7 @@ fn a_shortfall_names_account_amounts_and_advice() {
         "account acct-1 has $0.4 left of its budget ($2 granted, $1.2 spent, $0.4 held), and this run asks for $0.5 \
          (--max-cost-usd); lower that, wait for runs that hold some, or give more: sluice budget add acct-1 USD"
     );
-    assert!(short(None, balance(0, 5_400, 0)).starts_with("account acct-1 has $-0.0000054 left of its budget"));
+    assert!(short(None, balance(0, 5_400, 0)).starts_with("account acct-1 has -$0.0000054 left of its budget"));
 }
 
 /// A run of the model below.

@@ -10,7 +10,7 @@ use super::LedgerError;
 use super::booked::{BookedEntry, BookedReceipt};
 use super::entry::SOURCE;
 use super::insert::Posted;
-use super::parsed_audit::ParsedAudit;
+use super::parsed_audit::{Doubt, ParsedAudit};
 use super::receipt_rows;
 use super::status::ReceiptStatus;
 use super::totals::Total;
@@ -22,6 +22,8 @@ pub struct RebuildReport {
     pub files: u64,
     /// Number of runs that have not ended. They are skipped.
     pub under_way: u64,
+    /// Number of runs whose audit files were pruned.
+    pub pruned: u64,
     /// Rows that were added to the ledger.
     pub added: Posted,
     /// Data that was restored to a new or an older database; null otherwise.
@@ -74,12 +76,28 @@ pub enum DifferenceKind {
     Tampered,
     /// The file is signed by a key that this host does not know, and is not billed.
     UnknownKey,
+    /// The file has no signature, and is not billed.
+    Unsigned,
+    /// The file is not an audit file.
+    NotAnAuditFile,
+    /// The operator has voided the receipt, and the ledger does not know it.
+    NotVoided,
     /// A stored sum is not the sum of its rows.
     WrongSum,
     /// The budget log and the database differ.
     BudgetLog,
     /// The ledger has other content under the same name.
     Conflict,
+}
+
+impl From<Doubt> for DifferenceKind {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::UnknownKey => Self::UnknownKey,
+            Doubt::Unsigned => Self::Unsigned,
+            Doubt::NotAnAuditFile => Self::NotAnAuditFile,
+        }
+    }
 }
 
 impl DifferenceKind {
@@ -93,6 +111,9 @@ impl DifferenceKind {
             Self::NoFile => "no_file",
             Self::Tampered => "tampered",
             Self::UnknownKey => "unknown_key",
+            Self::Unsigned => "unsigned",
+            Self::NotAnAuditFile => "not_an_audit_file",
+            Self::NotVoided => "not_voided",
             Self::WrongSum => "wrong_sum",
             Self::BudgetLog => "budget_log",
             Self::Conflict => "conflict",
@@ -106,7 +127,7 @@ pub(super) fn compare_all(connection: &Connection, readings: &[ParsedAudit]) -> 
     for reading in readings {
         rebuilt.files += 1;
         if !reading.is_trusted() {
-            let found = if reading.unknown_key { DifferenceKind::UnknownKey } else { DifferenceKind::Tampered };
+            let found = reading.doubt.map_or(DifferenceKind::Tampered, DifferenceKind::from);
             rebuilt.report(&reading.key, None, found, reading.fault.clone().unwrap_or_default());
         }
         rebuilt.compare(connection, reading)?;

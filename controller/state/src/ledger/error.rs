@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use sluice_contract::RunKey;
 
+use crate::decisions::DecisionError;
 use crate::store::{StoreError, is_damage, is_retryable_io};
 
 /// Error of reading or writing the ledger.
@@ -40,6 +41,9 @@ pub enum LedgerError {
     /// The backup cannot be written.
     #[error("cannot write {0}")]
     Backup(PathBuf, #[source] io::Error),
+    /// The log of decisions cannot be used.
+    #[error(transparent)]
+    Decisions(#[from] DecisionError),
     /// The database cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -58,6 +62,7 @@ impl LedgerError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.is_retryable(),
+            Self::Decisions(error) => error.is_retryable(),
             Self::UnreadableAudit(_, error) | Self::UnreadableDirectory(_, error) | Self::Backup(_, error) => {
                 is_retryable_io(error)
             }

@@ -11,8 +11,12 @@ pub struct Filter {
     pub attempt: Option<u32>,
     /// Account that pays.
     pub account: Option<String>,
+    /// Requested model.
+    pub model: Option<String>,
     /// Earliest arrival of the receipt or of one of its entries, in microseconds since 1970.
     pub since_us: Option<i64>,
+    /// Time before which the receipt or one of its entries arrived, in microseconds since 1970.
+    pub until_us: Option<i64>,
     /// Earliest time of the call, in microseconds since 1970.
     pub from_us: Option<i64>,
     /// Latest time of the call, in microseconds since 1970.
@@ -28,33 +32,47 @@ impl Filter {
     pub(super) fn clause(&self) -> (String, Vec<Box<dyn ToSql>>) {
         let mut clauses = vec!["1".to_owned()];
         let mut values: Vec<Box<dyn ToSql>> = Vec::new();
-        let mut add = |clause: &str, value: Box<dyn ToSql>| {
-            values.push(value);
-            clauses.push(clause.replace('?', &format!("?{}", values.len())));
-        };
         if let Some(run_id) = &self.run_id {
-            add("run_id = ?", Box::new(run_id.clone()));
+            add(&mut clauses, &mut values, "run_id = ?", Box::new(run_id.clone()));
         }
         if let Some(attempt) = self.attempt {
-            add("attempt = ?", Box::new(attempt));
+            add(&mut clauses, &mut values, "attempt = ?", Box::new(attempt));
         }
         if let Some(account) = &self.account {
-            add("account = ?", Box::new(account.clone()));
+            add(&mut clauses, &mut values, "account = ?", Box::new(account.clone()));
         }
-        if let Some(since) = self.since_us {
-            let arrived = "(receipts.arrived_us >= ? OR EXISTS (SELECT 1 FROM entries AS late \
-                         WHERE late.receipt = receipts.id AND late.arrived_us >= ?))";
-            add(arrived, Box::new(since));
+        if let Some(model) = &self.model {
+            add(&mut clauses, &mut values, "model = ?", Box::new(model.clone()));
+        }
+        match (self.since_us, self.until_us) {
+            (None, None) => {}
+            (since, until) => {
+                values.push(Box::new(since.unwrap_or(i64::MIN)));
+                values.push(Box::new(until.unwrap_or(i64::MAX)));
+                let [since, until] = [values.len() - 1, values.len()];
+                let arrived =
+                    |table: &str| format!("({table}.arrived_us >= ?{since} AND {table}.arrived_us < ?{until})");
+                clauses.push(format!(
+                    "({} OR EXISTS (SELECT 1 FROM entries AS late WHERE late.receipt = receipts.id AND {}))",
+                    arrived("receipts"),
+                    arrived("late")
+                ));
+            }
         }
         if let Some(from) = self.from_us {
-            add("receipts.origin_us >= ?", Box::new(from));
+            add(&mut clauses, &mut values, "receipts.origin_us >= ?", Box::new(from));
         }
         if let Some(to) = self.to_us {
-            add("receipts.origin_us <= ?", Box::new(to));
+            add(&mut clauses, &mut values, "receipts.origin_us <= ?", Box::new(to));
         }
         if let Some(references) = &self.references {
             let names = serde_json::to_string(references).expect("plain data");
-            add("receipts.source_reference IN (SELECT value FROM json_each(?))", Box::new(names));
+            add(
+                &mut clauses,
+                &mut values,
+                "receipts.source_reference IN (SELECT value FROM json_each(?))",
+                Box::new(names),
+            );
         }
         if self.open {
             // By way of the entries that leave a receipt open: those are fewer.
@@ -62,6 +80,12 @@ impl Filter {
         }
         (clauses.join(" AND "), values)
     }
+}
+
+/// Adds a condition, whose `?` becomes the number of its value.
+fn add(clauses: &mut Vec<String>, values: &mut Vec<Box<dyn ToSql>>, clause: &str, value: Box<dyn ToSql>) {
+    values.push(value);
+    clauses.push(clause.replace('?', &format!("?{}", values.len())));
 }
 
 const OPEN: &str = "receipts.id IN (SELECT receipt FROM entries WHERE status IN ('pending_cost', 'unknown')) \

@@ -22,8 +22,8 @@ pub struct ParsedAudit {
     pub trust_level: TrustLevel,
     /// Reason that the file is not a complete account of its run.
     pub fault: Option<String>,
-    /// True if the only fault is that this host does not know the key that signed the file.
-    pub unknown_key: bool,
+    /// Reason that the file is not trusted although nothing shows that it was altered.
+    pub doubt: Option<Doubt>,
     /// Number of trusted lines.
     pub lines: u64,
     /// Hash of the last trusted line.
@@ -35,6 +35,45 @@ pub struct ParsedAudit {
     /// Hash of the line before each multiple of [`PIECE`].
     pub(super) marks: Vec<Hash>,
     pub(super) source: AuditSource,
+}
+
+/// Reason that a file is not trusted although nothing shows that it was altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// This host does not know the key that signed it.
+    UnknownKey,
+    /// The file has no signature, and this host never saw its lines.
+    Unsigned,
+    /// The first line is not a record of a sidecar.
+    NotAnAuditFile,
+}
+
+impl Doubt {
+    /// Returns the doubt about a file of which this host has seen nothing.
+    #[must_use]
+    pub fn of(fault: &Fault) -> Option<Self> {
+        match fault.kind {
+            FaultKind::UnknownKey => Some(Self::UnknownKey),
+            FaultKind::Signature if fault.is_unsigned() => Some(Self::Unsigned),
+            FaultKind::Json | FaultKind::Length if fault.line == 1 => Some(Self::NotAnAuditFile),
+            _ => None,
+        }
+    }
+
+    fn describe(self, fault: &Fault) -> String {
+        match self {
+            Self::UnknownKey => {
+                let advice = unknown_key_advice(fault);
+                format!("its audit file is signed by a key that this host does not know: {advice}")
+            }
+            Self::Unsigned => {
+                "its audit file has no signature, so anybody may have written it; move it out of the state \
+                               directory, and import it with sluice ledger import --unsigned if you vouch for it"
+                    .to_owned()
+            }
+            Self::NotAnAuditFile => "the file is not an audit file; move it out of the state directory".to_owned(),
+        }
+    }
 }
 
 /// Number of lines whose rows are held in memory and posted together.
@@ -49,7 +88,7 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
         key: key.clone(),
         trust_level: TrustLevel::Absent,
         fault: None,
-        unknown_key: false,
+        doubt: None,
         lines: 0,
         head: None,
         ended: writer == Writer::Gone,
@@ -69,16 +108,13 @@ pub fn read(key: &RunKey, source: AuditSource, trust: &TrustAnchors<'_>, writer:
         Verdict::Incomplete(_) => TrustLevel::Incomplete,
         Verdict::Tampered(fault) => {
             // With witnesses it is a run of this host, whose key is known.
-            reading.unknown_key = fault.kind == FaultKind::UnknownKey && trust.seen.is_empty();
+            reading.doubt = Doubt::of(fault).filter(|_| trust.seen.is_empty());
             TrustLevel::Tampered
         }
     };
     reading.fault = match &verdict {
         Verdict::Complete(_) => None,
-        Verdict::Tampered(fault) if reading.unknown_key => Some(format!(
-            "its audit file is signed by a key that this host does not know: {}",
-            unknown_key_advice(fault)
-        )),
+        Verdict::Tampered(fault) if reading.doubt.is_some() => reading.doubt.map(|doubt| doubt.describe(fault)),
         verdict => Some(format!("the audit file is {verdict}")),
     };
     reading.billed = reading.lines;
@@ -171,6 +207,13 @@ impl ParsedAudit {
             TrustLevel::Absent => self.fault.is_none(),
             TrustLevel::Tampered | TrustLevel::Conflict => false,
         }
+    }
+
+    /// Takes all trust from the file.
+    pub(super) fn distrust(&mut self, fault: String) {
+        self.trust_level = TrustLevel::Tampered;
+        self.fault = Some(fault);
+        self.billed = 0;
     }
 
     /// Returns true if its rows are posted in one piece.

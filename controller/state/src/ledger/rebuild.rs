@@ -12,6 +12,7 @@ use super::compare::{Difference, DifferenceKind, RebuildReport, compare_all};
 use super::insert::Posted;
 use super::parsed_audit::{ParsedAudit, read};
 use super::{LedgerError, receipt_rows};
+use crate::decisions::Decisions;
 use crate::layout::Layout;
 use crate::store::{Store, StoreError};
 use crate::witness;
@@ -27,7 +28,7 @@ pub struct AuditArchive<'a> {
 }
 
 /// Files that are verified together, while those before them are compared or posted.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 impl AuditArchive<'_> {
     /// Compares the ledger with all files, call by call, and its stored sums with its rows.
@@ -48,13 +49,42 @@ impl AuditArchive<'_> {
             rebuilt.add(self.store.query(move |connection| compare_all(connection, &readings)).await?);
         }
         rebuilt.under_way = open.len() as u64;
-        for key in self.store.known_runs().await?.difference(&audited).filter(|key| !open.contains(key)) {
+        self.report_missing_files(&mut rebuilt, &audited, &open).await?;
+        rebuilt.report_sums(self.store.check_sums().await?);
+        Ok(rebuilt)
+    }
+
+    /// Reports runs of the ledger without a file, pruned files without receipts, and voids that the ledger does not have.
+    async fn report_missing_files(
+        &self,
+        rebuilt: &mut RebuildReport,
+        audited: &BTreeSet<RunKey>,
+        open: &BTreeSet<RunKey>,
+    ) -> Result<(), LedgerError> {
+        let decisions = Decisions::read(self.layout, self.keys)?;
+        let known = self.store.known_runs().await?;
+        let is_pruned = |key: &&RunKey| decisions.pruned.contains_key(*key);
+        for key in known.difference(audited).filter(|key| !open.contains(key) && !is_pruned(key)) {
             let run = key.clone();
             let receipts = self.store.query(move |connection| receipt_rows::count_of(connection, &run)).await?;
             rebuilt.report(key, None, DifferenceKind::NoFile, format!("the ledger has {receipts} receipts of it"));
         }
-        rebuilt.report_sums(self.store.check_sums().await?);
-        Ok(rebuilt)
+        for (key, (pruned, _)) in &decisions.pruned {
+            if pruned.receipts > 0 && !known.contains(key) && !audited.contains(key) {
+                let receipts = pruned.receipts;
+                let detail = format!(
+                    "its audit file was pruned, and this database does not have its {receipts} receipts; bring the file or \
+                     the database back from a backup or an archive"
+                );
+                rebuilt.report(key, None, DifferenceKind::NoFile, detail);
+            }
+        }
+        for (key, receipt) in self.store.missing_voids(decisions.voids).await? {
+            let detail = "sluice ledger rebuild voids it again".to_owned();
+            rebuilt.report(&key, Some(&receipt), DifferenceKind::NotVoided, detail);
+        }
+        rebuilt.pruned = decisions.pruned.keys().filter(|key| !audited.contains(key)).count() as u64;
+        Ok(())
     }
 
     /// Adds rows that the ledger does not have, and compares.
@@ -64,7 +94,8 @@ impl AuditArchive<'_> {
     pub async fn fill(&self) -> Result<RebuildReport, LedgerError> {
         let open = self.open_runs().await?;
         let keys: Vec<_> = self.audited()?.into_iter().filter(|key| !open.contains(key)).collect();
-        let (added, refused) = self.post_files(&keys).await?;
+        let (mut added, refused) = self.post_files(&keys).await?;
+        added.entries += self.store.add_voids(Decisions::read(self.layout, self.keys)?.voids).await?;
         let sums_renewed = self.store.renew_sums().await?.len() as u64;
         let mut rebuilt = self.check().await?;
         rebuilt.sums_renewed = sums_renewed;
@@ -134,13 +165,17 @@ impl AuditArchive<'_> {
     }
 
     /// Starts to verify the next files, on a thread for blocking work: it hashes megabytes.
-    async fn read_next(&self, batches: &mut std::slice::Chunks<'_, RunKey>) -> Result<Option<Reader>, LedgerError> {
+    pub(super) async fn read_next(
+        &self,
+        batches: &mut std::slice::Chunks<'_, RunKey>,
+    ) -> Result<Option<Reader>, LedgerError> {
         let Some(batch) = batches.next() else { return Ok(None) };
         let mut files = Vec::with_capacity(batch.len());
         for key in batch {
             files.push((key.clone(), self.layout.run(key).audit, self.store.witnesses(key).await?));
         }
         let keys = self.keys.to_vec();
+        let imports = Decisions::read(self.layout, self.keys)?.imports;
         Ok(Some(tokio::task::spawn_blocking(move || {
             let read = |(key, path, seen): (RunKey, PathBuf, Vec<Witness>)| {
                 let source = match witness::open(&path) {
@@ -148,15 +183,17 @@ impl AuditArchive<'_> {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
                     Err(error) => Err(error),
                 };
-                let trust = TrustAnchors { keys: &keys, seen: &seen };
-                let reading = source.and_then(|source| read(&key, source, &trust, Writer::Gone));
+                let reading = source.and_then(|source| match imports.get(&key) {
+                    Some(last) => read_imported(&key, source, *last),
+                    None => read(&key, source, &TrustAnchors { keys: &keys, seen: &seen }, Writer::Gone),
+                });
                 reading.map_err(|error| LedgerError::UnreadableAudit(key, error))
             };
             files.into_iter().map(read).collect()
         })))
     }
 
-    fn audited(&self) -> Result<BTreeSet<RunKey>, LedgerError> {
+    pub(super) fn audited(&self) -> Result<BTreeSet<RunKey>, LedgerError> {
         let audit = self.layout.state().join("audit");
         Ok(self.layout.audited().map_err(|error| LedgerError::UnreadableDirectory(audit, error))?.into_iter().collect())
     }
@@ -166,5 +203,14 @@ impl AuditArchive<'_> {
     }
 }
 
+/// Verifies an unsigned file that the operator has imported: exactly these lines are trusted.
+fn read_imported(key: &RunKey, source: AuditSource, last: Witness) -> io::Result<ParsedAudit> {
+    let mut reading = read(key, source, &TrustAnchors { keys: &[], seen: &[last] }, Writer::Gone)?;
+    if reading.is_trusted() && reading.lines > last.seq + 1 {
+        reading.distrust(format!("the audit file has {} lines, and {} were imported", reading.lines, last.seq + 1));
+    }
+    Ok(reading)
+}
+
 /// Files that are being verified.
-type Reader = tokio::task::JoinHandle<Result<Vec<ParsedAudit>, LedgerError>>;
+pub(super) type Reader = tokio::task::JoinHandle<Result<Vec<ParsedAudit>, LedgerError>>;

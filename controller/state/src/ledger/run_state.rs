@@ -81,7 +81,9 @@ pub(super) fn unsettled(
         let is_selected = filter.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
             && filter.attempt.is_none_or(|wanted| wanted == attempt)
             && filter.account.as_ref().is_none_or(|wanted| *wanted == account)
-            && filter.since_us.is_none();
+            && filter.model.is_none()
+            && filter.since_us.is_none()
+            && filter.until_us.is_none();
         if counted.is_none() && !is_selected {
             continue;
         }

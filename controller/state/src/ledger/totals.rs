@@ -156,6 +156,13 @@ pub fn usd(nanos: i128) -> String {
     format!("{sign}{whole}.{}", format!("{rest:09}").trim_end_matches('0'))
 }
 
+/// Formats an amount with its sign before the currency: `-$0.5`.
+#[must_use]
+pub fn dollars(nanos: i128) -> String {
+    let text = usd(nanos);
+    text.strip_prefix('-').map_or_else(|| format!("${text}"), |amount| format!("-${amount}"))
+}
+
 /// Amounts as strings: a reader's numbers may be floats.
 impl Serialize for Total {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rusqlite::{Connection, Row, TransactionBehavior};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
 use sluice_contract::Usd;
 
 use super::LedgerError;
 use super::filter::Filter;
 use super::run_state::{self, Unsettled};
-use super::totals::{GroupBy, TokenSums, Total};
+use super::totals::{GroupBy, TokenSums, Total, dollars};
 use crate::store::Store;
 
 /// Sums of all receipts, as one snapshot.
@@ -23,37 +24,28 @@ pub struct UsageTable {
 }
 
 impl Store {
-    /// Sums up all receipts. The time grows with runs and days, and with receipts of unknown cost.
+    /// Sums up what counts in a selection: receipts and entries of its run, account and model that arrived in its time.
+    /// Without times of a part of a day, the time grows with runs and days, and with receipts of unknown cost.
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn usage(&self, by: GroupBy) -> Result<UsageTable, LedgerError> {
+    pub async fn usage(&self, by: GroupBy, filter: Filter) -> Result<UsageTable, LedgerError> {
         self.query(move |connection| {
             // One snapshot for all queries.
             let snapshot = connection.transaction()?;
             let mut table = UsageTable::default();
-            let mut query = snapshot.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM usage_sums"))?;
-            let mut rows = query.query([])?;
+            let source = source(&filter);
+            let mut query =
+                snapshot.prepare(&format!("SELECT {KEY}, calls, {HALVES} FROM ({source}) WHERE {SELECTED}"))?;
+            let values = named_values(&filter);
+            let mut rows = query.query(params_from_iter(values.iter()))?;
             while let Some(row) = rows.next()? {
                 let stored = stored_total(row)?;
                 table.total.merge(&stored);
                 table.groups.entry(name(row, by)?).or_default().merge(&stored);
             }
-            let mut open_calls = HashMap::new();
-            let mut query = snapshot.prepare(
-                "SELECT run_id, attempt, account, ifnull(model, ''), arrived_day, reserved_usd
-                 FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt",
-            )?;
-            let mut rows = query.query([])?;
-            while let Some(row) = rows.next()? {
-                let reserved: Option<String> = row.get(5)?;
-                let reserved = reserved.as_deref().and_then(|text| Usd::parse(text).ok());
-                let open = Total { open: 1, reserved: reserved.map(|usd| usd.to_nanos().into()), ..Total::default() };
-                table.total.merge(&open);
-                table.groups.entry(name(row, by)?).or_default().merge(&open);
-                *open_calls.entry(name(row, GroupBy::Run)?).or_default() += 1;
-            }
-            table.unsettled = run_state::unsettled(&snapshot, &Filter::default(), &open_calls)?;
+            let open_calls = add_open(&snapshot, by, &filter, &mut table)?;
+            table.unsettled = run_state::unsettled(&snapshot, &filter, &open_calls)?;
             Ok(table)
         })
         .await
@@ -101,6 +93,86 @@ const HALVES: &str = "cache_write_high, cache_write_low, cached_input_high, cach
                       output_high, output_low, reasoning_high, reasoning_low, total_high, total_low, nano_usd_high, \
                       nano_usd_low";
 
+/// Condition of the columns of [`KEY`], with the values of [`named_values`].
+const SELECTED: &str = "(?1 IS NULL OR run_id = ?1) AND (?2 IS NULL OR attempt = ?2) AND (?3 IS NULL OR account = ?3) \
+                        AND (?4 IS NULL OR model = ?4)";
+
+/// Returns the values of a filter: run, attempt, account, model, first and last time.
+fn named_values(filter: &Filter) -> [Value; 6] {
+    let text = |text: &Option<String>| text.clone().map_or(Value::Null, Value::Text);
+    [
+        text(&filter.run_id),
+        filter.attempt.map_or(Value::Null, |attempt| Value::Integer(attempt.into())),
+        text(&filter.account),
+        text(&filter.model),
+        Value::Integer(filter.since_us.unwrap_or(i64::MIN)),
+        Value::Integer(filter.until_us.unwrap_or(i64::MAX)),
+    ]
+}
+
+/// Returns the query of the sums of a time: from the kept sums for whole days, else from all rows.
+fn source(filter: &Filter) -> String {
+    const DAY_US: i64 = 86_400_000_000;
+    let is_whole = |time: Option<i64>| time.is_none_or(|us| us % DAY_US == 0);
+    if is_whole(filter.since_us) && is_whole(filter.until_us) {
+        // Times outside the calendar of SQLite have no day.
+        let day = |place: u8| format!("date(max(0, min(?{place}, 253402300799000000)) / 1000000, 'unixepoch')");
+        let last = if filter.until_us.is_some() { format!("day < {}", day(6)) } else { "?6 = ?6".to_owned() };
+        return format!("SELECT * FROM usage_sums WHERE day >= {} AND {last}", day(5));
+    }
+    let columns: Vec<_> = HALVES.split(", ").collect();
+    let none = vec!["NULL"; columns.len()].join(", ");
+    let sums: Vec<_> = columns.iter().map(|half| sum_of_half(half)).collect();
+    format!(
+        "SELECT run_id, attempt, account, ifnull(model, '') AS model, arrived_day AS day, count(*) AS calls, {}
+         FROM receipts WHERE arrived_us >= ?5 AND arrived_us < ?6 GROUP BY 1, 2, 3, 4, 5
+         UNION ALL
+         SELECT run_id, attempt, account, ifnull(model, ''), entries.arrived_day, 0, {}
+         FROM entries JOIN receipts ON receipts.id = entries.receipt
+         WHERE entries.arrived_us >= ?5 AND entries.arrived_us < ?6 GROUP BY 1, 2, 3, 4, 5",
+        none.split(", ").zip(&columns).map(|(null, name)| format!("{null} AS {name}")).collect::<Vec<_>>().join(", "),
+        sums.join(", ")
+    )
+}
+
+/// Returns the sum of one half of a column of entries, as migration 7 adds it up.
+fn sum_of_half(half: &str) -> String {
+    let (name, part) = half.rsplit_once('_').unwrap_or((half, ""));
+    let column = match name {
+        "input" => "all_input",
+        "total" => "all_tokens",
+        name => name,
+    };
+    let operation = if part == "high" { ">> 32" } else { "& 4294967295" };
+    format!("sum(entries.{column} {operation})")
+}
+
+/// Adds the receipts of unknown cost, and returns their number for each run.
+fn add_open(
+    connection: &Connection,
+    by: GroupBy,
+    filter: &Filter,
+    table: &mut UsageTable,
+) -> Result<HashMap<String, u64>, LedgerError> {
+    let mut open_calls = HashMap::new();
+    let mut query = connection.prepare(&format!(
+        "SELECT * FROM (SELECT run_id, attempt, account, ifnull(model, '') AS model, arrived_day, reserved_usd
+                        FROM open_receipts JOIN receipts ON receipts.id = open_receipts.receipt
+                        WHERE arrived_us >= ?5 AND arrived_us < ?6) WHERE {SELECTED}"
+    ))?;
+    let values = named_values(filter);
+    let mut rows = query.query(params_from_iter(values.iter()))?;
+    while let Some(row) = rows.next()? {
+        let reserved: Option<String> = row.get(5)?;
+        let reserved = reserved.as_deref().and_then(|text| Usd::parse(text).ok());
+        let open = Total { open: 1, reserved: reserved.map(|usd| usd.to_nanos().into()), ..Total::default() };
+        table.total.merge(&open);
+        table.groups.entry(name(row, by)?).or_default().merge(&open);
+        *open_calls.entry(name(row, GroupBy::Run)?).or_default() += 1;
+    }
+    Ok(open_calls)
+}
+
 fn anew() -> String {
     let sums: Vec<_> = HALVES.split(", ").map(|half| format!("sum({half})")).collect();
     format!("SELECT {KEY}, sum(calls), {} FROM usage_sums_anew GROUP BY {KEY}", sums.join(", "))
@@ -116,8 +188,8 @@ fn wrong_sums(connection: &Connection) -> Result<Vec<(String, String)>, LedgerEr
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let total = stored_total(row)?;
-            let cost = total.cost_usd().unwrap_or_else(|| "0".to_owned());
-            let detail = format!("{} calls and ${cost} of {} are {text}", total.calls, name(row, GroupBy::Day)?);
+            let cost = dollars(total.nano_usd.unwrap_or(0));
+            let detail = format!("{} calls and {cost} of {} are {text}", total.calls, name(row, GroupBy::Day)?);
             wrong.push((name(row, GroupBy::Run)?, detail));
         }
     }

@@ -1,11 +1,13 @@
 //! Opening of the database: its connections, and the upgrade of its schema.
 
 use std::fs::{File, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
+use rusqlite::backup::Backup;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{StoreError, is_damage};
@@ -33,10 +35,68 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     open().map_err(|error| cannot_open(path, error))
 }
 
+/// Opens an existing database for queries, beside its writers. Nothing is created or upgraded: a database of an older build
+/// is read from an upgraded copy in memory.
+pub(super) fn open_for_queries(path: &Path) -> Result<Connection, StoreError> {
+    let opened = open_reader(path).and_then(|connection| with_version(connection, path));
+    let (connection, found) = opened.or_else(|error| match error {
+        // A read-only file system: nobody writes, so the file is complete as it is.
+        StoreError::Open(..) if !wal(path).exists() => with_version(open_immutable(path)?, path),
+        error => Err(error),
+    })?;
+    match found {
+        SCHEMA => Ok(connection),
+        0 => Err(StoreError::Older { path: path.to_owned(), found }),
+        found if found > SCHEMA => Err(StoreError::Newer { path: path.to_owned(), found }),
+        _ => upgraded_copy(&connection, path),
+    }
+}
+
+fn with_version(connection: Connection, path: &Path) -> Result<(Connection, u32), StoreError> {
+    let found = version(&connection).map_err(|error| cannot_open(path, error))?;
+    Ok((connection, found))
+}
+
+/// Copies a database into memory, and upgrades the copy.
+fn upgraded_copy(from: &Connection, path: &Path) -> Result<Connection, StoreError> {
+    let failed = |error| cannot_open(path, error);
+    let mut copy = Connection::open_in_memory().map_err(failed)?;
+    Backup::new(from, &mut copy).and_then(|backup| backup.step(-1)).map_err(failed)?;
+    migrate(&mut copy, path)?;
+    Ok(copy)
+}
+
+/// Opens a database without a WAL, whose file nobody changes.
+fn open_immutable(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let name = format!("file:{}?immutable=1", percent_encoded(path));
+    Connection::open_with_flags(name, flags).map_err(|error| cannot_open(path, error))
+}
+
+/// Returns the path for a URI of SQLite.
+fn percent_encoded(path: &Path) -> String {
+    let encode = |byte: &u8| match byte {
+        b'/' | b'.' | b'_' | b'-' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    path.as_os_str().as_bytes().iter().map(encode).collect()
+}
+
+fn wal(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
 /// Opens a database that is not changed.
 pub(super) fn open_read_only(path: &Path) -> Result<Connection, StoreError> {
     let failed = |error| cannot_open(path, error);
-    let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
+    // A connection to a database without a WAL would make one, and leave it.
+    let connection = if wal(path).exists() {
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?
+    } else {
+        open_immutable(path)?
+    };
     connection.busy_timeout(BUSY).map_err(failed)?;
     match version(&connection).map_err(failed)? {
         SCHEMA => Ok(connection),

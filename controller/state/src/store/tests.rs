@@ -10,6 +10,7 @@ use crate::run::{Phase, Run};
 
 mod migrations;
 mod outbox;
+mod queries;
 mod readers;
 mod runs;
 

@@ -273,7 +273,7 @@ async fn a_new_budget_keeps_only_holds_of_open_runs() {
     database.store.remove_budget(&acct()).await.expect("it has one");
     assert_eq!(database.stands().await, None);
     assert!(matches!(database.store.add_budget(&acct(), 1).await, Err(BudgetError::NoBudget(_))));
-    assert!(matches!(database.store.remove_budget(&acct()).await, Err(BudgetError::NoBudget(_))));
+    assert!(matches!(database.store.remove_budget(&acct()).await, Err(BudgetError::NothingToRemove(_))));
     assert_eq!(admit(&database.store, "free", None).await, Some(None));
 }
 

@@ -34,8 +34,12 @@ proptest! {
             let groups = grouped(&bills, by);
             groups.values().for_each(|group| sum.merge(group));
             prop_assert_eq!(&sum, &whole, "{:?}", by);
-            let kept = wait(ledger.store.usage(by)).expect("it is readable");
+            let kept = wait(ledger.store.usage(by, Filter::default())).expect("it is readable");
             prop_assert_eq!((&kept.groups, &kept.total), (&groups, &whole), "{:?}", by);
+            // From all rows, since the time is not a whole day.
+            let since = Filter { since_us: Some(1), ..Filter::default() };
+            let added_up = wait(ledger.store.usage(by, since)).expect("it is readable");
+            prop_assert_eq!((&added_up.groups, &added_up.total), (&groups, &whole), "{:?}", by);
         }
         let open = i128::from(whole.open);
         prop_assert_eq!(whole.reserved, (open > 0).then_some(open * RESERVED_NANOS));
@@ -91,7 +95,7 @@ async fn a_reversed_entry_counts_no_more() {
     // What comes late counts in the period in which it comes.
     assert_eq!(days["2026-12-01"].nano_usd, Some(-5400));
     assert_eq!(days.len(), 2);
-    let kept = ledger.store.usage(GroupBy::Day).await.expect("it is readable");
+    let kept = ledger.store.usage(GroupBy::Day, Filter::default()).await.expect("it is readable");
     assert_eq!((kept.groups, kept.total), (days, whole));
 }
 
@@ -154,4 +158,34 @@ async fn an_unknown_value_has_a_reason() {
     // The tokens of the second are not counted yet.
     assert_eq!(reasons, [None, Some("cut"), Some("not_billed")]);
     assert_eq!(statuses(&ledger.all().await), ["settled", "settled", "voided"]);
+}
+
+#[tokio::test]
+async fn usage_is_selected_by_time_account_and_model() {
+    let ledger = TestLedger::new();
+    for (run, account) in [("r1.0", "acct-1"), ("r2.0", "acct-2")] {
+        let log = Log::paid_by(&key(run), account);
+        let bytes = written(log, &[priced("0.0000001")]).close();
+        ledger.ingest(&key(run), &bytes, Writer::Gone).await.expect("it is new");
+    }
+    let now = crate::store::now_us();
+    let day = now - now % 86_400_000_000;
+    let all = Filter::default;
+    for (filter, calls, nanos) in [
+        (all(), 2, Some(200)),
+        (Filter { account: Some("acct-1".into()), ..all() }, 1, Some(100)),
+        (Filter { run_id: Some("r2".into()), attempt: Some(0), ..all() }, 1, Some(100)),
+        (Filter { model: Some("no-such-model".into()), ..all() }, 0, None),
+        (Filter { since_us: Some(day), ..all() }, 2, Some(200)),
+        (Filter { since_us: Some(day), until_us: Some(day + 86_400_000_000), ..all() }, 2, Some(200)),
+        (Filter { until_us: Some(day), ..all() }, 0, None),
+        (Filter { since_us: Some(now - 60_000_001), ..all() }, 2, Some(200)),
+        (Filter { until_us: Some(now - 60_000_001), ..all() }, 0, None),
+        (Filter { since_us: Some(now + 60_000_001), account: Some("acct-1".into()), ..all() }, 0, None),
+    ] {
+        let usage = ledger.store.usage(GroupBy::Account, filter.clone()).await.expect("it is readable");
+        assert_eq!((usage.total.calls, usage.total.nano_usd), (calls, nanos), "{filter:?}");
+        let list = ledger.store.select(filter.clone()).await.expect("it is readable");
+        assert_eq!(list.receipts.len() as u64, calls, "{filter:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The budget log as a file.
+//! A log of signed lines in the state directory: one process appends at a time, and a line is on disk before it counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,34 +7,32 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::log;
 use crate::file;
-use crate::layout::Layout;
 use crate::store::now_us;
 
-/// The file of the budget log.
-pub(super) struct LogFile {
+/// The file of a log.
+pub(crate) struct AppendLog {
     directory: PathBuf,
     path: PathBuf,
 }
 
-impl LogFile {
-    /// Returns the file of a state directory, which may not exist.
-    pub(super) fn of(layout: &Layout) -> Self {
-        Self { directory: layout.state().to_owned(), path: layout.budget_log() }
+impl AppendLog {
+    /// Returns a log in a directory; neither needs to exist.
+    pub(crate) fn at(directory: &Path, path: PathBuf) -> Self {
+        Self { directory: directory.to_owned(), path }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits until no other process uses the log.
-    pub(super) fn lock(&self) -> io::Result<Flock<File>> {
+    /// Waits until no other process uses a log of the directory.
+    pub(crate) fn lock(&self) -> io::Result<Flock<File>> {
         Flock::lock(File::open(&self.directory)?, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
     }
 
     /// Returns the content; `None` without a file.
-    pub(super) fn read(&self) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self) -> io::Result<Option<Vec<u8>>> {
         match fs::read(&self.path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -42,12 +40,12 @@ impl LogFile {
         }
     }
 
-    /// Appends a line after the last whole one, and syncs it to disk.
-    pub(super) fn append(&self, line: &[u8]) -> io::Result<()> {
+    /// Appends a line after the last whole one, and syncs it to disk. Needs the lock.
+    pub(crate) fn append(&self, line: &[u8]) -> io::Result<()> {
         let is_new = self.path.symlink_metadata().is_err();
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
         // A killed process may have left a part of its line.
-        let end = log::whole_lines(&fs::read(&self.path)?).len() as u64;
+        let end = whole_lines(&fs::read(&self.path)?).len() as u64;
         file.set_len(end)?;
         let written = file.write_all(line).and_then(|()| file.sync_all());
         if written.is_err() {
@@ -58,7 +56,7 @@ impl LogFile {
     }
 
     /// Renames the file, and returns its new name; `None` without a file.
-    pub(super) fn set_aside(&self) -> io::Result<Option<PathBuf>> {
+    pub(crate) fn set_aside(&self) -> io::Result<Option<PathBuf>> {
         if self.path.symlink_metadata().is_err() {
             return Ok(None);
         }
@@ -67,4 +65,9 @@ impl LogFile {
         file::sync_directory(&self.directory)?;
         Ok(Some(to))
     }
+}
+
+/// Returns the lines that end with a newline.
+pub(crate) fn whole_lines(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)]
 }

@@ -1,0 +1,103 @@
+//! `sluice backup` and `sluice restore`: a copy of the state directory, and its return.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use sluice_contract::exit;
+use sluice_state::backup::{Copied, back_up, restore};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+
+use super::database::open_for_queries;
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::ledger::{RebuildMode, rebuild};
+use super::output::{print, print_json};
+
+/// Copies the state directory, also while it is in use: database, audit files, budgets, decisions and keys.
+///
+/// The copy is a new directory, which has its name only when it is whole. It holds the private key that certifies
+/// signatures, so nobody else may read it. The workspaces of runs are not in it.
+#[derive(Debug, Args)]
+pub(super) struct BackupArgs {
+    /// The directory of the copy, which must not exist
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// Restores a copy that sluice backup made, into a new or an empty state directory.
+///
+/// Each file is checked against the list of the copy before anything is written. Then the ledger is compared with the audit
+/// files.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 restored, and all agrees; 122 restored, and ledger and audit files differ: run sluice \
+                        ledger rebuild; 1 nothing was restored; 2 usage."
+)]
+pub(super) struct RestoreArgs {
+    /// The directory of the copy
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// The JSON object of a restoration.
+#[derive(Serialize)]
+struct Restored {
+    #[serde(flatten)]
+    copied: Copied,
+    /// True if ledger, audit files and budgets agree.
+    agrees: bool,
+    /// Number of differences that sluice ledger rebuild --check lists.
+    differences: usize,
+}
+
+pub(super) async fn run_backup(args: &BackupArgs) -> Result<ExitCode, CommandError> {
+    let state = args.host.state_dir()?;
+    let store = open_for_queries(&state)?;
+    store.check_integrity().await.map_err(|error| CommandError::failed(&error))?;
+    let copied = back_up(&Layout::at(&state), &Keys::at(&state), &store, &args.directory).await;
+    let copied = copied.map_err(|error| CommandError::failed(&error))?;
+    if args.json {
+        print_json(&copied);
+    } else {
+        print(&format!("{}\n", text(&copied)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn run_restore(args: &RestoreArgs) -> Result<ExitCode, CommandError> {
+    let state = args.host.state_dir()?;
+    let copied = restore(&args.directory, &state).map_err(|error| CommandError::failed(&error))?;
+    let differences = differences(&state).await?;
+    let agrees = differences == 0;
+    if args.json {
+        print_json(&Restored { copied, agrees, differences });
+    } else if agrees {
+        print(&format!("{}\nledger, audit files and budgets agree\n", text(&copied)));
+    } else {
+        print(&format!("{}\n{differences} differences: run sluice ledger rebuild\n", text(&copied)));
+    }
+    Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) })
+}
+
+async fn differences(state: &Path) -> Result<usize, CommandError> {
+    let rebuilt = rebuild(state, &open_for_queries(state)?, RebuildMode::Check).await?;
+    Ok(rebuilt.differences.len())
+}
+
+fn text(copied: &Copied) -> String {
+    let Copied { directory, files, audit_files, bytes, created_at } = copied;
+    format!("{}: {files} files, {audit_files} of them audit files, {bytes} bytes, of {created_at}", directory.display())
+}

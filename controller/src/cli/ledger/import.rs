@@ -1,0 +1,87 @@
+//! `sluice ledger import`: audit files of sidecars that ran alone.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, UnsignedFiles};
+
+use super::super::audit::given_keys;
+use super::super::database::open_or_create;
+use super::super::error::CommandError;
+use super::super::host_args::HostArgs;
+use super::super::output::{OutputFormat, print, print_json, say};
+
+/// Flags of the command.
+#[derive(Debug, Args)]
+pub(super) struct ImportArgs {
+    /// Audit files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// A public key that signed them: 64 hex digits, or a file of them; repeat for more. It is trusted from then on, as after
+    /// sluice audit import-key
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+    /// Also import files that no key has signed as a whole: you vouch for what they hold now
+    #[arg(long)]
+    unsigned: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
+    let given = given_keys(&args.key)?;
+    let state = args.host.state_dir()?;
+    // An import may be the first command on a host.
+    let store = open_or_create(&state)?;
+    let layout = Layout::at(&state);
+    let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
+    let known = keys.public().map_err(|error| CommandError::failed(&error))?;
+    let known = [known, given.clone()].concat();
+    let archive = AuditArchive { layout: &layout, store: &store, keys: &known };
+    let unsigned = if args.unsigned { UnsignedFiles::Vouched } else { UnsignedFiles::Refused };
+    let (mut objects, mut code) = (Vec::new(), 0);
+    for file in &args.files {
+        let imported = archive.import(file, &keys, &given, unsigned).await;
+        code = code.max(imported.as_ref().err().map_or(0, ImportError::exit_code));
+        objects.push(report(file, imported, args.json.into()));
+    }
+    if args.json {
+        print_json(&json!({ "ok": code == 0, "files": objects }));
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Prints the result for one file, or returns its JSON object.
+fn report(file: &std::path::Path, imported: Result<ImportedFile, ImportError>, format: OutputFormat) -> Value {
+    match (imported, format) {
+        (Ok(imported), OutputFormat::Json) => serde_json::to_value(imported).expect("plain data"),
+        (Err(error), OutputFormat::Json) => json!({ "file": file, "error_message": error_chain(&error) }),
+        (Ok(imported), OutputFormat::Text) => {
+            print(&line(&imported));
+            Value::Null
+        }
+        (Err(error), OutputFormat::Text) => {
+            say(&error_chain(&error));
+            Value::Null
+        }
+    }
+}
+
+fn line(imported: &ImportedFile) -> String {
+    let ImportedFile { file, run, already_imported, complete, key_id, added } = imported;
+    let done = match already_imported {
+        true => "was imported before, and adds nothing".to_owned(),
+        false => format!("{} receipts, {} entries added", added.receipts, added.entries),
+    };
+    let end = if *complete { "" } else { "; the file has no end" };
+    let trust = key_id.as_ref().map_or("not signed; you vouch for it".to_owned(), |id| format!("signed by {id}"));
+    sanitize(&format!("{}: run {run}: {done}; {trust}{end}", file.display())) + "\n"
+}

@@ -1,0 +1,209 @@
+//! Removal of audit files whose receipts are in the ledger for good.
+//!
+//! The receipts stay, and so do the last hash and the number of lines of each file, so that a file that comes back is
+//! recognized. The removal is recorded before it is done.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use serde::Serialize;
+use sluice_contract::RunKey;
+
+use super::compare::compare_all;
+use super::parsed_audit::ParsedAudit;
+use super::rebuild::AuditArchive;
+use super::run_state::{ReadState, read_state};
+use super::{LedgerError, receipts_of_run};
+use crate::decisions::{self, Decision, DecisionError, PrunedRun};
+use crate::file;
+use crate::keys::Keys;
+use crate::run::Phase;
+use crate::store::StoreError;
+use crate::witness;
+
+/// Order to prune.
+#[derive(Debug, Clone)]
+pub struct PruneOrder {
+    /// Only runs whose last booking is before this time, in microseconds since 1970.
+    pub before_us: i64,
+    /// Directory that takes the files.
+    pub archive: Option<PathBuf>,
+    /// True if nothing is removed.
+    pub dry_run: bool,
+}
+
+/// Result of a pruning.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Pruned {
+    /// Runs whose files were removed, or would be.
+    pub runs: Vec<String>,
+    /// Size of these files.
+    pub bytes: u64,
+    /// Runs before the time whose files stay, each with the reason.
+    pub kept: Vec<KeptFile>,
+    /// Number of newer files.
+    pub newer: u64,
+}
+
+/// A file that stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KeptFile {
+    /// `RUN.ATTEMPT`.
+    pub run: String,
+    /// Reason.
+    pub reason: String,
+}
+
+/// Error of a pruning. Files that were removed before it stay removed.
+#[derive(Debug, thiserror::Error)]
+pub enum PruneError {
+    /// A file cannot be read, copied or removed.
+    #[error("cannot prune {0}")]
+    Io(PathBuf, #[source] io::Error),
+    /// The archive has another file of this name.
+    #[error("{0} exists already, and is another file; name another directory with --archive")]
+    Exists(PathBuf),
+    /// The decision cannot be recorded.
+    #[error(transparent)]
+    Decision(#[from] DecisionError),
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// State of a file.
+enum Candidate {
+    /// The file may be removed.
+    Settled(PrunedRun),
+    /// The file stays.
+    Kept(String),
+    /// The run is newer than the order.
+    Newer,
+}
+
+impl AuditArchive<'_> {
+    /// Removes the audit files of runs that are closed and settled, and whose ledger agrees with their files.
+    ///
+    /// # Errors
+    /// [`PruneError`]
+    pub async fn prune(&self, keys: &Keys, order: &PruneOrder) -> Result<Pruned, PruneError> {
+        let mut pruned = Pruned::default();
+        let mut settled = Vec::new();
+        let audited: Vec<_> = self.audited()?.into_iter().collect();
+        let mut batches = audited.chunks(super::rebuild::BATCH);
+        while let Some(readings) = self.read_next(&mut batches).await? {
+            let readings = readings.await.map_err(|_| LedgerError::from(StoreError::Closed))??;
+            let before_us = order.before_us;
+            let judge = move |connection: &mut Connection| {
+                let snapshot = connection.transaction()?;
+                let judge = |reading| Ok((key_of(reading), judge(&snapshot, reading, before_us)?));
+                readings.iter().map(judge).collect::<Result<Vec<_>, LedgerError>>()
+            };
+            for (key, candidate) in self.store.query(judge).await? {
+                match candidate {
+                    Candidate::Settled(run) => settled.push((key, run)),
+                    Candidate::Kept(reason) => pruned.kept.push(KeptFile { run: key.to_string(), reason }),
+                    Candidate::Newer => pruned.newer += 1,
+                }
+            }
+        }
+        let mut runs = Vec::new();
+        for (key, mut run) in settled {
+            let path = self.layout.run(&key).audit;
+            run.bytes = fs::metadata(&path).map_err(|error| PruneError::Io(path.clone(), error))?.len();
+            pruned.bytes += run.bytes;
+            pruned.runs.push(run.run.clone());
+            runs.push((path, run));
+        }
+        if !order.dry_run && !runs.is_empty() {
+            self.remove(keys, order, runs)?;
+        }
+        Ok(pruned)
+    }
+
+    fn remove(&self, keys: &Keys, order: &PruneOrder, runs: Vec<(PathBuf, PrunedRun)>) -> Result<(), PruneError> {
+        if let Some(archive) = &order.archive {
+            runs.iter().try_for_each(|(path, _)| move_copy(path, archive))?;
+            file::sync_directory(archive).map_err(|error| PruneError::Io(archive.clone(), error))?;
+        }
+        let (paths, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+        decisions::record(self.layout, keys, Decision::Prune { runs })?;
+        for path in paths {
+            fs::remove_file(&path).map_err(|error| PruneError::Io(path, error))?;
+        }
+        Ok(())
+    }
+}
+
+fn key_of(reading: &ParsedAudit) -> RunKey {
+    reading.key.clone()
+}
+
+/// Decides whether a file may go. Everything that is unclear stays.
+fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Result<Candidate, LedgerError> {
+    let (run_id, attempt) = (reading.key.run_id.as_str(), reading.key.attempt);
+    let last_us: Option<i64> = connection.query_row(
+        "SELECT max(us) FROM (
+             SELECT updated_us AS us FROM runs WHERE run_id = ?1 AND attempt = ?2
+             UNION ALL SELECT arrived_us FROM receipts WHERE run_id = ?1 AND attempt = ?2
+             UNION ALL SELECT entries.arrived_us FROM entries JOIN receipts ON receipts.id = entries.receipt
+                       WHERE run_id = ?1 AND attempt = ?2)",
+        params![run_id, attempt],
+        |row| row.get(0),
+    )?;
+    let kept = |reason: &str| Ok(Candidate::Kept(reason.to_owned()));
+    let Some(last_us) = last_us else { return kept("the ledger does not know it; sluice ledger rebuild reads it") };
+    if last_us >= before_us {
+        return Ok(Candidate::Newer);
+    }
+    let row: Option<(String, String)> = connection
+        .prepare_cached("SELECT phase, account FROM runs WHERE run_id = ?1 AND attempt = ?2")?
+        .query_row(params![run_id, attempt], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    if row.as_ref().is_some_and(|(phase, _)| phase != Phase::Closed.as_str()) {
+        return kept("it is under way");
+    }
+    match read_state(connection, &reading.key)? {
+        ReadState::ReadToEnd => {}
+        ReadState::NotRead => return kept("its audit file was not read to its end"),
+        ReadState::NotTrusted { reason } => return Ok(Candidate::Kept(reason)),
+    }
+    let receipts = receipts_of_run(connection, &reading.key)?;
+    let open = receipts.iter().filter(|receipt| receipt.is_open()).count();
+    if open > 0 {
+        return Ok(Candidate::Kept(format!("the cost of {open} of its calls is not known")));
+    }
+    if let Some(difference) = compare_all(connection, std::slice::from_ref(reading))?.differences.first() {
+        return Ok(Candidate::Kept(format!("it and the ledger differ: {}", difference.detail)));
+    }
+    let account = receipts.first().map(|receipt| receipt.account.clone()).or(row.map(|(_, account)| account));
+    Ok(Candidate::Settled(PrunedRun {
+        run: reading.key.to_string(),
+        account: account.unwrap_or_default(),
+        lines: reading.lines,
+        head: reading.head.map(|head| head.to_string()),
+        bytes: 0,
+        receipts: receipts.len() as u64,
+        last_us,
+    }))
+}
+
+/// Copies a file into the archive. The same file may be there already.
+fn move_copy(path: &Path, archive: &Path) -> Result<(), PruneError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(archive);
+    made.map_err(|error| PruneError::Io(archive.to_owned(), error))?;
+    let to = archive.join(path.file_name().unwrap_or_default());
+    let failed = |error| PruneError::Io(to.clone(), error);
+    let mut source = witness::open(path).map_err(|error| PruneError::Io(path.to_owned(), error))?;
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to) {
+        Ok(mut copy) => io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).map_err(failed),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let (old, new) = (fs::read(&to).map_err(failed)?, fs::read(path).map_err(failed)?);
+            if old == new { Ok(()) } else { Err(PruneError::Exists(to)) }
+        }
+        Err(error) => Err(failed(error)),
+    }
+}

@@ -1,0 +1,82 @@
+//! Databases that are opened for queries alone.
+
+use std::fs;
+
+use super::*;
+use crate::store::migrations::{MIGRATIONS, SCHEMA};
+
+/// Names and contents of all files of a directory.
+fn files(database: &Database) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(database.0.path()).expect("it is there").map(|entry| entry.expect("it is readable"));
+    let mut files: Vec<_> = entries
+        .map(|entry| {
+            (entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path()).expect("it is readable"))
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+async fn run_of(store: &Store) -> Option<String> {
+    store.phase(&run_row("r1").key).await.expect("it is readable")
+}
+
+#[tokio::test]
+async fn queries_leave_a_closed_database_as_it_is() {
+    let database = Database::new();
+    database.open().begin(run_row("r1")).await.expect("it is new");
+    database.connect().pragma_query_value(None, "user_version", |_| Ok(())).expect("it closes last");
+    let before = files(&database);
+
+    let store = Store::open_for_queries(&database.path()).expect("it is there");
+    assert_eq!(run_of(&store).await.as_deref(), Some("pending"));
+    assert!(store.begin(run_row("r2")).await.is_err(), "it does not write");
+    drop(store);
+
+    // Its thread closes the connection after the store is gone.
+    let evidence = || Store::read(&database.path()).expect("it is there");
+    while files(&database) != before {
+        thread::yield_now();
+    }
+    assert_eq!(run_of(&evidence()).await.as_deref(), Some("pending"));
+    assert_eq!(files(&database), before);
+}
+
+#[tokio::test]
+async fn queries_see_what_a_writer_has_committed() {
+    let database = Database::new();
+    let writer = database.open();
+    let reader = Store::open_for_queries(&database.path()).expect("it is there");
+    assert_eq!(run_of(&reader).await, None);
+    writer.begin(run_row("r1")).await.expect("it is new");
+    assert_eq!(run_of(&reader).await.as_deref(), Some("pending"));
+}
+
+#[tokio::test]
+async fn queries_read_older_schemas_without_an_upgrade() {
+    for schema in 1..MIGRATIONS.len() {
+        let database = Database::new();
+        let connection = database.connect();
+        MIGRATIONS[..schema].iter().for_each(|step| connection.execute_batch(step).expect("it is right"));
+        connection.pragma_update(None, "user_version", schema as i64).expect("it is ours");
+        drop(connection);
+
+        let store = Store::open_for_queries(&database.path()).expect("it is readable");
+
+        assert_eq!(store.events_after(0, 9).await.expect("the table is there"), [], "{schema}");
+        let found: u32 = database.connect().pragma_query_value(None, "user_version", |row| row.get(0)).expect("ours");
+        assert_eq!(found as usize, schema);
+    }
+}
+
+#[test]
+fn queries_create_no_database() {
+    let database = Database::new();
+    assert!(matches!(Store::open_for_queries(&database.path()), Err(StoreError::Open(..))));
+    assert_eq!(files(&database), []);
+    fs::write(database.path(), "").expect("there is room");
+    assert!(matches!(Store::open_for_queries(&database.path()), Err(StoreError::Older { found: 0, .. })));
+    drop(database.open());
+    database.connect().pragma_update(None, "user_version", SCHEMA + 1).expect("it is ours");
+    assert!(matches!(Store::open_for_queries(&database.path()), Err(StoreError::Newer { .. })));
+}
