@@ -4,14 +4,10 @@
 //! the start: the changes become a patch, or are applied to the directory of the host. Nothing that git on the host would
 //! execute comes out, and git itself is never started. See docs/design/repositories.md.
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, mkdirat, renameat};
 use sluice_contract::text::error_chain;
 use sluice_state::layout::RunPaths;
 
@@ -24,22 +20,29 @@ mod changes;
 mod copy;
 mod diff;
 mod error;
+mod executed;
 mod git_config;
 pub mod git_names;
+mod host_directory;
+mod kept;
 mod out;
 mod patch;
 mod report;
 mod tree;
 
 pub use error::ExchangeError;
+pub use host_directory::{HostDirectory, OutputFile, output_directory};
+pub(crate) use kept::rescue;
 pub use report::{ExchangeReport, LeftOut, OutReport, PatchReport, RepositoryReport};
 
 use apply::Target;
-use baseline::{Baseline, CONFIG_MAX};
+use baseline::Baseline;
 use changes::Changes;
 use copy::{Owner, Place};
 use diff::ObjectHash;
-use tree::{Kind, Tree};
+use executed::HostConfig;
+use kept::{keep_marker, keep_workspace, kept};
+use tree::Tree;
 
 /// Name of the copy of the repository in the workspace.
 const REPOSITORY: &str = "repo";
@@ -74,14 +77,6 @@ pub struct RepositoryCopy {
     pub writes_back: bool,
 }
 
-/// An open directory of the host. The path is for messages.
-#[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "named like their types")]
-pub struct HostDirectory {
-    pub path: PathBuf,
-    pub descriptor: Arc<OwnedFd>,
-}
-
 /// An open file of the host for the workspace.
 #[derive(Debug, Clone)]
 pub struct InputFile {
@@ -93,22 +88,11 @@ pub struct InputFile {
     pub name: String,
 }
 
-/// A file of the host that a run writes at its end.
-#[derive(Debug, Clone)]
-pub struct OutputFile {
-    /// Directory of the file.
-    pub directory: HostDirectory,
-    /// Name of the file.
-    pub name: String,
-}
-
 /// The files of one run while it exists.
 #[derive(Debug, Default)]
 pub(crate) struct RunFiles {
     baseline: Option<Baseline>,
-    /// Paths that git on the host executes.
-    executed: BTreeSet<Vec<u8>>,
-    is_sha256: bool,
+    config: HostConfig,
 }
 
 /// What came out of a run, and the first error.
@@ -118,31 +102,6 @@ pub struct Collected {
     pub report: ExchangeReport,
     /// Reasons why something did not come out.
     pub errors: Vec<String>,
-}
-
-impl HostDirectory {
-    /// Opens a directory. Its path has no links.
-    ///
-    /// # Errors
-    /// Errors of the kernel.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = Arc::new(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self { path: path.to_owned(), descriptor })
-    }
-
-    fn tree(&self) -> io::Result<Tree> {
-        Ok(Tree::new(self.descriptor.try_clone()?, self.path.display().to_string()))
-    }
-
-    fn owner(&self) -> io::Result<Owner> {
-        let stat = rustix::fs::fstat(&self.descriptor)?;
-        Ok(Owner { uid: stat.st_uid, gid: stat.st_gid })
-    }
-
-    fn error(&self, source: io::Error) -> ExchangeError {
-        ExchangeError::at(self.path.display().to_string())(source)
-    }
 }
 
 impl FileExchange {
@@ -187,11 +146,8 @@ impl FileExchange {
             None => None,
         };
         let baseline = baseline::copy_in(&host, &work, base.as_ref(), owner, USER)?;
-        let config = config(&host);
-        let work_tree = repository.directory.path.display().to_string();
-        let exists = |path: &[u8]| baseline.entries.contains_key(path);
-        let executed = git_config::executed_paths(&config, &work_tree, exists);
-        Ok(RunFiles { baseline: Some(baseline), executed, is_sha256: git_config::is_sha256(&config) })
+        let config = executed::read(&repository.directory.path, &baseline);
+        Ok(RunFiles { baseline: Some(baseline), config })
     }
 
     /// Brings the results out of the workspace. No process of the run is left. What cannot be brought out is kept.
@@ -234,8 +190,8 @@ impl FileExchange {
         let changes = changes::changes(baseline, &work)?;
         if let Some(file) = &self.patch {
             let base = Tree::open(&base(paths))?;
-            let hash = if files.is_sha256 { ObjectHash::Sha256 } else { ObjectHash::Sha1 };
-            let patch = patch::patch(&changes.entries, &base, &work, &files.executed, hash)?;
+            let hash = if files.config.is_sha256 { ObjectHash::Sha256 } else { ObjectHash::Sha1 };
+            let patch = patch::patch(&changes.entries, &base, &work, &files.config.executed, hash)?;
             let shown = file.directory.path.join(&file.name).display().to_string();
             file.write(&patch.text).map_err(ExchangeError::at(shown.clone()))?;
             collected.report.patch = Some(PatchReport {
@@ -252,7 +208,7 @@ impl FileExchange {
             let host = directory.tree().map_err(|error| directory.error(error))?;
             let owner = directory.owner().map_err(|error| directory.error(error))?;
             let applied = apply::Applied::default();
-            let mut target = Target { host: &host, work: &work, owner, executed: &files.executed, applied };
+            let mut target = Target { host: &host, work: &work, owner, executed: &files.config.executed, applied };
             target.apply(&changes.entries);
             let applied = target.applied;
             let refused: Vec<_> = applied.left_out.iter().map(|(path, why)| LeftOut::new(path, why)).collect();
@@ -279,18 +235,6 @@ impl FileExchange {
     }
 }
 
-impl OutputFile {
-    /// Replaces the file. Its owner is that of the directory.
-    fn write(&self, content: &[u8]) -> io::Result<()> {
-        let directory = &self.directory.descriptor;
-        let temporary = format!(".{}.sluice-unfinished", self.name);
-        let _ = rustix::fs::unlinkat(directory, &temporary, rustix::fs::AtFlags::empty());
-        let owner = self.directory.owner()?;
-        Place { directory, name: temporary.as_bytes(), owner, mode: 0o644 }.write_bytes(content)?;
-        Ok(renameat(directory, &temporary, directory, &self.name)?)
-    }
-}
-
 /// Returns what a run may make, and what never comes out: metadata of git, devices, FIFOs and sockets.
 fn metadata_of(changes: &Changes<'_>, baseline: &Baseline) -> Vec<LeftOut> {
     let git = changes.git.iter().map(|path| LeftOut::new(path, "git on the host would take it for a repository"));
@@ -314,79 +258,7 @@ fn bring_files_out(out: &HostDirectory, paths: &RunPaths) -> Result<OutReport, E
     })
 }
 
-/// Returns the configuration of the repository of a work tree; empty if there is none.
-fn config(host: &Tree) -> String {
-    let read = |path: &[u8]| host.read(path, CONFIG_MAX).map(|text| String::from_utf8_lossy(&text).into_owned());
-    match host.entry(b".git") {
-        Ok(Some(entry)) if entry.kind == Kind::Directory => {
-            let parts = [b".git/config".as_slice(), b".git/config.worktree"].map(|path| read(path).unwrap_or_default());
-            parts.join("\n")
-        }
-        _ => String::new(),
-    }
-}
-
-/// Keeps the workspace of a run whose controller was killed before the results were out. Returns its new path.
-///
-/// # Errors
-/// Errors of the kernel.
-pub(crate) fn rescue(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
-    if keep_marker(paths).exists() { keep_workspace(paths) } else { Ok(None) }
-}
-
-/// Moves the workspace to a place where no sweep removes it.
-fn keep_workspace(paths: &RunPaths) -> io::Result<Option<PathBuf>> {
-    use std::os::unix::fs::DirBuilderExt;
-    let to = kept(paths);
-    let parent = to.parent().unwrap_or(Path::new("/"));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-    match std::fs::rename(&paths.work, &to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        moved => moved?,
-    }
-    let _ = std::fs::remove_file(keep_marker(paths));
-    Ok(Some(to))
-}
-
-fn kept(paths: &RunPaths) -> PathBuf {
-    let runs = paths.root.parent().unwrap_or(Path::new("/"));
-    runs.with_file_name("kept").join(paths.root.file_name().unwrap_or_default())
-}
-
 /// Path of the copy of a repository that a run cannot reach.
 fn base(paths: &RunPaths) -> PathBuf {
     paths.root.join("base")
-}
-
-fn keep_marker(paths: &RunPaths) -> PathBuf {
-    paths.conf.join("keep-workspace")
-}
-
-/// Creates a directory for `--out`, owned like its parent, or opens one that is empty.
-///
-/// # Errors
-/// Errors of the kernel, and a directory that is not empty.
-pub fn output_directory(path: &Path) -> io::Result<HostDirectory> {
-    let (parent, name) = (path.parent(), path.file_name());
-    let (Some(parent), Some(name)) = (parent, name) else { return Err(io::ErrorKind::InvalidInput.into()) };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let path = std::fs::canonicalize(parent)?.join(name);
-    let parent = HostDirectory::open(path.parent().unwrap_or(Path::new("/")))?;
-    let owner = parent.owner()?;
-    match mkdirat(&parent.descriptor, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) => {
-            let made = HostDirectory::open(&path)?;
-            let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-            rustix::fs::fchown(&made.descriptor, Some(uid), Some(gid))?;
-            Ok(made)
-        }
-        Err(rustix::io::Errno::EXIST) => {
-            let found = HostDirectory::open(&path)?;
-            if std::fs::read_dir(&path)?.next().is_some() {
-                return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, "it is not empty; name a new directory"));
-            }
-            Ok(found)
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -101,19 +101,6 @@ impl Tree {
         if content.len() as u64 > max { Err(self.too_large(path, max)) } else { Ok(content) }
     }
 
-    /// Returns the entry at a path; `None` if there is none.
-    pub(super) fn entry(&self, path: &[u8]) -> io::Result<Option<Entry>> {
-        let (parent, name) = split(path);
-        let directory = match self.directory(parent) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            directory => directory?,
-        };
-        match entry(&directory, name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            found => found.map(Some),
-        }
-    }
-
     /// Visits every directory, parents first. The visitor returns the indices of the entries to enter; directories on which
     /// something is mounted are not entered.
     pub(super) fn walk(
