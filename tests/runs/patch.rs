@@ -11,7 +11,7 @@ use sluice_testkit::Sluice;
 use sluice_testkit::controller::unique_run_id;
 
 use crate::agents::{kit, without_calls};
-use crate::repo::{git, repository};
+use crate::repo::{git, in_repository, repository};
 
 /// Every file and link of a tree, as git sees them: path, mode, content.
 fn tree(root: &Path) -> BTreeMap<Vec<u8>, (&'static str, Vec<u8>)> {
@@ -63,8 +63,7 @@ async fn a_patch_gives_exactly_the_trees_of_runs() {
         git(&path, &["commit", "--quiet", "--message", "start"]);
         let (start, file) = (tree(&path), format!("{seed}.diff"));
         let run = sluice.run(["--json", "--keep-workspace", "--repo", &path.display().to_string(), "--patch", &file]);
-        let script = "python3 /kit/agents/mutate.py";
-        let words = ["--".to_owned(), "sh".to_owned(), "-c".to_owned(), format!("{script} {seed} 40")];
+        let words = in_repository(&format!("python3 /kit/agents/mutate.py {seed} 40"));
 
         let report = run.args(kit()).args(words).finish().await.expect(0).json();
 
@@ -92,8 +91,8 @@ async fn a_patch_names_what_needs_a_look() {
         echo plain >plain && printf '#!/bin/sh\\n' >tool && chmod +x tool && git init -q sub && \
         echo x >\"$(printf 'esc\\033[31m')\"";
 
-    let run = sluice.run(["--repo", &path.display().to_string(), "--patch", "out.diff", "--", "sh", "-c", script]);
-    let ran = run.finish().await.expect(0);
+    let run = sluice.run(["--repo", &path.display().to_string(), "--patch", "out.diff"]);
+    let ran = run.args(in_repository(script)).finish().await.expect(0);
 
     let look = ran.stderr.lines().find(|line| line.contains("look at these")).expect("it names them");
     for name in [".github/workflows/ci.yml", ".gitattributes", "tool"] {
@@ -118,7 +117,7 @@ async fn failed_runs_have_a_patch_too() {
         ("late.diff", ["--timeout", "1s"], "echo x >>text; sleep 60", 124),
     ] {
         let run = sluice.run(["-q", "--stop-grace", "0s", "--repo", &given, "--patch", name]).args(flags);
-        run.args(["--", "sh", "-c", script]).finish().await.expect(code);
+        run.args(in_repository(script)).finish().await.expect(code);
         let made = fs::read_to_string(sluice.dir().join(name)).expect("it is there");
         assert!(made.contains("+++ b/text\n") && made.ends_with("+x\n"), "{made}");
     }
@@ -130,7 +129,7 @@ async fn a_patch_without_bounds_is_refused() {
     let (sluice, _upstream) = without_calls().await;
     let path = repository(&sluice, "code", 1000);
     let run_id = unique_run_id("many");
-    let script = "import os\nfor n in range(100_100):\n    os.close(os.open(f'f{n}', os.O_CREAT | os.O_WRONLY))";
+    let script = "import os\nos.chdir('repo')\nfor n in range(100_100):\n    os.close(os.open(f'f{n}', os.O_CREAT | os.O_WRONLY))";
     let flags = ["--run-id", &run_id, "--repo", &path.display().to_string(), "--patch", "out.diff", "--timeout", "10m"];
 
     let ran = sluice.run(flags).args(["--", "python3", "-c", script]).finish().await.expect(74);
@@ -141,12 +140,12 @@ async fn a_patch_without_bounds_is_refused() {
 }
 
 #[tokio::test]
-async fn an_edit_on_the_host_does_not_change_the_patch() {
+async fn edits_on_the_host_do_not_change_patches() {
     let (sluice, _upstream) = without_calls().await;
     let path = repository(&sluice, "code", 1000);
     let script = "until [ -e ../go ]; do sleep 0.01; done; echo agent >>text";
-    let flags = ["-q", "--repo", &path.display().to_string(), "--patch", "out.diff", "--", "sh", "-c", script];
-    let run = sluice.run(flags).spawn();
+    let flags = ["-q", "--repo", &path.display().to_string(), "--patch", "out.diff"];
+    let run = sluice.run(flags).args(in_repository(script)).spawn();
     sluice.started().await;
     fs::write(path.join("text"), "something else\n").expect("it is ours");
     fs::write(sluice.runs().pop().expect("one run").join("work/go"), "").expect("we are root");

@@ -40,6 +40,11 @@ pub(crate) fn repository(sluice: &Sluice, name: &str, uid: u32) -> PathBuf {
     path
 }
 
+/// A program that runs a script in the repository.
+pub(crate) fn in_repository(script: &str) -> [String; 4] {
+    ["--", "sh", "-c", &format!("cd repo; {script}")].map(str::to_owned)
+}
+
 fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
 }
@@ -59,7 +64,7 @@ async fn changes_come_back_whoever_owns_the_directory() {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("it is ours");
         let head = git(&path, &["rev-parse", "HEAD"]);
 
-        let run = sluice.run(["--json", "--repo", &writable(&path), "--", "sh", "-c", script]);
+        let run = sluice.run(["--json", "--repo", &writable(&path)]).args(in_repository(script));
         let report = run.finish().await.expect(0).json();
 
         assert_eq!(report.stdout, "", "the copy is as clean as the original");
@@ -107,7 +112,7 @@ async fn git_on_the_host_executes_nothing_of_a_run() {
          ln -s .git/hooks into; ln -s /etc out; echo good >good"
     );
 
-    let run = sluice.run(["--json", "--repo", &writable(&path), "--", "sh", "-c", &script]);
+    let run = sluice.run(["--json", "--repo", &writable(&path)]).args(in_repository(&script));
     let ran = run.finish().await.expect(74);
 
     let report = ran.json();
@@ -150,7 +155,7 @@ async fn special_files_and_links_do_not_escape() {
          rm gone; mkdir gone; echo inside >gone/f; chmod 0 one; chmod 7777 run.sh"
     );
 
-    let ran = sluice.run(["--json", "--repo", &writable(&path), "--", "sh", "-c", &script]).finish().await.expect(74);
+    let ran = sluice.run(["--json", "--repo", &writable(&path)]).args(in_repository(&script)).finish().await.expect(74);
 
     let repo = ran.json().repo.expect("changes were made");
     let names = repo["left_out"].to_string();
@@ -178,7 +183,7 @@ async fn edits_on_the_host_during_a_run_stay() {
     let path = repository(&sluice, "code", 1000);
     let script = "echo agent >text; rm gone; echo agent >fresh; echo agent >quiet; touch ../ready; \
         until [ -e ../go ]; do sleep 0.01; done";
-    let run = sluice.run(["--json", "--repo", &writable(&path), "--", "sh", "-c", script]).spawn();
+    let run = sluice.run(["--json", "--repo", &writable(&path)]).args(in_repository(script)).spawn();
     sluice.started().await;
     let workspace = sluice.runs().pop().expect("one run").join("work");
     assert!(poll(PATIENCE, async || workspace.join("ready").exists()).await);
@@ -210,7 +215,7 @@ async fn a_kill_of_the_controller_loses_nothing() {
     let path = repository(&sluice, "code", 1000);
     let run_id = unique_run_id("kept");
     let script = "echo agent >text; rm gone; echo ready; sleep 600";
-    let run = sluice.run(["--run-id", &run_id, "--repo", &writable(&path), "--", "sh", "-c", script]).spawn();
+    let run = sluice.run(["--run-id", &run_id, "--repo", &writable(&path)]).args(in_repository(script)).spawn();
     run.prints("ready").await;
     run.kill().await.expect(-9);
 
@@ -232,7 +237,7 @@ async fn a_removed_copy_changes_nothing() {
     let (sluice, _upstream) = without_calls().await;
     let path = repository(&sluice, "code", 1000);
     for script in ["cd ..; mv repo away", "cd ..; rm -rf repo; ln -s / repo", "cd ..; rm -rf repo; echo x >repo"] {
-        let ran = sluice.run(["--repo", &writable(&path), "--", "sh", "-c", script]).finish().await.expect(74);
+        let ran = sluice.run(["--repo", &writable(&path)]).args(in_repository(script)).finish().await.expect(74);
         assert!(ran.stderr.contains("the run has removed /workspace/repo"), "{}", ran.stderr);
         assert_eq!(git(&path, &["status", "--short"]), "");
     }
@@ -251,7 +256,7 @@ async fn private_files_and_credentials_do_not_enter() {
     git(&path, &["config", "http.extraheader", "AUTHORIZATION: basic aHVudGVyMg=="]);
     let script = "ls roots; cat own .git/config; git remote get-url origin";
 
-    let ran = sluice.run(["-q", "--repo", &writable(&path), "--", "sh", "-c", script]).finish().await.expect(0);
+    let ran = sluice.run(["-q", "--repo", &writable(&path)]).args(in_repository(script)).finish().await.expect(0);
 
     assert!(ran.stdout.starts_with("own\n") && ran.stdout.ends_with("https://example.com/x.git\n"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("hunter2") && !ran.stdout.contains("aHVu"), "{}", ran.stdout);

@@ -19,7 +19,7 @@ use crate::observer::Observer;
 use crate::outcome::IncompleteRun;
 use crate::resources::AdoptError;
 use crate::virtual_key::RevokeError;
-use crate::{removal, rundir, virtual_key};
+use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
@@ -144,8 +144,12 @@ pub async fn sweep(
     for key in host.layout.runs()? {
         // A run is recorded before its directory is created, so the directory of an unknown run has no owner.
         if !known(&key) && !is_open(host, &key).await {
-            let removal =
-                async { Ok(rundir::remove(&host.layout.run(&key).root, None).map(|()| TakenDown::default())?) };
+            let paths = host.layout.run(&key);
+            let removal = async {
+                let workspace = exchange::rescue(&paths)?.map(|path| path.display().to_string());
+                rundir::remove(&paths.root, None)?;
+                Ok(TakenDown { fault: None, workspace })
+            };
             leftovers.push(leftover(mode, "directory", key.to_string(), removal).await);
         }
     }

@@ -74,17 +74,17 @@ fn read_file(path: &Path, content: &[u8], env: &mut BTreeMap<String, String>) ->
 mod tests {
     use super::*;
 
-    fn read(content: &str) -> Result<BTreeMap<String, String>, String> {
+    fn read(content: &str) -> Result<BTreeMap<String, String>, RequestError> {
         let mut env = BTreeMap::new();
-        let read = read_file(Path::new("f"), content.as_bytes(), &mut env);
-        read.map(|()| env).map_err(|error| error.to_string())
+        read_file(Path::new("f"), content.as_bytes(), &mut env).map(|()| env)
     }
 
     #[test]
     fn lines_are_read_as_docker_does() {
         let env = read("# comment\n\nA=1\r\n  B= two words # kept \nC=\"quoted\"\nD=\nNOT_SET_ANYWHERE_AT_ALL\n");
         let expected = [("A", "1"), ("B", " two words # kept "), ("C", "\"quoted\""), ("D", "")];
-        assert_eq!(env, Ok(expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into()));
+        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(env.expect("each line is valid"), expected.into());
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         for content in
             ["A=1\nOPENAI_API_KEY=hunter2\n", "A=1\nbad-name=hunter2\n", "A=1\nhunter 2\n", "A=1\nB=hunter2\0\n"]
         {
-            let message = read(content).expect_err("the second line is not valid");
+            let message = read(content).expect_err("the second line is not valid").to_string();
             assert!(message.starts_with("--env-file f, line 2: ") && !message.contains("hunter"), "{message}");
         }
     }
