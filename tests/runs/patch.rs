@@ -34,6 +34,26 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, (&'static str, Vec<u8>)> {
     found
 }
 
+/// Which part of an entry is compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Compare {
+    All,
+    /// `git apply --reverse` of git 2.47 forgets that a deleted file could be executed, also with git's own patches.
+    Content,
+}
+
+/// The names of all entries that differ between two trees.
+fn differing(one: &Path, other: &Path, compare: Compare) -> Vec<String> {
+    let is_same = |one: Option<&(&'static str, Vec<u8>)>, other: Option<&(&'static str, Vec<u8>)>| match (one, other) {
+        (Some(one), Some(other)) if compare == Compare::Content => one.1 == other.1,
+        (one, other) => one == other,
+    };
+    let [one, other] = [one, other].map(tree);
+    let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+    let differing = names.filter(|name| !is_same(one.get(*name), other.get(*name)));
+    differing.map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+}
+
 fn mutate(directory: &Path, seed: u64, count: u64) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/agents/mutate.py");
     let ran =
@@ -61,21 +81,22 @@ async fn a_patch_gives_exactly_the_trees_of_runs() {
         mutate(&path, 1000 + seed, 40);
         git(&path, &["add", "--all"]);
         git(&path, &["commit", "--quiet", "--message", "start"]);
-        let (start, file) = (tree(&path), format!("{seed}.diff"));
+        let file = format!("{seed}.diff");
+        let start = clone(&sluice, &path, &format!("start-{seed}"));
         let run = sluice.run(["--json", "--keep-workspace", "--repo", &path.display().to_string(), "--patch", &file]);
         let words = in_repository(&format!("python3 /kit/agents/mutate.py {seed} 40"));
 
         let report = run.args(kit()).args(words).finish().await.expect(0).json();
 
-        assert_eq!(tree(&path), start, "the directory is as it was");
+        assert_eq!(differing(&path, &start, Compare::All), [""; 0], "the directory is as it was");
         let clone = clone(&sluice, &path, &format!("clone-{seed}"));
         let patch = sluice.dir().join(&file).display().to_string();
         git(&clone, &["apply", "--check", &patch]);
         git(&clone, &["apply", "--whitespace=nowarn", &patch]);
         let kept = PathBuf::from(report.workspace.expect("it is kept"));
-        assert_eq!(tree(&clone), tree(&kept.join("repo")), "seed {seed}");
+        assert_eq!(differing(&clone, &kept.join("repo"), Compare::All), [""; 0], "seed {seed}");
         git(&clone, &["apply", "--reverse", "--whitespace=nowarn", &patch]);
-        assert_eq!(tree(&clone), start, "seed {seed}, in reverse");
+        assert_eq!(differing(&clone, &start, Compare::Content), [""; 0], "seed {seed}, in reverse");
         let summary = report.patch.expect("a patch was made");
         let made = fs::metadata(&patch).expect("it is there").len();
         assert_eq!(summary["bytes"].as_u64(), Some(made));
