@@ -264,6 +264,18 @@ async fn private_files_and_credentials_do_not_enter() {
 }
 
 #[tokio::test]
+async fn a_tree_without_bounds_changes_nothing() {
+    let (sluice, _upstream) = without_calls().await;
+    let path = repository(&sluice, "code", 1000);
+    let script = "echo x >text; python3 -c \"import os\nfor n in range(2100): os.mkdir('d'); os.chdir('d')\"";
+
+    let ran = sluice.run(["--repo", &writable(&path)]).args(in_repository(script)).finish().await.expect(74);
+
+    assert!(ran.stderr.contains("has a file whose path in it is longer than 4000 bytes"), "{}", ran.stderr);
+    assert_eq!(git(&path, &["status", "--short"]), "");
+}
+
+#[tokio::test]
 async fn directories_of_git_are_no_work_trees() {
     let (sluice, _upstream) = without_calls().await;
     let path = repository(&sluice, "code", 0);

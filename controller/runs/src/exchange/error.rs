@@ -22,6 +22,14 @@ pub enum ExchangeError {
         /// Maximum.
         max: u64,
     },
+    /// Directories are nested too deep.
+    #[error("{path} has a file whose path in it is longer than {max} bytes")]
+    TooDeep {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: usize,
+    },
     /// A file or a directory has more bytes than a run takes.
     #[error("{path} has more than {max} bytes")]
     TooLarge {

@@ -15,6 +15,8 @@ use super::error::ExchangeError;
 
 /// Maximum length of a path that is looked at.
 const PATH_MAX: usize = 4000;
+/// Length after which a path in a message is cut.
+const SHOWN_MAX: usize = 300;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
@@ -121,7 +123,7 @@ impl Tree {
             for index in enter.into_iter().rev() {
                 let inner = join(&path, &entries[index].0);
                 if inner.len() > PATH_MAX {
-                    return Err(self.too_large(&inner, PATH_MAX as u64));
+                    return Err(ExchangeError::TooDeep { path: self.name.clone(), max: PATH_MAX });
                 }
                 waiting.push(inner);
             }
@@ -246,10 +248,14 @@ pub(super) fn is_beneath(roots: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
     }
 }
 
-/// Returns a path as one line of text. Control characters and those that reorder text are written as codes.
+/// Returns a path as one line of text, with the end of a long one left out. Control characters and those that reorder text are written as codes.
 pub(super) fn show(path: &[u8]) -> String {
     let mut shown = String::new();
     for c in String::from_utf8_lossy(path).chars() {
+        if shown.len() > SHOWN_MAX {
+            shown.push('…');
+            break;
+        }
         if c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
             shown.extend(c.escape_default());
         } else {
