@@ -66,7 +66,8 @@ async fn host_and_agent_see_each_others_files() {
     let repository = repository(&sluice);
     let script = "echo asked >repo/question; until [ -s repo/answer ]; do :; done; cat repo/answer; echo work >file; \
         until [ -e repo/end ]; do :; done";
-    let run = sluice.run(["-q", "--repo", &format!("{}:rw", repository.display()), "--", "sh", "-c", script]).spawn();
+    let volume = format!("{}:/workspace/repo:rw", repository.display());
+    let run = sluice.run(["-q", "--volume", &volume, "--", "sh", "-c", script]).spawn();
 
     let question = repository.join("question");
     assert_eq!(appears(&question).await, "asked\n");
@@ -214,19 +215,19 @@ async fn an_unusable_directory_is_reported_before_the_run() {
     let path = sluice.dir().join("roots");
     fs::create_dir(&path).expect("a fresh directory takes another");
     let given = path.display().to_string();
-    let writes = format!("{given}:rw");
-    for (mode, repo, code, told) in [
-        (0o755, &given, 0, ""),
+    let [reads, writes] = ["ro", "rw"].map(|access| format!("{given}:/workspace/repo:{access}"));
+    for (mode, volume, code, told) in [
+        (0o755, &reads, 0, ""),
         (0o777, &writes, 0, ""),
         (0o755, &writes, 0, "sluice: warning: the sandbox's user 1001 cannot create files in "),
-        (0o711, &given, 0, "sluice: warning: the sandbox's user 1001 cannot list "),
-        (0o700, &given, 125, "the sandbox's user 1001 cannot enter "),
+        (0o711, &reads, 0, "sluice: warning: the sandbox's user 1001 cannot list "),
+        (0o700, &reads, 125, "the sandbox's user 1001 cannot enter "),
         (0o700, &writes, 125, "the sandbox's user 1001 cannot enter "),
     ] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
-        let ran = sluice.run(["-q", "--repo", repo, "--", "true"]).finish().await.expect(code);
-        assert!(ran.stderr.contains(told), "{mode:o} {repo}: {}", ran.stderr);
-        assert_eq!(ran.stderr.is_empty(), told.is_empty(), "{mode:o} {repo}: {}", ran.stderr);
+        let ran = sluice.run(["-q", "--volume", volume, "--", "true"]).finish().await.expect(code);
+        assert!(ran.stderr.contains(told), "{mode:o} {volume}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), told.is_empty(), "{mode:o} {volume}: {}", ran.stderr);
         assert!(told.is_empty() || ran.stderr.contains(&format!("chown 1001:1001 {given}")), "{}", ran.stderr);
     }
 }
@@ -294,7 +295,8 @@ async fn links_of_the_agent_do_not_lead_outside() {
          rm -rf .sluice; ln -s {path} .sluice; ln -s {path}/kept kept; ln -s / root; ln -s ../conf conf; chmod 0 a"
     );
 
-    let run = sluice.run(["-q", "--repo", &format!("{}:rw", repository.display()), "hello", "--", "sh", "-c", &script]);
+    let volume = format!("{}:/workspace/repo:rw", repository.display());
+    let run = sluice.run(["-q", "--volume", &volume, "hello", "--", "sh", "-c", &script]);
     run.finish().await.expect(0);
 
     sluice.assert_nothing_left().await;

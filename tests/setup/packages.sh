@@ -26,6 +26,7 @@ need flock util-linux
 need cc gcc libc6-dev
 need node nodejs
 need npm npm
+need git git
 need setpriv util-linux
 need valgrind valgrind
 need dpkg-deb dpkg

@@ -17,6 +17,10 @@ use crate::rundir::SANDBOX_UID;
 pub const WORKSPACE: &str = "/workspace";
 /// Mount point of `--repo`.
 pub const REPOSITORY: &str = "/workspace/repo";
+/// Directory for the files of `--out`.
+pub const OUT: &str = "/workspace/out";
+/// Variable with the path of that directory.
+pub const OUT_VARIABLE: &str = "SLUICE_OUT";
 /// Mount point of the socket's directory: not below `/run`, where the tmpfs would hide it.
 const SOCKET_DIRECTORY: &str = "/llm-sock";
 const PORT: u16 = 8080;

@@ -11,6 +11,7 @@ pub mod capture;
 pub mod drive;
 pub mod engine;
 pub mod envelope;
+pub mod exchange;
 pub mod forward;
 pub mod host;
 pub mod input;

@@ -65,7 +65,7 @@ impl Completion {
     /// [`StoreError`] when the judgement cannot be recorded.
     pub async fn finish(self, driven: DrivenRun, printer: Option<Printer>) -> Result<CompletedRun, StoreError> {
         let DrivenRun { run, end } = driven;
-        let RunEnd { totals, output, output_loss, is_short_of_memory, timings, audit, mut notes } = end;
+        let RunEnd { totals, output, output_loss, is_short_of_memory, timings, audit, collected, mut notes } = end;
         let stdout = output.0.text();
         let verdict = run.verdict.as_ref().expect("a run that is over has a verdict");
         let mut evidence = RunEvidence {
@@ -79,7 +79,9 @@ impl Completion {
             audit_fault: totals.fault.as_deref(),
             budget: totals.budget.as_deref(),
         };
-        let mut judgement = with_leftovers(judge(&evidence), &run);
+        let judged =
+            |evidence: &RunEvidence<'_>| with_leftovers(with_lost_files(judge(evidence), &collected.errors), &run);
+        let mut judgement = judged(&evidence);
         self.record(&judgement, &run).await?;
         // If this process is killed before the receipts are posted, the next run posts them.
         let posting = audit.map(|audit| self.host.store.ingest(audit));
@@ -88,7 +90,7 @@ impl Completion {
             if let Err(error) = printer.finish(signals::next()).await {
                 let reason = error_chain(&error);
                 evidence.output_error = Some((&reason, error.exit_code()));
-                judgement = with_leftovers(judge(&evidence), &run);
+                judgement = judged(&evidence);
                 self.record(&judgement, &run).await?;
             } else if printer.dropped() > 0 {
                 notes.push(format!("{} bytes of output were dropped: they were not read in time", printer.dropped()));
@@ -99,6 +101,7 @@ impl Completion {
         if judgement.error.as_ref().is_none_or(|(code, _)| *code != ErrorCode::BudgetExceeded) {
             notes.extend(totals.litellm_budgets.iter().map(Exhausted::advice));
         }
+        notes.extend(collected.report.lines());
         let report = RunReport::new(ReportParts {
             key: &self.key,
             judgement,
@@ -106,6 +109,7 @@ impl Completion {
             short_of_memory: is_short_of_memory,
             output,
             totals,
+            exchange: collected.report,
             audit_file: self.host.layout.run(&self.key).audit.display().to_string(),
             timings,
         });
@@ -129,6 +133,21 @@ pub fn check_closed(run: &Run) -> Result<(), IncompleteRun> {
         (Phase::Closed, _) => Ok(()),
         (_, Some(failure)) => Err(IncompleteRun::Step(failure.clone())),
         (_, None) => Err(IncompleteRun::NotClosed),
+    }
+}
+
+/// Adds files that did not come out to a judgement. They fail a run that was ok otherwise.
+fn with_lost_files(judgement: Judgement, errors: &[String]) -> Judgement {
+    if errors.is_empty() {
+        return judgement;
+    }
+    let lost = errors.join("; ");
+    match judgement.error {
+        Some((code, message)) => Judgement { error: Some((code, format!("{message}; {lost}"))), ..judgement },
+        None => {
+            let error = Some((ErrorCode::OutputFailed, lost));
+            Judgement { error, exit_code: exit::OUTPUT_FAILED.into(), ..judgement }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use sluice_state::ledger::ReceiptStatus;
 use sluice_state::receipt::{Receipt, RunTotals};
 
 use crate::capture::Captured;
+use crate::exchange::ExchangeReport;
 use crate::timings::Timings;
 use crate::verdict::Judgement;
 
@@ -55,6 +56,9 @@ pub struct RunReport {
     pub litellm_budgets: Vec<Exhausted>,
     /// One receipt per call.
     pub receipts: Vec<Receipt>,
+    /// Files that came out of the run.
+    #[serde(flatten)]
+    pub exchange: ExchangeReport,
     /// Audit file.
     pub audit: AuditFileSummary,
     /// Durations in milliseconds.
@@ -101,6 +105,7 @@ pub struct ReportParts<'a> {
     pub short_of_memory: bool,
     pub output: (Captured, Captured),
     pub totals: RunTotals,
+    pub exchange: ExchangeReport,
     pub audit_file: String,
     pub timings: Timings,
 }
@@ -109,8 +114,8 @@ impl RunReport {
     /// Assembles a report.
     #[must_use]
     pub fn new(parts: ReportParts<'_>) -> Self {
-        let ReportParts { key, judgement, oom_seen, short_of_memory, output: (out, err), totals, audit_file, timings } =
-            parts;
+        let ReportParts { key, judgement, oom_seen, short_of_memory, output: (out, err), totals, exchange, .. } = parts;
+        let (audit_file, timings) = (parts.audit_file, parts.timings);
         let (error_code, error_message) = judgement.error.map(|(code, message)| (code.as_str(), message)).unzip();
         Self {
             ok: error_code.is_none(),
@@ -132,6 +137,7 @@ impl RunReport {
             refused_by_reason: totals.refused_by_reason,
             litellm_budgets: totals.litellm_budgets,
             receipts: totals.receipts,
+            exchange,
             audit: AuditFileSummary {
                 file: audit_file,
                 lines: totals.lines,

@@ -16,6 +16,7 @@ use sluice_state::store::StoreError;
 use crate::blueprint;
 use crate::capture::Captured;
 use crate::engine::{EngineError, StdioConfig};
+use crate::exchange::{Collected, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
 use crate::plan::ObservedState;
@@ -45,6 +46,9 @@ pub struct RunResources {
     sandbox: Sandbox,
     audit: RunAudit,
     ownership: PathOwnership,
+    files: RunFiles,
+    /// Results, once they are brought out.
+    collected: Option<Collected>,
 }
 
 /// Owner of the files at the run's paths.
@@ -93,6 +97,8 @@ pub struct RunEnd {
     pub timings: Timings,
     /// The audit file for the ledger; `None` if it could not be read.
     pub audit: Option<ParsedAudit>,
+    /// Files that came out of the run.
+    pub collected: Collected,
     /// Remarks for people.
     pub notes: Vec<String>,
 }
@@ -146,6 +152,8 @@ impl RunResources {
             spec,
             audit: RunAudit::default(),
             ownership: PathOwnership::Unknown,
+            files: RunFiles::default(),
+            collected: None,
         }
     }
 
@@ -185,7 +193,10 @@ impl RunResources {
 
     /// Performs these steps side by side, and returns the result of each.
     pub async fn perform(&mut self, steps: &[Step]) -> Vec<PerformedStep> {
-        let mut performed: Vec<_> = steps.iter().filter_map(|step| self.perform_on_files(*step)).collect();
+        let mut performed = Vec::new();
+        for step in steps {
+            performed.extend(self.perform_on_files(*step).await);
+        }
         let sidecar_step = steps.iter().copied().find(|step| matches!(step, Step::StartSidecar | Step::DrainSidecar));
         let sandbox_step = steps.iter().copied().find(|step| {
             matches!(step, Step::CreateContainer | Step::StartContainer | Step::StopContainer | Step::RemoveContainer)
@@ -222,16 +233,16 @@ impl RunResources {
         self.sandbox.end().await
     }
 
-    /// Performs a step that only concerns files; they are quick.
-    fn perform_on_files(&mut self, step: Step) -> Option<PerformedStep> {
+    /// Performs a step that only concerns files.
+    async fn perform_on_files(&mut self, step: Step) -> Option<PerformedStep> {
         let begun = Instant::now();
         let result = match step {
-            Step::Prepare => self.prepare(),
+            Step::Prepare => self.prepare().await,
             Step::Tally => {
                 self.tally();
                 Ok(())
             }
-            Step::RemoveDirectories => files::set_aside(&self.paths),
+            Step::RemoveDirectories => self.remove_directories().await,
             Step::Close => Ok(()),
             Step::StartSidecar
             | Step::CreateContainer
@@ -243,11 +254,28 @@ impl RunResources {
         Some(PerformedStep { step, took: begun.elapsed(), result })
     }
 
-    fn prepare(&mut self) -> Result<(), StepError> {
-        let spec = self.spec.as_ref().expect("only a run with a specification is prepared");
+    async fn prepare(&mut self) -> Result<(), StepError> {
+        let spec = Arc::clone(self.spec.as_ref().expect("only a run with a specification is prepared"));
         files::create(&self.paths, &self.key, &self.host.sidecar_users)?;
         self.ownership = PathOwnership::ThisRun;
-        files::fill_workspace(&self.paths, spec)
+        files::fill_workspace(&self.paths, &spec)?;
+        self.files = files::bring_in(&self.paths, spec).await?;
+        Ok(())
+    }
+
+    /// Brings the results of the run out of its workspace, and renames its directory.
+    async fn remove_directories(&mut self) -> Result<(), StepError> {
+        if self.collected.is_none() && self.ownership == PathOwnership::ThisRun {
+            self.collected = Some(match &self.spec {
+                Some(spec) if self.sandbox.has_started() => {
+                    files::bring_out(&self.paths, Arc::clone(spec), std::mem::take(&mut self.files)).await
+                }
+                // The workspace has no results.
+                Some(_) => Collected::default(),
+                None => files::rescue(&self.paths)?,
+            });
+        }
+        files::set_aside(&self.paths)
     }
 
     fn tally(&mut self) {
@@ -271,6 +299,7 @@ impl RunResources {
             output: self.sandbox.finish(),
             timings,
             audit,
+            collected: self.collected.unwrap_or_default(),
             notes,
         }
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open, openat, renameat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use sluice_contract::RunKey;
@@ -90,7 +90,7 @@ fn flatten(top: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
         }
         for child in &children {
             if is_directory(top.as_fd(), child)? {
-                let inner = openat(top, child.as_c_str(), DIRECTORY, Mode::empty())?;
+                let inner = enter(top, child)?;
                 hoist(&inner, top, &mut moved, until)?;
                 unlinkat(top, child.as_c_str(), UnlinkatFlags::RemoveDir)?;
             } else {
@@ -98,6 +98,12 @@ fn flatten(top: &OwnedFd, until: Option<Instant>) -> io::Result<()> {
             }
         }
     }
+}
+
+/// Opens a directory that is to be emptied. One on which something is mounted is an error: its content is not ours.
+fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV;
+    Ok(openat2(parent, name, OpenHow::new().flags(DIRECTORY).resolve(resolve))?)
 }
 
 /// Empties a directory in `top`: its files and empty directories are removed, its other directories move up.
@@ -164,6 +170,7 @@ fn is_directory(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::fcntl::openat;
     use nix::sys::stat::mkdirat;
 
     fn scratch(name: &str) -> std::path::PathBuf {

@@ -8,6 +8,7 @@ use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
 
 use crate::blueprint::{SandboxLimits, Volume};
+use crate::exchange::FileExchange;
 use crate::input::Stdin;
 use crate::sidecar::SidecarLifetime;
 use crate::virtual_key::KeyMode;
@@ -29,6 +30,8 @@ pub struct RunSpec {
     pub workdir: &'static str,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
+    /// Files that go into the workspace, and come out of it.
+    pub exchange: FileExchange,
     pub stdin: Stdin,
     /// Gives the terminal of this process to the program.
     pub tty: bool,

@@ -11,6 +11,7 @@ use sluice_state::layout::LayoutError;
 use sluice_state::store::StoreError;
 
 use crate::engine::EngineError;
+use crate::exchange::ExchangeError;
 use crate::sidecar::SidecarError;
 use crate::upstream::UpstreamUnreachable;
 use crate::virtual_key::MintError;
@@ -27,6 +28,9 @@ pub enum StepError {
         #[source]
         source: io::Error,
     },
+    /// Files cannot be brought into the workspace.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     /// The user of the sidecar cannot be read from the run's directories.
     #[error(transparent)]
     SidecarUser(io::Error),
@@ -65,7 +69,8 @@ impl StepError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Directory { source, .. } | Self::SidecarUser(source) => is_retryable_io(source),
-            Self::IdUsed(_) => false,
+            Self::Exchange(ExchangeError::File { source, .. }) => is_retryable_io(source),
+            Self::IdUsed(_) | Self::Exchange(_) => false,
             Self::Layout(error) => matches!(error, LayoutError::State(_, source) if is_retryable_io(source)),
             Self::SigningKey(error) => matches!(error, KeyError::Io(_, source) if is_retryable_io(source)),
             Self::Engine(error) => is_retryable_engine(error),

@@ -19,7 +19,7 @@ use crate::observer::Observer;
 use crate::outcome::IncompleteRun;
 use crate::resources::AdoptError;
 use crate::virtual_key::RevokeError;
-use crate::{removal, rundir, virtual_key};
+use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
@@ -40,9 +40,21 @@ pub struct Leftover {
     pub audit: Option<String>,
     /// True if it was removed; null in a dry run.
     pub removed: Option<bool>,
+    /// Path of the kept workspace of a run whose results were not out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     /// Reason why it was not removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// What is known of a leftover that was taken down.
+#[derive(Debug, Default)]
+struct TakenDown {
+    /// Fault of the audit file of a run.
+    fault: Option<String>,
+    /// Path of the kept workspace of a run.
+    workspace: Option<String>,
 }
 
 /// Mode of a sweep.
@@ -125,14 +137,19 @@ pub async fn sweep(
             None => false,
         };
         if !is_owned {
-            let removal = async { Ok(host.engine.remove(&container.id).await.map(|()| None)?) };
+            let removal = async { Ok(host.engine.remove(&container.id).await.map(|()| TakenDown::default())?) };
             leftovers.push(leftover(mode, "container", container.name.clone(), removal).await);
         }
     }
     for key in host.layout.runs()? {
         // A run is recorded before its directory is created, so the directory of an unknown run has no owner.
         if !known(&key) && !is_open(host, &key).await {
-            let removal = async { Ok(rundir::remove(&host.layout.run(&key).root, None).map(|()| None)?) };
+            let paths = host.layout.run(&key);
+            let removal = async {
+                let workspace = exchange::rescue(&paths)?.map(|path| path.display().to_string());
+                rundir::remove(&paths.root, None)?;
+                Ok(TakenDown { fault: None, workspace })
+            };
             leftovers.push(leftover(mode, "directory", key.to_string(), removal).await);
         }
     }
@@ -142,7 +159,7 @@ pub async fn sweep(
         leftovers.extend((!is_listed || directory.removed == Some(false)).then_some(directory));
     }
     for key in host.store.orphaned_keys().await? {
-        let removal = async { Ok(revoke(host, &key).await.map(|()| None)?) };
+        let removal = async { Ok(revoke(host, &key).await.map(|()| TakenDown::default())?) };
         leftovers.push(leftover(mode, "key", key.alias.clone(), removal).await);
     }
     Ok(leftovers)
@@ -160,7 +177,7 @@ async fn remove_renamed(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, S
     let leftover = |name: String| {
         let reason = remaining.iter().find(|one| one.name == name).map(|one| one.reason.clone());
         let removed = (mode == SweepMode::Remove).then_some(reason.is_none());
-        Leftover { kind: "directory", name, audit: None, removed, reason }
+        Leftover { kind: "directory", name, audit: None, workspace: None, removed, reason }
     };
     Ok(found.into_iter().map(leftover).collect())
 }
@@ -193,19 +210,19 @@ async fn catch_up(host: &Host) -> Result<(), SweepError> {
     Ok(archive.catch_up().await?)
 }
 
-/// Removes a leftover, unless the sweep is a dry run. The removal returns a fault of its audit file.
+/// Removes a leftover, unless the sweep is a dry run.
 async fn leftover(
     mode: SweepMode,
     kind: &'static str,
     name: String,
-    removal: impl Future<Output = Result<Option<String>, SweepError>>,
+    removal: impl Future<Output = Result<TakenDown, SweepError>>,
 ) -> Leftover {
     if mode == SweepMode::DryRun {
-        return Leftover { kind, name, audit: None, removed: None, reason: None };
+        return Leftover { kind, name, audit: None, workspace: None, removed: None, reason: None };
     }
-    let (audit, reason) = match removal.await {
-        Ok(audit) => (audit, None),
-        Err(error) => (None, Some(error_chain(&error))),
+    let (TakenDown { fault: audit, workspace }, reason) = match removal.await {
+        Ok(taken_down) => (taken_down, None),
+        Err(error) => (TakenDown::default(), Some(error_chain(&error))),
     };
-    Leftover { kind, name, audit, removed: Some(reason.is_none()), reason }
+    Leftover { kind, name, audit, workspace, removed: Some(reason.is_none()), reason }
 }

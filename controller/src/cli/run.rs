@@ -26,6 +26,8 @@ use super::progress;
 
 mod args;
 mod background;
+mod environment;
+mod files;
 mod forbidden_mounts;
 mod input;
 mod mount_rights;
@@ -58,7 +60,9 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let request = request::read(&args, &settings).map_err(|error| before(&error))?;
     // A program with the terminal draws on it alone.
     let observer = if args.quiet || args.tty { progress::silent() } else { progress::on_terminal() };
-    request.spec.volumes.iter().filter_map(mount_rights::warning).for_each(|text| say(&format!("warning: {text}")));
+    let volumes = &request.spec.volumes;
+    let warnings = volumes.iter().flat_map(|volume| [mount_rights::warning(volume), mount_rights::git_warning(volume)]);
+    warnings.flatten().for_each(|text| say(&format!("warning: {text}")));
     let (stop, cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| before(&error))?);

@@ -67,7 +67,14 @@ async fn remove(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
 fn line(leftover: &Leftover) -> String {
     let result = match (leftover.removed, &leftover.reason) {
         (None, _) => "would be removed".to_owned(),
-        (Some(true), _) => leftover.audit.as_ref().map_or("removed".to_owned(), |what| format!("removed; {what}")),
+        (Some(true), _) => {
+            let kept = leftover
+                .workspace
+                .as_ref()
+                .map(|path| format!("its results were not out; its workspace is kept in {path}"));
+            let remarks = leftover.audit.iter().chain(&kept);
+            remarks.fold("removed".to_owned(), |text, remark| format!("{text}; {remark}"))
+        }
         (Some(false), reason) => format!("NOT removed: {}", sanitize(reason.as_deref().unwrap_or_default())),
     };
     format!("{:<10} {:<32} {result}\n", leftover.kind, leftover.name)

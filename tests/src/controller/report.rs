@@ -31,6 +31,10 @@ pub struct RunReport {
     pub refused_by_reason: BTreeMap<String, u64>,
     pub litellm_budgets: Vec<serde_json::Value>,
     pub receipts: Vec<ReportReceipt>,
+    pub repo: Option<serde_json::Value>,
+    pub patch: Option<serde_json::Value>,
+    pub out: Option<serde_json::Value>,
+    pub workspace: Option<String>,
     pub audit: ReportAudit,
     pub timings: ReportTimings,
 }

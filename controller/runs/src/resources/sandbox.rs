@@ -82,6 +82,11 @@ impl Sandbox {
         self.state
     }
 
+    /// Returns whether the program was started by this controller.
+    pub(super) fn has_started(&self) -> bool {
+        self.timings.container_start.is_some()
+    }
+
     /// Returns the time of the container's label, if the container exists.
     pub(super) fn expires(&self) -> Option<SystemTime> {
         self.expires

@@ -9,7 +9,7 @@ use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{PROBE_GRAPH, SweepError, catch_up, is_at_our_litellm, revoke};
+use super::{PROBE_GRAPH, SweepError, TakenDown, catch_up, is_at_our_litellm, revoke};
 use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, DrivenRun, drive};
 use crate::host::Host;
@@ -27,8 +27,10 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
     for orphan in open.iter().filter(|open| open.is_orphaned()) {
-        if let Ok(Some(fault)) = take_down(host, orphan, observer).await {
-            faults.push(format!("run {} of a killed controller was taken down: {fault}", orphan.entry.key));
+        let Ok(TakenDown { fault, workspace }) = take_down(host, orphan, observer).await else { continue };
+        let workspace = workspace.map(|path| format!("its results were not out; its workspace is kept in {path}"));
+        for remark in fault.into_iter().chain(workspace) {
+            faults.push(format!("run {} of a killed controller was taken down: {remark}", orphan.entry.key));
         }
     }
     // The next run tries again, and sluice ledger rebuild reports the error.
@@ -42,17 +44,17 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
     faults
 }
 
-/// Takes down an orphan, and returns the fault of its audit file.
+/// Takes down an orphan.
 pub(super) async fn take_down(
     host: &Arc<Host>,
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
-) -> Result<Option<String>, SweepError> {
+) -> Result<TakenDown, SweepError> {
     let key = &orphan.entry.key;
     let generation = match host.store.take_over(orphan, &host.owner).await {
         Ok(generation) => generation,
         // Another controller takes it down.
-        Err(StoreError::Stale(_)) => return Ok(None),
+        Err(StoreError::Stale(_)) => return Ok(TakenDown::default()),
         Err(error) => return Err(error.into()),
     };
     let resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
@@ -67,7 +69,7 @@ pub(super) async fn take_down(
     };
     let DrivenRun { run, end } = drive(run, resources, &context, &mut cancelled).await?;
     // The audit log counts although the controller did not see the end of the run.
-    let fault = end.totals.fault;
+    let (fault, workspace) = (end.totals.fault, end.collected.report.workspace);
     let (error, code) = match fault {
         Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
         None => (ErrorCode::Internal, exit::NOT_STARTED),
@@ -88,5 +90,5 @@ pub(super) async fn take_down(
         host.store.ingest(audit).done().await?;
     }
     closed?;
-    Ok(fault.filter(|_| !is_probe))
+    Ok(TakenDown { fault: fault.filter(|_| !is_probe), workspace })
 }

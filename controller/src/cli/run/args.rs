@@ -13,7 +13,8 @@ const EXAMPLES: &str = "\
 Examples:
   sluice run --model gpt-4o-mini \"say hello\"
   sluice run --model gpt-4o-mini --messages chat.json --json
-  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw \"fix the failing test\"
+  sluice run --agent claude --model claude-sonnet-4-5 --repo . --patch fix.diff \"fix the failing test\"
+  sluice run --agent claude --model claude-sonnet-4-5 --repo .:rw < task.txt
   sluice run --model gpt-4o-mini --repo .:ro --timeout 10m -- python3 /workspace/repo/agent.py
   sluice run --quiet -- sha256sum < archive.tar
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
@@ -22,7 +23,7 @@ const EXIT_CODES: &str = "\
 Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
 account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
 128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
-other error, such as a full disk.";
+other error, such as a full disk, or if files of the run could not be brought out.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
@@ -30,8 +31,8 @@ other error, such as a full disk.";
 #[derive(Debug, Args)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(in crate::cli) struct RunArgs {
-    /// The message to the agent
-    #[arg(value_name = "MESSAGE", conflicts_with = "messages")]
+    /// The message to the agent; '-', or a pipe in its place, is stdin. Other users of the host can see MESSAGE in ps
+    #[arg(value_name = "MESSAGE", conflicts_with_all = ["messages", "message_file"])]
     pub(super) message: Option<String>,
     /// A program and its arguments, in place of an agent; its output is the answer
     #[arg(last = true, value_name = "ARGV")]
@@ -39,6 +40,9 @@ pub(in crate::cli) struct RunArgs {
     /// A file with messages for the agent: a JSON array as in the OpenAI API; '-' is stdin
     #[arg(long, value_name = "FILE")]
     pub(super) messages: Option<PathBuf>,
+    /// A file with the message to the agent, which no other user can see in ps
+    #[arg(long, value_name = "FILE", conflicts_with = "messages")]
+    pub(super) message_file: Option<PathBuf>,
     /// Pass stdin to a program after --, also if it is a terminal; a pipe or a file is passed without this flag
     #[arg(long, short)]
     pub(super) interactive: bool,
@@ -67,11 +71,27 @@ pub(in crate::cli) struct RunArgs {
     /// The image [default: the agent's image, or sluice-runtime:latest]
     #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
     pub(super) image: Option<String>,
-    /// An environment variable of the sandbox; repeat for more
-    #[arg(long, short, value_name = "K=V", help_heading = "The sandbox")]
+    /// An environment variable of the sandbox; NAME alone passes on the variable of this process; repeat for more
+    #[arg(long, short, value_name = "NAME[=VALUE]", help_heading = "The sandbox")]
     pub(super) env: Vec<String>,
-    /// Mount a directory at /workspace/repo, read-only unless it ends in :rw
-    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "The sandbox")]
+    /// A file with environment variables, one NAME=VALUE or NAME in a line; repeat for more
+    #[arg(long, value_name = "FILE", help_heading = "The sandbox")]
+    pub(super) env_file: Vec<PathBuf>,
+    /// Copy a file to /workspace/NAME [default: its own name]; repeat for more
+    #[arg(long, value_name = "FILE[:NAME]", help_heading = "Files in and out")]
+    pub(super) file: Vec<String>,
+    /// Write the changes of the run to the repository as a patch for git apply; the directory itself is not changed
+    #[arg(long, value_name = "FILE", requires = "repo", help_heading = "Files in and out")]
+    pub(super) patch: Option<PathBuf>,
+    /// Copy the files that the run leaves in /workspace/out ($SLUICE_OUT) to a new or empty directory
+    #[arg(long, value_name = "DIR", help_heading = "Files in and out")]
+    pub(super) out: Option<PathBuf>,
+    /// Keep the workspace after the run, and say where it is
+    #[arg(long, help_heading = "Files in and out")]
+    pub(super) keep_workspace: bool,
+    /// A directory for /workspace/repo. Read-only, it is mounted; with :rw or --patch the run works on a copy, and with :rw
+    /// its changes are made in the directory at the end
+    #[arg(long, value_name = "DIR[:ro|:rw]", help_heading = "Files in and out")]
     pub(super) repo: Option<String>,
     /// Mount a directory or a file at another path, read-only unless it ends in :rw; repeat for more
     #[arg(long, short, value_name = "SOURCE:PATH[:ro|:rw]", help_heading = "The sandbox")]

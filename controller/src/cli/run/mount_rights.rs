@@ -43,6 +43,18 @@ pub(super) fn warning(volume: &Volume) -> Option<String> {
     }
 }
 
+/// Returns the warning about a writable directory with a repository of git.
+pub(super) fn git_warning(volume: &Volume) -> Option<String> {
+    let has_git = volume.access == MountAccess::ReadWrite && fs::symlink_metadata(volume.source.join(".git")).is_ok();
+    has_git.then(|| {
+        format!(
+            "the sandbox can change what git executes in {0}, such as hooks and filters; use --repo {0}:rw, or start no git \
+             there afterwards",
+            volume.source.display()
+        )
+    })
+}
+
 /// Returns the mode of a file; none if something else than the mode may decide.
 fn file_mode(path: &Path) -> Option<FileMode> {
     use rustix::io::Errno;

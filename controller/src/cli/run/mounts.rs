@@ -27,7 +27,8 @@ enum MountFlag {
 /// The first flag that is not valid, or names something that a sandbox may not see or cannot use.
 pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>, RequestError> {
     let places = forbidden_places(settings);
-    let repo = args.repo.iter().map(|given| (MountFlag::Repo, given));
+    // A run that may change the repository works on a copy.
+    let repo = args.repo.iter().filter(|_| !is_copied(args)).map(|given| (MountFlag::Repo, given));
     let mut volumes: Vec<Volume> = Vec::new();
     for (flag, given) in repo.chain(args.volume.iter().map(|given| (MountFlag::Volume, given))) {
         let mount = volume(flag, given, &places).and_then(|volume| {
@@ -40,12 +41,22 @@ pub(super) fn volumes(args: &RunArgs, settings: &Settings) -> Result<Vec<Volume>
     Ok(volumes)
 }
 
-fn volume(flag: MountFlag, given: &str, places: &ForbiddenPlaces) -> Result<Volume, InvalidValue> {
-    let (rest, access) = match given.rsplit_once(':') {
+/// Returns whether the run gets a copy of the repository, and no mount.
+pub(super) fn is_copied(args: &RunArgs) -> bool {
+    args.patch.is_some() || args.repo.as_ref().is_some_and(|given| split_access(given).1 == MountAccess::ReadWrite)
+}
+
+/// Splits the access from the value of a flag.
+pub(super) fn split_access(given: &str) -> (&str, MountAccess) {
+    match given.rsplit_once(':') {
         Some((rest, "rw")) => (rest, MountAccess::ReadWrite),
         Some((rest, "ro")) => (rest, MountAccess::ReadOnly),
         _ => (given, MountAccess::ReadOnly),
-    };
+    }
+}
+
+fn volume(flag: MountFlag, given: &str, places: &ForbiddenPlaces) -> Result<Volume, InvalidValue> {
+    let (rest, access) = split_access(given);
     let (source, target) = match flag {
         MountFlag::Repo => (rest, REPOSITORY),
         MountFlag::Volume => rest.split_once(':').ok_or_else(|| InvalidValue::new("write DIR:PATH, or DIR:PATH:rw"))?,
@@ -84,7 +95,7 @@ fn check_conflicts(volume: &Volume, others: &[Volume]) -> Result<(), InvalidValu
 }
 
 /// Returns the places of this host that no sandbox may see, as real paths.
-fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
+pub(super) fn forbidden_places(settings: &Settings) -> ForbiddenPlaces {
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let state = &settings.host.state_dir;
     ForbiddenPlaces {

@@ -13,12 +13,16 @@ use sluice_runs::spec::RunSpec;
 use sluice_runs::verdict::Contract;
 
 use super::args::RunArgs;
-use super::input::{environment, messages, stdin, tty};
+use super::environment::environment;
+use super::files::exchange;
+use super::input::{prompt, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
 use crate::agent_catalogue::{self, Agent, Placeholders};
 use crate::settings::{InvalidValue, Settings, missing};
 
+/// Maximum size of one argument of a program, less room for what an agent puts before the message.
+const ARGUMENT_MAX: usize = 127 << 10;
 /// The system calls that a sandbox may make.
 const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
 
@@ -31,17 +35,21 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
         .ok_or_else(|| RequestError::NoAgent(settings.run.agent.clone()))?;
     let asks_agent = args.argv.is_empty();
     let contract = if asks_agent { agent.output } else { Contract::Plain };
-    let messages = messages(args)?;
-    if asks_agent && messages.is_none() {
+    let prompt = prompt(args)?;
+    if asks_agent && prompt.messages.is_none() {
         return Err(RequestError::Nothing);
     }
-    if asks_agent && agent.takes_message() && args.message.is_none() {
+    if asks_agent && agent.takes_message() && prompt.message.is_none() {
         return Err(RequestError::OneMessage(agent.agent_id.clone()));
     }
     if asks_agent && settings.run.models.is_empty() {
         return Err(missing("model").into());
     }
-    let values = Placeholders { message: args.message.as_deref(), models: &settings.run.models };
+    if asks_agent && agent.takes_message() && prompt.message.as_ref().is_some_and(|text| text.len() > ARGUMENT_MAX) {
+        return Err(RequestError::LongMessage { agent: agent.agent_id.clone(), max: ARGUMENT_MAX });
+    }
+    let volumes = volumes(args, settings)?;
+    let values = Placeholders { message: prompt.message.as_deref(), models: &settings.run.models };
     let mut env = agent.variables(values);
     env.extend(environment(args)?);
     Ok(RunRequest {
@@ -57,13 +65,12 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             // A coding agent works in the directory in which it is started.
             workdir: if agent.output == Contract::Plain && args.repo.is_some() { REPOSITORY } else { WORKSPACE },
             env,
-            volumes: volumes(args, settings)?,
-            stdin: stdin(args, contract)?,
+            stdin: stdin(args, contract, &prompt)?,
             tty: tty(args, contract)?,
             limits: settings.run.limits.clone(),
             timeout: settings.run.timeout,
             seccomp: seccomp(settings)?,
-            messages,
+            messages: prompt.messages,
             upstream: settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?,
             upstream_key: settings.litellm.key.clone().ok_or_else(|| missing("key_file"))?,
             key_mode: settings.litellm.key_mode,
@@ -72,6 +79,9 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             prices: settings.run.prices.clone(),
             sidecar_lifetime: SidecarLifetime::WithController,
             sidecar_flags: settings.run.sidecar_flags.clone(),
+            // Last: it creates the directory of --out.
+            exchange: exchange(args, settings, &volumes)?,
+            volumes,
         },
     })
 }

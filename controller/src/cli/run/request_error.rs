@@ -14,10 +14,14 @@ pub(super) enum RequestError {
     Setting(#[from] SettingError),
     #[error("--run-id '{0}'")]
     RunId(String, #[source] NameError),
-    #[error("there is nothing to do: give a MESSAGE, --messages FILE, or a program after --")]
+    #[error("there is nothing to do: give a MESSAGE, --message-file FILE, --messages FILE, or a program after --")]
     Nothing,
     #[error("there is no agent '{0}'; sluice agents lists them")]
     NoAgent(String),
+    #[error(
+        "{agent} takes its message as an argument, which has no room for more than {max} bytes; put the rest into a file"
+    )]
+    LongMessage { agent: String, max: usize },
     #[error("{0} takes one MESSAGE, and no --messages")]
     OneMessage(String),
     #[error("there is no image {image} on this engine, and {agent} runs in it; {advice}")]
@@ -26,7 +30,7 @@ pub(super) enum RequestError {
     Engine(#[from] EngineError),
     #[error("--interactive: stdin is for a program after --")]
     StdinForAgent,
-    #[error("--interactive: --messages - reads stdin already")]
+    #[error("--interactive: the message is read from stdin already")]
     StdinTaken,
     #[error("--tty: a terminal is for a program after --, and an agent answers with one object; use -- PROGRAM")]
     TtyForAgent,
@@ -34,8 +38,18 @@ pub(super) enum RequestError {
     TtyWithJson,
     #[error("--tty: stdin is not a terminal; leave out --tty, or start sluice in a terminal")]
     NoTerminal,
-    #[error("--env '{0}': write K=V")]
+    #[error("--env {0}: there is no such variable in the environment of this process; write {0}=VALUE")]
     NoValue(String),
+    #[error("--env-file {path}, line {line}: {reason}")]
+    EnvLine { path: PathBuf, line: usize, reason: String },
+    #[error("--env-file {path}")]
+    EnvFile {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{from}: {reason}")]
+    Message { from: String, reason: InvalidValue },
     #[error("--env {name}: it {reason}")]
     Variable { name: String, reason: &'static str },
     #[error("--messages {path}: {reason}")]

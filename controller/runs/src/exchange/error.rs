@@ -1,0 +1,67 @@
+//! Files that could not be brought into a run, or out of it.
+
+use std::io;
+
+/// Files that could not be brought into a run, or out of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// A file or a directory cannot be read or written.
+    #[error("{path}")]
+    File {
+        /// Path, made printable.
+        path: String,
+        /// Reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A directory has more entries than a run takes.
+    #[error("{path} has more than {max} files and directories")]
+    TooMany {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: u64,
+    },
+    /// Directories are nested too deep.
+    #[error("{path} has a file whose path in it is longer than {max} bytes")]
+    TooDeep {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: usize,
+    },
+    /// A file or a directory has more bytes than a run takes.
+    #[error("{path} has more than {max} bytes")]
+    TooLarge {
+        /// Path, made printable.
+        path: String,
+        /// Maximum.
+        max: u64,
+    },
+    /// The run has removed its copy of the repository, or put something else in its place.
+    #[error("the run has removed /workspace/repo; nothing was changed in {0}")]
+    NoRepository(String),
+    /// The directory is the metadata of a git repository.
+    #[error("{0} is the directory of a git repository itself, as a bare one; name a work tree")]
+    GitDirectory(String),
+    /// Changes of a run do not fit to the directory any more.
+    #[error("{count} changes of the run were not made in {path}; they are kept in {workspace}: {names}")]
+    LeftOut {
+        /// Number of changes.
+        count: usize,
+        /// Directory of the host.
+        path: String,
+        /// The first of them, with the reasons.
+        names: String,
+        /// Place of the kept workspace.
+        workspace: String,
+    },
+}
+
+impl ExchangeError {
+    /// Returns the constructor of an error about this path.
+    pub(super) fn at(path: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}

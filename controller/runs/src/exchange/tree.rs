@@ -1,0 +1,266 @@
+//! A directory tree that another user can change at any time.
+//!
+//! Every path is resolved by the kernel beneath the root, without links and without mount points, or not at all. Nothing but
+//! regular files is opened, and nothing blocks.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::error::ExchangeError;
+
+/// Maximum length of a path that is looked at.
+const PATH_MAX: usize = 4000;
+/// Length after which a path in a message is cut.
+const SHOWN_MAX: usize = 300;
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+    .union(ResolveFlags::NO_SYMLINKS)
+    .union(ResolveFlags::NO_MAGICLINKS)
+    .union(ResolveFlags::NO_XDEV);
+
+/// A directory tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: OwnedFd,
+    /// Path for messages.
+    name: String,
+}
+
+/// A file, a directory or a link in a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) size: u64,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// Target of a link.
+    pub(super) target: Vec<u8>,
+}
+
+/// Type of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Directory,
+    Link,
+    /// A device, a FIFO or a socket.
+    Special,
+}
+
+/// One directory of a tree and its entries, sorted by name.
+#[derive(Debug)]
+pub(super) struct Listing<'a> {
+    /// Path of the directory in the tree; empty for the root.
+    pub(super) path: &'a [u8],
+    pub(super) directory: &'a OwnedFd,
+    pub(super) entries: &'a [(Vec<u8>, Entry)],
+}
+
+impl Tree {
+    pub(super) fn new(root: OwnedFd, name: impl Into<String>) -> Self {
+        Self { root, name: name.into() }
+    }
+
+    /// Opens a directory of the host as the root of a tree.
+    pub(super) fn open(path: &std::path::Path) -> Result<Self, ExchangeError> {
+        let name = path.display().to_string();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty());
+        root.map(|root| Self::new(root, name.clone())).map_err(|error| ExchangeError::at(name)(error.into()))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Opens a directory of the tree.
+    pub(super) fn directory(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b".".as_slice() } else { path };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(openat2(&self.root, path, flags, Mode::empty(), BENEATH)?)
+    }
+
+    /// Opens a regular file of the tree for reading.
+    pub(super) fn file(&self, path: &[u8]) -> io::Result<File> {
+        let (parent, name) = split(path);
+        open_file(&self.directory(parent)?, name)
+    }
+
+    /// Returns the content of a regular file, if it has no more bytes than this.
+    pub(super) fn read(&self, path: &[u8], max: u64) -> Result<Vec<u8>, ExchangeError> {
+        let mut content = Vec::new();
+        let read =
+            self.file(path).and_then(|file| io::Read::read_to_end(&mut io::Read::take(file, max + 1), &mut content));
+        read.map_err(self.error(path))?;
+        if content.len() as u64 > max { Err(self.too_large(path, max)) } else { Ok(content) }
+    }
+
+    /// Visits every directory, parents first. The visitor returns the indices of the entries to enter; directories on which
+    /// something is mounted are not entered.
+    pub(super) fn walk(
+        &self,
+        max: u64,
+        mut visit: impl FnMut(&Listing<'_>) -> Result<Vec<usize>, ExchangeError>,
+    ) -> Result<(), ExchangeError> {
+        let mut waiting = vec![Vec::new()];
+        let mut seen = 0;
+        while let Some(path) = waiting.pop() {
+            let directory = match self.directory(&path) {
+                Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => continue,
+                directory => directory.map_err(self.error(&path))?,
+            };
+            let entries = self.list(&path, &directory, max - seen, max)?;
+            seen += entries.len() as u64;
+            let enter = visit(&Listing { path: &path, directory: &directory, entries: &entries })?;
+            for index in enter.into_iter().rev() {
+                let inner = join(&path, &entries[index].0);
+                if inner.len() > PATH_MAX {
+                    return Err(ExchangeError::TooDeep { path: self.name.clone(), max: PATH_MAX });
+                }
+                waiting.push(inner);
+            }
+        }
+        Ok(())
+    }
+
+    fn list(
+        &self,
+        path: &[u8],
+        directory: &OwnedFd,
+        left: u64,
+        max: u64,
+    ) -> Result<Vec<(Vec<u8>, Entry)>, ExchangeError> {
+        let mut entries = Vec::new();
+        let failed = |error: Errno| ExchangeError::at(self.shown(path))(error.into());
+        for found in Dir::read_from(directory).map_err(failed)? {
+            let name = found.map_err(failed)?.file_name().to_bytes().to_vec();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if entries.len() as u64 >= left {
+                return Err(ExchangeError::TooMany { path: self.name.clone(), max });
+            }
+            match entry(directory, &name) {
+                Ok(entry) => entries.push((name, entry)),
+                // Removed since its name was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.error(&join(path, &name))(error)),
+            }
+        }
+        entries.sort_by(|one, other| one.0.cmp(&other.0));
+        Ok(entries)
+    }
+
+    /// Returns the constructor of an error about a path in this tree.
+    pub(super) fn error(&self, path: &[u8]) -> impl FnOnce(io::Error) -> ExchangeError + use<> {
+        ExchangeError::at(self.shown(path))
+    }
+
+    pub(super) fn too_large(&self, path: &[u8], max: u64) -> ExchangeError {
+        ExchangeError::TooLarge { path: self.shown(path), max }
+    }
+
+    fn shown(&self, path: &[u8]) -> String {
+        if path.is_empty() { self.name.clone() } else { format!("{}/{}", self.name, show(path)) }
+    }
+}
+
+impl Entry {
+    /// Returns whether this is the same version of the same file. A sandbox cannot set the time of a change.
+    pub(super) fn is_same_version(&self, other: &Self) -> bool {
+        self == other
+    }
+
+    /// Returns whether the content is that of `other`, by everything that a program of the host does not forge.
+    pub(super) fn has_same_content(&self, other: &Self) -> bool {
+        let facts = |entry: &Self| (entry.kind, entry.size, entry.modified, entry.target.clone());
+        facts(self) == facts(other)
+    }
+
+    /// Returns whether the owner may execute it.
+    pub(super) fn is_executable(&self) -> bool {
+        self.mode & 0o100 != 0
+    }
+}
+
+/// Returns the entry of this name in a directory.
+pub(super) fn entry(directory: &OwnedFd, name: &[u8]) -> io::Result<Entry> {
+    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Kind::File,
+        FileType::Directory => Kind::Directory,
+        FileType::Symlink => Kind::Link,
+        _ => Kind::Special,
+    };
+    let target = if kind == Kind::Link { readlinkat(directory, name, Vec::new())?.into_bytes() } else { Vec::new() };
+    Ok(Entry {
+        kind,
+        mode: stat.st_mode & 0o7777,
+        size: if kind == Kind::File { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 },
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        inode: stat.st_ino,
+        modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
+        changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
+        target,
+    })
+}
+
+/// Opens a regular file for reading. A FIFO does not block it, and anything else is an error.
+pub(super) fn open_file(directory: &OwnedFd, name: &[u8]) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(openat(directory, name, flags, Mode::empty())?);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+}
+
+/// Returns the path of a name in a directory.
+pub(super) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+/// Returns the directory and the name of a path.
+pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+/// Returns whether a path is one of these paths, or beneath one of them.
+pub(super) fn is_beneath(roots: &BTreeSet<Vec<u8>>, path: &[u8]) -> bool {
+    let mut path = path;
+    loop {
+        if roots.contains(path) {
+            return true;
+        }
+        if path.is_empty() {
+            return false;
+        }
+        path = split(path).0;
+    }
+}
+
+/// Returns a path as one line of text, with the end of a long one left out. Control characters and those that reorder text are written as codes.
+pub(super) fn show(path: &[u8]) -> String {
+    let mut shown = String::new();
+    for c in String::from_utf8_lossy(path).chars() {
+        if shown.len() > SHOWN_MAX {
+            shown.push('…');
+            break;
+        }
+        if c.is_control() || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
