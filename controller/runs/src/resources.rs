@@ -13,7 +13,6 @@ use sluice_state::receipt::RunTotals;
 use sluice_state::run::{RunEvent, Step};
 use sluice_state::store::StoreError;
 
-use crate::blueprint;
 use crate::capture::Captured;
 use crate::engine::{EngineError, StdioConfig};
 use crate::host::Host;
@@ -21,8 +20,10 @@ use crate::input::Stdin;
 use crate::plan::ObservedState;
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
+use crate::stop::StopPolicy;
 use crate::timings::Timings;
 use crate::verdict::OutputLoss;
+use crate::{blueprint, record};
 
 mod audit;
 mod files;
@@ -111,8 +112,8 @@ pub enum AdoptError {
 impl RunResources {
     /// Returns the resources of a run that has none yet.
     #[must_use]
-    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop_grace: Duration) -> Self {
-        Self::with_spec(host, key, Some(spec), output, stop_grace)
+    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop: StopPolicy) -> Self {
+        Self::with_spec(host, key, Some(spec), output, stop)
     }
 
     /// Looks up the resources of a run that another controller began.
@@ -120,8 +121,8 @@ impl RunResources {
     /// # Errors
     /// [`AdoptError`].
     pub async fn adopt(host: &Arc<Host>, key: &RunKey, sidecar: Option<Process>) -> Result<Self, AdoptError> {
-        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None };
-        let mut resources = Self::with_spec(host, key, None, output, Duration::ZERO);
+        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
+        let mut resources = Self::with_spec(host, key, None, output, StopPolicy::after(Duration::ZERO));
         resources.ownership = PathOwnership::ThisRun;
         resources.sidecar.adopt(sidecar);
         resources.audit = RunAudit::with_witnesses(host.store.witnesses(key).await?);
@@ -134,12 +135,12 @@ impl RunResources {
         key: &RunKey,
         spec: Option<Arc<RunSpec>>,
         output: StdioConfig,
-        stop_grace: Duration,
+        stop: StopPolicy,
     ) -> Self {
         let paths = host.layout.run(key);
         Self {
             sidecar: RunSidecar::new(Arc::clone(host), paths.clone()),
-            sandbox: Sandbox::new(host, key, output, stop_grace),
+            sandbox: Sandbox::new(host, key, output, stop),
             host: Arc::clone(host),
             key: key.clone(),
             paths,
@@ -231,7 +232,10 @@ impl RunResources {
                 self.tally();
                 Ok(())
             }
-            Step::RemoveDirectories => files::set_aside(&self.paths),
+            Step::RemoveDirectories => {
+                self.keep_sidecar_log();
+                files::set_aside(&self.paths)
+            }
             Step::Close => Ok(()),
             Step::StartSidecar
             | Step::CreateContainer
@@ -248,6 +252,12 @@ impl RunResources {
         files::create(&self.paths, &self.key, &self.host.sidecar_users)?;
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, spec)
+    }
+
+    /// Keeps the log for people. An error must not keep the directories.
+    fn keep_sidecar_log(&self) {
+        let layout = &self.host.layout;
+        let _ = record::keep_sidecar_log(&layout.records().of(&self.key), &layout.sidecar_log(&self.key));
     }
 
     fn tally(&mut self) {

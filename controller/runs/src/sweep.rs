@@ -23,7 +23,7 @@ use crate::{removal, rundir, virtual_key};
 
 mod orphan;
 
-pub use orphan::recover_orphans;
+pub use orphan::{recover_orphans, take_down};
 
 /// Graph of the preflight probe. Its calls are not calls of a run.
 pub const PROBE_GRAPH: &str = "sluice:preflight";
@@ -112,7 +112,7 @@ pub async fn sweep(
     let mut leftovers = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();
-        leftovers.push(leftover(mode, "run", name, orphan::take_down(host, orphan, observer)).await);
+        leftovers.push(leftover(mode, "run", name, take_down(host, orphan, observer)).await);
     }
     if mode == SweepMode::Remove {
         catch_up(host).await?;

@@ -1,4 +1,4 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,audit,prices,runs/RUN.ATTEMPT/{sock,conf,work}}`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,audit,prices,records,runs/RUN.ATTEMPT/{sock,conf,work}}`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -11,6 +11,7 @@ use sluice_contract::ready::SOCKET_PATH_MAX;
 use sluice_contract::{RunKey, hex};
 
 use crate::file;
+use crate::records::Records;
 
 /// Paths in the state directory of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,6 +139,18 @@ impl Layout {
     #[must_use]
     pub fn runs_directory(&self) -> PathBuf {
         self.state.join("runs")
+    }
+
+    /// Returns the records of runs.
+    #[must_use]
+    pub fn records(&self) -> Records {
+        Records::at(self.state.join("records"))
+    }
+
+    /// Returns the path of the sidecar's log while a run exists.
+    #[must_use]
+    pub fn sidecar_log(&self, key: &RunKey) -> PathBuf {
+        self.run(key).conf.join("sidecar.log")
     }
 
     /// Returns the path of the prices of an upstream.

@@ -8,8 +8,10 @@ use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
 /// Expected entries of a state directory.
-const KNOWN: [&str; 9] =
-    ["audit", "budgets.log", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm", "sluice.db-wal"];
+const KNOWN: [&str; 10] = [
+    "audit", "budgets.log", "instance", "keys", "prices", "records", "runs", "sluice.db", "sluice.db-shm",
+    "sluice.db-wal",
+];
 
 /// Everything that should not be there, and the audit files, which should.
 pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) {
