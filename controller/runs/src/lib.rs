@@ -19,6 +19,7 @@ pub mod memory_pressure;
 pub mod observer;
 pub mod one_shot;
 pub mod outcome;
+pub mod output_record;
 pub mod plan;
 pub mod record;
 pub mod removal;

@@ -9,16 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluice_contract::RunKey;
-use sluice_state::records::{CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, Record, Records, SIDECAR_LOG, SegmentLimits};
+use sluice_state::records::{
+    CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, Records, RunRecord, SIDECAR_LOG, SegmentLimits,
+};
 
 use crate::event_log::EventLog;
+use crate::output_record::{OutputRecorder, RecordingThread};
 
-mod output;
 mod request;
 mod result;
 
-pub use output::OutputRecorder;
-use output::RecordingThread;
 pub use request::{RequestRecord, SCHEMA};
 pub use result::ResultRecord;
 
@@ -28,7 +28,7 @@ const LOG_END: u64 = 64 << 10;
 /// Writes the record of a run.
 #[derive(Debug)]
 pub struct RunRecorder {
-    record: Record,
+    record: RunRecord,
     output: RecordingThread,
     log: Arc<EventLog>,
 }
@@ -82,7 +82,7 @@ impl RunRecorder {
 ///
 /// # Errors
 /// Errors of the file system.
-pub fn add_result(record: &Record, result: impl FnOnce() -> ResultRecord) -> io::Result<()> {
+pub fn add_result(record: &RunRecord, result: impl FnOnce() -> ResultRecord) -> io::Result<()> {
     if !record.exists() || record.path(RESULT).exists() {
         return Ok(());
     }
@@ -93,7 +93,7 @@ pub fn add_result(record: &Record, result: impl FnOnce() -> ResultRecord) -> io:
 ///
 /// # Errors
 /// Errors of the file system.
-pub fn keep_sidecar_log(record: &Record, log: &Path) -> io::Result<()> {
+pub fn keep_sidecar_log(record: &RunRecord, log: &Path) -> io::Result<()> {
     if !record.exists() {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// How a program is stopped.
+/// Rules for the stop of a program.
 #[derive(Debug, Clone)]
 pub struct StopPolicy {
     /// Time that the program has after SIGTERM.

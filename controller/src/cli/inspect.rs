@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sluice_contract::time::from_unix_micros;
 use sluice_runs::record::{RequestRecord, ResultRecord};
 use sluice_state::layout::Layout;
-use sluice_state::records::{REQUEST, RESULT, Record, RecordedStream, SIDECAR_LOG, StreamPart};
+use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
 use sluice_state::store::KnownRun;
 
 use super::database::open;
@@ -97,7 +97,7 @@ fn inspect(run: &KnownRun, settings: &Settings) -> io::Result<Inspection> {
     })
 }
 
-fn tails(record: &Record, live_sidecar_log: &std::path::Path) -> io::Result<LogTails> {
+fn tails(record: &RunRecord, live_sidecar_log: &std::path::Path) -> io::Result<LogTails> {
     let sidecar = std::fs::read(live_sidecar_log).or_else(|_| std::fs::read(record.path(SIDECAR_LOG)));
     Ok(LogTails {
         stdout: last_lines(&stream(record, RecordedStream::Stdout)?),
@@ -108,7 +108,7 @@ fn tails(record: &Record, live_sidecar_log: &std::path::Path) -> io::Result<LogT
 }
 
 /// Returns the newest part of a stream that is recorded without a gap.
-fn stream(record: &Record, stream: RecordedStream) -> io::Result<Vec<u8>> {
+fn stream(record: &RunRecord, stream: RecordedStream) -> io::Result<Vec<u8>> {
     let (mut reader, mut bytes) = (record.stream(stream), Vec::new());
     while let Some(part) = reader.next_part()? {
         match part {

@@ -22,23 +22,23 @@ pub(super) struct TerminalProgress {
     state: Mutex<ProgressState>,
 }
 
-/// What the run does, and what is on the terminal.
+/// Activity of the run, and length of the line on the terminal.
 #[derive(Debug, Default)]
 struct ProgressState {
-    activity: Activity,
+    activity: RunActivity,
     /// Number of characters of the status line that is on the terminal.
     status: usize,
 }
 
-/// What a run does.
+/// Present activity of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Activity {
-    /// Its resources are created.
+enum RunActivity {
+    /// The resources are created.
     #[default]
     Starting,
     /// The program runs.
     Running,
-    /// Its resources are removed.
+    /// The resources are removed.
     Stopping,
 }
 
@@ -78,11 +78,11 @@ impl TerminalProgress {
     }
 
     /// Writes the line for a run that is cancelled. The reader of a closed pipe has not asked for it.
-    fn write_cancel(&self, signal: i32, before: Activity) {
+    fn write_cancel(&self, signal: i32, before: RunActivity) {
         if signal == Signal::SIGPIPE as i32 {
             return;
         }
-        if before == Activity::Running && !self.grace.is_zero() {
+        if before == RunActivity::Running && !self.grace.is_zero() {
             let grace = humantime::format_duration(self.grace);
             self.write(&format!("stopping; the program has {grace} to end; press Ctrl-C again to kill it at once"));
         } else {
@@ -103,8 +103,8 @@ impl Observer for TerminalProgress {
     fn observe(&self, observation: Observation<'_>) {
         let before = self.state().activity;
         match observation {
-            Observation::StepDone { step: Step::StartContainer, .. } => self.state().activity = Activity::Running,
-            Observation::Decided(_) => self.state().activity = Activity::Stopping,
+            Observation::StepDone { step: Step::StartContainer, .. } => self.state().activity = RunActivity::Running,
+            Observation::Decided(_) => self.state().activity = RunActivity::Stopping,
             _ => {}
         }
         if let Observation::Decided(RunVerdict::Cancelled(cancel)) = observation {

@@ -61,7 +61,7 @@ pub struct Records {
 
 /// The record of one attempt of a run.
 #[derive(Debug, Clone)]
-pub struct Record {
+pub struct RunRecord {
     directory: PathBuf,
 }
 
@@ -74,15 +74,15 @@ impl Records {
 
     /// Returns the record of a run, which may not exist.
     #[must_use]
-    pub fn of(&self, key: &RunKey) -> Record {
-        Record { directory: self.root.join(key.to_string()) }
+    pub fn of(&self, key: &RunKey) -> RunRecord {
+        RunRecord { directory: self.root.join(key.to_string()) }
     }
 
     /// Creates the record of a run, private to this user.
     ///
     /// # Errors
     /// Errors of the file system, and `AlreadyExists`.
-    pub fn create(&self, key: &RunKey) -> io::Result<Record> {
+    pub fn create(&self, key: &RunKey) -> io::Result<RunRecord> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         let record = self.of(key);
         DirBuilder::new().mode(0o700).create(&record.directory)?;
@@ -90,7 +90,7 @@ impl Records {
     }
 }
 
-impl Record {
+impl RunRecord {
     /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -19,7 +19,7 @@ use super::live_output::{ForwardWait, LiveOutput};
 use crate::capture::{Capture, Captured};
 use crate::forward::{OutputChunk, OutputSender};
 use crate::input::{self, Stdin};
-use crate::record::OutputRecorder;
+use crate::output_record::OutputRecorder;
 use crate::tty;
 
 /// Source of a container's input, and receivers of its output.

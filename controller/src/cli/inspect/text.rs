@@ -33,10 +33,10 @@ pub(super) fn text(inspection: &Inspection) -> String {
 
 fn state(inspection: &Inspection) -> String {
     let code = inspection.run.exit_code.map_or_else(String::new, |code| format!(", exit code {code}"));
-    let verdict = match &inspection.verdict {
-        serde_json::Value::Null => String::new(),
-        verdict => format!(", decided by {verdict}"),
-    };
+    // A verdict is a word, or an object with the word as its name.
+    let verdict =
+        inspection.verdict.as_str().or_else(|| inspection.verdict.as_object()?.keys().next().map(String::as_str));
+    let verdict = verdict.map_or_else(String::new, |verdict| format!(", verdict {verdict}"));
     format!("{}{code}{verdict}", inspection.run.state)
 }
 

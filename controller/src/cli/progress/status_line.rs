@@ -12,7 +12,7 @@ use sluice_state::live_usage::{LiveUsage, LiveUsageReader};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{Activity, TerminalProgress, cleared};
+use super::{RunActivity, TerminalProgress, cleared};
 
 /// Interval of a line that is rewritten.
 const REWRITE_EVERY: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ impl TerminalProgress {
     }
 }
 
-fn status(usage: &LiveUsage, activity: Activity) -> String {
+fn status(usage: &LiveUsage, activity: RunActivity) -> String {
     let LiveUsage { calls, open_calls, refused, usage: tokens, nano_usd, unknown_costs } = usage;
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     let mut text = format!("{calls} call{}", plural(*calls));
@@ -94,11 +94,11 @@ fn status(usage: &LiveUsage, activity: Activity) -> String {
         text += &format!(", {unknown_costs} of unknown cost");
     }
     let waits = match (activity, open_calls) {
-        (Activity::Starting, _) => "starting".to_owned(),
-        (Activity::Stopping, _) => "stopping".to_owned(),
-        (Activity::Running, 0) => "the program works".to_owned(),
-        (Activity::Running, 1) => "waiting for the model".to_owned(),
-        (Activity::Running, open) => format!("waiting for {open} answers of models"),
+        (RunActivity::Starting, _) => "starting".to_owned(),
+        (RunActivity::Stopping, _) => "stopping".to_owned(),
+        (RunActivity::Running, 0) => "the program works".to_owned(),
+        (RunActivity::Running, 1) => "waiting for the model".to_owned(),
+        (RunActivity::Running, open) => format!("waiting for {open} answers of models"),
     };
     format!("{text}; {waits}")
 }
@@ -120,19 +120,19 @@ mod tests {
             unknown_costs: 1,
         };
         for (usage, activity, expected) in [
-            (LiveUsage::default(), Activity::Starting, "0 calls; starting"),
-            (LiveUsage { calls: 1, ..LiveUsage::default() }, Activity::Running, "1 call; the program works"),
+            (LiveUsage::default(), RunActivity::Starting, "0 calls; starting"),
+            (LiveUsage { calls: 1, ..LiveUsage::default() }, RunActivity::Running, "1 call; the program works"),
             (
                 usage.clone(),
-                Activity::Running,
+                RunActivity::Running,
                 "3 calls, 2 refused, 15 tokens, $0.0015, 1 of unknown cost; waiting for the model",
             ),
             (
                 LiveUsage { open_calls: 2, ..LiveUsage::default() },
-                Activity::Running,
+                RunActivity::Running,
                 "0 calls; waiting for 2 answers of models",
             ),
-            (LiveUsage::default(), Activity::Stopping, "0 calls; stopping"),
+            (LiveUsage::default(), RunActivity::Stopping, "0 calls; stopping"),
         ] {
             assert_eq!(status(&usage, activity), expected);
         }

@@ -8,7 +8,7 @@ use sluice_contract::exit;
 use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume};
 use sluice_runs::record::RequestRecord;
 use sluice_state::layout::Layout;
-use sluice_state::records::{MESSAGES, REQUEST, Record};
+use sluice_state::records::{MESSAGES, REQUEST, RunRecord};
 
 use super::super::database::open;
 use super::super::error::CommandError;
@@ -87,12 +87,12 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
 }
 
 /// Returns the file with the messages, unless they are one text.
-fn messages(request: &RequestRecord, record: &Record) -> Option<PathBuf> {
+fn messages(request: &RequestRecord, record: &RunRecord) -> Option<PathBuf> {
     (request.has_messages && request.message.is_none()).then(|| record.path(MESSAGES))
 }
 
-/// Returns the variables of the request with their present values, or a message that names those without one.
-fn variables(request: &RequestRecord, value: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, String> {
+/// Returns the variables of the request with their present values, or an error that names those without one.
+fn variables(request: &RequestRecord, value: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, CommandError> {
     let (mut pairs, mut missing) = (Vec::new(), Vec::new());
     for name in &request.variables {
         match value(name) {
@@ -104,7 +104,8 @@ fn variables(request: &RequestRecord, value: impl Fn(&str) -> Option<String>) ->
         return Ok(pairs);
     }
     let names = missing.join(", ");
-    Err(format!("values of variables are not recorded; set {names} in the environment of sluice rerun"))
+    let message = format!("values of variables are not recorded; set {names} in the environment of sluice rerun");
+    Err(CommandError { code: exit::NOT_STARTED, message })
 }
 
 /// Returns the values of `--repo` and `--volume`.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use sluice_contract::RunKey;
 
 use super::segments::offset_of;
-use super::{CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, Record, RecordedStream, Records, SIDECAR_LOG};
+use super::{CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG};
 
 /// End of the name of a file that is not complete.
 pub(super) const UNFINISHED: &str = ".new";
@@ -76,7 +76,7 @@ impl Records {
     }
 }
 
-impl Record {
+impl RunRecord {
     /// Returns the time of the result, or of the request if there is no result.
     fn changed(&self) -> Option<SystemTime> {
         let changed = |path| fs::symlink_metadata(path).ok()?.modified().ok();

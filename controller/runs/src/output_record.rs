@@ -26,7 +26,7 @@ pub struct OutputRecorder {
 
 /// Handle of the thread that writes.
 #[derive(Debug)]
-pub(super) struct RecordingThread {
+pub(crate) struct RecordingThread {
     shared: Arc<SharedQueue>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
@@ -72,7 +72,7 @@ impl OutputRecorder {
 }
 
 impl RecordingThread {
-    pub(super) fn start(directory: &Path, limits: SegmentLimits) -> Self {
+    pub(crate) fn start(directory: &Path, limits: SegmentLimits) -> Self {
         let pending = || PendingStream { limits, len: 0, head: Vec::new(), tail: VecDeque::new() };
         let queue = RecordQueue { stdout: pending(), stderr: pending(), is_closed: false };
         let shared = Arc::new(SharedQueue { queue: Mutex::new(queue), changed: Condvar::new() });
@@ -82,12 +82,12 @@ impl RecordingThread {
         Self { shared, thread: Some(std::thread::spawn(move || queue.write_all(stdout, stderr))) }
     }
 
-    pub(super) fn recorder(&self) -> OutputRecorder {
+    pub(crate) fn recorder(&self) -> OutputRecorder {
         OutputRecorder { shared: Arc::clone(&self.shared) }
     }
 
     /// Writes the rest, and returns the first error.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.shared.close();
         self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
     }
