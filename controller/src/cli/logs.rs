@@ -94,7 +94,7 @@ impl LogsArgs {
         match (self.stdout, self.stderr) {
             (true, _) => vec![stream(RecordedStream::Stdout)],
             (_, true) => vec![stream(RecordedStream::Stderr)],
-            _ => vec![stream(RecordedStream::Stdout), stream(RecordedStream::Stderr).to_stderr()],
+            _ => vec![stream(RecordedStream::Stdout), stream(RecordedStream::Stderr).on_stderr()],
         }
     }
 }

@@ -39,7 +39,7 @@ impl LogSource {
     }
 
     /// Shows the source on stderr.
-    pub(super) fn to_stderr(self) -> Self {
+    pub(super) fn on_stderr(self) -> Self {
         Self { sink: sink(SanitizedWriter::new(io::stderr())), ..self }
     }
 

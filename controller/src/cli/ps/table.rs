@@ -8,11 +8,12 @@ use sluice_contract::text::sanitize;
 use super::super::output::dash;
 use super::RunView;
 
-const HEAD: [&str; 9] = ["RUN", "STARTED (UTC)", "TIME", "AGENT", "MODEL", "CALLS", "COST, $", "EXIT", "STATE"];
+/// Columns, the most important ones first: a narrow terminal has no room for the last ones.
+const HEAD: [&str; 9] = ["RUN", "STATE", "TIME", "CALLS", "COST, $", "EXIT", "AGENT", "MODEL", "STARTED (UTC)"];
 /// Columns with texts of any length, which are cut first.
-const CUT_FIRST: [usize; 2] = [4, 3];
+const CUT_FIRST: [usize; 2] = [7, 6];
 /// Columns with numbers.
-const NUMBERS: [usize; 4] = [2, 5, 6, 7];
+const NUMBERS: [usize; 4] = [2, 3, 4, 5];
 /// Minimum width of a column that is cut.
 const CUT_MIN: usize = 6;
 const GAP: usize = 2;
@@ -27,7 +28,7 @@ pub(super) fn width_of_stdout() -> Option<usize> {
 pub(super) fn text(runs: &[RunView], width: Option<usize>) -> String {
     let head = HEAD.map(str::to_owned);
     let rows: Vec<_> = std::iter::once(head).chain(runs.iter().map(cells)).collect();
-    let mut widths = [0; HEAD.len()];
+    let mut widths = vec![0; HEAD.len()];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -46,28 +47,31 @@ fn cells(run: &RunView) -> [String; HEAD.len()] {
     let program = run.program.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
     [
         run.run.clone(),
-        run.started.get(..19).unwrap_or(&run.started).replace('T', " "),
+        run.state.clone(),
         humantime::format_duration(Duration::from_secs(run.age_s)).to_string().replace(' ', ""),
-        program.unwrap_or(&run.agent).to_owned(),
-        dash(run.model.as_ref()),
         calls,
         dash(run.cost_usd.as_ref()),
         dash(run.exit_code),
-        run.state.clone(),
+        program.unwrap_or(&run.agent).to_owned(),
+        dash(run.model.as_ref()),
+        run.started.get(..19).unwrap_or(&run.started).replace('T', " "),
     ]
     .map(|cell| sanitize(&cell))
 }
 
-/// Makes the columns with texts narrower until a line fits, or until they cannot be narrower.
-fn fit(widths: &mut [usize; HEAD.len()], width: usize) {
+/// Makes the columns with texts narrower until a line fits, then removes the last columns.
+fn fit(widths: &mut Vec<usize>, width: usize) {
+    let total = |widths: &[usize]| widths.iter().sum::<usize>() + GAP * (widths.len() - 1);
     for column in CUT_FIRST {
-        let total = widths.iter().sum::<usize>() + GAP * (HEAD.len() - 1);
-        let surplus = total.saturating_sub(width);
+        let surplus = total(widths).saturating_sub(width);
         widths[column] = widths[column].saturating_sub(surplus).max(widths[column].min(CUT_MIN));
+    }
+    while widths.len() > 1 && total(widths) > width {
+        widths.pop();
     }
 }
 
-fn line(row: &[String; HEAD.len()], widths: &[usize; HEAD.len()], width: Option<usize>) -> String {
+fn line(row: &[String; HEAD.len()], widths: &[usize], width: Option<usize>) -> String {
     let mut line = String::new();
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let cell = cut(cell, *width);
@@ -94,12 +98,18 @@ mod tests {
 
     #[test]
     fn a_line_fits_into_a_narrow_terminal() {
-        let mut widths = [20, 19, 4, 30, 300, 5, 8, 4, 10];
-        fit(&mut widths, 120);
-        assert_eq!(widths, [20, 19, 4, 28, 6, 5, 8, 4, 10]);
-        let mut row = HEAD.map(str::to_owned);
-        row[4] = "a-model-with-a-long-name".to_owned();
-        for width in [120, 80, 20] {
+        let whole = vec![27, 16, 4, 5, 8, 4, 13, 300, 19];
+        for (width, expected) in [
+            (120, &[27, 16, 4, 5, 8, 4, 13, 8, 19][..]),
+            (100, &[27, 16, 4, 5, 8, 4, 6, 6]),
+            (80, &[27, 16, 4, 5, 8, 4]),
+            (10, &[27]),
+        ] {
+            let mut widths = whole.clone();
+            fit(&mut widths, width);
+            assert_eq!(widths, expected, "in {width} columns");
+            let mut row = HEAD.map(str::to_owned);
+            row[0] = "r20261122-185037-5f2b9c47.0".to_owned();
             let line = line(&row, &widths, Some(width));
             assert!(line.trim_end().chars().count() <= width, "{line}");
         }

@@ -63,8 +63,7 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     let request: Option<RequestRecord> =
         record.read_json(REQUEST).map_err(|error| CommandError::not_started(&error))?;
     let request = request.ok_or_else(|| not_started(no_record(&run, &settings)))?;
-    let env = variables(&request, |name| std::env::var(name).ok())
-        .map_err(|message| CommandError { code: exit::NOT_STARTED, message })?;
+    let env = variables(&request, |name| std::env::var(name).ok())?;
     let (repo, volume) = mounts(&request.volumes);
     let mut again = RunArgs::with_settings(recording::as_flags(&request.settings));
     again.messages = messages(&request, &record);
