@@ -12,20 +12,26 @@ mod agents;
 mod audit;
 mod backup;
 mod budget;
+mod cancel;
 mod config;
 mod database;
 mod error;
+mod find_run;
 mod host_args;
+mod inspect;
 mod ledger;
+mod logs;
 mod output;
 mod parse;
 mod preflight;
 mod progress;
 mod prune;
+mod ps;
 mod receipts;
 mod reconcile;
 mod run;
 mod selection;
+mod stderr_log;
 mod sweep;
 mod usage;
 
@@ -37,6 +43,8 @@ Examples:
   sluice run --model gpt-4o-mini \"say hello\"          ask the agent in the image
   sluice run --model gpt-4o-mini -- python3 task.py   run your own program, with a model at localhost:8080
   sluice run --json --model gpt-4o-mini \"hello\" | jq .receipts
+  sluice ps                                           list the runs that go on
+  sluice logs -f r20261120                            follow the output of a run
   sluice receipts --since 24h                         list the costs of calls
   sluice budget set acct-1 25                         limit the spending of an account
   sluice reconcile                                    compare the ledger with LiteLLM's bill
@@ -56,6 +64,11 @@ struct Cli {
 enum Command {
     Run(Box<run::RunArgs>),
     Preflight(preflight::PreflightArgs),
+    Rerun(run::RerunArgs),
+    Ps(ps::PsArgs),
+    Inspect(inspect::InspectArgs),
+    Logs(logs::LogsArgs),
+    Cancel(cancel::CancelArgs),
     Sweep(sweep::SweepArgs),
     Receipts(Box<receipts::ReceiptsArgs>),
     Usage(usage::UsageArgs),
@@ -99,6 +112,11 @@ impl Command {
         match self {
             Self::Run(args) => run::run(*args).await,
             Self::Preflight(args) => preflight::run(&args).await,
+            Self::Rerun(args) => run::rerun(args).await,
+            Self::Ps(args) => ps::run(&args).await,
+            Self::Inspect(args) => inspect::run(&args).await,
+            Self::Logs(args) => logs::run(&args).await,
+            Self::Cancel(args) => cancel::run(&args).await,
             Self::Sweep(args) => sweep::run(&args).await,
             Self::Receipts(args) => receipts::run(&args).await,
             Self::Usage(args) => usage::run(&args).await,
@@ -117,7 +135,7 @@ impl Command {
     /// Returns whether no error object follows: the object of a run has more members, and `tail` prints lines of a file.
     fn prints_own_errors(&self) -> bool {
         match self {
-            Self::Run(_) => true,
+            Self::Run(_) | Self::Rerun(_) => true,
             Self::Audit(args) => args.is_tail(),
             _ => false,
         }
@@ -133,7 +151,7 @@ fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
 /// Answers wrong usage, or a request for help. `run` has another exit code, since 2 could be the agent's own.
 fn refuse(error: &clap::Error, format: OutputFormat) -> ExitCode {
     let _ = error.print();
-    let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run");
+    let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run" || arg == "rerun");
     let (code, word) = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
         _ if is_run => (exit::NOT_STARTED, ErrorCode::CreationFailed.as_str()),

@@ -34,8 +34,30 @@ pub struct Settings {
     pub run: RunDefaults,
     /// The upstream, and LiteLLM's own interfaces.
     pub litellm: LitellmSettings,
+    /// The records of runs.
+    pub record: RecordSettings,
+    /// Format of messages on stderr.
+    pub log_format: LogFormat,
     /// Agents of the catalogue and of the configuration file.
     pub agents: Vec<Agent>,
+}
+
+/// The records of runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordSettings {
+    /// Time for which a record is kept; zero means that none is written.
+    pub keep: Duration,
+    /// Bytes of each output stream that a record has.
+    pub output: usize,
+}
+
+/// Format of messages on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text for people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// Values for runs that do not state their own.

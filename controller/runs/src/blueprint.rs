@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
 
@@ -61,7 +61,7 @@ pub struct ContainerSpec<'a> {
 }
 
 /// A directory of the host in the sandbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     /// Absolute path on the host.
     pub source: PathBuf,
@@ -72,7 +72,7 @@ pub struct Volume {
 }
 
 /// Access of a sandbox to a mount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountAccess {
     /// Reading.

@@ -1,6 +1,7 @@
 //! Observations of a run while it is driven, for a terminal, an event log or a test.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_state::run::{RunVerdict, Step};
@@ -48,4 +49,14 @@ pub struct NoObserver;
 
 impl Observer for NoObserver {
     fn observe(&self, _: Observation<'_>) {}
+}
+
+/// Passes each observation to several observers, in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Observers(pub Vec<Arc<dyn Observer>>);
+
+impl Observer for Observers {
+    fn observe(&self, observation: Observation<'_>) {
+        self.0.iter().for_each(|observer| observer.observe(observation));
+    }
 }

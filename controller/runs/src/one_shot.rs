@@ -1,24 +1,24 @@
 //! One run, started and completed by this process.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::budget::{Admission, Admitted, BudgetError, BudgetLog};
 use sluice_state::run::{Cancel, Run};
 use sluice_state::store::{RunRow, StoreError};
+use std::sync::Arc;
 use tokio::sync::watch;
 
 use crate::drive::{DriveContext, drive};
 use crate::engine::StdioConfig;
 use crate::forward::Printer;
 use crate::host::Host;
-use crate::observer::Observer;
+use crate::observer::{Observer, Observers};
 use crate::outcome::{CompletedRun, Completion};
+use crate::record::{ResultRecord, RunRecorder};
 use crate::resources::RunResources;
 use crate::sidecar::{self, SidecarError};
 use crate::spec::RunSpec;
+use crate::stop::StopPolicy;
 use crate::verdict::Contract;
 use crate::virtual_key::{self, KeyMode};
 
@@ -45,7 +45,9 @@ pub struct OneShot {
     pub output: StdioConfig,
     /// Writes the forwarded output.
     pub printer: Option<Printer>,
-    pub stop_grace: Duration,
+    pub stop: StopPolicy,
+    /// Writes the record of the run, if it has one.
+    pub recorder: Option<RunRecorder>,
     pub observer: Arc<dyn Observer>,
 }
 
@@ -92,12 +94,16 @@ pub async fn run(
     one_shot: OneShot,
     mut cancelled: watch::Receiver<Option<Cancel>>,
 ) -> Result<CompletedRun, StoreError> {
-    let OneShot { host, request, admitted, output, printer, stop_grace, observer } = one_shot;
+    let OneShot { host, request, admitted, mut output, printer, stop, recorder, mut observer } = one_shot;
+    if let Some(recorder) = &recorder {
+        output.record = Some(recorder.output());
+        observer = Arc::new(Observers(vec![recorder.log(), observer]));
+    }
     let RunRequest { key, contract, mut spec, .. } = request;
     // The sidecar enforces the held amount as the cap.
     spec.max_cost = admitted.cap;
     let spec = Arc::new(spec);
-    let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop_grace);
+    let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
     let context =
         DriveContext { host: Arc::clone(&host), key: key.clone(), generation: 0, timeout: spec.timeout, observer };
     let driven = drive(Run::new(), resources, &context, &mut cancelled).await?;
@@ -107,7 +113,12 @@ pub async fn run(
         tokio::spawn(async move { virtual_key::revoke_of(&store, &litellm?, &key).await })
     });
     let completion = Completion { host, key, generation: 0, contract, memory_limit: Some(spec.limits.memory) };
-    let completed = completion.finish(driven, printer).await?;
+    let mut completed = completion.finish(driven, printer).await?;
+    if let Some(recorder) = recorder
+        && let Err(error) = recorder.finish(&ResultRecord::of(&completed.report, &completed.notes))
+    {
+        completed.notes.push(format!("the record of the run is not complete: {}", error_chain(&error)));
+    }
     Ok(CompletedRun { revoking, ..completed })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
@@ -66,7 +66,7 @@ pub struct RunReport {
 }
 
 /// Lengths and digests of both streams.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "named like them")]
 pub struct OutputStreams {
     pub stdout: OutputStream,
@@ -74,7 +74,7 @@ pub struct OutputStreams {
 }
 
 /// Length and digest of one stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputStream {
     /// Length.
     pub bytes: u64,
@@ -85,7 +85,7 @@ pub struct OutputStream {
 }
 
 /// Summary of a run's audit file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditFileSummary {
     /// Path.
     pub file: String,

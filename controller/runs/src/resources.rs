@@ -13,7 +13,6 @@ use sluice_state::receipt::RunTotals;
 use sluice_state::run::{RunEvent, Step};
 use sluice_state::store::StoreError;
 
-use crate::blueprint;
 use crate::capture::Captured;
 use crate::engine::{EngineError, StdioConfig};
 use crate::exchange::{Collected, RunFiles};
@@ -22,8 +21,10 @@ use crate::input::Stdin;
 use crate::plan::ObservedState;
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
+use crate::stop::StopPolicy;
 use crate::timings::Timings;
 use crate::verdict::OutputLoss;
+use crate::{blueprint, record};
 
 mod audit;
 mod files;
@@ -117,8 +118,8 @@ pub enum AdoptError {
 impl RunResources {
     /// Returns the resources of a run that has none yet.
     #[must_use]
-    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop_grace: Duration) -> Self {
-        Self::with_spec(host, key, Some(spec), output, stop_grace)
+    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop: StopPolicy) -> Self {
+        Self::with_spec(host, key, Some(spec), output, stop)
     }
 
     /// Looks up the resources of a run that another controller began.
@@ -126,8 +127,8 @@ impl RunResources {
     /// # Errors
     /// [`AdoptError`].
     pub async fn adopt(host: &Arc<Host>, key: &RunKey, sidecar: Option<Process>) -> Result<Self, AdoptError> {
-        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None };
-        let mut resources = Self::with_spec(host, key, None, output, Duration::ZERO);
+        let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
+        let mut resources = Self::with_spec(host, key, None, output, StopPolicy::after(Duration::ZERO));
         resources.ownership = PathOwnership::ThisRun;
         resources.sidecar.adopt(sidecar);
         resources.audit = RunAudit::with_witnesses(host.store.witnesses(key).await?);
@@ -140,12 +141,12 @@ impl RunResources {
         key: &RunKey,
         spec: Option<Arc<RunSpec>>,
         output: StdioConfig,
-        stop_grace: Duration,
+        stop: StopPolicy,
     ) -> Self {
         let paths = host.layout.run(key);
         Self {
             sidecar: RunSidecar::new(Arc::clone(host), paths.clone()),
-            sandbox: Sandbox::new(host, key, output, stop_grace),
+            sandbox: Sandbox::new(host, key, output, stop),
             host: Arc::clone(host),
             key: key.clone(),
             paths,
@@ -275,7 +276,14 @@ impl RunResources {
                 None => files::rescue(&self.paths)?,
             });
         }
+        self.keep_sidecar_log();
         files::set_aside(&self.paths)
+    }
+
+    /// Keeps the log for people. An error must not keep the directories.
+    fn keep_sidecar_log(&self) {
+        let layout = &self.host.layout;
+        let _ = record::keep_sidecar_log(&layout.records().of(&self.key), &layout.sidecar_log(&self.key));
     }
 
     fn tally(&mut self) {

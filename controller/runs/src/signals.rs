@@ -1,38 +1,48 @@
 //! Signals that cancel a run.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use sluice_state::run::Cancel;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+/// Time within which several signals count as one.
+const TOGETHER: Duration = Duration::from_millis(20);
 const CAUGHT: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Returns a receiver of the first SIGINT, SIGTERM or SIGHUP. Later signals have no effect: the teardown of a run is as fast
-/// as possible, each step with a deadline.
+/// Returns a receiver of the first SIGINT, SIGTERM or SIGHUP. Later signals have no effect.
 ///
 /// # Errors
 /// When the signals cannot be caught.
 pub fn cancelled() -> io::Result<watch::Receiver<Option<Cancel>>> {
     let (sender, receiver) = watch::channel(None);
-    catch(&sender)?;
+    catch(&sender, &watch::channel(false).0)?;
     Ok(receiver)
 }
 
-/// Sends the first of these signals, unless the run is cancelled already.
+/// Sends the first of these signals to `cancel`, unless the run is cancelled already. A later SIGINT or SIGTERM sets
+/// `kill`: the program has no more time to end. SIGHUP does not, since the end of a terminal can send it twice.
+/// A signal that comes together with the first one does not either: `timeout(1)` sends it to the process and to its group.
 ///
 /// # Errors
 /// When the signals cannot be caught.
-pub fn catch(sender: &watch::Sender<Option<Cancel>>) -> io::Result<()> {
+pub fn catch(cancel: &watch::Sender<Option<Cancel>>, kill: &watch::Sender<bool>) -> io::Result<()> {
+    let first = Arc::new(OnceLock::new());
     for caught in CAUGHT {
         let mut signals = signal(SignalKind::from_raw(caught as i32))?;
-        let sender = sender.clone();
+        let (cancel, kill, first) = (cancel.clone(), kill.clone(), Arc::clone(&first));
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                sender.send_if_modified(|cancel| {
+                let is_first = cancel.send_if_modified(|cancel| {
                     cancel.is_none() && cancel.replace(Cancel { signal: caught as i32 }).is_none()
                 });
+                let is_later = first.get_or_init(Instant::now).elapsed() >= TOGETHER;
+                if !is_first && is_later && caught != Signal::SIGHUP {
+                    kill.send_replace(true);
+                }
             }
         });
     }

@@ -23,7 +23,7 @@ use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
-pub use orphan::recover_orphans;
+pub use orphan::{recover_orphans, take_down};
 
 /// Graph of the preflight probe. Its calls are not calls of a run.
 pub const PROBE_GRAPH: &str = "sluice:preflight";
@@ -50,7 +50,7 @@ pub struct Leftover {
 
 /// What is known of a leftover that was taken down.
 #[derive(Debug, Default)]
-struct TakenDown {
+pub struct TakenDown {
     /// Fault of the audit file of a run.
     fault: Option<String>,
     /// Path of the kept workspace of a run.
@@ -124,7 +124,7 @@ pub async fn sweep(
     let mut leftovers = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();
-        leftovers.push(leftover(mode, "run", name, orphan::take_down(host, orphan, observer)).await);
+        leftovers.push(leftover(mode, "run", name, take_down(host, orphan, observer)).await);
     }
     if mode == SweepMode::Remove {
         catch_up(host).await?;

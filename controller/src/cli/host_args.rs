@@ -7,6 +7,7 @@ use clap::Args;
 use sluice_runs::host::HostSettings;
 
 use super::error::CommandError;
+use super::stderr_log;
 use crate::settings::{SettingError, SettingLayers, Settings};
 
 /// The flags of all commands: addresses and paths.
@@ -28,6 +29,9 @@ pub(super) struct HostArgs {
     /// A file with the upstream's key, readable by its owner alone
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<String>,
+    /// The format of messages on stderr: text, or json for one object per line [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<String>,
     /// The sidecar's program [default: the sluice-proxy beside sluice, or on PATH]
     #[arg(long, global = true, value_name = "FILE")]
     proxy: Option<String>,
@@ -40,6 +44,7 @@ impl HostArgs {
             ("docker_host", &self.docker_host),
             ("upstream", &self.upstream),
             ("key_file", &self.key_file),
+            ("log_format", &self.log_format),
             ("proxy", &self.proxy),
         ]
         .into_iter()
@@ -51,7 +56,11 @@ impl HostArgs {
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
         let mut flags = self.given();
         flags.extend(more);
-        SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())
+        let layers = SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())?;
+        if layers.get("log_format").is_some_and(|(format, _)| format == "json") {
+            stderr_log::write_json();
+        }
+        Ok(layers)
     }
 
     /// Returns the settings with these flags and those of a command.

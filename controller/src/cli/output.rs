@@ -7,6 +7,7 @@ use sluice_contract::text::truncate;
 use sluice_runs::terminal::SanitizedWriter;
 
 use super::error::CommandError;
+use super::stderr_log;
 
 /// Format of a command's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,9 @@ pub(super) fn fail(error: &CommandError) -> ExitCode {
 
 /// Prints a message to stderr, sanitized and truncated since it may contain foreign text.
 pub(super) fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "sluice: {}", truncate(message));
+    if !stderr_log::warn(message) {
+        let _ = writeln!(io::stderr(), "sluice: {}", truncate(message));
+    }
 }
 
 /// Writes data to stdout, sanitized since it may contain foreign text.

@@ -1,22 +1,55 @@
 //! Progress of a run as lines on a terminal.
 
-use std::io::{IsTerminal, Write};
-use std::sync::Arc;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::observer::{NoObserver, Observation, Observer};
-use sluice_state::run::Step;
+use sluice_state::run::{RunVerdict, Step};
+
+mod status_line;
+
+pub(super) use status_line::StatusLine;
 
 /// Writes one line per observation to stderr.
 #[derive(Debug)]
 pub(super) struct TerminalProgress {
     since: Instant,
+    /// Time that a program has to end after it is asked to.
+    grace: Duration,
+    state: Mutex<ProgressState>,
+}
+
+/// Activity of the run, and length of the line on the terminal.
+#[derive(Debug, Default)]
+struct ProgressState {
+    activity: RunActivity,
+    /// Number of characters of the status line that is on the terminal.
+    status: usize,
+}
+
+/// Present activity of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum RunActivity {
+    /// The resources are created.
+    #[default]
+    Starting,
+    /// The program runs.
+    Running,
+    /// The resources are removed.
+    Stopping,
+}
+
+/// Returns whether progress can be seen: stderr is a terminal.
+pub(super) fn is_visible() -> bool {
+    io::stderr().is_terminal()
 }
 
 /// Returns an observer that writes lines, if stderr is a terminal.
 pub(super) fn on_terminal() -> Arc<dyn Observer> {
-    if std::io::stderr().is_terminal() { Arc::new(TerminalProgress { since: Instant::now() }) } else { silent() }
+    if is_visible() { Arc::new(TerminalProgress::start(Duration::ZERO)) } else { silent() }
 }
 
 /// Returns an observer that writes nothing.
@@ -25,13 +58,58 @@ pub(super) fn silent() -> Arc<dyn Observer> {
 }
 
 impl TerminalProgress {
+    /// Starts the progress of a run whose program has this much time to end.
+    pub(super) fn start(grace: Duration) -> Self {
+        Self { since: Instant::now(), grace, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn timed(&self, text: &str) -> String {
+        format!("{:7.2} s  {}", self.since.elapsed().as_secs_f64(), truncate(text))
+    }
+
     fn write(&self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{:7.2} s  {}", self.since.elapsed().as_secs_f64(), truncate(text));
+        let mut state = self.state();
+        let line = self.timed(text);
+        let _ = writeln!(io::stderr(), "{}{line}", cleared(&mut state));
+    }
+
+    /// Writes the line for a run that is cancelled. The reader of a closed pipe has not asked for it.
+    fn write_cancel(&self, signal: i32, before: RunActivity) {
+        if signal == Signal::SIGPIPE as i32 {
+            return;
+        }
+        if before == RunActivity::Running && !self.grace.is_zero() {
+            let grace = humantime::format_duration(self.grace);
+            self.write(&format!("stopping; the program has {grace} to end; press Ctrl-C again to kill it at once"));
+        } else {
+            self.write("stopping");
+        }
+    }
+}
+
+/// Returns the characters that remove the status line from the terminal. No control sequence is needed.
+fn cleared(state: &mut ProgressState) -> String {
+    match std::mem::take(&mut state.status) {
+        0 => String::new(),
+        width => format!("\r{}\r", " ".repeat(width)),
     }
 }
 
 impl Observer for TerminalProgress {
     fn observe(&self, observation: Observation<'_>) {
+        let before = self.state().activity;
+        match observation {
+            Observation::StepDone { step: Step::StartContainer, .. } => self.state().activity = RunActivity::Running,
+            Observation::Decided(_) => self.state().activity = RunActivity::Stopping,
+            _ => {}
+        }
+        if let Observation::Decided(RunVerdict::Cancelled(cancel)) = observation {
+            self.write_cancel(cancel.signal, before);
+        }
         if let Some(text) = line(observation) {
             self.write(&text);
         }
@@ -79,5 +157,11 @@ mod tests {
         ] {
             assert_eq!(line(observation).as_deref(), expected, "{observation:?}");
         }
+    }
+
+    #[test]
+    fn a_line_replaces_the_status() {
+        let mut state = ProgressState { status: 3, ..ProgressState::default() };
+        assert_eq!([cleared(&mut state), cleared(&mut state)], ["\r   \r", ""]);
     }
 }

@@ -9,20 +9,21 @@ use sluice_runs::engine::StdioConfig;
 use sluice_runs::forward::{self, ControlSequences};
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
-use sluice_runs::observer::Observation;
-use sluice_runs::one_shot::{self, OneShot};
+use sluice_runs::one_shot::{self, OneShot, RunRequest};
 use sluice_runs::outcome::CompletedRun;
+use sluice_runs::record::RunRecorder;
 use sluice_runs::removal::{self, RemainingDirectory};
+use sluice_runs::stop::StopPolicy;
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::Contract;
 use sluice_runs::{signals, sweep, tty};
-use sluice_state::budget::BudgetError;
-use tokio::sync::watch;
+use sluice_state::budget::{Admitted, BudgetError};
 use tokio::task::JoinHandle;
 
 use super::error::CommandError;
 use super::output::{print, print_json, say};
-use super::progress;
+use super::{progress, stderr_log};
+use crate::settings::{SettingLayers, Settings};
 
 mod args;
 mod background;
@@ -33,11 +34,16 @@ mod input;
 mod mount_rights;
 mod mounts;
 mod no_run;
+mod recording;
 mod request;
 mod request_error;
+mod rerun;
+mod watch;
 
 pub(super) use args::RunArgs;
 use no_run::NoRun;
+pub(super) use recording::remove_old;
+pub(super) use rerun::{RerunArgs, rerun};
 
 /// Maximum time that the process stays after its answer to remove workspaces; the rest is left to the next process.
 const REMOVE_WITHIN: Duration = Duration::from_secs(10);
@@ -46,7 +52,12 @@ const REMOVE_AFTER_SIGNAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
     let as_json = args.json;
-    run_once(args).await.map_err(|refused| {
+    report(as_json, run_once(args).await)
+}
+
+/// Prints the object of a run that did not start.
+fn report(as_json: bool, done: Result<ExitCode, NoRun>) -> Result<ExitCode, CommandError> {
+    done.map_err(|refused| {
         if as_json {
             print_json(&refused.to_json());
         }
@@ -56,31 +67,23 @@ pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
 
 async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let before = |error: &dyn std::error::Error| NoRun::before(error);
-    let settings = args.host.settings_with(args.settings()).map_err(|error| before(&error))?;
+    let layers = args.host.layers(args.settings()).map_err(|error| before(&error))?;
+    let settings = layers.settings().map_err(|error| before(&error))?;
     let request = request::read(&args, &settings).map_err(|error| before(&error))?;
-    // A program with the terminal draws on it alone.
-    let observer = if args.quiet || args.tty { progress::silent() } else { progress::on_terminal() };
+    let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
     let volumes = &request.spec.volumes;
     let warnings = volumes.iter().flat_map(|volume| [mount_rights::warning(volume), mount_rights::git_warning(volume)]);
     warnings.flatten().for_each(|text| say(&format!("warning: {text}")));
-    let (stop, cancelled) = watch::channel(None);
-    signals::catch(&stop).map_err(|error| before(&error))?;
+    let (stop, cancelled) = tokio::sync::watch::channel(None);
+    let (kill, kill_now) = tokio::sync::watch::channel(false);
+    signals::catch(&stop, &kill).map_err(|error| before(&error))?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| before(&error))?);
     request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
     one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
-    let begun = format!("run {}: {}", request.key, request.spec.argv.join(" "));
-    observer.observe(Observation::Note(&begun));
-
-    let (admitted, note) = match one_shot::admit(&host, &request).await {
-        // Runs of killed controllers may hold the amount that this one needs.
-        Err(BudgetError::Insufficient(_)) => {
-            report_faults(&sweep::recover_orphans(&host, &progress::silent()).await);
-            one_shot::admit(&host, &request).await?
-        }
-        admitted => admitted?,
-    };
-    note.iter().for_each(|note| say(note));
-    let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.to_string());
+    watch.begin(&request);
+    let admitted = admit(&host, &request).await?;
+    let recorder = begin_record(&args, &layers, &settings, &host, &request);
+    let (contract, stdin, tty, own) = (request.contract, request.spec.stdin, request.spec.tty, request.key.clone());
     // The terminal is restored however the run ends.
     let restore = tty::TerminalGuard;
     let (max, live, printer) = if contract == Contract::Plain && !args.json {
@@ -91,27 +94,61 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     } else {
         (settings.run.output_max, None, None)
     };
+    // The program's own output goes to the same terminal.
+    let status = if live.is_none() { watch.status_line(host.layout.run(&own).audit) } else { None };
     let once = OneShot {
         host: Arc::clone(&host),
         request,
         admitted,
-        output: StdioConfig { stdin, tty, max, live },
+        output: StdioConfig { stdin, tty, max, live, record: None },
         printer,
-        stop_grace: settings.run.stop_grace,
-        observer,
+        stop: StopPolicy::with_kill(settings.run.stop_grace, kill_now.clone()),
+        recorder,
+        observer: watch.observer(),
     };
+    watch.announce_kill(kill_now);
     if tty && stdin == Stdin::Ours && !args.quiet {
-        let pid = std::process::id();
-        say(&format!("run {own}: Ctrl-C goes to the program; to stop the run, kill {pid} from another terminal"));
+        say(&format!(
+            "run {own}: Ctrl-C goes to the program; to stop the run, use sluice cancel {own} in another terminal"
+        ));
     }
-    background::start(&settings.litellm, host.layout.database());
+    background::start(&settings.litellm, settings.record, host.layout.clone());
     // Leftovers of killed controllers are removed during this run: there may be no other process that does it.
     let silent = progress::silent();
     let (done, faults) = tokio::join!(one_shot::run(once, cancelled), sweep::recover_orphans(&host, &silent));
+    drop(status);
     report_faults(&faults);
     drop(restore);
     let done = done.map_err(|error| before(&error))?;
-    Ok(finish(args, &host, own, contract, done).await)
+    watch.end(&done.report);
+    Ok(finish(args, &host, own.to_string(), contract, done).await)
+}
+
+/// Admits the run, if need be after the runs of killed controllers: they may hold the amount that this one needs.
+async fn admit(host: &Arc<Host>, request: &RunRequest) -> Result<Admitted, NoRun> {
+    let (admitted, note) = match one_shot::admit(host, request).await {
+        Err(BudgetError::Insufficient(_)) => {
+            report_faults(&sweep::recover_orphans(host, &progress::silent()).await);
+            one_shot::admit(host, request).await?
+        }
+        admitted => admitted?,
+    };
+    note.iter().for_each(|note| say(note));
+    Ok(admitted)
+}
+
+/// Begins the record of the run. A run does not fail for want of a record.
+fn begin_record(
+    args: &RunArgs,
+    layers: &SettingLayers,
+    settings: &Settings,
+    host: &Host,
+    request: &RunRequest,
+) -> Option<RunRecorder> {
+    recording::begin(args, layers, settings, host, request).unwrap_or_else(|error| {
+        say(&format!("the run has no record: {}", error_chain(&error)));
+        None
+    })
 }
 
 /// Shows the result of a run and removes its workspace. The exit code is decided before.
@@ -183,7 +220,7 @@ fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
-    if !args.quiet {
+    if !args.quiet && !stderr_log::is_json() {
         done.notes.iter().for_each(|note| say(note));
         let _ = stderr.put(report.receipt().as_bytes());
     }

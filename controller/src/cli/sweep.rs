@@ -6,18 +6,21 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use sluice_contract::exit;
-use sluice_contract::text::sanitize;
+use sluice_contract::text::{error_chain, sanitize};
+use sluice_runs::event_log::LogLevel;
 use sluice_runs::host::Host;
 use sluice_runs::sweep::{Leftover, SweepMode, sweep};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
-use super::progress;
+use super::output::{print, print_json, say};
+use super::run::remove_old;
+use super::{progress, stderr_log};
 use crate::reconcile::background::ReconcileLoop;
+use crate::settings::RecordSettings;
 
 /// Removes containers, sidecars and directories of runs whose controller has ended. It removes only those of this state
-/// directory. It also looks up open costs.
+/// directory. It also removes old records, and looks up open costs.
 #[derive(Debug, Args)]
 pub(super) struct SweepArgs {
     /// List what would be removed, and write nothing
@@ -32,6 +35,7 @@ pub(super) struct SweepArgs {
 
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
     let leftovers = if args.dry_run { look(&args.host).await? } else { remove(&args.host).await? };
+    leftovers.iter().for_each(log);
     if args.json {
         print_json(&json!({ "leftovers": leftovers }));
     } else if leftovers.is_empty() {
@@ -51,17 +55,36 @@ async fn look(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
     leftovers.map_err(|error| CommandError::failed(&error))
 }
 
-/// Removes leftovers, and looks up open costs.
+/// Removes leftovers and old records, and looks up open costs.
 async fn remove(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
     let settings = args.settings()?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
     let leftovers = sweep(&host, SweepMode::Remove, &progress::silent()).await;
     let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
+    remove_records(&host, settings.record).await;
     if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {
         // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
         reconcile.look().await;
     }
     Ok(leftovers)
+}
+
+/// Writes a leftover to the log, if there is one.
+fn log(leftover: &Leftover) {
+    if stderr_log::is_json() {
+        let level = if leftover.removed == Some(false) { LogLevel::Error } else { LogLevel::Info };
+        stderr_log::event(level, "leftover", json!(leftover));
+    }
+}
+
+/// Removes the records whose time is over. A failure is a message: it leaves nothing behind that runs.
+async fn remove_records(host: &Host, settings: RecordSettings) {
+    match remove_old(&host.layout, &host.store, settings).await {
+        Ok(records) => records.remaining.iter().for_each(|(key, reason)| {
+            say(&format!("the record of run {key} is not removed: {reason}"));
+        }),
+        Err(error) => say(&format!("old records are not removed: {}", error_chain(&error))),
+    }
 }
 
 fn line(leftover: &Leftover) -> String {

@@ -11,7 +11,7 @@ use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
 use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
-use super::{LitellmSettings, RunDefaults, Settings, values};
+use super::{LitellmSettings, RecordSettings, RunDefaults, Settings, values};
 
 impl SettingLayers {
     /// Parses all values.
@@ -22,7 +22,12 @@ impl SettingLayers {
         let run = self.run_defaults()?;
         let litellm = self.litellm()?;
         let host = self.host(&litellm)?;
-        Ok(Settings { host, run, litellm, agents: self.agents().to_vec() })
+        let record = RecordSettings {
+            keep: self.required("record_keep", values::duration)?,
+            output: self.required("record_output", values::record_output)?,
+        };
+        let log_format = self.required("log_format", values::log_format)?;
+        Ok(Settings { host, run, litellm, record, log_format, agents: self.agents().to_vec() })
     }
 
     /// Returns the state directory. No other setting needs to be valid.

@@ -105,6 +105,9 @@ fn an_error_names_the_value_and_its_source() {
         ("audit_sync", "never", "audit_sync: 'never'"),
         ("sidecar_memory", "1m", "sidecar_memory: '1m' is too little"),
         ("output_max", "2g", "output_max: '2g'"),
+        ("record_keep", "2y", "record_keep: '2y'"),
+        ("record_output", "2g", "record_output: '2g'"),
+        ("log_format", "xml", "log_format: 'xml'"),
     ];
     for (name, value, expected) in rows {
         let error =

@@ -8,8 +8,8 @@ use sluice_contract::{Account, units};
 use sluice_runs::sidecar_user::{self, UidRange};
 use sluice_runs::virtual_key::KeyMode;
 
-use super::ReconcileMode;
 use super::error::InvalidValue;
+use super::{LogFormat, ReconcileMode};
 
 type Parsed<T> = Result<T, InvalidValue>;
 
@@ -64,6 +64,18 @@ pub(super) fn output_max(value: &str) -> Parsed<usize> {
     bytes
         .and_then(|bytes| usize::try_from(bytes).ok())
         .ok_or_else(|| InvalidValue::new(format!("'{value}' is more than 1g")))
+}
+
+pub(super) fn record_output(value: &str) -> Parsed<usize> {
+    output_max(value)
+}
+
+pub(super) fn log_format(value: &str) -> Parsed<LogFormat> {
+    match value {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => invalid(format!("'{value}' is neither text nor json")),
+    }
 }
 
 pub(super) fn cpus(value: &str) -> Parsed<u64> {

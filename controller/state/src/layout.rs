@@ -1,4 +1,4 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices}` and
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}` and
 //! `STATE/runs/RUN.ATTEMPT/{sock,conf,work}`.
 
 use std::fs::{self, DirBuilder, File};
@@ -12,6 +12,7 @@ use sluice_contract::ready::SOCKET_PATH_MAX;
 use sluice_contract::{RunKey, hex};
 
 use crate::file;
+use crate::records::Records;
 use crate::state_directory::{self, PRIVATE, StateDirectory, StateDirectoryError};
 
 /// Paths in the state directory of one controller.
@@ -83,7 +84,7 @@ impl Layout {
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
         // The name comes first: it tells a state directory from others.
         layout.instance().map_err(failed)?;
-        for name in PRIVATE.iter().filter(|name| **name != "keys") {
+        for name in PRIVATE.iter().filter(|name| !["keys", "kept"].contains(*name)) {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
         }
         Ok(layout)
@@ -169,6 +170,18 @@ impl Layout {
     #[must_use]
     pub fn runs_directory(&self) -> PathBuf {
         self.state.join("runs")
+    }
+
+    /// Returns the records of runs.
+    #[must_use]
+    pub fn records(&self) -> Records {
+        Records::at(self.state.join("records"))
+    }
+
+    /// Returns the path of the sidecar's log while a run exists.
+    #[must_use]
+    pub fn sidecar_log(&self, key: &RunKey) -> PathBuf {
+        self.run(key).conf.join("sidecar.log")
     }
 
     /// Returns the path of the prices of an upstream.

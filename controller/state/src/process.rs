@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 /// One process, told apart from all later ones with the same pid.
@@ -47,13 +46,20 @@ impl Process {
     /// # Errors
     /// When the kernel does not allow it.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        use rustix::process::{Pid, PidfdFlags, Signal as KernelSignal, pidfd_open, pidfd_send_signal};
+        let ended =
+            |error: rustix::io::Errno| if error == rustix::io::Errno::SRCH { Ok(()) } else { Err(error.into()) };
+        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
+        // The descriptor stays bound to the process that is checked next: no later process with this pid gets the signal.
+        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return ended(error),
+        };
         if !self.is_alive() {
             return Ok(());
         }
-        match kill(Pid::from_raw(self.pid), signal) {
-            Ok(()) | Err(Errno::ESRCH) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        let signal = KernelSignal::from_named_raw(signal as i32).ok_or(io::ErrorKind::InvalidInput)?;
+        pidfd_send_signal(descriptor, signal).or_else(ended)
     }
 
     /// Finds the process of this program that has these two words in a row among its arguments.

@@ -8,8 +8,8 @@ use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
 /// Expected entries of a state directory.
-const KNOWN: [&str; 10] = [
-    "audit", "budgets.log", "decisions.log", "instance", "keys", "prices", "runs", "sluice.db", "sluice.db-shm",
+const KNOWN: [&str; 11] = [
+    "audit", "budgets.log", "decisions.log", "instance", "keys", "prices", "records", "runs", "sluice.db", "sluice.db-shm",
     "sluice.db-wal",
 ];
 

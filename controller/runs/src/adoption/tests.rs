@@ -62,7 +62,7 @@ impl Observer for WaitSignal {
 fn resumption(observer: Arc<dyn Observer>) -> Resumption {
     Resumption {
         contract: Contract::Plain,
-        output: StdioConfig { stdin: Stdin::Closed, tty: false, max: 1024, live: None },
+        output: StdioConfig { stdin: Stdin::Closed, tty: false, max: 1024, live: None, record: None },
         stop_grace: Duration::from_secs(1),
         observer,
     }

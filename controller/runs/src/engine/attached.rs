@@ -19,6 +19,7 @@ use super::live_output::{ForwardWait, LiveOutput};
 use crate::capture::{Capture, Captured};
 use crate::forward::{OutputChunk, OutputSender};
 use crate::input::{self, Stdin};
+use crate::output_record::OutputRecorder;
 use crate::tty;
 
 /// Source of a container's input, and receivers of its output.
@@ -32,6 +33,8 @@ pub struct StdioConfig {
     pub max: usize,
     /// Receives all of both streams as they come.
     pub live: Option<OutputSender>,
+    /// Receives a copy of both streams for the record of the run.
+    pub record: Option<OutputRecorder>,
 }
 
 /// A running container's output and end.
@@ -65,9 +68,10 @@ impl AttachedContainer {
         let closed = Arc::new(OnceLock::new());
         let (wait, waits) = watch::channel(ForwardWait::Unlimited);
         let (captured, ended) = (Arc::clone(&captures), Arc::clone(&closed));
+        let record = output.record;
         let live = output.live.map(|sender| LiveOutput::new(sender, init, waits));
         let reader = tokio::spawn(async move {
-            read(streams.output, captured, live).await;
+            read(streams.output, captured, record, live).await;
             // The program reads no more keys. If the engine is gone, Ctrl-C is the way out.
             tty::leave_raw_mode();
             let _ = ended.set(SystemTime::now());
@@ -127,6 +131,7 @@ async fn write(mut input: impl AsyncWrite + Unpin, mut chunks: mpsc::Receiver<By
 async fn read(
     mut output: impl Stream<Item = OutputChunk> + Unpin,
     captures: Arc<Mutex<(Capture, Capture)>>,
+    record: Option<OutputRecorder>,
     mut live: Option<LiveOutput>,
 ) {
     while let Some(chunk) = output.next().await {
@@ -136,6 +141,9 @@ async fn read(
                 OutputChunk::Stdout(bytes) => captures.0.push(bytes),
                 OutputChunk::Stderr(bytes) => captures.1.push(bytes),
             };
+        }
+        if let Some(record) = &record {
+            record.record(&chunk);
         }
         if let Some(live) = &mut live {
             live.forward(&chunk).await;

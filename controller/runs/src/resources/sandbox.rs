@@ -13,6 +13,7 @@ use crate::engine::{AttachedContainer, Engine, EngineError, StdioConfig};
 use crate::host::Host;
 use crate::memory_pressure::MemoryPressure;
 use crate::plan::ContainerState;
+use crate::stop::StopPolicy;
 use crate::timings::{Timings, ms_since};
 use crate::verdict::OutputLoss;
 
@@ -35,7 +36,7 @@ pub(super) struct Sandbox {
     id: Option<String>,
     state: ContainerState,
     expires: Option<SystemTime>,
-    stop_grace: Duration,
+    stop: StopPolicy,
     output: Option<StdioConfig>,
     attached: Option<AttachedContainer>,
     captured: Option<(Captured, Captured)>,
@@ -57,7 +58,7 @@ enum StreamsAtKill {
 }
 
 impl Sandbox {
-    pub(super) fn new(host: &Host, key: &RunKey, output: StdioConfig, stop_grace: Duration) -> Self {
+    pub(super) fn new(host: &Host, key: &RunKey, output: StdioConfig, stop: StopPolicy) -> Self {
         Self {
             engine: host.engine.clone(),
             name: blueprint::container_name(key),
@@ -65,7 +66,7 @@ impl Sandbox {
             id: None,
             state: ContainerState::Absent,
             expires: None,
-            stop_grace,
+            stop,
             output: Some(output),
             attached: None,
             captured: None,
@@ -149,7 +150,7 @@ impl Sandbox {
 
     /// Connects to a container that another controller has started. Output from before is not captured.
     pub(super) async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
-        self.stop_grace = stop_grace;
+        self.stop = StopPolicy::after(stop_grace);
         self.output = None;
         self.output_loss = Some(OutputLoss::BeforeAdoption);
         self.phase_begun = Some(Instant::now());
@@ -161,7 +162,7 @@ impl Sandbox {
 
     /// Asks the program to end, then kills it. Each attempt has a deadline.
     async fn stop(&mut self) -> Result<(), EngineError> {
-        let grace = std::mem::take(&mut self.stop_grace);
+        let grace = std::mem::take(&mut self.stop.grace);
         if let Some(attached) = &self.attached {
             attached.stop_waiting(grace + LAST_FORWARD);
         }
@@ -179,7 +180,7 @@ impl Sandbox {
             }
             // The container's state says whether a failed kill had an effect.
             let killed = self.engine.kill(self.target(), signal).await;
-            self.engine.wait_until_stopped(self.target(), limit).await;
+            self.wait_until_stopped(signal, limit).await;
             self.find().await?;
             if self.state != ContainerState::Running {
                 self.take_last_output().await;
@@ -190,6 +191,17 @@ impl Sandbox {
             }
         }
         Err(EngineError::Late("end the container, not even by SIGKILL"))
+    }
+
+    /// Waits until the container has ended. After SIGTERM the wait also ends when the program is to be killed at once.
+    async fn wait_until_stopped(&mut self, signal: &str, limit: Duration) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = self.engine.wait_until_stopped(self.target(), limit) => {}
+            () = stop.killed(), if signal == "SIGTERM" => {
+                self.attached.iter().for_each(|attached| attached.stop_waiting(LAST_FORWARD));
+            }
+        }
     }
 
     async fn remove(&mut self) -> Result<(), EngineError> {

@@ -1,9 +1,10 @@
 //! Teardown of runs whose controller was killed.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_contract::exit;
+use sluice_contract::{RunKey, exit};
 use sluice_state::run::RunEvent;
 use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
@@ -15,11 +16,16 @@ use crate::drive::{DriveContext, DrivenRun, drive};
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::check_closed;
-use crate::resources::RunResources;
-use crate::verdict::ErrorCode;
+use crate::record::{self, ResultRecord};
+use crate::report::{ReportParts, RunReport};
+use crate::resources::{RunEnd, RunResources};
+use crate::verdict::{ErrorCode, Judgement};
 
 /// Maximum time that the end of a run waits for the deletion of another run's key.
 const REVOKE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Error message of a run whose controller was killed.
+const INTERRUPTED: &str = "the controller of the run was killed, and another one took the run down";
 
 /// Takes down the runs of killed controllers; a later call tries again where this one fails. Returns the faults of their
 /// audit files, which are reported once.
@@ -44,8 +50,30 @@ pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> 
     faults
 }
 
+/// Adds the result to the record of a run that another controller began.
+fn record_end(host: &Host, key: &RunKey, judgement: Judgement, end: &RunEnd) -> io::Result<()> {
+    record::add_result(&host.layout.records().of(key), || {
+        let report = RunReport::new(ReportParts {
+            key,
+            judgement,
+            oom_seen: false,
+            short_of_memory: end.is_short_of_memory,
+            output: end.output.clone(),
+            totals: end.totals.clone(),
+            audit_file: host.layout.run(key).audit.display().to_string(),
+            timings: end.timings,
+            exchange: end.collected.report.clone(),
+        });
+        // This controller did not see the output.
+        ResultRecord { output: None, ..ResultRecord::of(&report, &end.notes) }
+    })
+}
+
 /// Takes down an orphan.
-pub(super) async fn take_down(
+///
+/// # Errors
+/// [`SweepError`]; a later call continues.
+pub async fn take_down(
     host: &Arc<Host>,
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
@@ -69,12 +97,16 @@ pub(super) async fn take_down(
     };
     let DrivenRun { run, end } = drive(run, resources, &context, &mut cancelled).await?;
     // The audit log counts although the controller did not see the end of the run.
-    let (fault, workspace) = (end.totals.fault, end.collected.report.workspace);
+    let (fault, workspace) = (end.totals.fault.clone(), end.collected.report.workspace.clone());
     let (error, code) = match fault {
         Some(_) => (ErrorCode::AuditFailed, exit::AUDIT_INCOMPLETE),
         None => (ErrorCode::Internal, exit::NOT_STARTED),
     };
     let _ = host.store.record_result(key, generation, Some(error.as_str()), code.into()).await;
+    let message = fault.clone().unwrap_or_else(|| INTERRUPTED.to_owned());
+    let judgement = Judgement { error: Some((error, message)), exit_code: code.into(), content: String::new() };
+    // The record is for people, and an error must not keep the resources.
+    let _ = record_end(host, key, judgement, &end);
     let closed = check_closed(&run);
     if closed.is_ok() && !orphan.entry.image.is_empty() {
         // The controller may have been killed while it waited for the container.

@@ -28,7 +28,7 @@ other error, such as a full disk, or if files of the run could not be brought ou
 /// Runs one agent, or one program, in a container without a network.
 ///
 /// The answer goes to stdout; progress and a receipt go to stderr.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(before_help = EXAMPLES, after_help = EXIT_CODES)]
 pub(in crate::cli) struct RunArgs {
     /// The message to the agent; '-', or a pipe in its place, is stdin. Other users of the host can see MESSAGE in ps
@@ -182,12 +182,20 @@ pub(in crate::cli) struct RunArgs {
 
     #[command(flatten)]
     pub(super) host: HostArgs,
+    /// Settings of an earlier run, in place of those of the environment and the file.
+    #[arg(skip)]
+    pub(super) recorded: BTreeMap<&'static str, String>,
 }
 
 impl RunArgs {
+    /// Returns the flags of a run that has the settings of an earlier one.
+    pub(super) fn with_settings(recorded: BTreeMap<&'static str, String>) -> Self {
+        Self { recorded, ..Self::default() }
+    }
+
     /// Returns the flags that are settings, by the names of the settings.
     pub(super) fn settings(&self) -> BTreeMap<&'static str, String> {
-        [
+        let flags = [
             ("agent", &self.agent),
             ("account", &self.account),
             ("image", &self.image),
@@ -212,11 +220,9 @@ impl RunArgs {
             ("cap_wait", &self.cap_wait),
             ("dialect", &self.dialect),
             ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value.clone()?)))
-        .chain(self.lists())
-        .collect()
+        ];
+        let flags = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));
+        self.recorded.clone().into_iter().chain(flags).chain(self.lists()).collect()
     }
 
     fn lists(&self) -> impl Iterator<Item = (&'static str, String)> {

@@ -1,25 +1,33 @@
-//! Reconciliation during a run.
+//! Reconciliation and removal of old records during a run.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use sluice_state::layout::Layout;
 use sluice_state::store::Store;
 
+use super::recording;
 use crate::reconcile::background::ReconcileLoop;
-use crate::settings::LitellmSettings;
+use crate::settings::{LitellmSettings, RecordSettings};
 
 /// Time before the first look. The run has started by then, and needed the processors for that.
 const DELAY: Duration = Duration::from_millis(500);
 
 /// Starts the loop that settles open costs, on a thread with its own connection to the database: the run never waits for
 /// a page that is parsed or a row that is written. The thread ends with the process; the next one continues its work.
-pub(super) fn start(settings: &LitellmSettings, database: PathBuf) {
-    let settings = settings.clone();
+///
+/// The thread also removes old records, first: that takes a moment, and most runs are over soon.
+pub(super) fn start(litellm: &LitellmSettings, records: RecordSettings, layout: Layout) {
+    let litellm = litellm.clone();
     std::thread::spawn(move || {
-        let Ok(store) = Store::open(&database) else { return };
-        let Some(reconcile) = ReconcileLoop::new(&settings, store) else { return };
-        if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            runtime.block_on(reconcile.run(DELAY));
-        }
+        let Ok(store) = Store::open(&layout.database()) else { return };
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            tokio::time::sleep(DELAY).await;
+            // The next run tries again.
+            let _ = recording::remove_old(&layout, &store, records).await;
+            if let Some(reconcile) = ReconcileLoop::new(&litellm, store) {
+                reconcile.run(Duration::ZERO).await;
+            }
+        });
     });
 }

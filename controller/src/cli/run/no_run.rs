@@ -37,6 +37,12 @@ impl NoRun {
     }
 }
 
+impl From<CommandError> for NoRun {
+    fn from(error: CommandError) -> Self {
+        Self { error, short: None }
+    }
+}
+
 impl From<BudgetError> for NoRun {
     fn from(error: BudgetError) -> Self {
         match error {

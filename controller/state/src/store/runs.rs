@@ -203,7 +203,7 @@ pub(crate) fn insert(connection: &Connection, entry: &RunRow) -> Result<(), Stor
     }
 }
 
-fn open_run(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
+pub(super) fn open_run(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
     let process = |first: usize| -> rusqlite::Result<Option<Process>> {
         let pid: Option<i32> = row.get(first)?;
         let Some(pid) = pid else { return Ok(None) };

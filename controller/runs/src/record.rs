@@ -1,0 +1,145 @@
+//! The record of one run, written while the run is driven.
+//!
+//! The request is on disk before the run starts, output and log come while it runs, the result at its end. So a controller
+//! that is killed leaves a record without a result, and the controller that takes the run down adds one.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+use sluice_contract::RunKey;
+use sluice_state::records::{
+    CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, Records, RunRecord, SIDECAR_LOG, SegmentLimits,
+};
+
+use crate::event_log::EventLog;
+use crate::output_record::{OutputRecorder, RecordingThread};
+
+mod request;
+mod result;
+
+pub use request::{RequestRecord, SCHEMA};
+pub use result::ResultRecord;
+
+/// Number of bytes of a sidecar's log that are kept of its beginning, and of its end.
+const LOG_END: u64 = 64 << 10;
+
+/// Writes the record of a run.
+#[derive(Debug)]
+pub struct RunRecorder {
+    record: RunRecord,
+    output: RecordingThread,
+    log: Arc<EventLog>,
+}
+
+impl RunRecorder {
+    /// Creates the record with its request. At most `output_max` bytes of each stream are kept.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn begin(
+        records: &Records,
+        key: &RunKey,
+        request: &RequestRecord,
+        messages: Option<&[u8]>,
+        output_max: usize,
+    ) -> io::Result<Self> {
+        let record = records.create(key)?;
+        if let Some(messages) = messages {
+            record.write(MESSAGES, messages)?;
+        }
+        record.write_json(REQUEST, request)?;
+        let log = EventLog::append(&record.path(CONTROLLER_LOG), key)?;
+        let output = RecordingThread::start(record.directory(), SegmentLimits::within(output_max));
+        Ok(Self { record, output, log: Arc::new(log) })
+    }
+
+    /// Returns the recorder of the program's output.
+    #[must_use]
+    pub fn output(&self) -> OutputRecorder {
+        self.output.recorder()
+    }
+
+    /// Returns the log of the controller.
+    #[must_use]
+    pub fn log(&self) -> Arc<EventLog> {
+        Arc::clone(&self.log)
+    }
+
+    /// Writes the rest of the output, and the result.
+    ///
+    /// # Errors
+    /// The first error of the file system, also that of an earlier write of output.
+    pub fn finish(self, result: &ResultRecord) -> io::Result<()> {
+        let output = self.output.finish();
+        self.record.write_json(RESULT, result)?;
+        output
+    }
+}
+
+/// Adds the result of a run that another controller began, if the run has a record without one.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn add_result(record: &RunRecord, result: impl FnOnce() -> ResultRecord) -> io::Result<()> {
+    if !record.exists() || record.path(RESULT).exists() {
+        return Ok(());
+    }
+    record.write_json(RESULT, &result())
+}
+
+/// Copies the log of a sidecar that has ended into the record, if there are both. A long log loses its middle.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn keep_sidecar_log(record: &RunRecord, log: &Path) -> io::Result<()> {
+    if !record.exists() {
+        return Ok(());
+    }
+    let mut file = match File::open(log) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let len = file.metadata()?.len();
+    let mut kept = Vec::new();
+    if len <= 2 * LOG_END {
+        Read::take(&mut file, 2 * LOG_END).read_to_end(&mut kept)?;
+    } else {
+        Read::take(&mut file, LOG_END).read_to_end(&mut kept)?;
+        kept.extend(format!("\n[{} bytes left out]\n", len - 2 * LOG_END).into_bytes());
+        file.seek(SeekFrom::Start(len - LOG_END))?;
+        Read::take(&mut file, LOG_END).read_to_end(&mut kept)?;
+    }
+    record.write(SIDECAR_LOG, &kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_long_sidecar_log_keeps_its_ends() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let log = directory.path().join("sidecar.log");
+        let records = Records::at(directory.path().join("records"));
+        let key: RunKey = "r.0".parse().expect("it is a key");
+        fs::write(&log, "first\n").expect("there is room");
+        keep_sidecar_log(&records.of(&key), &log).expect("without a record nothing is kept");
+        assert!(!records.of(&key).exists());
+        let record = records.create(&key).expect("there is room");
+        keep_sidecar_log(&record, &directory.path().join("none")).expect("a run may have no sidecar");
+        keep_sidecar_log(&record, &log).expect("there is room");
+        assert_eq!(fs::read(record.path(SIDECAR_LOG)).expect("it is there"), b"first\n");
+
+        let long = [b"begin".to_vec(), vec![b'x'; 300_000], b"end".to_vec()].concat();
+        fs::write(&log, &long).expect("there is room");
+        keep_sidecar_log(&record, &log).expect("there is room");
+
+        let kept = fs::read_to_string(record.path(SIDECAR_LOG)).expect("it is there");
+        assert!(kept.starts_with("begin") && kept.ends_with("end") && kept.len() < 140_000, "{}", kept.len());
+        assert!(kept.contains("[168936 bytes left out]"), "{}", kept.len());
+    }
+}

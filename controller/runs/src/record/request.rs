@@ -1,0 +1,58 @@
+//! The recorded request of a run: everything that is needed to make it again, without secrets.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blueprint::Volume;
+use crate::verdict::Contract;
+
+/// Version of the recorded members.
+pub const SCHEMA: u32 = 1;
+
+/// Request of a run. It has the names of the variables that the user set, and never a value of one, nor a key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// Version of the members.
+    pub schema: u32,
+    /// Version of `sluice`.
+    pub sluice: String,
+    /// Run.
+    pub run_id: String,
+    /// Attempt.
+    pub attempt: u32,
+    /// Time of the request (RFC 3339).
+    pub time: String,
+    /// Agent; for a program, the agent in whose name it runs.
+    pub agent: String,
+    /// Billing account.
+    pub account: String,
+    /// Meaning of stdout.
+    pub contract: Contract,
+    /// Models that calls may name.
+    pub models: Vec<String>,
+    /// Image.
+    pub image: String,
+    /// Arguments of the container.
+    pub argv: Vec<String>,
+    /// The program after `--`; empty if the agent was asked.
+    pub program: Vec<String>,
+    /// The message to the agent, if it was one text.
+    pub message: Option<String>,
+    /// True if the run has messages, which are in a file of their own.
+    pub has_messages: bool,
+    /// Names of the environment variables that the user set.
+    pub variables: Vec<String>,
+    /// Mounts.
+    pub volumes: Vec<Volume>,
+    /// True if the program got our stdin.
+    pub stdin: bool,
+    /// True if stdin was passed whatever it was.
+    pub interactive: bool,
+    /// True if the program got our terminal.
+    pub tty: bool,
+    /// The upstream, without credentials.
+    pub upstream: String,
+    /// Settings of the run by name, as text.
+    pub settings: BTreeMap<String, String>,
+}

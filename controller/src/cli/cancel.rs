@@ -1,0 +1,101 @@
+//! `sluice cancel`: ends a run from another terminal.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use sluice_contract::exit;
+use sluice_contract::text::error_chain;
+use sluice_runs::host::Host;
+use sluice_runs::sweep::take_down;
+use sluice_state::store::{KnownRun, Store};
+
+use super::database::open;
+use super::error::CommandError;
+use super::find_run::find_run;
+use super::host_args::HostArgs;
+use super::output::{print, print_json};
+use super::progress;
+use crate::settings::Settings;
+
+/// Time between two looks at a run that ends.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Ends a run that goes on, as Ctrl-C in its terminal does. A second cancel kills its program at once. A run whose
+/// controller was killed is taken down.
+#[derive(Debug, Args)]
+pub(super) struct CancelArgs {
+    /// The run, or the beginning of its id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Wait until the run is over
+    #[arg(long)]
+    wait: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
+    let settings = args.host.settings()?;
+    let store = open(&settings.host.state_dir)?;
+    let run = find_run(&store, &args.run).await?;
+    let key = run.entry.key.clone();
+    if run.is_closed() {
+        return Err(failed(format!("run {key} is over already; sluice inspect {key} shows its result")));
+    }
+    let done = if run.entry.owner.is_alive() {
+        signal(&run)?;
+        if args.wait { wait(&store, &run).await? } else { "asked to end" }
+    } else {
+        take_down_orphan(&settings, &run).await?
+    };
+    if args.json {
+        print_json(&json!({ "run": key.to_string(), "state": done.replace(' ', "_") }));
+    } else {
+        print(&format!("run {key}: {done}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sends the signal of Ctrl-C to the controller that drives the run.
+fn signal(run: &KnownRun) -> Result<(), CommandError> {
+    let (key, owner) = (&run.entry.key, &run.entry.owner);
+    owner.signal(Signal::SIGINT).map_err(|error| {
+        failed(format!("cannot signal the controller of run {key} (pid {}): {}", owner.pid, error_chain(&error)))
+    })
+}
+
+/// Waits until the run is over and its controller has removed all of it, or is gone.
+async fn wait(store: &Store, run: &KnownRun) -> Result<&'static str, CommandError> {
+    let key = &run.entry.key;
+    let mut look = tokio::time::interval(EVERY);
+    loop {
+        look.tick().await;
+        let now = store.find_run(key).await.map_err(|error| CommandError::failed(&error))?;
+        if now.is_none_or(|now| now.is_closed()) {
+            return Ok("over");
+        }
+        if !run.entry.owner.is_alive() {
+            return Err(failed(format!(
+                "the controller of run {key} ended before the run; sluice sweep takes it down"
+            )));
+        }
+    }
+}
+
+async fn take_down_orphan(settings: &Settings, run: &KnownRun) -> Result<&'static str, CommandError> {
+    let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
+    let taken = take_down(&host, &run.as_open(), &progress::silent()).await;
+    taken.map_err(|error| CommandError::failed(&error))?;
+    Ok("taken down")
+}
+
+fn failed(message: String) -> CommandError {
+    CommandError { code: exit::FAILED, message }
+}

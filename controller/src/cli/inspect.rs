@@ -1,0 +1,126 @@
+//! `sluice inspect`: shows everything that is known of one run.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use sluice_contract::time::from_unix_micros;
+use sluice_runs::record::{RequestRecord, ResultRecord};
+use sluice_state::layout::Layout;
+use sluice_state::records::{REQUEST, RESULT, RecordedStream, RunRecord, SIDECAR_LOG, StreamPart};
+use sluice_state::store::KnownRun;
+
+use super::database::open;
+use super::error::CommandError;
+use super::find_run::find_run;
+use super::host_args::HostArgs;
+use super::output::{print, print_json};
+use super::ps::RunView;
+use crate::settings::Settings;
+
+mod text;
+
+/// Number of lines that are shown of the end of a log.
+const LINES: usize = 10;
+
+/// Shows everything that is known of a run: request, result and its cause, times, use, files, and the end of its logs.
+#[derive(Debug, Args)]
+pub(super) struct InspectArgs {
+    /// The run, or the beginning of its id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+/// Everything that is known of a run.
+#[derive(Serialize)]
+struct Inspection {
+    run: RunView,
+    /// Reason of the end, as the database has it.
+    verdict: Value,
+    /// Time of the last change (RFC 3339).
+    updated: String,
+    /// The recorded request; null without a record.
+    request: Option<RequestRecord>,
+    /// The recorded result; null for a run that goes on, and without a record.
+    result: Option<ResultRecord>,
+    /// Reason why there is no record.
+    no_record: Option<String>,
+    paths: Value,
+    /// The last lines of logs.
+    tails: LogTails,
+}
+
+/// The last lines of logs.
+#[derive(Serialize, Default)]
+struct LogTails {
+    stdout: Vec<String>,
+    stderr: Vec<String>,
+    sidecar: Vec<String>,
+}
+
+pub(super) async fn run(args: &InspectArgs) -> Result<ExitCode, CommandError> {
+    let settings = args.host.settings()?;
+    let run = find_run(&open(&settings.host.state_dir)?, &args.run).await?;
+    let inspection = inspect(&run, &settings).map_err(|error| CommandError::failed(&error))?;
+    if args.json {
+        print_json(&inspection);
+    } else {
+        print(&text::text(&inspection));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn inspect(run: &KnownRun, settings: &Settings) -> io::Result<Inspection> {
+    let layout = Layout::at(&settings.host.state_dir);
+    let (key, record) = (&run.entry.key, layout.records().of(&run.entry.key));
+    let no_record = (!record.exists()).then(|| super::logs::no_record(run, settings).message);
+    let audit = layout.run(key).audit;
+    Ok(Inspection {
+        run: RunView::of(run, &layout),
+        verdict: serde_json::to_value(&run.verdict)?,
+        updated: humantime::format_rfc3339_seconds(from_unix_micros(run.updated_us)).to_string(),
+        request: record.read_json(REQUEST)?,
+        result: record.read_json(RESULT)?,
+        paths: json!({
+            "audit": audit.exists().then(|| audit.display().to_string()),
+            "record": no_record.is_none().then(|| record.directory().display().to_string()),
+        }),
+        no_record,
+        tails: tails(&record, &layout.sidecar_log(key))?,
+    })
+}
+
+fn tails(record: &RunRecord, live_sidecar_log: &std::path::Path) -> io::Result<LogTails> {
+    let sidecar = std::fs::read(live_sidecar_log).or_else(|_| std::fs::read(record.path(SIDECAR_LOG)));
+    Ok(LogTails {
+        stdout: last_lines(&stream(record, RecordedStream::Stdout)?),
+        stderr: last_lines(&stream(record, RecordedStream::Stderr)?),
+        // A run that was not started has no sidecar.
+        sidecar: last_lines(&sidecar.unwrap_or_default()),
+    })
+}
+
+/// Returns the newest part of a stream that is recorded without a gap.
+fn stream(record: &RunRecord, stream: RecordedStream) -> io::Result<Vec<u8>> {
+    let (mut reader, mut bytes) = (record.stream(stream), Vec::new());
+    while let Some(part) = reader.next_part()? {
+        match part {
+            StreamPart::Bytes(more) => bytes.extend(more),
+            StreamPart::Missing(_) => bytes.clear(),
+        }
+    }
+    Ok(bytes)
+}
+
+fn last_lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].iter().map(|line| (*line).to_owned()).collect()
+}

@@ -1,0 +1,118 @@
+//! The record of a run: its request without secrets, and the removal of old records.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::time::SystemTime;
+
+use sluice_runs::host::Host;
+use sluice_runs::input::Stdin;
+use sluice_runs::one_shot::RunRequest;
+use sluice_runs::record::{RequestRecord, RunRecorder, SCHEMA};
+use sluice_state::layout::Layout;
+use sluice_state::records::{RemovedRecords, is_due};
+use sluice_state::store::{Store, StoreError};
+
+use super::args::RunArgs;
+use crate::settings::{ITEMS, RecordSettings, SettingLayers, Settings};
+
+/// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
+const NOT_RECORDED: [&str; 15] = [
+    "upstream", "key", "key_file", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy", "sidecar_uid",
+    "sidecar_gid", "record_keep", "record_output", "log_format", "agent", "image",
+];
+
+/// Creates the record of an admitted run; `None` if no records are kept.
+pub(super) fn begin(
+    args: &RunArgs,
+    layers: &SettingLayers,
+    settings: &Settings,
+    host: &Host,
+    request: &RunRequest,
+) -> io::Result<Option<RunRecorder>> {
+    if settings.record.keep.is_zero() {
+        return Ok(None);
+    }
+    let record = record_of(args, layers, request);
+    let messages = request.spec.messages.as_deref();
+    RunRecorder::begin(&host.layout.records(), &request.key, &record, messages, settings.record.output).map(Some)
+}
+
+fn record_of(args: &RunArgs, layers: &SettingLayers, request: &RunRequest) -> RequestRecord {
+    let spec = &request.spec;
+    let variables = args.env.iter().map(|pair| pair.split_once('=').map_or(pair.as_str(), |(name, _)| name).to_owned());
+    RequestRecord {
+        schema: SCHEMA,
+        sluice: env!("CARGO_PKG_VERSION").to_owned(),
+        run_id: request.key.run_id.to_string(),
+        attempt: request.key.attempt,
+        time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        agent: request.agent.clone(),
+        account: spec.account.clone(),
+        contract: request.contract,
+        models: spec.models.clone(),
+        image: spec.image.clone(),
+        argv: spec.argv.clone(),
+        program: args.argv.clone(),
+        message: args.message.clone(),
+        has_messages: spec.messages.is_some(),
+        variables: variables.collect(),
+        volumes: spec.volumes.clone(),
+        stdin: spec.stdin == Stdin::Ours,
+        interactive: args.interactive,
+        tty: args.tty,
+        upstream: layers.redacted("upstream").map_or_else(String::new, |(shown, _)| shown),
+        settings: recorded_settings(layers),
+    }
+}
+
+fn recorded_settings(layers: &SettingLayers) -> BTreeMap<String, String> {
+    let items = ITEMS.iter().filter(|item| !NOT_RECORDED.contains(&item.name));
+    items.filter_map(|item| Some((item.name.to_owned(), layers.get(item.name)?.0.to_owned()))).collect()
+}
+
+/// Returns recorded settings that this build knows, as flags.
+pub(super) fn as_flags(recorded: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
+    let items = ITEMS.iter().filter(|item| !NOT_RECORDED.contains(&item.name));
+    items.filter_map(|item| Some((item.name, recorded.get(item.name)?.clone()))).collect()
+}
+
+/// Removes records whose time is over, if they were not looked through a short time ago.
+pub(in crate::cli) async fn remove_old(
+    layout: &Layout,
+    store: &Store,
+    settings: RecordSettings,
+) -> Result<RemovedRecords, StoreError> {
+    let (records, now) = (layout.records(), SystemTime::now());
+    if !is_due(records.last_removal(), now, settings.keep) {
+        return Ok(RemovedRecords::default());
+    }
+    let open: HashSet<_> = store.open_runs().await?.into_iter().map(|open| open.entry.key).collect();
+    // What cannot be listed now is removed later.
+    Ok(records.remove_old(now, settings.keep, &open).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_recorded_setting_is_a_secret() {
+        for name in NOT_RECORDED {
+            assert!(ITEMS.iter().any(|item| item.name == name), "{name} is no setting");
+        }
+        let secret = |name: &str| name.contains("key") && name != "key_mode";
+        let recorded = ITEMS.iter().map(|item| item.name).filter(|name| !NOT_RECORDED.contains(name));
+        assert_eq!(recorded.filter(|name| secret(name)).collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
+    fn recorded_settings_come_back_as_flags() {
+        let variable = |name: &str| (name == "SLUICE_KEY").then(|| "sk-secret".to_owned());
+        let flags = BTreeMap::from([("timeout", "9m".to_owned()), ("allow", "POST /v1/rerank".to_owned())]);
+        let layers = SettingLayers::collect(&flags, variable, None).expect("it is right");
+        let recorded = recorded_settings(&layers);
+        let again = as_flags(&recorded);
+        assert_eq!((again["timeout"].as_str(), again["allow"].as_str()), ("9m", "POST /v1/rerank"));
+        assert!(!format!("{recorded:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,121 @@
+//! `sluice rerun`: makes the request of an earlier run again.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use sluice_contract::exit;
+use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume};
+use sluice_runs::record::RequestRecord;
+use sluice_state::layout::Layout;
+use sluice_state::records::{MESSAGES, REQUEST, RunRecord};
+
+use super::super::database::open;
+use super::super::error::CommandError;
+use super::super::find_run::find_run;
+use super::super::host_args::HostArgs;
+use super::super::logs::no_record;
+use super::super::parse::one_word;
+use super::args::RunArgs;
+use super::no_run::NoRun;
+use super::{recording, report, run_once};
+
+/// Makes the request of an earlier run again, as a new run: the same program or messages, mounts, image, settings and caps.
+///
+/// Values of environment variables are not recorded: they are taken from the environment of this command. The key and the
+/// address of the upstream are those of the present settings.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct RerunArgs {
+    /// The run, or the beginning of its id
+    #[arg(value_name = "RUN")]
+    run: String,
+    /// A model that the new run may use, in place of those of the earlier run; repeat for more
+    #[arg(long, value_name = "NAME", value_parser = one_word)]
+    model: Vec<String>,
+    /// The id of the new run, which can be used once [default: an id with the time]
+    #[arg(long, value_name = "ID")]
+    run_id: Option<String>,
+    /// Print one JSON object in place of the answer
+    #[arg(long)]
+    json: bool,
+    /// Print neither progress nor a receipt
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+pub(in crate::cli) async fn rerun(args: RerunArgs) -> Result<ExitCode, CommandError> {
+    let as_json = args.json;
+    let done = match run_args(args).await {
+        Ok(args) => run_once(args).await,
+        Err(error) => Err(NoRun::from(error)),
+    };
+    report(as_json, done)
+}
+
+/// Returns the flags of a run that makes the recorded request again.
+async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
+    let not_started = |error: CommandError| CommandError { code: exit::NOT_STARTED, ..error };
+    let settings = args.host.settings().map_err(not_started)?;
+    let run = find_run(&open(&settings.host.state_dir).map_err(not_started)?, &args.run).await.map_err(not_started)?;
+    let record = Layout::at(&settings.host.state_dir).records().of(&run.entry.key);
+    let request: Option<RequestRecord> =
+        record.read_json(REQUEST).map_err(|error| CommandError::not_started(&error))?;
+    let request = request.ok_or_else(|| not_started(no_record(&run, &settings)))?;
+    let env = variables(&request, |name| std::env::var(name).ok())?;
+    let (repo, volume) = mounts(&request.volumes);
+    let mut again = RunArgs::with_settings(recording::as_flags(&request.settings));
+    again.messages = messages(&request, &record);
+    again.message = request.message;
+    again.argv = request.program;
+    again.interactive = request.interactive;
+    again.tty = request.tty;
+    again.agent = Some(request.agent);
+    again.image = Some(request.image);
+    again.account = Some(request.account);
+    again.model = args.model;
+    again.run_id = args.run_id;
+    again.json = args.json;
+    again.quiet = args.quiet;
+    again.env = env;
+    again.repo = repo;
+    again.volume = volume;
+    again.host = args.host;
+    Ok(again)
+}
+
+/// Returns the file with the messages, unless they are one text.
+fn messages(request: &RequestRecord, record: &RunRecord) -> Option<PathBuf> {
+    (request.has_messages && request.message.is_none()).then(|| record.path(MESSAGES))
+}
+
+/// Returns the variables of the request with their present values, or an error that names those without one.
+fn variables(request: &RequestRecord, value: impl Fn(&str) -> Option<String>) -> Result<Vec<String>, CommandError> {
+    let (mut pairs, mut missing) = (Vec::new(), Vec::new());
+    for name in &request.variables {
+        match value(name) {
+            Some(value) => pairs.push(format!("{name}={value}")),
+            None => missing.push(name.as_str()),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(pairs);
+    }
+    let names = missing.join(", ");
+    let message = format!("values of variables are not recorded; set {names} in the environment of sluice rerun");
+    Err(CommandError { code: exit::NOT_STARTED, message })
+}
+
+/// Returns the values of `--repo` and `--volume`.
+fn mounts(volumes: &[Volume]) -> (Option<String>, Vec<String>) {
+    let access = |volume: &Volume| match volume.access {
+        MountAccess::ReadOnly => "ro",
+        MountAccess::ReadWrite => "rw",
+    };
+    let (repos, others): (Vec<_>, Vec<_>) = volumes.iter().partition(|volume| volume.target == REPOSITORY);
+    let repo = repos.first().map(|volume| format!("{}:{}", volume.source.display(), access(volume)));
+    let volume =
+        others.iter().map(|volume| format!("{}:{}:{}", volume.source.display(), volume.target, access(volume)));
+    (repo, volume.collect())
+}
