@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_contract::text::{error_chain, sanitize};
+use sluice_state::budget::BudgetLog;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, UnsignedFiles};
@@ -43,6 +44,11 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let store = open_or_create(&state)?;
     let layout = Layout::at(&state);
     let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
+    // Before the first audit file: it would look as if budgets had been lost.
+    let budgets = BudgetLog { layout: &layout, keys: &keys, store: &store };
+    if let Some(damage) = budgets.synchronize().await.map_err(|error| CommandError::failed(&error))? {
+        say(&error_chain(&damage));
+    }
     let known = keys.public().map_err(|error| CommandError::failed(&error))?;
     let known = [known, given.clone()].concat();
     let archive = AuditArchive { layout: &layout, store: &store, keys: &known };
