@@ -30,8 +30,9 @@ Examples:
   sluice audit keys > sluice.pub                   the keys that an auditor needs for signatures";
 
 const EXIT_CODES: &str = "\
-Exit codes of verify: 0 complete and authentic; 1 tampered; 3 authentic, and incomplete; 2 usage; 4 unreadable;
-5 valid, but of a run that this database does not know; 6 valid, but signed by a key that this host does not know.
+Exit codes of verify: 0 complete and authentic; 1 tampered, or not signed by a key of --key; 3 authentic, and incomplete;
+2 usage; 4 unreadable, or not an audit file; 5 valid, but of a run that this database does not know; 6 valid, but signed by a
+key that this host does not know, or not signed.
 Without --key and without a database, authentic only means that the file is consistent with itself.
 Exit codes of tail: 0 closed; 3 no sidecar writes it any more; 1 an invalid line; 4 unreadable.";
 

@@ -21,8 +21,8 @@ pub(super) use rebuild::{RebuildMode, rebuild};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.
-Exit codes of import: 0 all files are imported; 1 one was altered, or is of another run of this host; 4 unreadable, or not an
-audit file; 6 signed by an unknown key, or not at all.";
+Exit codes of import: 0 all files are imported; 1 one was altered, or conflicts with a run of this host; 2 usage;
+4 unreadable, or not an audit file; 6 signed by an unknown key, or not signed.";
 
 /// Rebuilds, checks, corrects and copies the ledger.
 #[derive(Debug, Args)]

@@ -48,6 +48,21 @@ pub struct Store {
     readers: Option<Arc<Readers>>,
     /// True if reads may use the writer while it is idle and no reader exists.
     is_one_shot: bool,
+    /// Waits for the end of the writer. Dropped after the sender, whose end it waits for.
+    _closing: Option<Arc<Closing>>,
+}
+
+/// The thread of a connection, which is waited for when the last handle is dropped.
+#[derive(Debug)]
+struct Closing(Option<thread::JoinHandle<()>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A job that panicked was reported where its answer is missing.
+            let _ = thread.join();
+        }
+    }
 }
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
@@ -80,7 +95,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Newer`], [`StoreError::Older`] for a file without tables, [`StoreError::Damaged`].
     pub fn open_for_queries(path: &Path) -> Result<Self, StoreError> {
-        Ok(Self::with(connect::open_for_queries(path)?, None))
+        let (writer, thread) = spawn_writer(connect::open_for_queries(path)?, None);
+        // A process that ends before its connection is closed leaves the helper files of SQLite.
+        let closing = Some(Arc::new(Closing(Some(thread))));
+        Ok(Self { writer, pending: Arc::default(), readers: None, is_one_shot: false, _closing: closing })
     }
 
     /// Opens an existing database for reads only: it may be evidence, and is not changed.
@@ -93,8 +111,9 @@ impl Store {
 
     fn with(connection: Connection, readers: Option<(Readers, ReadersEnded)>) -> Self {
         let (readers, readers_ended) = readers.unzip();
-        let writer = spawn_writer(connection, readers_ended);
-        Self { writer, pending: Arc::default(), readers: readers.map(Arc::new), is_one_shot: false }
+        let (writer, _) = spawn_writer(connection, readers_ended);
+        let readers = readers.map(Arc::new);
+        Self { writer, pending: Arc::default(), readers, is_one_shot: false, _closing: None }
     }
 
     /// Runs a job on the connection that writes, after all jobs that were submitted to it before.
@@ -149,9 +168,12 @@ impl Store {
 
 /// Starts the thread of the connection that writes. The thread ends with the last sender, after all readers: only the
 /// last connection to close moves the WAL into the database, and two that close at once leave it to each other.
-fn spawn_writer(mut connection: Connection, readers_ended: Option<ReadersEnded>) -> mpsc::Sender<Job> {
+fn spawn_writer(
+    mut connection: Connection,
+    readers_ended: Option<ReadersEnded>,
+) -> (mpsc::Sender<Job>, thread::JoinHandle<()>) {
     let (jobs, queue) = mpsc::channel::<Job>();
-    thread::spawn(move || {
+    let thread = thread::spawn(move || {
         for job in queue {
             job(&mut connection);
         }
@@ -159,7 +181,7 @@ fn spawn_writer(mut connection: Connection, readers_ended: Option<ReadersEnded>)
             readers_ended.wait();
         }
     });
-    jobs
+    (jobs, thread)
 }
 
 /// Returns the time of the system clock, in microseconds since 1970.

@@ -40,11 +40,11 @@ pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// Exit code of `sluice audit verify` when a part of the file is missing, such as its end.
 pub const INCOMPLETE: u8 = 3;
-/// Exit code of `sluice audit verify` when the file cannot be read.
+/// Exit code of `sluice audit verify` when the file cannot be read, or is not an audit file.
 pub const UNREADABLE: u8 = 4;
 /// Exit code of `sluice audit verify` when the run is not known.
 pub const UNKNOWN_RUN: u8 = 5;
-/// Exit code of `sluice audit verify` when the key that signed the file is not trusted.
+/// Exit code of `sluice audit verify` when the key that signed the file is not trusted, or no key has signed it.
 pub const UNKNOWN_KEY: u8 = 6;
 /// Exit code of `sluice run` when its output cannot be written (`EX_IOERR` of `sysexits.h`).
 pub const OUTPUT_FAILED: u8 = 74;

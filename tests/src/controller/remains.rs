@@ -30,7 +30,10 @@ pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) 
     fault("strange files", names(&state).into_iter().filter(|name| !KNOWN.contains(&name.as_str())).collect());
     let found = sluice.leftovers().await;
     fault("sweep finds", found.into_iter().map(|(kind, name)| format!("{kind} {name}")).collect());
-    fault("containers", sluice.containers().await);
+    // Commands that only look do not make the name of its containers.
+    if state.join("instance").exists() {
+        fault("containers", sluice.containers().await);
+    }
     inspect::files(&state, sluice.key(), &mut faults);
     let audit = state.join("audit");
     (faults, names(&audit).iter().map(|name| CheckedAuditFile::read(audit.join(name))).collect())

@@ -1,11 +1,12 @@
 //! `sluice ledger import`: audit files of sidecars that ran alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
 use sluice_contract::text::{error_chain, sanitize};
+use sluice_state::budget::BudgetLog;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, UnsignedFiles};
@@ -43,6 +44,11 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let store = open_or_create(&state)?;
     let layout = Layout::at(&state);
     let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
+    // Before the first audit file: it would look as if budgets had been lost.
+    let budgets = BudgetLog { layout: &layout, keys: &keys, store: &store };
+    if let Some(damage) = budgets.synchronize().await.map_err(|error| CommandError::failed(&error))? {
+        say(&error_chain(&damage));
+    }
     let known = keys.public().map_err(|error| CommandError::failed(&error))?;
     let known = [known, given.clone()].concat();
     let archive = AuditArchive { layout: &layout, store: &store, keys: &known };
@@ -60,7 +66,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
 }
 
 /// Prints the result for one file, or returns its JSON object.
-fn report(file: &std::path::Path, imported: Result<ImportedFile, ImportError>, format: OutputFormat) -> Value {
+fn report(file: &Path, imported: Result<ImportedFile, ImportError>, format: OutputFormat) -> Value {
     match (imported, format) {
         (Ok(imported), OutputFormat::Json) => serde_json::to_value(imported).expect("plain data"),
         (Err(error), OutputFormat::Json) => json!({ "file": file, "error_message": error_chain(&error) }),
@@ -77,9 +83,10 @@ fn report(file: &std::path::Path, imported: Result<ImportedFile, ImportError>, f
 
 fn line(imported: &ImportedFile) -> String {
     let ImportedFile { file, run, already_imported, complete, key_id, added } = imported;
-    let done = match already_imported {
-        true => "was imported before, and adds nothing".to_owned(),
-        false => format!("{} receipts, {} entries added", added.receipts, added.entries),
+    let done = if *already_imported {
+        "was imported before, and adds nothing".to_owned()
+    } else {
+        format!("{} receipts, {} entries added", added.receipts, added.entries)
     };
     let end = if *complete { "" } else { "; the file has no end" };
     let trust = key_id.as_ref().map_or("not signed; you vouch for it".to_owned(), |id| format!("signed by {id}"));

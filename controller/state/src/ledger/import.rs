@@ -20,7 +20,7 @@ use super::insert::Posted;
 use super::parsed_audit;
 use super::rebuild::AuditArchive;
 use super::{LedgerError, receipt_rows};
-use crate::decisions::{self, Decision, DecisionError};
+use crate::decisions::{self, Decision, DecisionError, Decisions};
 use crate::file;
 use crate::keys::{KeyError, Keys};
 use crate::witness;
@@ -174,12 +174,13 @@ impl AuditArchive<'_> {
 
     /// Records the trust in a file, and copies it.
     fn keep(&self, checked: &Checked, keys: &Keys, given: &[PublicKey], target: &Path) -> Result<(), ImportError> {
-        match &checked.signer {
-            Some(id) => given.iter().filter(|key| key.id() == *id).try_for_each(|key| keys.import(key))?,
-            None => {
-                let (run, head) = (checked.key.to_string(), checked.head.clone());
-                decisions::record(self.layout, keys, Decision::Import { run, lines: checked.lines, head })?;
-            }
+        let signer = |key: &&PublicKey| checked.signer.as_ref().is_some_and(|id| key.id() == *id);
+        given.iter().filter(signer).try_for_each(|key| keys.import(key))?;
+        // Of a file that was vouched for, exactly the last decision counts, also if it is signed by now.
+        let was_vouched = Decisions::read(self.layout, self.keys)?.imports.contains_key(&checked.key);
+        if checked.signer.is_none() || was_vouched {
+            let (run, head) = (checked.key.to_string(), checked.head.clone());
+            decisions::record(self.layout, keys, Decision::Import { run, lines: checked.lines, head })?;
         }
         let failed = |error| ImportError::Write(target.to_owned(), error);
         let part = target.with_extension(format!("{}.part", uuid::Uuid::new_v4().simple()));
