@@ -34,7 +34,7 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, (&'static str, Vec<u8>)> {
     found
 }
 
-/// Which part of an entry is compared.
+/// Part of an entry that is compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Compare {
     All,

@@ -5,6 +5,7 @@
 //! execute comes out, and git itself is never started. See docs/design/repositories.md.
 
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -95,10 +96,10 @@ pub(crate) struct RunFiles {
     config: HostConfig,
 }
 
-/// What came out of a run, and the first error.
+/// Results that came out of a run, and the errors.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// What came out.
+    /// Results.
     pub report: ExchangeReport,
     /// Reasons why something did not come out.
     pub errors: Vec<String>,
@@ -127,7 +128,9 @@ impl FileExchange {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
             let place = Place { directory: &directory, name: name.as_bytes(), owner: USER, mode: 0o644 };
-            place.write(&input.file, INPUT_MAX).map_err(ExchangeError::at(input.path.display().to_string()))?;
+            // A second attempt reads it from the start, too.
+            let written = io::Seek::rewind(&mut &*input.file).and_then(|()| place.write(&input.file, INPUT_MAX));
+            written.map_err(ExchangeError::at(input.path.display().to_string()))?;
         }
         if self.out.is_some() {
             workspace::make_directory(&paths.work, OUT).map_err(at_work)?;

@@ -48,7 +48,7 @@ pub struct Leftover {
     pub reason: Option<String>,
 }
 
-/// What is known of a leftover that was taken down.
+/// Facts about a leftover that was taken down.
 #[derive(Debug, Default)]
 pub struct TakenDown {
     /// Fault of the audit file of a run.

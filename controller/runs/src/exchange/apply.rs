@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 8 << 30;
 /// Name of a file that is being written.
 const TEMPORARY: &[u8] = b".sluice-unfinished";
 
-/// What was done with the changes.
+/// Outcome of applying the changes.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub(super) added: u64,

@@ -11,7 +11,7 @@ use super::baseline::{Baseline, CONFIG_MAX};
 use super::git_config;
 use super::tree::{join, split};
 
-/// What the configurations of a work tree say.
+/// Settings in the configurations of a work tree.
 #[derive(Debug, Default)]
 pub(super) struct HostConfig {
     /// Paths that git executes.

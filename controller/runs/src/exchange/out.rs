@@ -12,7 +12,7 @@ const ENTRIES_MAX: u64 = 100_000;
 /// Maximum size of all files together.
 const BYTES_MAX: u64 = 2 << 30;
 
-/// What was copied.
+/// Outcome of a copy.
 #[derive(Debug, Default)]
 pub(super) struct CopiedOut {
     pub(super) files: u64,

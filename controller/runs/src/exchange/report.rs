@@ -9,7 +9,7 @@ const NAMES_MAX: usize = 10;
 /// Maximum number of names in the report.
 const REPORTED_MAX: usize = 1000;
 
-/// What came out of a run.
+/// Results that came out of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ExchangeReport {
     /// The directory of `--repo DIR:rw`.

@@ -40,7 +40,7 @@ pub(in crate::cli) struct RunArgs {
     /// A file with messages for the agent: a JSON array as in the OpenAI API; '-' is stdin
     #[arg(long, value_name = "FILE")]
     pub(super) messages: Option<PathBuf>,
-    /// A file with the message to the agent, which no other user can see in ps
+    /// A file with the message to the agent, which keeps it out of sluice's own command line
     #[arg(long, value_name = "FILE", conflicts_with = "messages")]
     pub(super) message_file: Option<PathBuf>,
     /// Pass stdin to a program after --, also if it is a terminal; a pipe or a file is passed without this flag
