@@ -4,7 +4,7 @@ use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::{Sluice, Upstream};
 
 #[tokio::test]
-async fn a_run_is_cancelled_by_the_beginning_of_its_id() {
+async fn a_prefix_of_its_id_cancels_a_run() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let run = unique_run_id("cancel");

@@ -45,7 +45,7 @@ async fn long_output_keeps_its_beginning_and_its_end() {
 }
 
 #[tokio::test]
-async fn a_pipe_gets_the_bytes_and_a_terminal_does_not() {
+async fn a_pipe_gets_bytes_and_a_terminal_gets_text() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
     let run = unique_run_id("bytes");

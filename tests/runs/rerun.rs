@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use sluice_testkit::controller::unique_run_id;
-use sluice_testkit::{Sluice, Upstream};
+use sluice_testkit::{ReceivedRequest, Sluice, Upstream};
 
 #[tokio::test]
 async fn the_same_request_is_made_again() {
@@ -49,7 +49,7 @@ async fn messages_are_asked_again_with_another_model() {
     let again = sluice.command(["rerun", "--quiet", "--model", "other", &run]).finish().await.expect(0);
 
     assert_eq!(again.stdout, "hello\n");
-    let bodies: Vec<Value> = upstream.requests().iter().map(|request| request.json()).collect();
+    let bodies: Vec<Value> = upstream.requests().iter().map(ReceivedRequest::json).collect();
     let models: Vec<_> = bodies.iter().map(|body| body["model"].clone()).collect();
     assert_eq!(models, [json!("m"), json!("other")]);
     assert_eq!(bodies[0]["messages"], bodies[1]["messages"]);

@@ -10,6 +10,7 @@ use serde_json::json;
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 use sluice_runs::host::Host;
+use sluice_runs::removal;
 use sluice_runs::sweep::take_down;
 use sluice_state::store::{KnownRun, Store};
 
@@ -93,7 +94,14 @@ async fn take_down_orphan(settings: &Settings, run: &KnownRun) -> Result<&'stati
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
     let taken = take_down(&host, &run.as_open(), &progress::silent()).await;
     taken.map_err(|error| CommandError::failed(&error))?;
-    Ok("taken down")
+    let (runs, own) = (host.layout.runs_directory(), run.entry.key.to_string());
+    let removing = tokio::task::spawn_blocking(move || removal::remove_all(&runs, Some(&own), None));
+    // Directories of other runs are left to the sweep that reports them.
+    let own = run.entry.key.to_string();
+    match removing.await.unwrap_or_default().into_iter().find(|remaining| remaining.name == own) {
+        Some(remaining) => Err(failed(format!("the directory of run {own} is not removed: {}", remaining.reason))),
+        None => Ok("taken down"),
+    }
 }
 
 fn failed(message: String) -> CommandError {
