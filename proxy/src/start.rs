@@ -33,6 +33,7 @@ use crate::upstream::Upstream;
 mod check;
 mod errors;
 mod secrets;
+mod user_rights;
 
 pub use check::check;
 
@@ -56,6 +57,7 @@ pub struct OpenedResources {
     uid: u32,
     capabilities: Measure,
     landlock: Measure,
+    warnings: Vec<String>,
 }
 
 /// Result of the start: a socket, and the run that serves it.
@@ -69,6 +71,8 @@ pub struct Started {
     pub uid: u32,
     /// Maximum number of open connections.
     pub connections: usize,
+    /// Warnings about rights that the process lost with its user.
+    pub warnings: Vec<String>,
 }
 
 /// Reads the upstream's key.
@@ -108,6 +112,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Read here, because the filter of system calls does not allow it later.
     let uid = Uid::effective().as_raw();
+    let warnings = user_rights::missing(settings);
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     Ok(OpenedResources {
         upstream,
@@ -121,6 +126,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
         uid,
         capabilities,
         landlock,
+        warnings,
     })
 }
 
@@ -141,11 +147,18 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         uid,
         capabilities,
         landlock,
+        warnings,
     } = opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
     let config =
-        JournalConfig { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
+        JournalConfig {
+            run_id: identity.run_id.clone(),
+            attempt: identity.attempt,
+            account: identity.account.clone(),
+            mode: settings.audit_sync,
+            signer,
+        };
     let journal = Journal::begin(config, audit, |stamp| open_record(settings, stamp)).map_err(|error| {
         StartError::new(
             "--audit",
@@ -188,7 +201,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         landlock,
         seccomp,
     };
-    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
+    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections, warnings })
 }
 
 /// Returns the first record of the audit log.

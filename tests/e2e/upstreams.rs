@@ -155,6 +155,7 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
         assert_eq!(sidecar.stop().await, 0, "{name}");
         let call = sidecar.audit().only_call();
         assert_eq!((call.result(), &call.outcome["null_reason"]), ("upstream_error", &json!("not_sent")), "{name}");
+        assert_eq!(call.outcome["connect_error"], "tls", "{name}: {}", call.outcome);
     }
     assert_eq!(upstream.requests().len(), 0);
 }
@@ -180,8 +181,36 @@ async fn an_unresolved_name_fails_only_the_call() {
 
         sidecar.get("/health").await.expect(200);
         assert_eq!(sidecar.stop().await, 0);
-        assert_eq!(sidecar.audit().only_call().outcome["null_reason"], "not_sent");
+        let outcome = sidecar.audit().only_call().outcome;
+        assert_eq!(outcome["null_reason"], "not_sent");
+        // A machine without a name server gets no answer in time.
+        assert!(["dns", "timeout"].iter().any(|word| outcome["connect_error"] == *word), "{outcome}");
     }
+}
+
+#[tokio::test]
+async fn an_unreachable_upstream_is_told_with_its_reason() {
+    let plain = Upstream::provider("hello").start().await;
+    let port = plain.url().rsplit(':').next().expect("a port");
+    let nowhere = ClosedPort::new();
+    let dir = TempDir::new();
+    for (url, word, detail) in [
+        (format!("https://127.0.0.1:{port}"), "tls", "received corrupt message of type InvalidContentType"),
+        (nowhere.url(), "refused", "Connection refused"),
+        (format!("unix:{}", dir.join("gone.sock").display()), "other", "No such file or directory"),
+    ] {
+        let sidecar = Sidecar::to_url(&url).start().await;
+        let answer = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
+        assert_eq!(sidecar.stop().await, 0);
+        let outcome = sidecar.audit().only_call().outcome;
+        assert_eq!(outcome["connect_error"], word, "{outcome}");
+        assert!(outcome["connect_detail"].as_str().is_some_and(|text| text.contains(detail)), "{outcome}");
+        // The word is for the agent; where the upstream is, it does not learn.
+        let text = answer.text();
+        assert!(text.contains(&format!("({word}")), "{text}");
+        assert!(!["127.0.0.1", port, "gone.sock"].iter().any(|address| text.contains(address)), "{text}");
+    }
+    assert_eq!(plain.requests().len(), 0);
 }
 
 #[tokio::test]

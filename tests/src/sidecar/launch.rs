@@ -12,6 +12,9 @@ use crate::scratch::TempDir;
 /// The key that a sidecar gets unless the test gives it another.
 pub const CANARY: &str = "sk-sluice-canary-7Qm2xV9pLr4T";
 
+/// The user that a sidecar becomes if root starts it without `--user`.
+pub const UNPRIVILEGED: u32 = 65_521;
+
 /// A sidecar that is still being described.
 #[derive(Debug)]
 #[must_use = "a launch does nothing until it is started"]
@@ -45,6 +48,8 @@ impl Launch {
         let path = |name: &str| dir.join(name).display().to_string();
         // The audit file may not lie in the directory of the socket.
         std::fs::create_dir(dir.join("run")).expect("a fresh directory takes another");
+        // Root's sidecar becomes a user without rights, who removes the socket at the end.
+        std::os::unix::fs::chown(dir.join("run"), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("we are root");
         let flags = [
             ("--socket", path("run/llm.sock")),
             ("--upstream", url.to_owned()),
