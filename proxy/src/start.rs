@@ -15,7 +15,7 @@ use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
-use crate::harden::{self, HardeningNeeds, SyscallNeeds};
+use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -109,10 +109,15 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     }
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
+    if settings.user == Some(User::UNPRIVILEGED) {
+        socket.give_directory(User::UNPRIVILEGED).map_err(|error| {
+            StartError::caused("--socket", SidecarExit::Permission, &error)
+        })?;
+    }
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Read here, because the filter of system calls does not allow it later.
     let uid = Uid::effective().as_raw();
-    let warnings = user_rights::missing(settings);
+    let warnings = user_rights::missing(settings, &socket);
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     Ok(OpenedResources {
         upstream,

@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use http::HeaderValue;
+use sluice_contract::upstream_key::{self, KeyFault};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroizing;
 
@@ -17,6 +18,15 @@ impl ApiKey {
         let text = Zeroizing::new(text);
         let key = text.trim();
         (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
+    }
+
+    /// Makes a key of a text that the sidecar will take as well.
+    ///
+    /// # Errors
+    /// The [`KeyFault`] that the sidecar would report.
+    pub fn checked(text: String) -> Result<Self, KeyFault> {
+        let key = Self::new(text).ok_or(KeyFault::Empty)?;
+        upstream_key::check(key.0.as_bytes()).map(|()| key)
     }
 
     /// Returns the value of an `authorization` header, marked as sensitive; none if a header cannot contain the key.
@@ -61,5 +71,13 @@ mod tests {
         assert!(!format!("{key:?}").contains("secret"));
         assert_eq!(key.redact("Bearer sk-secret, sk-secret"), "Bearer (key), (key)");
         assert!(ApiKey::new(" \n".into()).is_none());
+    }
+
+    #[test]
+    fn a_key_that_the_sidecar_refuses_is_refused() {
+        for (text, fault) in [("abc", KeyFault::Length(3)), ("\n", KeyFault::Empty), ("sk a b c", KeyFault::Alphabet(2))] {
+            assert_eq!(ApiKey::checked(text.into()).expect_err(text), fault);
+        }
+        assert!(ApiKey::checked("sk-secret\n".into()).is_ok());
     }
 }

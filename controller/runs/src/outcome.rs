@@ -78,6 +78,7 @@ impl Completion {
             output_error: None,
             audit_fault: totals.fault.as_deref(),
             budget: totals.budget.as_deref(),
+            no_connection: totals.no_connection.as_deref(),
         };
         let mut judgement = with_leftovers(judge(&evidence), &run);
         self.record(&judgement, &run).await?;

@@ -51,7 +51,7 @@ enum ProbeError {
 /// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match with_record(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(settings.litellm.upstream.as_deref().unwrap_or_default(), &models)]
+        Ok((models, description)) => [key_check(&models)]
             .into_iter()
             .chain(version_check(&description))
             .collect(),
@@ -124,7 +124,7 @@ async fn send(
 }
 
 /// Returns the check of the key, from the answer to `GET /v1/models`. If the sidecar refused the call, it states the reason.
-fn key_check(upstream: &str, answer: &str) -> Check {
+fn key_check(answer: &str) -> Check {
     let name = "upstream key";
     let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -133,9 +133,6 @@ fn key_check(upstream: &str, answer: &str) -> Check {
         ("200", _) => pass(name, "the upstream takes it".to_owned()),
         (_, Some("upstream_auth")) => fail(name, "the upstream does not take it; correct key_file".to_owned()),
         (_, Some(_)) => fail(name, truncate(body["error"]["message"].as_str().unwrap_or(status))),
-        ("404", None) if upstream.trim_end_matches('/').ends_with("/v1") => {
-            fail(name, format!("{upstream} has no GET /v1/models; write the upstream without /v1"))
-        }
         ("400", None) => fail(
             name,
             "the upstream answered GET /v1/models with status 400, as a LiteLLM without a database does when the key is \

@@ -8,6 +8,8 @@ pub mod file;
 pub mod keys;
 pub mod layout;
 pub mod ledger;
+pub mod no_connection;
+pub mod over_cap;
 pub mod process;
 pub mod receipt;
 pub mod run;

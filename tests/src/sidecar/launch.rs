@@ -48,8 +48,6 @@ impl Launch {
         let path = |name: &str| dir.join(name).display().to_string();
         // The audit file may not lie in the directory of the socket.
         std::fs::create_dir(dir.join("run")).expect("a fresh directory takes another");
-        // Root's sidecar becomes a user without rights, who removes the socket at the end.
-        std::os::unix::fs::chown(dir.join("run"), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("we are root");
         let flags = [
             ("--socket", path("run/llm.sock")),
             ("--upstream", url.to_owned()),
