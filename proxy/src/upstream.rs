@@ -102,9 +102,8 @@ impl Upstream {
             Box::new(ConnectError { failure: error.failure(), detail })
         })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
-        let (send, conn) = connected.map_err(|error| {
-            Box::new(ConnectError { failure: ConnectFailure::Other, detail: error_chain(&error) })
-        })?;
+        let (send, conn) = connected
+            .map_err(|error| Box::new(ConnectError { failure: ConnectFailure::Other, detail: error_chain(&error) }))?;
         Ok(Box::new(PooledConnection { send, conn, idle_since: Instant::now() }))
     }
 

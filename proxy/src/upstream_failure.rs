@@ -12,10 +12,16 @@ use crate::upstream::UpstreamError;
 pub fn unreachable(failure: ConnectFailure) -> Refusal {
     let message = match failure {
         ConnectFailure::Dns => "the upstream cannot be reached (dns: its name has no address); nothing was sent",
-        ConnectFailure::Refused => "the upstream cannot be reached (refused: its host refused the connection); nothing was sent",
-        ConnectFailure::Timeout => "the upstream cannot be reached (timeout: no connection was made in time); nothing was sent",
+        ConnectFailure::Refused => {
+            "the upstream cannot be reached (refused: its host refused the connection); nothing was sent"
+        }
+        ConnectFailure::Timeout => {
+            "the upstream cannot be reached (timeout: no connection was made in time); nothing was sent"
+        }
         ConnectFailure::Tls => "the upstream cannot be reached (tls: the TLS handshake failed); nothing was sent",
-        ConnectFailure::Other => "the upstream cannot be reached (other: the log of the operator says why); nothing was sent",
+        ConnectFailure::Other => {
+            "the upstream cannot be reached (other: the log of the operator says why); nothing was sent"
+        }
     };
     Refusal::new(Reason::UpstreamUnreachable, message).retry_after(1)
 }

@@ -46,7 +46,8 @@ async fn a_base_url_of_an_sdk_is_an_address() {
     let sluice = Sluice::to(&upstream);
     for ending in ["/v1", "/v1/"] {
         let url = format!("{}{ending}", upstream.url());
-        let script = "curl --silent --fail --json '{\"model\":\"m\",\"messages\":[]}' $OPENAI_BASE_URL/chat/completions";
+        let script =
+            "curl --silent --fail --json '{\"model\":\"m\",\"messages\":[]}' $OPENAI_BASE_URL/chat/completions";
         sluice.run(["--upstream", &url, "--", "sh", "-ec", script]).finish().await.expect(0);
         assert_eq!(upstream.requests().last().expect("a call").target, "/v1/chat/completions");
 

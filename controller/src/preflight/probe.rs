@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
+use sluice_contract::upstream_key::KeyFault;
 use sluice_runs::rundir;
 use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
@@ -40,6 +41,8 @@ enum ProbeError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error("the key of key_file (or SLUICE_KEY) {0}")]
+    UpstreamKey(#[from] KeyFault),
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
     #[error("{0}")]
@@ -51,10 +54,7 @@ enum ProbeError {
 /// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match with_record(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(&models)]
-            .into_iter()
-            .chain(version_check(&description))
-            .collect(),
+        Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
         Err(error) => vec![fail("upstream key", error_chain(&error))],
     }
 }
@@ -98,6 +98,7 @@ async fn send(
     let (Some(upstream), Some(secret)) = (&settings.litellm.upstream, &settings.litellm.key) else {
         return Err(ProbeError::NotSet);
     };
+    secret.check()?;
     let keys = Keys::open(&settings.host.state_dir)?;
     rundir::create(paths, key, &settings.host.sidecar_users)
         .map_err(|error| ProbeError::Directory(paths.root.clone(), error))?;

@@ -85,9 +85,7 @@ impl SettingLayers {
 
     fn key(&self) -> Result<Option<ApiKey>, SettingError> {
         let key =
-            self.parse("key", |value| {
-                ApiKey::checked(value.to_owned()).map_err(|fault| InvalidValue::new(format!("it {fault}")))
-            })?;
+            self.parse("key", |value| ApiKey::new(value.to_owned()).ok_or_else(|| InvalidValue::new("it is empty")))?;
         if key.is_some() { Ok(key) } else { self.key_in("key_file") }
     }
 

@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use sluice_contract::upstream_key::KeyFault;
 use sluice_litellm::ApiKey;
 
 /// A file that cannot be used as the source of a key.
@@ -17,8 +16,8 @@ pub(super) enum SecretFileError {
     NotPrivate(PathBuf, NotPrivate),
     #[error("cannot read {0}: {1}")]
     Unreadable(PathBuf, io::Error),
-    #[error("{0} {1}")]
-    Form(PathBuf, KeyFault),
+    #[error("{0} is empty; write the key into it")]
+    Empty(PathBuf),
 }
 
 /// A file that others than its owner may be able to read.
@@ -44,5 +43,5 @@ pub(super) fn read_key(value: &str) -> Result<ApiKey, SecretFileError> {
     let path = Path::new(value);
     check_private(path).map_err(|error| SecretFileError::NotPrivate(path.to_owned(), error))?;
     let text = fs::read_to_string(path).map_err(|error| SecretFileError::Unreadable(path.to_owned(), error))?;
-    ApiKey::checked(text).map_err(|fault| SecretFileError::Form(path.to_owned(), fault))
+    ApiKey::new(text).ok_or_else(|| SecretFileError::Empty(path.to_owned()))
 }

@@ -46,3 +46,22 @@ impl fmt::Display for OverCap {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cap_is_named_as_its_flag() {
+        let over = |cap, limit: &str, used: &str| OverCap { cap, limit: limit.to_owned(), used: used.to_owned() };
+        let cost = over("max_cost_usd", "0.01", "0.5").to_string();
+        assert_eq!(cost, "$0.5 spent, and --max-cost-usd is $0.01");
+        let tokens = over("max_tokens", "5", "30").to_string();
+        assert_eq!(tokens, "30 tokens used, and --max-tokens is 5");
+    }
+
+    #[test]
+    fn an_empty_log_has_no_caps() {
+        assert_eq!(over_caps(&AuditLog::default(), &Usage::default()), []);
+    }
+}

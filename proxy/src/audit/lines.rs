@@ -101,13 +101,7 @@ pub(super) fn refused(stamp: Stamp<'_>, account: &str, method: &str, path: &str,
 }
 
 /// Record of the end of a call.
-pub(super) fn outcome(
-    stamp: Stamp<'_>,
-    account: &str,
-    call: u64,
-    names: &CallNames,
-    outcome: CallOutcome,
-) -> Vec<u8> {
+pub(super) fn outcome(stamp: Stamp<'_>, account: &str, call: u64, names: &CallNames, outcome: CallOutcome) -> Vec<u8> {
     let connect = outcome.connect_error.as_deref();
     let budget = outcome.budget.as_deref();
     let usd = |amount: Option<i64>| amount.map(|nanos| OptionalText(Usd::from_nanos(nanos).to_string().into()));

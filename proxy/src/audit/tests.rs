@@ -92,7 +92,13 @@ fn start(log: OpenLog, mode: SyncMode) -> io::Result<Arc<Journal>> {
 }
 
 fn start_with(log: OpenLog, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
-    let config = JournalConfig { run_id: "r1".parse().expect("a run id"), attempt: 0, account: "acct-1".parse().expect("an account"), mode, signer };
+    let config = JournalConfig {
+        run_id: "r1".parse().expect("a run id"),
+        attempt: 0,
+        account: "acct-1".parse().expect("an account"),
+        mode,
+        signer,
+    };
     Journal::begin(config, log, |stamp| open_record(stamp, mode))
 }
 

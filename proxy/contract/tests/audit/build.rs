@@ -135,7 +135,10 @@ impl File {
 
     /// The outcome of a call that found no connection.
     pub(crate) fn unconnected(self) -> Self {
-        self.outcome_with(CallResult::UpstreamError, Some(("tls", "received corrupt message of type InvalidContentType")))
+        self.outcome_with(
+            CallResult::UpstreamError,
+            Some(("tls", "received corrupt message of type InvalidContentType")),
+        )
     }
 
     fn outcome_with(mut self, result: CallResult, connect_error: Option<(&'static str, &'static str)>) -> Self {

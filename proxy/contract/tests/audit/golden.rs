@@ -46,7 +46,8 @@ fn named_refusals() -> File {
 
 /// Outcomes and refusals that name the account, and a call that found no connection.
 fn named() -> File {
-    let begun = File::opened().named().refused().refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"));
+    let begun =
+        File::opened().named().refused().refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"));
     begun.intent(false).outcome(CallResult::Ok).intent(true).unconnected()
 }
 
