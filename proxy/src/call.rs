@@ -15,7 +15,7 @@ use crate::audit::{Ack, CallGuard, CallOutcome};
 use crate::caps::{ActualUsage, Reservation};
 use crate::policy::ApiFormat;
 use crate::prices::{Price, RateFactors};
-use crate::upstream::ConnectError;
+use crate::upstream::NoConnection;
 use crate::usage::ObservedResponse;
 use cost::{UsageRead, cost, counted, is_cache_hit, null_reason};
 
@@ -35,7 +35,7 @@ pub struct CallTracker {
     /// Budget for which LiteLLM refused the call.
     pub budget: Option<Box<BudgetRefusal>>,
     /// Reason why there was no connection to the upstream.
-    pub connect_error: Option<Box<ConnectError>>,
+    pub connect_error: Option<Box<NoConnection>>,
     /// Number of bytes of the response body that came.
     pub resp_bytes: u64,
     sent: bool,

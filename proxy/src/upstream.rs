@@ -42,7 +42,7 @@ pub struct Timeouts {
 
 /// Reason why a request was not sent: there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectError {
+pub struct NoConnection {
     /// Word for the failure.
     pub failure: ConnectFailure,
     /// Message of the system, for the operator: it may name addresses that no sandbox should see.
@@ -95,15 +95,15 @@ impl Upstream {
     }
 
     /// Opens a new connection.
-    async fn connect(&self) -> Result<Box<PooledConnection>, Box<ConnectError>> {
+    async fn connect(&self) -> Result<Box<PooledConnection>, Box<NoConnection>> {
         let stream = self.connector.connect(self.timeouts.connect).await.map_err(|error| {
             let detail = error_chain(&error);
             tracing::warn!(error = detail, "cannot connect to the upstream");
-            Box::new(ConnectError { failure: error.failure(), detail })
+            Box::new(NoConnection { failure: error.failure(), detail })
         })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
         let (send, conn) = connected
-            .map_err(|error| Box::new(ConnectError { failure: ConnectFailure::Other, detail: error_chain(&error) }))?;
+            .map_err(|error| Box::new(NoConnection { failure: ConnectFailure::Other, detail: error_chain(&error) }))?;
         Ok(Box::new(PooledConnection { send, conn, idle_since: Instant::now() }))
     }
 

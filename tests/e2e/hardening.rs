@@ -146,7 +146,7 @@ async fn a_socket_that_stays_is_replaced_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_killed_sidecar_continues_its_file_as_root_left_it() {
+async fn a_killed_sidecar_continues_the_file_of_root() {
     let upstream = Upstream::provider("hello").start().await;
     let (run, log) = (TempDir::new(), TempDir::new());
     let launch = || Sidecar::to(&upstream).socket_path(run.join("llm.sock")).audit_path(log.join("r1.0.jsonl"));

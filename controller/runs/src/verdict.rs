@@ -329,7 +329,6 @@ mod tests {
             (exited(1), "", true),
             (exited(0), FAILED, true),
             (exited(0), GOOD, false),
-            (RunVerdict::TimedOut, "", false),
         ] {
             let judgement = judge(&RunEvidence { no_connection: Some(reason), ..evidence(&verdict, stdout) });
             let told = judgement.error.is_some_and(|(_, message)| message.ends_with(reason));

@@ -25,7 +25,7 @@ macro_rules! items {
 
 /// All settings, in the order in which they are shown.
 pub const ITEMS: &[SettingItem] = items![
-    "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH";
+    "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH; a final /v1 is left out";
     "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
     "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
     "key_mode" "SLUICE_KEY_MODE" = Some("master"), "the key that a sidecar gets: master (the one of key_file), per-run (a virtual key), auto";

@@ -6,7 +6,7 @@ use sluice_contract::Usd;
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
 
-use crate::upstream::ConnectError;
+use crate::upstream::NoConnection;
 
 /// Facts of a call's intent.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ pub struct CallIntent<'a> {
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct CallOutcome {
     /// Reason why there was no connection, if there was none.
-    pub connect_error: Option<Box<ConnectError>>,
+    pub connect_error: Option<Box<NoConnection>>,
     pub budget: Option<Box<BudgetRefusal>>,
     pub result: CallResult,
     pub end: End,

@@ -50,7 +50,7 @@ pub struct ProxyFlags {
     /// Path to listen on, of at most 107 bytes, in a directory that exists
     #[arg(long, value_name = "PATH", env = "SLUICE_SOCKET", help_heading = "The run")]
     pub socket: PathBuf,
-    /// Destination of calls: http://HOST:PORT, https://HOST or unix:/PATH
+    /// Destination of calls: http://HOST:PORT, https://HOST or unix:/PATH; a final /v1 is left out
     #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
     pub upstream: String,
     /// The audit file to create, or to continue after a crash, in a directory that no sandbox sees: not in the

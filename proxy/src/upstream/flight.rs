@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::{ConnectError, Outgoing, PooledConnection, Upstream};
+use super::{NoConnection, Outgoing, PooledConnection, Upstream};
 use crate::idle_timeout::IdleTimeout;
 
 /// Maximum size of a piece that is joined from frames that are ready together.
@@ -60,8 +60,8 @@ impl Upstream {
     /// Puts a request on a connection. Returns before the answer's head is there.
     ///
     /// # Errors
-    /// [`ConnectError`]: nothing was sent.
-    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Box<ConnectError>> {
+    /// [`NoConnection`]: nothing was sent.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Box<NoConnection>> {
         if let Some(link) = self.pooled() {
             let mut flight = Flight::start(Arc::clone(self), link, request, None);
             // A pooled connection may have died while it was idle. If it did so before a byte was sent, the
