@@ -325,11 +325,7 @@ mod tests {
     #[test]
     fn a_failed_program_is_told_with_the_missing_connection() {
         let reason = "a call found no connection to https://h:1 (tls: no TLS)";
-        for (verdict, stdout, named) in [
-            (exited(1), "", true),
-            (exited(0), FAILED, true),
-            (exited(0), GOOD, false),
-        ] {
+        for (verdict, stdout, named) in [(exited(1), "", true), (exited(0), FAILED, true), (exited(0), GOOD, false)] {
             let judgement = judge(&RunEvidence { no_connection: Some(reason), ..evidence(&verdict, stdout) });
             let told = judgement.error.is_some_and(|(_, message)| message.ends_with(reason));
             assert_eq!(told, named, "{verdict:?} {stdout}");
