@@ -19,13 +19,14 @@ KINDS = {  # NAME:TYPE, with ? if it may be null; the types stand below, and =A|
     "intent": "bound:i? call:i call_id:s method:s model:s? path:s peer:o peer.pid:i? peer.uid:i req_bytes:i "
     "reserved_strict:b? reserved_tokens:i? reserved_usd:s? "
     "stream:b stripped:l",
-    "outcome": "budget_limit_usd:s? budget_of:s? budget_spent_usd:s? cache_hit:b? call:i call_id:s cost_source:=header|chunk|none cost_usd:m? drained:b? "
-    "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model_served:s? "
+    "outcome": "account:s? budget_limit_usd:s? budget_of:s? budget_spent_usd:s? cache_hit:b? call:i call_id:s "
+    "connect_detail:s? connect_error:s? cost_source:=header|chunk|none cost_usd:m? drained:b? "
+    "end:=complete|cut_by_client|cut_by_upstream|cut_by_limit litellm_call_id:s? model:s? model_served:s? "
     "null_reason:=not_sent|no_usage|no_cost|zero_cost|upstream_error|cut|unreadable|not_billed? resp_bytes:i "
     "response_id:s? result:=ok|upstream_error|timeout|client_abort|deadline|unknown status:i? timing_us:o "
     "timing_us.connect:i? timing_us.first_token:i? timing_us.longest_gap:i? timing_us.own:i timing_us.queue:i "
     "timing_us.total:i timing_us.ttfb:i? usage:o? " + TOKENS,
-    "refused": "method:s model:s? param:s? path:s reason:s status:i tool:s?",
+    "refused": "account:s? method:s model:s? param:s? path:s reason:s status:i tool:s?",
     "recovered": "bytes:i offset:i open_calls:l sha256:s",
     "epoch": "boot_id:s build:s pid:i policy:s sync:s upstream:s",
     "close": "calls:i certificate:o? certificate.key_id:s? certificate.public_key:s? certificate.signature:s? cost_usd:s "

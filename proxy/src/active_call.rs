@@ -192,7 +192,7 @@ impl Inner {
         let result = match error {
             UpstreamError::Timeout => CallResult::Timeout,
             UpstreamError::Closed => CallResult::Unknown,
-            UpstreamError::Cut | UpstreamError::Unreachable => CallResult::UpstreamError,
+            UpstreamError::Cut => CallResult::UpstreamError,
         };
         self.call.end(observed, result, End::CutByUpstream, None)
     }

@@ -22,7 +22,7 @@ use sluice_contract::chain::line;
 use sluice_contract::reason::AUDIT_FULL;
 use sluice_contract::record::{CallResult, Open, Stamp};
 use sluice_contract::recovery::RecoveryPlan;
-use sluice_contract::{AuditSigner, Chain, RunId, Totals, Usd};
+use sluice_contract::{Account, AuditSigner, Chain, RunId, Totals, Usd};
 
 pub use call::{CallIntent, CallOutcome};
 pub use disk_reserve::DiskSpace;
@@ -32,6 +32,7 @@ pub use writer::{Ack, LogSink, Poisoned};
 
 use crate::refusal::Refusal;
 use disk_reserve::{CLOSE_MAX, DiskReserve, OUTCOME_MAX};
+use guard::CallNames;
 use writer::{LineOutput, Poison};
 
 /// Maximum number of written refusals. A sandbox that sends only refused requests must not fill the disk: further
@@ -87,6 +88,8 @@ pub struct LogTotals {
 pub struct JournalConfig {
     pub run_id: RunId,
     pub attempt: u32,
+    /// Account that pays for the run.
+    pub account: Account,
     pub mode: SyncMode,
     /// Key that signs `close`.
     pub signer: Option<AuditSigner>,
@@ -96,6 +99,7 @@ pub struct JournalConfig {
 pub struct Journal {
     run_id: RunId,
     attempt: u32,
+    account: Account,
     signer: Option<AuditSigner>,
     poison: Poison,
     /// True once there was no disk space for a record. From then on only the reserved records are taken.
@@ -134,7 +138,7 @@ impl Journal {
         log: OpenLog,
         open: impl FnOnce(Stamp<'_>) -> Open<'static>,
     ) -> io::Result<Arc<Self>> {
-        let JournalConfig { run_id, attempt, mode, signer } = config;
+        let JournalConfig { run_id, attempt, account, mode, signer } = config;
         let OpenLog { mut sink, space, past } = log;
         let (chain, end) = past.as_ref().map_or((Chain::default(), 0), |plan| (plan.chain, plan.keep));
         let totals = past.as_ref().map_or_else(Totals::default, totals);
@@ -149,6 +153,7 @@ impl Journal {
         let journal = Self {
             run_id,
             attempt,
+            account,
             signer,
             poison: Poison::default(),
             full: AtomicBool::new(false),
@@ -233,14 +238,14 @@ impl Journal {
             return Err(Poisoned);
         }
         let call = state.totals.calls + 1;
-        let call_id = planned.call_id;
+        let names = CallNames::new(planned.call_id, planned.model);
         let line = lines::intent(self.stamp(&state), call, planned);
         let owed = (state.open + 1) * OUTCOME_MAX + CLOSE_MAX;
         state.disk_reserve.make(line.len(), owed).map_err(|error| self.mark_full(&error))?;
         state.totals.calls = call;
         state.open += 1;
         let ack = self.append(&mut state, line);
-        Ok((CallGuard::new(Arc::clone(self), call, call_id), ack))
+        Ok((CallGuard::new(Arc::clone(self), call, names), ack))
     }
 
     /// Writes that a request was not forwarded.
@@ -253,7 +258,7 @@ impl Journal {
         if state.totals.refused > REFUSED_LINES {
             return Ack::Known(Ok(()));
         }
-        let line = lines::refused(self.stamp(&state), method, path, refusal);
+        let line = lines::refused(self.stamp(&state), self.account.as_str(), method, path, refusal);
         let owed = state.open * OUTCOME_MAX + CLOSE_MAX;
         if let Err(error) = state.disk_reserve.make(line.len(), owed) {
             return Ack::Known(Err(self.mark_full(&error)));
@@ -261,13 +266,13 @@ impl Journal {
         self.append(&mut state, line)
     }
 
-    fn outcome(&self, call: u64, call_id: &str, ended: CallOutcome) -> Ack {
+    fn outcome(&self, call: u64, names: &CallNames, ended: CallOutcome) -> Ack {
         let mut state = self.lock();
         let known = ended.cost.as_ref().map(Usd::to_nanos);
         state.totals.add(known, ended.null_reason, ended.usage.as_ref());
         state.cut += u64::from(ended.result == CallResult::Deadline);
         state.open -= 1;
-        let line = lines::outcome(self.stamp(&state), call, call_id, ended);
+        let line = lines::outcome(self.stamp(&state), self.account.as_str(), call, names, ended);
         self.append(&mut state, line)
     }
 

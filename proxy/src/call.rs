@@ -15,6 +15,7 @@ use crate::audit::{Ack, CallGuard, CallOutcome};
 use crate::caps::{ActualUsage, Reservation};
 use crate::policy::ApiFormat;
 use crate::prices::{Price, RateFactors};
+use crate::upstream::NoConnection;
 use crate::usage::ObservedResponse;
 use cost::{UsageRead, cost, counted, is_cache_hit, null_reason};
 
@@ -33,6 +34,8 @@ pub struct CallTracker {
     pub head: Option<ResponseHead>,
     /// Budget for which LiteLLM refused the call.
     pub budget: Option<Box<BudgetRefusal>>,
+    /// Reason why there was no connection to the upstream.
+    pub connect_error: Option<Box<NoConnection>>,
     /// Number of bytes of the response body that came.
     pub resp_bytes: u64,
     sent: bool,
@@ -66,6 +69,7 @@ impl CallTracker {
             clock,
             head: None,
             budget: None,
+            connect_error: None,
             resp_bytes: 0,
             sent: false,
         }
@@ -135,6 +139,7 @@ impl CallTracker {
         let null_reason = null_reason(why, usage_read, end);
         CallOutcome {
             budget,
+            connect_error: self.connect_error.take(),
             result,
             end,
             status,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use sluice_contract::Usd;
 
 pub use prior_usage::PriorUsage;
-pub use request::{CapRequest, OUTPUT_FLOOR, OutputRequest};
+pub use request::{CapRequest, OUTPUT_FLOOR, OutputBounds, OutputRequest};
 
 use crate::prices::{FEMTOS_PER_NANO, nanos};
 use crate::refusal::{Reason, Refusal};
@@ -34,6 +34,8 @@ pub struct CapLimits {
     pub concurrency: usize,
     /// Maximum number of calls a second, with a burst of the same size.
     pub rate: Option<u64>,
+    /// Whether the sidecar writes output bounds.
+    pub bounds: OutputBounds,
 }
 
 /// Amounts that a call used, as far as they are known.
@@ -120,7 +122,7 @@ impl Caps {
         let left = self.left(&state);
         let output = match request.output {
             _ if left.is_empty() => return Err(self.over(&state, &request)),
-            Some(_) => Some(left.grant(&request).ok_or_else(|| self.over(&state, &request))?),
+            Some(_) => Some(left.grant(&request, limits.bounds).ok_or_else(|| self.over(&state, &request))?),
             None if request.strict && !left.holds(request.with(0)) => return Err(self.over(&state, &request)),
             None => None,
         };
@@ -135,6 +137,7 @@ impl Caps {
         state.held_tokens = state.held_tokens.saturating_add(tokens);
         state.held_nanos = state.held_nanos.saturating_add(nanos);
         let price = request.output.map_or(0, |output| output.femtos);
+        let is_strict = request.strict && !request.is_assumed(limits.bounds);
         Ok(Reservation {
             caps: Arc::clone(self),
             tokens,
@@ -142,7 +145,7 @@ impl Caps {
             output,
             is_lowered: output.is_some_and(|output| output < request.wanted()),
             is_limited: self.applies_to(&request),
-            is_strict: request.strict && (self.limits.nanos.is_none() || request.is_priced()),
+            is_strict: is_strict && (self.limits.nanos.is_none() || request.is_priced()),
             settled: false,
             output_price: crate::prices::nanos(price.saturating_mul(1_000_000)),
             prompt: (request.tokens, crate::prices::nanos(request.femtos)),
@@ -171,7 +174,7 @@ impl Caps {
         };
         let left = self.left(&alone);
         let fits = if request.output.is_some() {
-            left.grant(request).is_some()
+            left.grant(request, self.limits.bounds).is_some()
         } else {
             !request.strict || left.holds(request.with(0))
         };
@@ -181,6 +184,12 @@ impl Caps {
     /// Returns true if a cap depends on the reservation of a call: without prices, the cap in dollars does not.
     fn applies_to(&self, request: &CapRequest) -> bool {
         self.limits.tokens.is_some() || self.limits.nanos.is_some() && request.is_priced()
+    }
+
+    /// Returns the operator's setting about output bounds.
+    #[must_use]
+    pub fn bounds(&self) -> OutputBounds {
+        self.limits.bounds
     }
 
     fn left(&self, state: &State) -> Remainder {
@@ -194,7 +203,11 @@ impl Caps {
     /// Returns the refusal that names the cap, its size, what is left of it, and what the call needs.
     fn over(&self, state: &State, request: &CapRequest) -> Refusal {
         let left = self.left(state);
-        let floor = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+        let floor = match self.limits.bounds {
+            OutputBounds::Auto => request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR)),
+            OutputBounds::Off if request.is_assumed(OutputBounds::Off) => 0,
+            OutputBounds::Off => u64::MAX,
+        };
         let least = request.with(request.wanted().min(floor));
         if let Some(cap) = self.limits.tokens.filter(|_| left.tokens.is_some_and(|left| least.0 > left || left == 0)) {
             let left = cap.saturating_sub(state.tokens);

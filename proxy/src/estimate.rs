@@ -44,6 +44,8 @@ pub struct Estimate {
     /// billed.
     unbounded: bool,
     output: Option<u64>,
+    /// True if the client or the model bounds the response.
+    is_bounded: bool,
     /// Number of tokens that thinking needs.
     least_output: u64,
     is_claude: bool,
@@ -95,6 +97,7 @@ impl Estimate {
                 || stored_tokens.is_some()
                 || matches!(format, ApiFormat::Compact | ApiFormat::Other),
             output: has_output.then(|| wanted.max(OUTPUT_MIN)),
+            is_bounded: parsed.max_output.or(model_max).is_some(),
             least_output: parsed
                 .rare
                 .as_ref()
@@ -172,6 +175,7 @@ impl Estimate {
                 choices: self.choices,
                 femtos: output_rate,
                 least: self.least_output,
+                is_bounded: self.is_bounded,
             }),
             strict: !self.unbounded,
         }
@@ -240,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_byte_is_a_token_by_default() {
-        let output = |wanted, choices| Some(OutputRequest { wanted, choices, femtos: 10 * MILLI, least: 0 });
+        let output =
+            |wanted, choices| Some(OutputRequest { wanted, choices, femtos: 10 * MILLI, least: 0, is_bounded: true });
         let input = CapRequest { tokens: 916, femtos: 916 * MILLI, output: None, strict: true };
         assert_eq!(request(&parsed(Some(20), 2), ApiFormat::Chat), CapRequest { output: output(20, 2), ..input });
         assert_eq!(

@@ -109,8 +109,10 @@ async fn call(
     let flight = match run.upstream.send(request).await {
         Ok(flight) => flight,
         Err(error) => {
+            let refusal = upstream_failure::unreachable(error.failure);
+            call.connect_error = Some(error);
             call.end(ObservedResponse::default(), CallResult::UpstreamError, End::CutByUpstream, None).await?;
-            return Err(Denied::Failed(upstream_failure::refusal(error), Some(id)));
+            return Err(Denied::Failed(refusal, Some(id)));
         }
     };
     call.is_being_sent();

@@ -96,11 +96,11 @@ fn flags() -> Result<Option<(ProxyFlags, bool)>, StartError> {
 /// Serves calls until a signal or the deadline, then ends in order.
 async fn serve(settings: ProxySettings, started: Started, mut signals: Signals) -> Result<SidecarExit, StartError> {
     let ready = start::ready_line(&settings, &started);
-    let Started { socket, run, connections, .. } = started;
+    let Started { socket, run, connections, warnings, .. } = started;
     let software = |error: &dyn std::error::Error| StartError::caused("serve", SidecarExit::Software, error);
     let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone().map_err(|e| software(&e))?)
         .map_err(|e| software(&e))?;
-    for warning in settings.warnings() {
+    for warning in settings.warnings().into_iter().map(str::to_owned).chain(warnings) {
         tracing::warn!("{warning}");
     }
     if let Err(error) = print(&ready) {

@@ -5,12 +5,8 @@ use std::io::Read;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use sluice_contract::upstream_key::{self, KEY_MAX, KeyFault};
 use zeroize::Zeroizing;
-
-/// Maximum length: longer than any key or signed token in use.
-const MAX: usize = 8192;
-/// Minimum length: a shorter text occurs in ordinary responses, and would be scrubbed there.
-const MIN: usize = 6;
 
 const BEARER: &[u8] = b"Bearer ";
 
@@ -24,15 +20,9 @@ pub enum SecretError {
     /// The file or stdin could not be read.
     #[error("cannot be read")]
     Unreadable(#[source] std::io::Error),
-    /// The source is empty.
-    #[error("is empty: write the key into it")]
-    Empty,
-    /// The key is too short or too long.
-    #[error("holds {0} bytes; give a key of {MIN} to {MAX}")]
-    Length(usize),
-    /// The key has a byte that no header may carry.
-    #[error("holds a byte that is not visible ASCII, at position {0}; write one key on one line")]
-    Alphabet(usize),
+    /// It is not the form of a key.
+    #[error(transparent)]
+    Form(#[from] KeyFault),
 }
 
 impl Secret {
@@ -42,7 +32,7 @@ impl Secret {
     /// # Errors
     /// [`SecretError`], with the check that failed.
     pub fn read(mut source: impl Read) -> Result<Self, SecretError> {
-        let mut buffer = Zeroizing::new(vec![0; BEARER.len() + MAX + 3]);
+        let mut buffer = Zeroizing::new(vec![0; BEARER.len() + KEY_MAX + 3]);
         buffer[..BEARER.len()].copy_from_slice(BEARER);
         let mut len = BEARER.len();
         while len < buffer.len() {
@@ -60,15 +50,8 @@ impl Secret {
                 buffer.pop();
             }
         }
-        let key = &buffer[BEARER.len()..];
-        match key.len() {
-            0 => Err(SecretError::Empty),
-            n if !(MIN..=MAX).contains(&n) => Err(SecretError::Length(n)),
-            _ => match key.iter().position(|b| !b.is_ascii_graphic()) {
-                Some(at) => Err(SecretError::Alphabet(at)),
-                None => Ok(Self(Bytes::from_owner(buffer))),
-            },
-        }
+        upstream_key::check(&buffer[BEARER.len()..])?;
+        Ok(Self(Bytes::from_owner(buffer)))
     }
 
     /// Returns `Bearer KEY`, marked so that it is never printed. The value shares the key's memory.
@@ -115,7 +98,7 @@ mod tests {
                 "holds a byte that is not visible ASCII, at position 4; write one key on one line".to_owned(),
             ),
             ("sk test", "holds a byte that is not visible ASCII, at position 2; write one key on one line".to_owned()),
-            (&"x".repeat(9000), format!("holds {} bytes; give a key of 6 to 8192", MAX + 3)),
+            (&"x".repeat(9000), format!("holds {} bytes; give a key of 6 to 8192", KEY_MAX + 3)),
         ] {
             assert_eq!(Secret::read(text.as_bytes()).expect_err("no key").to_string(), why);
         }

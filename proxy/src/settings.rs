@@ -22,7 +22,7 @@ use crate::abort::AbortMode;
 use crate::audit::SyncMode;
 use crate::body::params::{self, ServerKind};
 use crate::caps::CapLimits;
-use crate::harden::User;
+use crate::harden::{User, UserChoice};
 use crate::headers::{self, Identity};
 use crate::memory;
 use crate::policy::{Policy, Route};
@@ -68,6 +68,7 @@ pub struct ProxySettings {
     pub log: Option<PathBuf>,
     pub log_level: tracing::Level,
     pub die_with_parent: bool,
+    /// User that the process becomes.
     pub user: Option<User>,
     /// True if root starts the process.
     pub is_root: bool,
@@ -94,6 +95,7 @@ impl ProxySettings {
                 "0 would refuse every call; want 1 or more",
             ));
         }
+        let is_root = nix::unistd::Uid::effective().is_root();
         let prices = flags.prices.as_deref().map(prices).transpose()?;
         let relay = relay(flags.relay.as_deref(), flags.relay_token_file)?;
         Ok(Self {
@@ -126,6 +128,7 @@ impl ProxySettings {
                 nanos: flags.max_cost_usd.as_ref().map(Usd::to_nanos),
                 concurrency: flags.max_concurrency,
                 rate: flags.rate,
+                bounds: flags.bound_output.into(),
             },
             max_cost: flags.max_cost_usd,
             prices,
@@ -144,8 +147,8 @@ impl ProxySettings {
             log: flags.log.filter(|path| path.as_os_str() != "stderr"),
             log_level: flags.log_level,
             die_with_parent: flags.die_with_parent,
-            user: flags.user,
-            is_root: nix::unistd::Uid::effective().is_root(),
+            user: user(flags.user, is_root)?,
+            is_root,
         })
     }
 
@@ -174,7 +177,7 @@ impl ProxySettings {
         let betas: Vec<_> = headers::DEFAULT_BETAS.iter().map(ToString::to_string).chain(self.betas.clone()).collect();
         let pass: Vec<_> = self.pass_response_headers.iter().map(HeaderName::as_str).collect();
         serde_json::json!({
-            "abort": abort, "betas": betas, "dialect": dialect, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
+            "abort": abort, "betas": betas, "bound_output": self.caps.bounds.as_str(), "dialect": dialect, "limits": self.limits(), "models": self.models, "params": self.params, "pass_response_headers": pass,
             "peer_uids": self.peer_uids, "relay": self.relay.is_some(), "remote_media": self.remote_media, "routes": routes, "tools": self.tools,
         })
     }
@@ -195,9 +198,24 @@ impl ProxySettings {
             warnings.push("--audit-sync off: a power cut may lose the last records");
         }
         if self.user.is_none() && self.is_root {
-            warnings.push("no --user: the sidecar stays root, without capabilities; give it a user that owns nothing");
+            warnings.push(
+                "--user root: the sidecar keeps root's user id, so root's files are open to an attacker who takes it over; leave --user out",
+            );
         }
         warnings
+    }
+}
+
+/// Returns the user that the process becomes. Root stays root only where the flag says so.
+fn user(flag: Option<UserChoice>, is_root: bool) -> Result<Option<User>, StartError> {
+    match flag {
+        Some(UserChoice::User(user)) => Ok(Some(user)),
+        None if is_root => Ok(Some(User::UNPRIVILEGED)),
+        None => Ok(None),
+        Some(UserChoice::Root) if is_root => Ok(None),
+        Some(UserChoice::Root) => {
+            Err(StartError::new("--user", SidecarExit::Permission, "only root can stay root; leave the flag out"))
+        }
     }
 }
 

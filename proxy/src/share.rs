@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::body::ParsedBody;
 use crate::call::Clock;
-use crate::caps::{CapRequest, Reservation};
+use crate::caps::{CapRequest, OutputBounds, Reservation};
 use crate::estimate::Estimate;
 use crate::intake::BufferedBody;
 use crate::policy::Route;
@@ -47,7 +47,10 @@ pub async fn take(
         reserved => reserved,
     };
     let reservation = reservation.map_err(|refusal| refusal.for_model(parsed.model.as_deref()))?;
-    let bound = bound(&estimate, &reservation, route, parsed);
+    let bound = match run.caps.bounds() {
+        OutputBounds::Auto => bound(&estimate, &reservation, route, parsed),
+        OutputBounds::Off => None,
+    };
     Ok(Share { reservation, bound, price: estimate.price.map(|price| (price, estimate.factors)) })
 }
 

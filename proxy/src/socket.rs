@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::AtFlags;
 use nix::sys::stat::fstatat;
-use nix::unistd::{AccessFlags, UnlinkatFlags, access, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, access, faccessat, unlinkat};
 use sluice_contract::ready::SOCKET_PATH_MAX;
+
+use crate::harden::User;
 
 /// A listening socket; its file is removed when this value is dropped.
 #[derive(Debug)]
@@ -111,6 +113,30 @@ impl ListeningSocket {
         fs::rename(temporary, path)?;
         let name = path.file_name().unwrap_or_default().to_owned();
         Ok(Self { listener, directory, name, file: (meta.dev(), meta.ino()) })
+    }
+
+    /// Gives the directory to the user if it exists for this socket alone: it belongs to root, only root can write it, and
+    /// it holds nothing else. The process can then remove the socket as that user. Any other directory stays as it is.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn give_directory(&self, user: User) -> io::Result<()> {
+        let meta = self.directory.metadata()?;
+        if meta.uid() != 0 || meta.mode() & 0o022 != 0 {
+            return Ok(());
+        }
+        for entry in fs::read_dir(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))? {
+            if entry?.file_name() != self.name {
+                return Ok(());
+            }
+        }
+        std::os::unix::fs::fchown(&self.directory, Some(user.uid), Some(user.gid))
+    }
+
+    /// Returns true if this process may remove the socket from its directory.
+    #[must_use]
+    pub fn is_removable(&self) -> bool {
+        faccessat(&self.directory, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::empty()).is_ok()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::audit::{self, Journal, JournalConfig, OpenLog, directory};
 use crate::body::BodyPolicy;
 use crate::body_budget::BodyBudget;
 use crate::caps::{Caps, PriorUsage};
-use crate::harden::{self, HardeningNeeds, SyscallNeeds};
+use crate::harden::{self, HardeningNeeds, SyscallNeeds, User};
 use crate::headers::Injector;
 use crate::ids::CallIds;
 use crate::intake::BodyLimits;
@@ -33,6 +33,7 @@ use crate::upstream::Upstream;
 mod check;
 mod errors;
 mod secrets;
+mod user_rights;
 
 pub use check::check;
 
@@ -56,6 +57,7 @@ pub struct OpenedResources {
     uid: u32,
     capabilities: Measure,
     landlock: Measure,
+    warnings: Vec<String>,
 }
 
 /// Result of the start: a socket, and the run that serves it.
@@ -69,6 +71,8 @@ pub struct Started {
     pub uid: u32,
     /// Maximum number of open connections.
     pub connections: usize,
+    /// Warnings about rights that the process lost with its user.
+    pub warnings: Vec<String>,
 }
 
 /// Reads the upstream's key.
@@ -105,9 +109,14 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     }
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
+    if settings.user == Some(User::UNPRIVILEGED) {
+        // Where that fails, the socket stays at the end, and a warning says so.
+        let _ = socket.give_directory(User::UNPRIVILEGED);
+    }
     let capabilities = harden::privileges(settings.user).map_err(|error| harden_error(&error))?;
     // Read here, because the filter of system calls does not allow it later.
     let uid = Uid::effective().as_raw();
+    let warnings = user_rights::missing(settings, &socket);
     let landlock = harden::files(&needs(settings)).map_err(|error| harden_error(&error))?;
     Ok(OpenedResources {
         upstream,
@@ -121,6 +130,7 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
         uid,
         capabilities,
         landlock,
+        warnings,
     })
 }
 
@@ -141,11 +151,17 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         uid,
         capabilities,
         landlock,
+        warnings,
     } = opened;
     let identity = &settings.identity;
     let used = audit.past.as_ref().map(|plan| PriorUsage::of(&plan.log)).unwrap_or_default();
-    let config =
-        JournalConfig { run_id: identity.run_id.clone(), attempt: identity.attempt, mode: settings.audit_sync, signer };
+    let config = JournalConfig {
+        run_id: identity.run_id.clone(),
+        attempt: identity.attempt,
+        account: identity.account.clone(),
+        mode: settings.audit_sync,
+        signer,
+    };
     let journal = Journal::begin(config, audit, |stamp| open_record(settings, stamp)).map_err(|error| {
         StartError::new(
             "--audit",
@@ -188,7 +204,7 @@ pub fn begin(settings: &ProxySettings, opened: OpenedResources) -> Result<Starte
         landlock,
         seccomp,
     };
-    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections })
+    Ok(Started { socket, run: Arc::new(run), hardening, uid, connections, warnings })
 }
 
 /// Returns the first record of the audit log.

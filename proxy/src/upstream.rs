@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use sluice_contract::record::ConnectFailure;
+use sluice_contract::text::error_chain;
 use sluice_upstream::{Connector, Stream};
 
 pub use flight::{Flight, UpstreamError};
@@ -36,6 +38,15 @@ pub struct Timeouts {
     pub first_byte: Duration,
     /// Limit between two pieces of the answer.
     pub idle: Duration,
+}
+
+/// Reason why a request was not sent: there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoConnection {
+    /// Word for the failure.
+    pub failure: ConnectFailure,
+    /// Message of the system, for the operator: it may name addresses that no sandbox should see.
+    pub detail: String,
 }
 
 /// One connection, with both of hyper's handles on it. Always boxed: it takes a kilobyte.
@@ -84,13 +95,15 @@ impl Upstream {
     }
 
     /// Opens a new connection.
-    async fn connect(&self) -> Result<Box<PooledConnection>, UpstreamError> {
+    async fn connect(&self) -> Result<Box<PooledConnection>, Box<NoConnection>> {
         let stream = self.connector.connect(self.timeouts.connect).await.map_err(|error| {
-            tracing::warn!(%error, "cannot connect to the upstream");
-            UpstreamError::Unreachable
+            let detail = error_chain(&error);
+            tracing::warn!(error = detail, "cannot connect to the upstream");
+            Box::new(NoConnection { failure: error.failure(), detail })
         })?;
         let connected = http1::Builder::new().max_headers(HEADERS_MAX).handshake(TokioIo::new(stream)).await;
-        let (send, conn) = connected.map_err(|_| UpstreamError::Unreachable)?;
+        let (send, conn) = connected
+            .map_err(|error| Box::new(NoConnection { failure: ConnectFailure::Other, detail: error_chain(&error) }))?;
         Ok(Box::new(PooledConnection { send, conn, idle_since: Instant::now() }))
     }
 

@@ -1,18 +1,35 @@
 //! The messages that the client gets when the upstream fails: a refusal before the response, an event within it.
 
 use bytes::Bytes;
+use sluice_contract::record::ConnectFailure;
 
 use crate::policy::ApiFormat;
 use crate::refusal::{Reason, Refusal};
 use crate::upstream::UpstreamError;
 
+/// Returns the refusal for a call that found no connection. It names no address: the sandbox does not know the upstream.
+#[must_use]
+pub fn unreachable(failure: ConnectFailure) -> Refusal {
+    let message = match failure {
+        ConnectFailure::Dns => "the upstream cannot be reached (dns: its name has no address); nothing was sent",
+        ConnectFailure::Refused => {
+            "the upstream cannot be reached (refused: its host refused the connection); nothing was sent"
+        }
+        ConnectFailure::Timeout => {
+            "the upstream cannot be reached (timeout: no connection was made in time); nothing was sent"
+        }
+        ConnectFailure::Tls => "the upstream cannot be reached (tls: the TLS handshake failed); nothing was sent",
+        ConnectFailure::Other => {
+            "the upstream cannot be reached (other: the log of the operator says why); nothing was sent"
+        }
+    };
+    Refusal::new(Reason::UpstreamUnreachable, message).retry_after(1)
+}
+
 /// Returns the refusal for a call that got no response.
 #[must_use]
 pub fn refusal(error: UpstreamError) -> Refusal {
     match error {
-        UpstreamError::Unreachable => {
-            Refusal::new(Reason::UpstreamUnreachable, "the upstream cannot be reached; nothing was sent").retry_after(1)
-        }
         UpstreamError::Closed | UpstreamError::Cut => Refusal::new(
             Reason::UpstreamClosed,
             "the upstream closed the connection before it answered; the call may have been made",
@@ -29,9 +46,7 @@ pub fn refusal(error: UpstreamError) -> Refusal {
 pub fn event(format: ApiFormat, error: UpstreamError) -> Option<Bytes> {
     let message = match error {
         UpstreamError::Timeout => "the upstream went silent in the middle of its answer",
-        UpstreamError::Closed | UpstreamError::Cut | UpstreamError::Unreachable => {
-            "the upstream broke off in the middle of its answer"
-        }
+        UpstreamError::Closed | UpstreamError::Cut => "the upstream broke off in the middle of its answer",
     };
     match format {
         ApiFormat::Messages => Some(Bytes::from(format!(

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use nix::unistd::Uid;
 
 use crate::Outcome;
 use crate::callgrind::{self, Profile};
@@ -238,6 +239,11 @@ impl Contender {
             Self::Relay => {
                 command.arg("__relay").arg(socket).arg(field.port.to_string());
             }
+        }
+        let is_counted = matches!((self, processor), (Self::Sluice | Self::SluiceSync, Processor::Callgrind));
+        if is_counted && Uid::effective().is_root() {
+            // callgrind writes its file at the end, into a directory of root's.
+            command.args(["--user", "root"]);
         }
         Ok(command)
     }

@@ -47,11 +47,11 @@ async fn every_kind_of_record_has_exactly_its_members() {
         (
             "outcome",
             &[
-                "call", "call_id", "cost_source", "cost_usd", "end", "litellm_call_id", "model_served", "null_reason",
-                "resp_bytes", "response_id", "result", "status", "timing_us", "usage",
+                "account", "call", "call_id", "cost_source", "cost_usd", "end", "litellm_call_id", "model",
+                "model_served", "null_reason", "resp_bytes", "response_id", "result", "status", "timing_us", "usage",
             ],
         ),
-        ("refused", &["method", "path", "reason", "status"]),
+        ("refused", &["account", "method", "path", "reason", "status"]),
         ("close", &["calls", "cost_usd", "head", "key_id", "reason", "refused", "signature", "unknown", "usage"]),
     ];
     let upstream = Upstream::chat("hello").start().await;

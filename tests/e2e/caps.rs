@@ -8,6 +8,7 @@ use sluice_testkit::upstream::{ClosedPort, Script};
 use sluice_testkit::{ClientAnswer, Launch, RawClient, Sidecar, Upstream};
 use tokio::task::JoinSet;
 
+mod bounds;
 mod litellm;
 mod peers;
 mod thinking;

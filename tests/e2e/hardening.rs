@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sluice_testkit::sidecar::CANARY;
+use sluice_testkit::sidecar::{CANARY, UNPRIVILEGED};
 use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::{Launch, Sidecar, TempDir, Upstream, write_private};
 
@@ -106,11 +106,84 @@ async fn a_sidecar_becomes_its_user_without_any_capability() {
 }
 
 #[tokio::test]
-async fn root_without_a_user_keeps_no_capability() {
+async fn root_without_a_user_becomes_an_unprivileged_one() {
     let upstream = Upstream::provider("hello").start().await;
     let sidecar = Sidecar::to(&upstream).start().await;
     sidecar.post(CHAT, call()).await.expect(200);
-    assert_nothing_to_give(&sidecar, (0, 0));
+    assert_nothing_to_give(&sidecar, (UNPRIVILEGED, UNPRIVILEGED));
+    assert_eq!(
+        (&sidecar.ready()["uid"], &sidecar.ready()["hardening"]["capabilities"]),
+        (&json!(UNPRIVILEGED), &json!("applied"))
+    );
+    // Only the user who started it may connect.
+    let socket = fs::metadata(sidecar.socket()).expect("it is there");
+    assert_eq!((socket.uid(), socket.mode() & 0o777), (0, 0o600));
+    assert_eq!(sidecar.stop().await, 0);
+    assert!(!sidecar.stderr().contains("user 65521"), "it has the rights that it needs: {}", sidecar.stderr());
+    assert!(!sidecar.socket().exists(), "it may remove its socket");
+}
+
+/// A directory of the operator stays as it is, so the sidecar may not remove its socket there.
+#[tokio::test]
+async fn a_socket_that_stays_is_replaced_by_the_next() {
+    let upstream = Upstream::provider("hello").start().await;
+    let run = TempDir::new();
+    fs::write(run.join("precious"), "x").expect("a fresh directory");
+    for _ in 0..2 {
+        let sidecar = Sidecar::to(&upstream).socket_path(run.join("llm.sock")).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+        assert_eq!(sidecar.stop().await, 0);
+        assert!(sidecar.stderr().contains("user 65521 cannot remove the socket"), "{}", sidecar.stderr());
+        assert!(sidecar.socket().exists());
+        assert_eq!(fs::metadata(run.path()).expect("it is there").uid(), 0);
+    }
+    // Others may put files there at any time.
+    let open = TempDir::new();
+    fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let sidecar = Sidecar::to(&upstream).socket_path(open.join("llm.sock")).start().await;
+    assert_eq!(fs::metadata(open.path()).expect("it is there").uid(), 0);
+    drop(sidecar);
+}
+
+#[tokio::test]
+async fn a_killed_sidecar_continues_the_file_of_root() {
+    let upstream = Upstream::provider("hello").start().await;
+    let (run, log) = (TempDir::new(), TempDir::new());
+    let launch = || Sidecar::to(&upstream).socket_path(run.join("llm.sock")).audit_path(log.join("r1.0.jsonl"));
+    let killed = launch().start().await;
+    killed.post(CHAT, call()).await.expect(200);
+    killed.kill().await;
+
+    let sidecar = launch().start().await;
+    sidecar.post(CHAT, call()).await.expect(200);
+    assert_eq!(sidecar.stop().await, 0);
+
+    assert_eq!(sidecar.audit().kinds(), ["open", "intent", "outcome", "epoch", "intent", "outcome", "close"]);
+    assert!(!sidecar.socket().exists(), "the directory was empty, and is its user's now");
+}
+
+#[tokio::test]
+async fn root_stays_root_only_when_told_to() {
+    let upstream = Upstream::provider("hello").start().await;
+    for user in ["root", "0"] {
+        let sidecar = Sidecar::to(&upstream).args(["--user", user]).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+        assert_nothing_to_give(&sidecar, (0, 0));
+        assert_eq!(sidecar.ready()["uid"], 0);
+        assert_eq!(sidecar.stop().await, 0);
+        assert!(sidecar.stderr().contains("--user root: the sidecar keeps root's user id"), "{}", sidecar.stderr());
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_the_user_cannot_reach_is_named() {
+    let upstream = Upstream::provider("hello").start_unix().await;
+    fs::set_permissions(upstream.socket(), fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let sidecar = Sidecar::to(&upstream).start().await;
+    sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
+    assert_eq!(sidecar.stop().await, 0);
+    let warning = format!("user 65521 may not connect to {}", upstream.socket().display());
+    assert!(sidecar.stderr().contains(&warning), "{}", sidecar.stderr());
 }
 
 #[tokio::test]
@@ -124,7 +197,11 @@ async fn a_user_that_cannot_be_become_stops_the_start() {
         "{}",
         ended.stderr
     );
-    for text in ["0", "nobody", "1:2:3"] {
+    let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
+    let ended = launch.finish().await;
+    assert_eq!(ended.code, 77, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stay root with --user root"), "{}", ended.stderr);
+    for text in ["0:0", "nobody", "1:2:3"] {
         let ended = Sidecar::to_url("http://127.0.0.1:9").args(["--user", text]).finish().await;
         assert_eq!(ended.code, 64, "{text}: {}", ended.stderr);
         assert!(ended.stderr.contains("want UID or UID:GID"), "{}", ended.stderr);
@@ -203,7 +280,8 @@ async fn the_same_user_cannot_read_the_process() {
             Command::new(user[0]).args(&user[1..]).args(["sh", "-c", what]).output().expect("setpriv is there");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let sidecar = Sidecar::to_url("http://127.0.0.1:9").wrapper(user).start().await;
+    let launch = Sidecar::to_url("http://127.0.0.1:9").args(["--user", "root"]);
+    let sidecar = launch.wrapper(user).start().await;
     assert!(look("cat /proc/$$/environ; ls /proc/$$/fd; true").1.contains("PATH="), "others of their own they may");
 
     let pid = sidecar.pid();

@@ -35,7 +35,7 @@ async fn the_ready_line_names_run_and_socket() {
     );
     assert_eq!(ready["pid"], sidecar.pid());
     assert_eq!(ready["run_id"], "r1");
-    assert_eq!(ready["uid"], 0);
+    assert_eq!(ready["uid"], sluice_testkit::sidecar::UNPRIVILEGED);
     assert_eq!(ready["socket"], sidecar.socket().display().to_string());
     assert_eq!(sidecar.stop().await, 0);
     assert_eq!(sidecar.stdout().lines().count(), 1, "{}", sidecar.stdout());
@@ -208,6 +208,7 @@ async fn each_flag_has_a_variable() {
         ("connect-timeout", "x"),
         ("first-byte-timeout", "x"),
         ("idle-timeout", "x"),
+        ("bound-output", "x"),
         ("cap-wait", "x"),
         ("drain", "x"),
         ("abort", "x"),
@@ -219,7 +220,7 @@ async fn each_flag_has_a_variable() {
         ("relay", "x"),
         ("relay-token-file", "x"),
         ("log-level", "loud"),
-        ("user", "root"),
+        ("user", "nobody"),
         ("die-with-parent", "maybe"),
     ];
     let free = ["graph-id", "log"];

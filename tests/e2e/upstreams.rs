@@ -1,6 +1,7 @@
 //! Ways to the upstream: names, addresses, certificates, prefixes, and upstreams that come and go.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ struct Front {
 impl Front {
     fn unix(path: PathBuf, upstream: &Upstream) -> Self {
         let listener = UnixListener::bind(&path).expect("a free path");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("it is ours");
         let target = address(upstream);
         let (stop, mut stopped) = watch::channel(false);
         let carrying = tokio::spawn(async move {
@@ -107,8 +109,9 @@ async fn an_upstream_may_be_address_name_or_path() {
     let upstream = Upstream::provider("hello").start().await;
     let by_name = upstream.url().replace("127.0.0.1", "localhost");
     let by_v6 = front_v6(&upstream).await;
-    for url in [upstream.url(), &by_name, &by_v6, &format!("{by_name}/")] {
-        let host = url.trim_start_matches("http://").trim_end_matches('/');
+    let base_urls = [format!("{by_name}/v1"), format!("{by_v6}/v1/")];
+    for url in [upstream.url(), &by_name, &by_v6, &format!("{by_name}/"), &base_urls[0], &base_urls[1]] {
+        let host = url.trim_start_matches("http://").trim_end_matches('/').trim_end_matches("/v1");
         assert_carries(url, Sidecar::to_url(url), &upstream, host, CHAT).await;
     }
     let unix = Upstream::provider("hello").start_unix().await;
@@ -118,9 +121,9 @@ async fn an_upstream_may_be_address_name_or_path() {
 #[tokio::test]
 async fn a_path_in_the_url_precedes_every_route() {
     let upstream = Upstream::provider("hello").start().await;
-    for prefix in ["/proxy", "/a/b/"] {
+    for prefix in ["/proxy", "/a/b/", "/proxy/v1"] {
         let url = format!("{}{prefix}", upstream.url());
-        let path = format!("{}{CHAT}", prefix.trim_end_matches('/'));
+        let path = format!("{}{CHAT}", prefix.trim_end_matches('/').trim_end_matches("/v1"));
         assert_carries(prefix, Sidecar::to_url(&url), &upstream, &address(&upstream), &path).await;
     }
 }
@@ -155,6 +158,7 @@ async fn an_upstream_that_cannot_prove_its_name_gets_nothing() {
         assert_eq!(sidecar.stop().await, 0, "{name}");
         let call = sidecar.audit().only_call();
         assert_eq!((call.result(), &call.outcome["null_reason"]), ("upstream_error", &json!("not_sent")), "{name}");
+        assert_eq!(call.outcome["connect_error"], "tls", "{name}: {}", call.outcome);
     }
     assert_eq!(upstream.requests().len(), 0);
 }
@@ -180,7 +184,40 @@ async fn an_unresolved_name_fails_only_the_call() {
 
         sidecar.get("/health").await.expect(200);
         assert_eq!(sidecar.stop().await, 0);
-        assert_eq!(sidecar.audit().only_call().outcome["null_reason"], "not_sent");
+        let outcome = sidecar.audit().only_call().outcome;
+        assert_eq!(outcome["null_reason"], "not_sent");
+        // A machine without a name server gets no answer in time.
+        assert!(["dns", "timeout"].iter().any(|word| outcome["connect_error"] == *word), "{outcome}");
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_upstream_is_told_with_its_reason() {
+    // As an HTTP server answers a TLS handshake.
+    let plain = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = &plain.local_addr().expect("bound").port().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = plain.accept().await {
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
+        }
+    });
+    let nowhere = ClosedPort::new();
+    let dir = TempDir::new();
+    for (url, word, detail) in [
+        (format!("https://127.0.0.1:{port}"), "tls", "received corrupt message of type InvalidContentType"),
+        (nowhere.url(), "refused", "Connection refused"),
+        (format!("unix:{}", dir.join("gone.sock").display()), "other", "No such file or directory"),
+    ] {
+        let sidecar = Sidecar::to_url(&url).start().await;
+        let answer = sidecar.post(CHAT, call()).await.expect_refusal(502, "upstream_unreachable");
+        assert_eq!(sidecar.stop().await, 0);
+        let outcome = sidecar.audit().only_call().outcome;
+        assert_eq!(outcome["connect_error"], word, "{outcome}");
+        assert!(outcome["connect_detail"].as_str().is_some_and(|text| text.contains(detail)), "{outcome}");
+        // The word is for the agent; where the upstream is, it does not learn.
+        let text = answer.text();
+        assert!(text.contains(&format!("({word}")), "{text}");
+        assert!(!["127.0.0.1", port.as_str(), "gone.sock"].iter().any(|address| text.contains(address)), "{text}");
     }
 }
 

@@ -39,3 +39,20 @@ async fn a_name_resolves_in_sluice_as_in_its_sidecar() {
     // The key is asked for through a sidecar.
     assert!(says("upstream") && says("upstream key"), "{} {}", ran.stdout, ran.stderr);
 }
+
+#[tokio::test]
+async fn a_base_url_of_an_sdk_is_an_address() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    for ending in ["/v1", "/v1/"] {
+        let url = format!("{}{ending}", upstream.url());
+        let script =
+            "curl --silent --fail --json '{\"model\":\"m\",\"messages\":[]}' $OPENAI_BASE_URL/chat/completions";
+        sluice.run(["--upstream", &url, "--", "sh", "-ec", script]).finish().await.expect(0);
+        assert_eq!(upstream.requests().last().expect("a call").target, "/v1/chat/completions");
+
+        let preflight = sluice.command(["preflight", "--upstream", &url]).finish().await;
+        assert!(preflight.stdout.contains("pass  upstream key "), "{} {}", preflight.stdout, preflight.stderr);
+        assert!(!preflight.stdout.contains("without /v1"), "{}", preflight.stdout);
+    }
+}

@@ -238,6 +238,35 @@ async fn an_overspending_call_is_billed_and_blocks_later_runs() {
 }
 
 #[tokio::test]
+async fn a_call_beyond_the_budgets_rest_is_never_made() {
+    let (upstream, sluice, prices) = granted("0.000001").await;
+
+    let ran = sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(1)).finish().await;
+
+    assert_eq!(ran.expect(121).json().verdict(), (false, Some("budget_exceeded"), 121));
+    assert_eq!(stands(&sluice).await, [1000, 0, 0, 1000]);
+    assert_eq!(upstream.requests().len(), 0);
+}
+
+/// Nothing settles them later: there is no spend log.
+#[tokio::test]
+async fn failed_calls_that_nobody_bills_hold_nothing() {
+    let statuses = [404, 400, 401];
+    let upstream = Upstream::queue(statuses.map(|status| Script::error(status, "no"))).start().await;
+    let sluice = Sluice::to(&upstream);
+    let prices = prices(&sluice, "1e-6");
+    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
+    for status in statuses {
+        let ran = sluice.run(RUN).args(["--prices", &prices, "--", "sh", "-ec"]).arg(ask(1)).finish().await;
+        assert_eq!(ran.json().receipts.len(), 1, "{status}");
+        assert_eq!(stands(&sluice).await, [3_000_000_000, 0, 0, 3_000_000_000], "{status}");
+    }
+    let shown = budget(&sluice, &["show"]).await.expect(0).stdout;
+    assert!(!shown.contains("not known"), "{shown}");
+    assert_eq!(upstream.requests().len(), statuses.len());
+}
+
+#[tokio::test]
 async fn a_run_that_cannot_start_holds_nothing() {
     let (_upstream, sluice, prices) = granted("3").await;
     for words in [["--image", "no-such-image"], ["--proxy", "/bin/false"], ["--upstream", "http://127.0.0.1:1"]] {

@@ -138,3 +138,41 @@ async fn cached_prices_serve_with_a_warning_without_litellm() {
     assert!(ran.stderr.contains("--prices"), "{}", ran.stderr);
     sluice.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_run_over_its_cap_says_so_with_amounts() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    // Prices that are too low by far: the call fits, and costs more than the cap.
+    let prices = sluice.file(
+        "prices.json",
+        r#"{"data":[{"model_name":"m","model_info":{"input_cost_per_token":1e-9,"output_cost_per_token":1e-9}}]}"#,
+    );
+    let words = ["--model", "m", "--prices", &prices, "--max-cost-usd", "0.000001"];
+
+    let report = sluice.run(words).args(["--json", "--", "sh", "-ec", ASK]).finish().await.expect(0).json();
+    let told = sluice.run(words).args(["--", "sh", "-ec", ASK]).finish().await.expect(0);
+
+    assert_eq!(report.over_caps, [json!({"cap": "max_cost_usd", "limit": "0.000001", "used": "0.0000054"})]);
+    for line in ["  ok, and over its cap", "over    $0.0000054 spent, and --max-cost-usd is $0.000001"] {
+        assert!(told.stderr.lines().any(|it| it.ends_with(line)), "no {line:?} in {}", told.stderr);
+    }
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_call_beyond_the_cap_is_never_made() {
+    let upstream = priced().start().await;
+    let sluice = Sluice::to(&upstream);
+    for cap in [["--max-cost-usd", "0.0000001"], ["--max-tokens", "5"]] {
+        for setting in ["auto", "off"] {
+            let words = ["--model", "m", "--bound-output", setting, "--json"];
+            let ran = sluice.run(words).args(cap).args(["--", "sh", "-ec", ASK]).finish().await;
+            let report = ran.expect(121).json();
+            assert_eq!(report.verdict(), (false, Some("budget_exceeded"), 121), "{cap:?}");
+            assert_eq!((report.receipts.len(), report.refused, report.over_caps.len()), (0, 1, 0), "{cap:?}");
+        }
+    }
+    assert!(upstream.requests().iter().all(|request| request.target == "/model/info"));
+    sluice.assert_nothing_left().await;
+}

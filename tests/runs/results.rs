@@ -7,6 +7,7 @@ use sluice_testkit::controller::RunReport;
 use sluice_testkit::litellm::LiteLlm;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
+use tokio::io::AsyncWriteExt;
 
 mod input;
 mod output;
@@ -274,6 +275,31 @@ async fn a_temporary_refusal_is_not_a_reached_cap() {
     let ran = live.finish().await.expect(3);
     assert!(ran.stderr.contains("sluice: container_failed: "), "{}", ran.stderr);
     assert!(ran.stderr.contains("calls   64 (1 refused: too_many_calls)"), "{}", ran.stderr);
+}
+
+/// The port speaks HTTP, and the address says https.
+#[tokio::test]
+async fn a_failed_tls_handshake_is_told_with_its_cause() {
+    let plain = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("https://{}", plain.local_addr().expect("bound"));
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = plain.accept().await {
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
+        }
+    });
+    let sluice = Sluice::with(&url, "sk-some-key");
+
+    let ran = sluice.run(["--model", "m", "hi"]).finish().await.expect(1);
+
+    for words in [
+        "(tls: the TLS handshake failed)",
+        "received corrupt message of type InvalidContentType",
+        url.as_str(),
+        "use http:// if it has no TLS",
+    ] {
+        assert!(ran.stderr.contains(words), "no {words:?} in {}", ran.stderr);
+    }
+    sluice.assert_nothing_left().await;
 }
 
 #[tokio::test]

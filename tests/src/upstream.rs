@@ -117,6 +117,8 @@ impl UpstreamPlan {
         let dir = TempDir::new();
         let path = dir.join("up.sock");
         let listener = UnixListener::bind(&path).expect("a fresh directory takes a socket");
+        // For a sidecar that is not root any more.
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("it is ours");
         let url = format!("unix:{}", path.display());
         self.serve(Listener::Unix(listener), url, Some((dir, path)))
     }

@@ -3,6 +3,7 @@
 use std::{fmt, io};
 
 use http::HeaderValue;
+use sluice_contract::upstream_key::{self, KeyFault};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use zeroize::Zeroizing;
 
@@ -17,6 +18,14 @@ impl ApiKey {
         let text = Zeroizing::new(text);
         let key = text.trim();
         (!key.is_empty()).then(|| Self(Zeroizing::new(key.to_owned())))
+    }
+
+    /// Checks that a sidecar takes the key.
+    ///
+    /// # Errors
+    /// The [`KeyFault`] that the sidecar would report.
+    pub fn check(&self) -> Result<(), KeyFault> {
+        upstream_key::check(self.0.as_bytes())
     }
 
     /// Returns the value of an `authorization` header, marked as sensitive; none if a header cannot contain the key.
@@ -61,5 +70,14 @@ mod tests {
         assert!(!format!("{key:?}").contains("secret"));
         assert_eq!(key.redact("Bearer sk-secret, sk-secret"), "Bearer (key), (key)");
         assert!(ApiKey::new(" \n".into()).is_none());
+    }
+
+    #[test]
+    fn a_key_that_the_sidecar_refuses_is_refused() {
+        for (text, expected) in
+            [("abc\n", Err(KeyFault::Length(3))), ("sk a b c", Err(KeyFault::Alphabet(2))), ("sk-secret\n", Ok(()))]
+        {
+            assert_eq!(ApiKey::new(text.into()).expect(text).check(), expected);
+        }
     }
 }

@@ -78,6 +78,7 @@ impl Completion {
             output_error: None,
             audit_fault: totals.fault.as_deref(),
             budget: totals.budget.as_deref(),
+            no_connection: totals.no_connection.as_deref(),
         };
         let judged =
             |evidence: &RunEvidence<'_>| with_leftovers(with_lost_files(judge(evidence), &collected.errors), &run);

@@ -8,6 +8,7 @@ use sluice_contract::exhausted::Exhausted;
 use sluice_contract::record::Usage;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::ReceiptStatus;
+use sluice_state::over_cap::OverCap;
 use sluice_state::receipt::{Receipt, RunTotals};
 
 use crate::capture::Captured;
@@ -54,6 +55,8 @@ pub struct RunReport {
     pub refused_by_reason: BTreeMap<String, u64>,
     /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
+    /// Caps that the run went over.
+    pub over_caps: Vec<OverCap>,
     /// One receipt per call.
     pub receipts: Vec<Receipt>,
     /// Files that came out of the run.
@@ -136,6 +139,7 @@ impl RunReport {
             refused: totals.refused,
             refused_by_reason: totals.refused_by_reason,
             litellm_budgets: totals.litellm_budgets,
+            over_caps: totals.over_caps,
             receipts: totals.receipts,
             exchange,
             audit: AuditFileSummary {
@@ -147,7 +151,7 @@ impl RunReport {
         }
     }
 
-    /// Formats the receipt: five lines for people.
+    /// Formats the receipt: five lines for people, and one for each cap that the run went over.
     #[must_use]
     pub fn receipt(&self) -> String {
         let count = |status: ReceiptStatus| self.receipts.iter().filter(|receipt| receipt.status == status).count();
@@ -163,12 +167,18 @@ impl RunReport {
             (None, open) => format!("not known yet, of {open} of {} calls", self.receipts.len()),
             (Some(cost), open) => format!("${cost}, and not known yet of {open} of {} calls", self.receipts.len()),
         };
-        let how = self.error_code.map_or("ok".to_owned(), |code| format!("{code}, exit code {}", self.exit_code));
+        let how = match self.error_code {
+            Some(code) => format!("{code}, exit code {}", self.exit_code),
+            None if self.over_caps.is_empty() => "ok".to_owned(),
+            None => "ok, and over its cap".to_owned(),
+        };
+        let over: String = self.over_caps.iter().map(|over| format!("over    {over}\n")).collect();
         format!(
             "run     {}.{}  {how}\n\
              time    {}\n\
              calls   {} ({}), {} tokens in{}, {} out\n\
              cost    {cost}\n\
+             {over}\
              audit   {}  {} lines, {state}\n",
             self.run_id,
             self.attempt,

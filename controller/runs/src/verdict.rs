@@ -80,6 +80,8 @@ pub struct RunEvidence<'a> {
     pub audit_fault: Option<&'a str>,
     /// Message of a call that was refused for its cost.
     pub budget: Option<&'a str>,
+    /// Message about calls that found no connection to the upstream.
+    pub no_connection: Option<&'a str>,
 }
 
 /// The outcome of a run.
@@ -181,14 +183,18 @@ fn judge_program(
     if let Some(refused) = evidence.budget.filter(|_| has_failed) {
         return Err(RunFailure::new(ErrorCode::BudgetExceeded, exit::BUDGET, refused));
     }
+    let told = |message: String| match evidence.no_connection {
+        Some(reason) => format!("{message}; {reason}"),
+        None => message,
+    };
     if code != 0 {
-        let message = program_failed(code, answer.ok().as_ref());
+        let message = told(program_failed(code, answer.ok().as_ref()));
         return Err(RunFailure::new(ErrorCode::ContainerFailed, code, message));
     }
     Err(match answer {
         Ok(Envelope { error: None, .. }) => return Ok(()),
         Ok(Envelope { error: Some(error), .. }) => {
-            RunFailure::new(ErrorCode::ContainerFailed, 1, format!("{}: {}", error.code, error.message))
+            RunFailure::new(ErrorCode::ContainerFailed, 1, told(format!("{}: {}", error.code, error.message)))
         }
         Err(_) if evidence.output_loss == Some(OutputLoss::BeforeAdoption) => {
             let message = "the answer of the agent is lost: the controller of the run was restarted meanwhile";
@@ -265,6 +271,7 @@ mod tests {
             output_error: None,
             audit_fault: None,
             budget: None,
+            no_connection: None,
         }
     }
 
@@ -312,6 +319,16 @@ mod tests {
             let said = |judgement: &Judgement| judgement.error.clone().expect("it failed").1;
             assert_eq!(said(&short).contains("short of memory (--memory 64m)"), is_named, "{verdict:?}");
             assert!(!said(&enough).contains("short of memory"), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_program_is_told_with_the_missing_connection() {
+        let reason = "a call found no connection to https://h:1 (tls: no TLS)";
+        for (verdict, stdout, named) in [(exited(1), "", true), (exited(0), FAILED, true), (exited(0), GOOD, false)] {
+            let judgement = judge(&RunEvidence { no_connection: Some(reason), ..evidence(&verdict, stdout) });
+            let told = judgement.error.is_some_and(|(_, message)| message.ends_with(reason));
+            assert_eq!(told, named, "{verdict:?} {stdout}");
         }
     }
 

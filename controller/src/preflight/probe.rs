@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_contract::RunKey;
 use sluice_contract::text::{error_chain, truncate};
+use sluice_contract::upstream_key::KeyFault;
 use sluice_runs::rundir;
 use sluice_runs::sidecar::{Sidecar, SidecarError, SidecarLifetime, SidecarSpec};
 use sluice_runs::sweep::PROBE_GRAPH;
@@ -32,6 +33,8 @@ enum ProbeError {
     User(io::Error),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error("the key of key_file (or SLUICE_KEY) {0}")]
+    UpstreamKey(#[from] KeyFault),
     #[error(transparent)]
     Sidecar(#[from] SidecarError),
     #[error("{0}")]
@@ -43,10 +46,7 @@ enum ProbeError {
 /// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match send(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(settings.litellm.upstream.as_deref().unwrap_or_default(), &models)]
-            .into_iter()
-            .chain(version_check(&description))
-            .collect(),
+        Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
         Err(error) => vec![fail("upstream key", error_chain(&error))],
     }
 }
@@ -61,6 +61,7 @@ async fn send(
     let (Some(upstream), Some(secret)) = (&settings.litellm.upstream, &settings.litellm.key) else {
         return Err(ProbeError::NotSet);
     };
+    secret.check()?;
     let paths = &layout.run(key);
     let keys = Keys::open(layout.state())?;
     rundir::create(paths, key, &settings.host.sidecar_users)
@@ -88,7 +89,7 @@ async fn send(
 }
 
 /// Returns the check of the key, from the answer to `GET /v1/models`. If the sidecar refused the call, it states the reason.
-fn key_check(upstream: &str, answer: &str) -> Check {
+fn key_check(answer: &str) -> Check {
     let name = "upstream key";
     let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
     let status = head.split(' ').nth(1).unwrap_or_default();
@@ -97,9 +98,6 @@ fn key_check(upstream: &str, answer: &str) -> Check {
         ("200", _) => pass(name, "the upstream takes it".to_owned()),
         (_, Some("upstream_auth")) => fail(name, "the upstream does not take it; correct key_file".to_owned()),
         (_, Some(_)) => fail(name, truncate(body["error"]["message"].as_str().unwrap_or(status))),
-        ("404", None) if upstream.trim_end_matches('/').ends_with("/v1") => {
-            fail(name, format!("{upstream} has no GET /v1/models; write the upstream without /v1"))
-        }
         ("400", None) => fail(
             name,
             "the upstream answered GET /v1/models with status 400, as a LiteLLM without a database does when the key is \

@@ -13,6 +13,8 @@ pub mod layout;
 pub mod ledger;
 pub mod operator;
 pub mod live_usage;
+pub mod no_connection;
+pub mod over_cap;
 pub mod process;
 pub mod receipt;
 pub mod records;

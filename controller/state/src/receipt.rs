@@ -10,6 +10,8 @@ use sluice_contract::record::{CallResult, NullReason, Usage};
 use sluice_contract::{AuditLog, LoggedCall, RunKey, reader, reason};
 
 use crate::ledger::{ParsedAudit, ReceiptStatus, reference, status};
+use crate::no_connection::no_connection;
+use crate::over_cap::{OverCap, over_caps};
 
 /// Receipt of one call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,6 +55,10 @@ pub struct RunTotals {
     pub budget: Option<String>,
     /// Budgets at LiteLLM that refused calls.
     pub litellm_budgets: Vec<Exhausted>,
+    /// Caps that the known use exceeds.
+    pub over_caps: Vec<OverCap>,
+    /// Message about calls that found no connection to the upstream.
+    pub no_connection: Option<String>,
     /// Number of trusted lines.
     pub lines: u64,
     /// Reason that the file is not a complete account of the run.
@@ -65,11 +71,12 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let log = reading.log();
     let receipts: Vec<_> = log.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let litellm_budgets = exhausted(&log);
+    let usage = usage(&receipts);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     RunTotals {
         refused: log.totals().refused,
         refused_by_reason: log.refused().clone(),
-        usage: usage(&receipts),
+        usage,
         cost_usd: priced.then(|| log.totals().cost().to_string()),
         budget: match litellm_budgets.first() {
             _ if log.refused().contains_key(reason::BUDGET_EXCEEDED) => {
@@ -78,6 +85,8 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
+        over_caps: over_caps(&log, &usage),
+        no_connection: no_connection(&log),
         lines: reading.lines,
         fault: reading.fault.clone(),
         receipts,

@@ -30,6 +30,7 @@ pub mod sequence;
 pub mod text;
 pub mod time;
 pub mod units;
+pub mod upstream_key;
 pub mod verdict;
 
 pub use audit_log::{AuditLog, LoggedCall};

@@ -50,7 +50,7 @@ pub use optional::{ByteCount, OptionalText, TokenCount};
 pub use recovered::Recovered;
 pub use refused::Refused;
 pub use usage::Usage;
-pub use words::{CallResult, CostSource, End, NullReason};
+pub use words::{CallResult, ConnectFailure, CostSource, End, NullReason};
 
 /// Members that the writer gives every line, whatever its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]

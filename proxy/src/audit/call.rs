@@ -6,6 +6,8 @@ use sluice_contract::Usd;
 use sluice_contract::budget::BudgetRefusal;
 use sluice_contract::record::{CallResult, CostSource, End, NullReason, Peer, Timing, Usage};
 
+use crate::upstream::NoConnection;
+
 /// Facts of a call's intent.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the members of the record")]
@@ -28,6 +30,8 @@ pub struct CallIntent<'a> {
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the members of the record")]
 pub struct CallOutcome {
+    /// Reason why there was no connection, if there was none.
+    pub connect_error: Option<Box<NoConnection>>,
     pub budget: Option<Box<BudgetRefusal>>,
     pub result: CallResult,
     pub end: End,
@@ -50,6 +54,7 @@ impl CallOutcome {
     #[must_use]
     pub fn not_sent(result: CallResult, end: End) -> Self {
         Self {
+            connect_error: None,
             budget: None,
             result,
             end,

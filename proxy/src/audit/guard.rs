@@ -12,12 +12,35 @@ pub struct CallGuard {
     journal: Arc<Journal>,
     call: u64,
     /// Taken when the outcome is written.
-    call_id: Option<Box<str>>,
+    names: Option<CallNames>,
+}
+
+/// Names of a call that its outcome repeats from its intent, in one allocation.
+#[derive(Debug)]
+pub(super) struct CallNames {
+    /// The call id, and after it the model.
+    text: Box<str>,
+    id_len: usize,
+}
+
+impl CallNames {
+    pub(super) fn new(call_id: &str, model: Option<&str>) -> Self {
+        Self { text: [call_id, model.unwrap_or_default()].concat().into(), id_len: call_id.len() }
+    }
+
+    pub(super) fn call_id(&self) -> &str {
+        &self.text[..self.id_len]
+    }
+
+    /// Returns the model that the request names.
+    pub(super) fn model(&self) -> Option<&str> {
+        Some(&self.text[self.id_len..]).filter(|model| !model.is_empty())
+    }
 }
 
 impl CallGuard {
-    pub(super) fn new(journal: Arc<Journal>, call: u64, call_id: &str) -> Self {
-        Self { journal, call, call_id: Some(call_id.into()) }
+    pub(super) fn new(journal: Arc<Journal>, call: u64, names: CallNames) -> Self {
+        Self { journal, call, names: Some(names) }
     }
 
     /// Writes the outcome.
@@ -26,8 +49,8 @@ impl CallGuard {
     }
 
     fn write(&mut self, outcome: CallOutcome) -> Ack {
-        match self.call_id.take() {
-            Some(call_id) => self.journal.outcome(self.call, &call_id, outcome),
+        match self.names.take() {
+            Some(names) => self.journal.outcome(self.call, &names, outcome),
             None => Ack::Known(Ok(())),
         }
     }

@@ -11,6 +11,7 @@ use sluice_contract::record::{
 use sluice_contract::recovery::RecoveryPlan;
 use sluice_contract::{AuditSigner, Totals, Usd};
 
+use super::guard::CallNames;
 use super::{CallIntent, CallOutcome};
 use crate::refusal::Refusal;
 use crate::text::clip;
@@ -79,44 +80,49 @@ pub(super) fn intent(stamp: Stamp<'_>, call: u64, planned: CallIntent<'_>) -> Ve
 }
 
 /// Record of a request that was not forwarded.
-pub(super) fn refused(stamp: Stamp<'_>, method: &str, path: &str, refusal: &Refusal) -> Vec<u8> {
-    let name = |name: &'_ Option<Box<str>>| name.as_deref().map(|name| OptionalText(name.to_owned().into()));
+pub(super) fn refused(stamp: Stamp<'_>, account: &str, method: &str, path: &str, refusal: &Refusal) -> Vec<u8> {
     line(&Refused {
+        account: name(Some(account)),
         attempt: stamp.attempt,
         kind: Refused::KIND.into(),
         method: clip(method, 32).into(),
-        model: name(&refusal.model),
-        param: name(&refusal.param),
+        model: name(refusal.model.as_deref()),
+        param: name(refusal.param.as_deref()),
         path: clip(path, 256).into(),
         prev: stamp.prev.into(),
         reason: refusal.reason.as_str().into(),
         run_id: stamp.run_id.into(),
         seq: stamp.seq,
         status: refusal.reason.status().as_u16(),
-        tool: name(&refusal.tool),
+        tool: name(refusal.tool.as_deref()),
         ts: stamp.ts.into(),
         v: SCHEMA,
     })
 }
 
 /// Record of the end of a call.
-pub(super) fn outcome(stamp: Stamp<'_>, call: u64, call_id: &str, outcome: CallOutcome) -> Vec<u8> {
+pub(super) fn outcome(stamp: Stamp<'_>, account: &str, call: u64, names: &CallNames, outcome: CallOutcome) -> Vec<u8> {
+    let connect = outcome.connect_error.as_deref();
     let budget = outcome.budget.as_deref();
     let usd = |amount: Option<i64>| amount.map(|nanos| OptionalText(Usd::from_nanos(nanos).to_string().into()));
     line(&Outcome {
+        account: name(Some(account)),
         attempt: stamp.attempt,
         budget_limit_usd: usd(budget.and_then(|budget| budget.limit)),
         budget_of: budget.map(|budget| OptionalText(budget.owner.into())),
         budget_spent_usd: usd(budget.and_then(|budget| budget.spent)),
         cache_hit: outcome.cache_hit,
         call,
-        call_id: call_id.into(),
+        call_id: names.call_id().into(),
+        connect_detail: connect.map(|error| OptionalText(clip(&error.detail, DETAIL_MAX).into())),
+        connect_error: name(connect.map(|error| error.failure.as_str())),
         cost_source: outcome.cost_source,
         cost_usd: outcome.cost.map(|cost| cost.to_string().into()),
         drained: outcome.drained,
         end: outcome.end,
         kind: Outcome::KIND.into(),
         litellm_call_id: printable(outcome.litellm_call_id),
+        model: name(names.model()),
         model_served: printable(outcome.model_served),
         null_reason: outcome.null_reason,
         prev: stamp.prev.into(),
@@ -161,6 +167,13 @@ pub(super) fn close(
         v: SCHEMA,
     };
     close_line(record, signer.map(AuditSigner::key))
+}
+
+/// Maximum length of the reason why there was no connection, in bytes.
+const DETAIL_MAX: usize = 200;
+
+fn name(text: Option<&str>) -> Option<OptionalText<'_>> {
+    text.map(|text| OptionalText(text.into()))
 }
 
 /// Drops a name with control characters: the names of models and responses are text, and anything else would only

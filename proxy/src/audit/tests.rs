@@ -92,7 +92,13 @@ fn start(log: OpenLog, mode: SyncMode) -> io::Result<Arc<Journal>> {
 }
 
 fn start_with(log: OpenLog, mode: SyncMode, signer: Option<AuditSigner>) -> io::Result<Arc<Journal>> {
-    let config = JournalConfig { run_id: "r1".parse().expect("a run id"), attempt: 0, mode, signer };
+    let config = JournalConfig {
+        run_id: "r1".parse().expect("a run id"),
+        attempt: 0,
+        account: "acct-1".parse().expect("an account"),
+        mode,
+        signer,
+    };
     Journal::begin(config, log, |stamp| open_record(stamp, mode))
 }
 
@@ -289,12 +295,15 @@ fn no_record_is_longer_than_its_room() {
     let config = JournalConfig {
         run_id: "r".repeat(63).parse().expect("a run id"),
         attempt: u32::MAX,
+        account: "\"".repeat(255).parse().expect("an account"),
         mode: SyncMode::Off,
         signer,
     };
     let journal = Journal::begin(config, log, |stamp| open_record(stamp, SyncMode::Off)).expect("begins");
     let id = uuid::Uuid::max().to_string();
-    let (entry, ack) = journal.intent(CallIntent { call_id: &id, ..planned() }).expect("not poisoned");
+    let model = "\"".repeat(256);
+    let intent = CallIntent { call_id: &id, model: Some(&model), ..planned() };
+    let (entry, ack) = journal.intent(intent).expect("not poisoned");
     wait(ack).expect("written");
     wait(entry.close(ended)).expect("written");
     wait(journal.close("deadline")).expect("closes");

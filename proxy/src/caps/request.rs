@@ -30,6 +30,29 @@ pub struct OutputRequest {
     pub femtos: u128,
     /// Smallest number of tokens that is granted, unless fewer are wanted.
     pub least: u64,
+    /// True if the client or the model bounds the response; otherwise `wanted` is assumed.
+    pub is_bounded: bool,
+}
+
+/// Setting of the operator about output bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputBounds {
+    /// The sidecar writes a bound into a call that names none, or one that does not fit what is left.
+    #[default]
+    Auto,
+    /// Calls keep the bounds that their clients wrote. A bound that does not fit is a reason to refuse the call.
+    Off,
+}
+
+impl OutputBounds {
+    /// Returns the value of the flag.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+        }
+    }
 }
 
 impl CapRequest {
@@ -42,6 +65,11 @@ impl CapRequest {
 
     pub(super) fn is_priced(&self) -> bool {
         self.femtos > 0 || self.output.is_some_and(|output| output.femtos > 0)
+    }
+
+    /// Returns true if the length of the response is only assumed, and the sidecar may not bound it.
+    pub(super) fn is_assumed(&self, bounds: OutputBounds) -> bool {
+        bounds == OutputBounds::Off && self.output.is_some_and(|output| !output.is_bounded)
     }
 
     pub(super) fn wanted(&self) -> u64 {
@@ -79,14 +107,19 @@ impl Remainder {
         Some(u64::try_from(longest).unwrap_or(u64::MAX).min(output.wanted))
     }
 
-    /// Returns the output bound: as wanted, or half of what fits, so that another call can be made at the same time.
-    pub(super) fn grant(&self, request: &CapRequest) -> Option<u64> {
+    /// Returns the output tokens to reserve for each response: as wanted, or half of what fits, so that another call can
+    /// be made at the same time. Without bounds of the sidecar, it is all that is wanted, or of an assumed length what
+    /// fits.
+    pub(super) fn grant(&self, request: &CapRequest, bounds: OutputBounds) -> Option<u64> {
         // A guess about the prompt must not refuse the call.
         let beside = CapRequest { tokens: 0, femtos: 0, ..*request };
         let longest = self.longest(request).or_else(|| self.longest(&beside).filter(|_| !request.strict))?;
         let wanted = request.wanted();
         if longest >= wanted {
             return Some(wanted);
+        }
+        if bounds == OutputBounds::Off {
+            return request.is_assumed(bounds).then_some(longest);
         }
         let least = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
         let granted = (longest / 2).max(least).min(wanted);

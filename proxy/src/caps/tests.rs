@@ -72,6 +72,26 @@ fn an_answer_that_does_not_fit_is_made_shorter() {
 }
 
 #[test]
+fn without_bounds_of_the_sidecar_calls_are_refused() {
+    let cap = |tokens| caps(CapLimits { tokens: Some(tokens), bounds: OutputBounds::Off, ..CapLimits::default() });
+    let reserve = |caps: &Arc<Caps>, tokens, is_bounded| {
+        let output = Some(OutputRequest { wanted: 4000, choices: 2, is_bounded, ..OutputRequest::default() });
+        caps.reserve(CapRequest { tokens, femtos: 0, output, strict: true }, Instant::now())
+    };
+    let named = reserve(&cap(8100), 100, true).expect("it fits");
+    assert_eq!((named.tokens(), named.is_lowered(), named.is_strict()), (8100, false, true));
+    let refused = reserve(&cap(8099), 100, true).expect_err("nothing shortens it");
+    assert!(refused.message.contains("needs up to 8100"), "{}", refused.message);
+
+    // An assumed length takes what is left, and is no upper bound.
+    let assumed = reserve(&cap(1100), 100, false).expect("it might fit");
+    assert_eq!((assumed.tokens(), assumed.is_strict()), (1100, false));
+    assert!(!reserve(&cap(9000), 100, false).expect("it might fit").is_strict());
+    let refused = reserve(&cap(99), 100, false).expect_err("the prompt alone does not fit");
+    assert!(refused.message.contains("needs up to 100;"), "{}", refused.message);
+}
+
+#[test]
 fn a_call_may_fit_after_open_calls() {
     let caps = caps(CapLimits { tokens: Some(3000), calls: Some(3), ..CapLimits::default() });
     let output = Some(OutputRequest { wanted: 64_000, choices: 1, ..OutputRequest::default() });
@@ -96,7 +116,7 @@ fn a_call_may_fit_after_open_calls() {
 fn dollars_are_granted_without_rounding_in_the_clients_favour() {
     let caps = caps(CapLimits { nanos: Some(10), ..CapLimits::default() });
     // 1.5 nano-dollars a token.
-    let output = Some(OutputRequest { wanted: 5000, choices: 1, femtos: 1_500_000, least: 0 });
+    let output = Some(OutputRequest { wanted: 5000, choices: 1, femtos: 1_500_000, ..OutputRequest::default() });
     let request = CapRequest { tokens: 0, femtos: 1, output, strict: true };
     assert_eq!(
         caps.reserve(request, Instant::now()).map_err(|refusal| refusal.reason).err(),

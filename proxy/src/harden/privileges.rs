@@ -23,13 +23,40 @@ pub struct User {
     pub gid: u32,
 }
 
+impl User {
+    /// User that a sidecar becomes that root starts without `--user`: one of the ids that Debian and systemd reserve and
+    /// give to no user. It is below 65,536, so that most user namespaces map it.
+    pub const UNPRIVILEGED: Self = Self { uid: 65_521, gid: 65_521 };
+}
+
+/// Value of `--user`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserChoice {
+    /// The process stays root, without capabilities.
+    Root,
+    /// The process becomes this user.
+    User(User),
+}
+
 /// The largest id. The kernel reads the number after it as "leave the id as it is".
 const ID_MAX: u32 = u32::MAX - 1;
 
 /// The text is not a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("want UID or UID:GID, each a number from 1 to 4294967294")]
+#[error("want UID or UID:GID, each a number from 1 to 4294967294; or root, to stay root")]
 pub struct NotAUser;
+
+impl FromStr for UserChoice {
+    type Err = NotAUser;
+
+    /// Reads `root` or `0`, or a [`User`].
+    fn from_str(text: &str) -> Result<Self, NotAUser> {
+        match text {
+            "root" | "0" => Ok(Self::Root),
+            _ => text.parse().map(Self::User),
+        }
+    }
+}
 
 impl FromStr for User {
     type Err = NotAUser;
@@ -111,6 +138,22 @@ mod tests {
             ("nobody", Err(NotAUser)),
             ("1:2:3", Err(NotAUser)),
             (":1", Err(NotAUser)),
+            ("", Err(NotAUser)),
+        ] {
+            assert_eq!(text.parse(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn root_stays_root_only_where_it_is_named() {
+        let user = User { uid: 7, gid: 7 };
+        for (text, expected) in [
+            ("root", Ok(UserChoice::Root)),
+            ("0", Ok(UserChoice::Root)),
+            ("7", Ok(UserChoice::User(user))),
+            ("0:0", Err(NotAUser)),
+            ("root:root", Err(NotAUser)),
+            ("00", Err(NotAUser)),
             ("", Err(NotAUser)),
         ] {
             assert_eq!(text.parse(), expected, "{text:?}");

@@ -10,7 +10,8 @@ use super::units;
 use crate::abort::AbortMode;
 use crate::audit::SyncMode;
 use crate::body::params::ServerKind;
-use crate::harden::User;
+use crate::caps::OutputBounds;
+use crate::harden::UserChoice;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,7 +50,7 @@ pub struct ProxyFlags {
     /// Path to listen on, of at most 107 bytes, in a directory that exists
     #[arg(long, value_name = "PATH", env = "SLUICE_SOCKET", help_heading = "The run")]
     pub socket: PathBuf,
-    /// Destination of calls: http://HOST:PORT, https://HOST or unix:/PATH
+    /// Destination of calls: http://HOST:PORT, https://HOST or unix:/PATH; a final /v1 is left out
     #[arg(long, value_name = "URL", env = "SLUICE_UPSTREAM", help_heading = "The run")]
     pub upstream: String,
     /// The audit file to create, or to continue after a crash, in a directory that no sandbox sees: not in the
@@ -153,6 +154,10 @@ pub struct ProxyFlags {
     /// Prices for reservations: the JSON of LiteLLM's GET /model/info
     #[arg(long, value_name = "FILE", env = "SLUICE_PRICES", help_heading = "Caps")]
     pub prices: Option<PathBuf>,
+    /// In a run with a cap on tokens or dollars, write an output bound that fits what is left into calls that name none,
+    /// or a larger one (auto); or never (off): then a call whose bound does not fit is refused
+    #[arg(long, value_enum, default_value_t = BoundsFlag::Auto, env = "SLUICE_BOUND_OUTPUT", help_heading = "Caps")]
+    pub bound_output: BoundsFlag,
     /// Maximum number of calls at once
     #[arg(long, value_name = "N", default_value_t = 64, env = "SLUICE_MAX_CONCURRENCY", help_heading = "Caps")]
     pub max_concurrency: usize,
@@ -218,9 +223,10 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "LEVEL", default_value = "info", env = "SLUICE_LOG_LEVEL", help_heading = "The host")]
     pub log_level: tracing::Level,
     /// Become this user, who should own nothing, once files and socket are open; needs root. The socket's directory
-    /// should be writable for the user, who removes the socket at the end [default: the user who starts it]
+    /// should be writable for the user, who removes the socket at the end. 'root' stays root, without capabilities
+    /// [default: 65521 if root starts it, or else the user who does]
     #[arg(long, value_name = "UID[:GID]", env = "SLUICE_USER", help_heading = "The host")]
-    pub user: Option<User>,
+    pub user: Option<UserChoice>,
     /// End, in order, when the process that started this one ends
     #[arg(long, env = "SLUICE_DIE_WITH_PARENT", help_heading = "The host")]
     pub die_with_parent: bool,
@@ -242,6 +248,14 @@ pub enum AbortFlag {
     Cancel,
 }
 
+/// `--bound-output`
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[allow(missing_docs, reason = "the values of the flag")]
+pub enum BoundsFlag {
+    Auto,
+    Off,
+}
+
 /// `--audit-sync`
 #[derive(Debug, Clone, Copy, ValueEnum)]
 #[allow(missing_docs, reason = "the values of the flag")]
@@ -255,6 +269,15 @@ impl From<DialectFlag> for ServerKind {
         match flag {
             DialectFlag::Openai => Self::OpenAi,
             DialectFlag::Vllm => Self::Vllm,
+        }
+    }
+}
+
+impl From<BoundsFlag> for OutputBounds {
+    fn from(flag: BoundsFlag) -> Self {
+        match flag {
+            BoundsFlag::Auto => Self::Auto,
+            BoundsFlag::Off => Self::Off,
         }
     }
 }

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use tokio::time::Instant;
 
-use super::{Outgoing, PooledConnection, Upstream};
+use super::{NoConnection, Outgoing, PooledConnection, Upstream};
 use crate::idle_timeout::IdleTimeout;
 
 /// Maximum size of a piece that is joined from frames that are ready together.
@@ -27,8 +27,6 @@ const LARGE: usize = 16 * 1024;
 /// Reason why an upstream gave no complete answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpstreamError {
-    /// No connection, so nothing was sent.
-    Unreachable,
     /// The upstream closed before it answered; it may have processed the request.
     Closed,
     /// The upstream broke off in the middle of its answer.
@@ -62,8 +60,8 @@ impl Upstream {
     /// Puts a request on a connection. Returns before the answer's head is there.
     ///
     /// # Errors
-    /// [`UpstreamError::Unreachable`]: nothing was sent.
-    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, UpstreamError> {
+    /// [`NoConnection`]: nothing was sent.
+    pub async fn send(self: &Arc<Self>, mut request: Request<Outgoing>) -> Result<Flight, Box<NoConnection>> {
         if let Some(link) = self.pooled() {
             let mut flight = Flight::start(Arc::clone(self), link, request, None);
             // A pooled connection may have died while it was idle. If it did so before a byte was sent, the

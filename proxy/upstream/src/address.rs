@@ -1,5 +1,8 @@
 //! The address of an upstream: `http://HOST[:PORT]`, `https://HOST[:PORT]` or `unix:/PATH`; HTTP may have a path.
 //!
+//! Each route begins with `/v1` or without it. So a final `/v1` of the path, which SDKs want in a base URL, is not part
+//! of the address.
+//!
 //! Pure.
 
 use std::fmt;
@@ -118,9 +121,15 @@ impl FromStr for Address {
             host,
             port: authority.port_u16().unwrap_or(default_port),
             authority: authority.as_str().to_owned(),
-            prefix: uri.path().trim_end_matches('/').to_owned(),
+            prefix: prefix(uri.path()).to_owned(),
         })
     }
+}
+
+/// Returns the path before every request's path: without final slashes, and without a final `/v1`.
+fn prefix(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    path.strip_suffix("/v1").map_or(path, |path| path.trim_end_matches('/'))
 }
 
 impl Address {
@@ -178,6 +187,11 @@ mod tests {
             ("http://litellm", "http://litellm", "litellm", 80, "/v1/models"),
             ("HTTP://LiteLLM:1", "http://LiteLLM:1", "LiteLLM", 1, "/v1/models"),
             ("https://api.x/proxy/", "https://api.x", "api.x", 443, "/proxy/v1/models"),
+            ("http://litellm:4000/v1", "http://litellm:4000", "litellm", 4000, "/v1/models"),
+            ("http://litellm:4000/v1/", "http://litellm:4000", "litellm", 4000, "/v1/models"),
+            ("https://api.x/proxy/v1", "https://api.x", "api.x", 443, "/proxy/v1/models"),
+            ("https://api.x/v10", "https://api.x", "api.x", 443, "/v10/v1/models"),
+            ("https://api.x/av1", "https://api.x", "api.x", 443, "/av1/v1/models"),
             ("https://api.x/a@b", "https://api.x", "api.x", 443, "/a@b/v1/models"),
             ("http://[::1]:80", "http://[::1]:80", "::1", 80, "/v1/models"),
             ("http://[::1]", "http://[::1]", "::1", 80, "/v1/models"),

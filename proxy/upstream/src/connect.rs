@@ -12,6 +12,7 @@ use std::time::Duration;
 use hickory_resolver::net::NetError;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 use rustls::pki_types::ServerName;
+use sluice_contract::record::ConnectFailure;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
@@ -24,6 +25,50 @@ pub struct Connector {
     address: Address,
     resolver: Option<TokioResolver>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Reason why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name has no address, or cannot be looked up.
+    #[error("cannot find the address of its name")]
+    Dns(#[source] io::Error),
+    /// The host or its socket refused, or cannot be reached.
+    #[error(transparent)]
+    Transport(#[from] io::Error),
+    /// The TLS handshake failed.
+    #[error("the TLS handshake failed")]
+    Tls(#[source] io::Error),
+    /// The time is over.
+    #[error("no connection within {0:?}")]
+    Timeout(Duration),
+}
+
+impl ConnectError {
+    /// Returns the word for the failure.
+    #[must_use]
+    pub fn failure(&self) -> ConnectFailure {
+        match self {
+            Self::Dns(_) => ConnectFailure::Dns,
+            Self::Tls(_) => ConnectFailure::Tls,
+            Self::Timeout(_) => ConnectFailure::Timeout,
+            Self::Transport(error) => match error.kind() {
+                io::ErrorKind::ConnectionRefused => ConnectFailure::Refused,
+                io::ErrorKind::TimedOut => ConnectFailure::Timeout,
+                _ => ConnectFailure::Other,
+            },
+        }
+    }
+}
+
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Transport(error) => error,
+            ConnectError::Timeout(_) => Self::new(io::ErrorKind::TimedOut, error),
+            ConnectError::Dns(_) | ConnectError::Tls(_) => Self::other(error),
+        }
+    }
 }
 
 /// Reason why no connection can be attempted.
@@ -74,10 +119,9 @@ impl Connector {
     /// Connects, and negotiates TLS where the address asks for it.
     ///
     /// # Errors
-    /// The error of the last IP address, or of TLS; [`io::ErrorKind::TimedOut`] after `limit`.
-    pub async fn connect(&self, limit: Duration) -> io::Result<Stream> {
-        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")));
-        tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or_else(late)
+    /// [`ConnectError`]: the one of the last IP address, or of TLS; [`ConnectError::Timeout`] after `limit`.
+    pub async fn connect(&self, limit: Duration) -> Result<Stream, ConnectError> {
+        tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or(Err(ConnectError::Timeout(limit)))
     }
 
     /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
@@ -87,29 +131,33 @@ impl Connector {
     pub async fn probe(address: &Address, limit: Duration) -> io::Result<()> {
         let resolver = if address.is_name() { Some(resolver().map_err(io::Error::other)?) } else { None };
         let plain = Self { address: address.clone(), resolver, tls: None };
-        plain.connect(limit).await.map(drop)
+        Ok(plain.connect(limit).await.map(drop)?)
     }
 
-    async fn connect_slowly(&self) -> io::Result<Stream> {
+    async fn connect_slowly(&self) -> Result<Stream, ConnectError> {
         if let Scheme::Unix(path) = &self.address.scheme {
-            return UnixStream::connect(path).await.map(Stream::Unix);
+            return Ok(Stream::Unix(UnixStream::connect(path).await?));
         }
         let tcp = self.tcp().await?;
         // Requests and answers are written whole; nothing is gained by waiting for more.
         tcp.set_nodelay(true)?;
         match &self.tls {
             None => Ok(Stream::Tcp(tcp)),
-            Some((tls, name)) => tls.connect(name.clone(), tcp).await.map(|stream| Stream::Tls(Box::new(stream))),
+            Some((tls, name)) => {
+                let stream = tls.connect(name.clone(), tcp).await.map_err(ConnectError::Tls)?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
         }
     }
 
     /// Tries the IP addresses in their order.
-    async fn tcp(&self) -> io::Result<TcpStream> {
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for ip in self.resolve().await? {
+    async fn tcp(&self) -> Result<TcpStream, ConnectError> {
+        let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut last = ConnectError::Dns(none);
+        for ip in self.resolve().await.map_err(ConnectError::Dns)? {
             match TcpStream::connect(SocketAddr::new(ip, self.address.port)).await {
                 Ok(tcp) => return Ok(tcp),
-                Err(error) => last = error,
+                Err(error) => last = ConnectError::Transport(error),
             }
         }
         Err(last)
@@ -176,7 +224,7 @@ mod tests {
 
         let error = connector.connect(LIMIT).await.expect_err("it never answers");
 
-        assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::TimedOut, "no connection within 5s"));
+        assert_eq!((error.failure(), error.to_string().as_str()), (ConnectFailure::Timeout, "no connection within 5s"));
     }
 
     #[test]

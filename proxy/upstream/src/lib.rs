@@ -9,6 +9,6 @@ mod stream;
 mod tls;
 
 pub use address::{Address, AddressError, Scheme, redact};
-pub use connect::{Connector, SetupError};
+pub use connect::{ConnectError, Connector, SetupError};
 pub use stream::Stream;
 pub use tls::TlsError;

@@ -1,4 +1,4 @@
-//! The names in a `refused` line.
+//! The names in `refused` lines and in outcomes: costs by account and model need no other line.
 
 use serde_json::{Value, json};
 use sluice_testkit::{Sidecar, Upstream};
@@ -14,6 +14,7 @@ async fn names(sidecar: &Sidecar, path: &str, body: String, count: usize) -> Vec
     for name in ["model", "param", "tool"] {
         assert!(keys(&line).contains(&name) != line[name].is_null(), "{name} is null in {line}");
     }
+    assert_eq!(line["account"], "acct-1", "{line}");
     ["reason", "model", "param", "tool"].map(|name| line[name].clone()).to_vec()
 }
 
@@ -64,4 +65,40 @@ async fn a_refusal_over_a_cap_names_the_model() {
     let named = names(&sidecar, "/v1/chat/completions", body.to_owned(), 1).await;
 
     assert_eq!(json!(named), json!(["budget_exceeded", "m", null, null]));
+}
+
+#[tokio::test]
+async fn an_outcome_names_account_and_model() {
+    let upstream = Upstream::provider("hi").start().await;
+    let sidecar = Sidecar::to(&upstream).account("team \"a\"".replace(' ', "-").as_str()).start().await;
+    let hostile = "m/".to_owned() + &"x".repeat(254);
+    for model in ["m", &hostile] {
+        for streaming in [false, true] {
+            let body = json!({"model": model, "messages": [], "stream": streaming});
+            sidecar.post("/v1/chat/completions", body).await.expect(200);
+        }
+    }
+    sidecar.get("/v1/models").await.expect(200);
+    assert_eq!(sidecar.stop().await, 0);
+
+    let audit = sidecar.audit();
+    for (intent, outcome) in audit.intents().iter().zip(audit.outcomes()) {
+        assert_eq!(outcome["account"], "team-\"a\"", "{outcome}");
+        // Left out, and not null, where the request names none.
+        assert_eq!(keys(outcome).contains(&"model"), !intent["model"].is_null(), "{outcome}");
+        assert_eq!(outcome["model"], intent["model"], "{outcome}");
+    }
+    assert_eq!(audit.outcomes().len(), 5);
+}
+
+#[tokio::test]
+async fn a_call_that_was_never_sent_names_them_too() {
+    let nowhere = sluice_testkit::upstream::ClosedPort::new();
+    let sidecar = Sidecar::to_url(&nowhere.url()).start().await;
+
+    let body = json!({"model": "m", "messages": []});
+    sidecar.post("/v1/chat/completions", body).await.expect_refusal(502, "upstream_unreachable");
+
+    let outcome = sidecar.audit_with("outcome", 1).await.outcomes()[0].clone();
+    assert_eq!(["account", "model", "connect_error"].map(|name| outcome[name].clone()), ["acct-1", "m", "refused"]);
 }

@@ -63,9 +63,34 @@ fn common(at: usize, line: &Value, first: &Value) -> Result<(), String> {
         return Err(format!("attempt is {}, began as {}", line["attempt"], first["attempt"]));
     }
     match line["kind"].as_str() {
-        Some("refused") => names(line),
-        Some("outcome") => cache_hit(line),
+        Some("refused") => account(line, first).and_then(|()| names(line)),
+        Some("outcome") => account(line, first).and_then(|()| cache_hit(line)).and_then(|()| no_connection(line)),
         _ => Ok(()),
+    }
+}
+
+/// `account` is the one of `open`, or absent.
+fn account(line: &Value, first: &Value) -> Result<(), String> {
+    match line.get("account") {
+        None => Ok(()),
+        Some(account) if *account == first["billing_account_id"] => Ok(()),
+        Some(account) => Err(format!("account is {account}, began as {}", first["billing_account_id"])),
+    }
+}
+
+/// `connect_error` is one of its words, on a call that was not sent, and never without its detail.
+fn no_connection(line: &Value) -> Result<(), String> {
+    let (error, detail) = (line.get("connect_error"), line.get("connect_detail"));
+    let is_word = |word: &str| ["dns", "refused", "timeout", "tls", "other"].contains(&word);
+    let is_short = |text: &str| text.len() <= 200 && !text.chars().any(char::is_control);
+    match (error.map(Value::as_str), detail.map(Value::as_str)) {
+        (None, None) => Ok(()),
+        (Some(Some(word)), Some(Some(text)))
+            if is_word(word) && is_short(text) && line["null_reason"] == "not_sent" =>
+        {
+            Ok(())
+        }
+        _ => Err(format!("connect_error is {error:?} beside {detail:?} and {}", line["null_reason"])),
     }
 }
 
@@ -258,6 +283,9 @@ mod tests {
             (2, "\"attempt\":0", "\"attempt\":1", "attempt"),
             (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"model\":null", "model is null"),
             (2, "\"kind\":\"refused\"", "\"kind\":\"refused\",\"param\":\"\"", "param is"),
+            (2, "{\"attempt\"", "{\"account\":\"other\",\"attempt\"", "account is"),
+            (3, "{\"attempt\"", "{\"account\":\"other\",\"attempt\"", "account is"),
+            (3, "\"kind\"", "\"connect_error\":\"tls\",\"kind\"", "connect_error is"),
             (3, "\"call\":1", "\"cache_hit\":true,\"call\":1", "cache_hit is true"),
             (3, "\"call\":1", "\"cache_hit\":false,\"call\":1", "cache_hit is false"),
             (2, "\"ts\"", "\"tool\":\"a\\u0001b\",\"ts\"", "tool is"),

@@ -30,6 +30,7 @@ pub struct RunReport {
     pub refused: u64,
     pub refused_by_reason: BTreeMap<String, u64>,
     pub litellm_budgets: Vec<serde_json::Value>,
+    pub over_caps: Vec<serde_json::Value>,
     pub receipts: Vec<ReportReceipt>,
     pub repo: Option<serde_json::Value>,
     pub patch: Option<serde_json::Value>,

@@ -12,6 +12,9 @@ use crate::scratch::TempDir;
 /// The key that a sidecar gets unless the test gives it another.
 pub const CANARY: &str = "sk-sluice-canary-7Qm2xV9pLr4T";
 
+/// The user that a sidecar becomes if root starts it without `--user`.
+pub const UNPRIVILEGED: u32 = 65_521;
+
 /// A sidecar that is still being described.
 #[derive(Debug)]
 #[must_use = "a launch does nothing until it is started"]

@@ -29,7 +29,7 @@ pub(super) async fn send(address: &Address, request: Request<String>, most: usiz
     // The roots are read once, the resolver's configuration each time: a long-lived process may outlast it.
     let connector =
         Connector::new(address.clone(), None).map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
-    let stream = connector.connect(CONNECT_WITHIN).await.map_err(SendError::BeforeSending)?;
+    let stream = connector.connect(CONNECT_WITHIN).await.map_err(|error| SendError::BeforeSending(error.into()))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;

@@ -146,6 +146,10 @@ pub(in crate::cli) struct RunArgs {
     /// Maximum time that a call waits for other calls to end, if their reservations use up a cap [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     cap_wait: Option<String>,
+    /// Whether calls of a run with a cap on tokens or dollars get an output bound that fits what is left: auto, or off
+    /// [default: auto]
+    #[arg(long, value_name = "WHEN", help_heading = "Limits")]
+    bound_output: Option<String>,
 
     /// Maximum time of the program [default: the agent's value, or 120s]
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
@@ -218,6 +222,7 @@ impl RunArgs {
             ("first_byte_timeout", &self.first_byte_timeout),
             ("idle_timeout", &self.idle_timeout),
             ("cap_wait", &self.cap_wait),
+            ("bound_output", &self.bound_output),
             ("dialect", &self.dialect),
             ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
         ];

@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use sluice_contract::RunKey;
+use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::{REPOSITORY, WORKSPACE};
 use sluice_runs::engine::{Engine, EngineError};
 use sluice_runs::one_shot::RunRequest;
@@ -72,7 +73,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             seccomp: seccomp(settings)?,
             messages: prompt.messages,
             upstream: settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?,
-            upstream_key: settings.litellm.key.clone().ok_or_else(|| missing("key_file"))?,
+            upstream_key: upstream_key(settings)?,
             key_mode: settings.litellm.key_mode,
             max_cost: settings.run.max_cost,
             hold: settings.run.hold,
@@ -84,6 +85,13 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             volumes,
         },
     })
+}
+
+/// Returns the key of the upstream, in a form that the sidecar takes.
+fn upstream_key(settings: &Settings) -> Result<ApiKey, RequestError> {
+    let key = settings.litellm.key.clone().ok_or_else(|| missing("key_file"))?;
+    key.check().map_err(RequestError::UpstreamKey)?;
+    Ok(key)
 }
 
 /// Looks for the image of an agent that has its own, before budget is held or directories are made for the run.

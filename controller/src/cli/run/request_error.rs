@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sluice_contract::run_id::NameError;
+use sluice_contract::upstream_key::KeyFault;
 use sluice_runs::engine::EngineError;
 
 use crate::settings::{InvalidValue, SettingError};
@@ -12,6 +13,8 @@ use crate::settings::{InvalidValue, SettingError};
 pub(super) enum RequestError {
     #[error(transparent)]
     Setting(#[from] SettingError),
+    #[error("the key of key_file (or SLUICE_KEY) {0}")]
+    UpstreamKey(KeyFault),
     #[error("--run-id '{0}'")]
     RunId(String, #[source] NameError),
     #[error("there is nothing to do: give a MESSAGE, --message-file FILE, --messages FILE, or a program after --")]

@@ -54,7 +54,7 @@ pub(super) fn usage(connection: &Connection, key: &RunKey) -> Result<HoldUsage, 
         ReadState::NotTrusted { reason } => uncertain(reason),
         ReadState::ReadToEnd => {
             let open: Vec<_> =
-                receipts.iter().filter(|receipt| receipt.is_open()).map(BookedReceipt::reserved_nanos).collect();
+                receipts.iter().filter(|receipt| receipt.holds_budget()).map(BookedReceipt::reserved_nanos).collect();
             let reason = format!("the cost of {} of its calls is not known", open.len());
             HoldUsage { billed, state: HoldState::Read { open }, reason }
         }

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 
 use serde::{Serialize, Serializer};
-use sluice_contract::Usd;
 use sluice_contract::record::Usage;
 use sluice_contract::time::from_unix_micros;
+use sluice_contract::{Usd, could_be_billed};
 
 use super::entry::{LedgerEntry, RETRY, ReceiptRow, SOURCE};
 use super::status::ReceiptStatus;
@@ -176,6 +176,13 @@ impl BookedReceipt {
     #[must_use]
     pub fn reserved_nanos(&self) -> Option<i64> {
         self.reserved_usd.as_deref().and_then(|text| Usd::parse(text).ok()).map(|usd| usd.to_nanos())
+    }
+
+    /// Returns true if a budget holds what was reserved for the call: its cost is unknown, and not by a status that no
+    /// provider bills. A row that comes later is billed all the same.
+    #[must_use]
+    pub fn holds_budget(&self) -> bool {
+        self.is_open() && (self.status != ReceiptStatus::PendingCost || could_be_billed(self.http_status))
     }
 
     /// Returns true if the cost of the call is unknown.

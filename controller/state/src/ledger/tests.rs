@@ -216,6 +216,7 @@ impl Log {
         let (key, chain) = (self.key.clone(), self.chain);
         let source = if made.cost.is_some() { CostSource::Header } else { CostSource::None };
         self.push(&line(&Outcome {
+            account: None,
             attempt: key.attempt,
             budget_limit_usd: None,
             budget_of: None,
@@ -223,12 +224,15 @@ impl Log {
             cache_hit: made.is_cache_hit.then_some(true),
             call,
             call_id: format!("call-{call}").into(),
+            connect_detail: None,
+            connect_error: None,
             cost_source: source,
             cost_usd: made.cost.as_deref().map(Into::into),
             drained: None,
             end: End::Complete,
             kind: Outcome::KIND.into(),
             litellm_call_id: Some(format!("call-{call}").into()),
+            model: None,
             model_served: Some("served".into()),
             null_reason: made.why,
             prev: chain.prev.to_string().into(),

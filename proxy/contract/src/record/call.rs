@@ -52,6 +52,9 @@ records! {
 
     /// A call ended.
     Outcome<'a> = "outcome" {
+        /// Account that pays for the run, as in `open`. Left out in the files of older sidecars, like `model`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        account: Option<OptionalText<'a>>,
         attempt: u32,
         /// The limit of the budget that LiteLLM refused the call for. This member and the next two are left out where no
         /// budget refused the call, and in the files of older sidecars; the amounts also where LiteLLM does not give them.
@@ -71,6 +74,13 @@ records! {
         call: u64,
         /// Id of the call, which LiteLLM's spend row has as well.
         call_id: Cow<'a, str>,
+        /// Reason in the words of the system why there was no connection to the upstream: for the operator, and cut at 200
+        /// bytes. This member and the next one are left out where the call was sent, and in the files of older sidecars.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        connect_detail: Option<OptionalText<'a>>,
+        /// Reason why there was no connection to the upstream: `dns`, `refused`, `timeout`, `tls` or `other`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        connect_error: Option<OptionalText<'a>>,
         /// Source of `cost_usd`.
         cost_source: CostSource,
         /// Cost in the text of its source; null where it is not known.
@@ -83,6 +93,9 @@ records! {
         kind: Cow<'a, str>,
         /// LiteLLM's id of the call.
         litellm_call_id: Option<Cow<'a, str>>,
+        /// Model that the request names, as in `intent`; left out where it names none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<OptionalText<'a>>,
         /// Model that answered.
         model_served: Option<Cow<'a, str>>,
         /// Reason why `usage` or `cost_usd` is null.

@@ -12,6 +12,9 @@ use crate::encode::{WriteJson, write_members};
 records! {
     /// A request that was not forwarded.
     Refused<'a> = "refused" {
+        /// Account that pays for the run, as in `open`; left out in the files of older sidecars.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        account: Option<OptionalText<'a>>,
         attempt: u32,
         kind: Cow<'a, str>,
         /// Method of the request.

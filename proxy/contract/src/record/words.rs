@@ -47,6 +47,20 @@ words! {
         Unknown = "unknown",
     }
 
+    /// Reason why there was no connection to the upstream.
+    ConnectFailure {
+        /// The name of the upstream has no address, or the name server did not answer.
+        Dns = "dns",
+        /// The host of the upstream refused the connection.
+        Refused = "refused",
+        /// There was no connection within the time limit.
+        Timeout = "timeout",
+        /// The TLS handshake failed: the port does not speak TLS, or the certificate is not trusted.
+        Tls = "tls",
+        /// Another failure, such as a network without a route, or a socket that does not exist.
+        Other = "other",
+    }
+
     /// End of a call.
     End {
         /// The call ran to its end.

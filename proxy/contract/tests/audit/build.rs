@@ -15,6 +15,8 @@ pub(crate) struct File {
     totals: Totals,
     open: Vec<(u64, String)>,
     abandoned: u64,
+    /// True if outcomes and refusals name the account, and outcomes the model.
+    is_named: bool,
 }
 
 /// The key that golden files are signed with.
@@ -72,6 +74,15 @@ impl File {
         file
     }
 
+    /// From here on, outcomes and refusals name the account, and outcomes the model.
+    pub(crate) fn named(self) -> Self {
+        Self { is_named: true, ..self }
+    }
+
+    fn account(&self) -> Option<OptionalText<'static>> {
+        self.is_named.then(|| OptionalText("acct-1".into()))
+    }
+
     pub(crate) fn torn_in_open() -> Self {
         Self { bytes: b"{\"attempt\":0,\"bill".to_vec(), ..Self::default() }
     }
@@ -118,33 +129,54 @@ impl File {
     }
 
     /// The outcome of the oldest open call.
-    pub(crate) fn outcome(mut self, result: CallResult) -> Self {
+    pub(crate) fn outcome(self, result: CallResult) -> Self {
+        self.outcome_with(result, None)
+    }
+
+    /// The outcome of a call that found no connection.
+    pub(crate) fn unconnected(self) -> Self {
+        self.outcome_with(
+            CallResult::UpstreamError,
+            Some(("tls", "received corrupt message of type InvalidContentType")),
+        )
+    }
+
+    fn outcome_with(mut self, result: CallResult, connect_error: Option<(&'static str, &'static str)>) -> Self {
         let (call, call_id) = self.open.remove(0);
-        let is_ok = result == CallResult::Ok;
+        let (is_ok, is_sent) = (result == CallResult::Ok, connect_error.is_none());
         let usage = is_ok.then_some(Usage { input: Some(11), output: Some(7), total: Some(18), ..Usage::default() });
         let cost = is_ok.then(|| Usd::parse("0.00000585").expect("an amount"));
-        let null_reason = (!is_ok).then_some(NullReason::Cut);
+        let unsent = connect_error.map(|_| NullReason::NotSent);
+        let null_reason = unsent.or((!is_ok).then_some(NullReason::Cut));
         self.totals.add(cost.as_ref().map(Usd::to_nanos), null_reason, usage.as_ref());
         let record = record!(
             self,
             Outcome {
+                account: self.account(),
                 budget_limit_usd: None,
                 budget_of: None,
                 budget_spent_usd: None,
                 call,
                 cache_hit: None,
                 call_id: call_id.clone().into(),
+                connect_detail: connect_error.map(|(_, detail)| OptionalText(detail.into())),
+                connect_error: connect_error.map(|(word, _)| OptionalText(word.into())),
                 cost_source: if is_ok { CostSource::Header } else { CostSource::None },
                 cost_usd: cost.map(|cost| cost.to_string().into()),
                 drained: (result == CallResult::ClientAbort).then_some(true),
-                end: if is_ok { End::Complete } else { End::CutByClient },
-                litellm_call_id: Some(call_id.into()),
-                model_served: Some("gpt-4o-mini-2024-07-18".into()),
+                end: match (is_ok, is_sent) {
+                    (true, _) => End::Complete,
+                    (false, true) => End::CutByClient,
+                    (false, false) => End::CutByUpstream,
+                },
+                litellm_call_id: is_sent.then(|| call_id.into()),
+                model: self.is_named.then(|| OptionalText("gpt-4o-mini".into())),
+                model_served: is_sent.then(|| "gpt-4o-mini-2024-07-18".into()),
                 null_reason,
-                resp_bytes: 512,
-                response_id: Some("chatcmpl-1".into()),
+                resp_bytes: if is_sent { 512 } else { 0 },
+                response_id: is_sent.then(|| "chatcmpl-1".into()),
                 result,
-                status: Some(200),
+                status: is_sent.then_some(200),
                 timing_us: Timing {
                     connect: None,
                     first_token: Some(9000),
@@ -166,6 +198,7 @@ impl File {
         let record = record!(
             self,
             Refused {
+                account: self.account(),
                 method: "GET".into(),
                 model: None,
                 param: None,
@@ -185,6 +218,7 @@ impl File {
         let record = record!(
             self,
             Refused {
+                account: self.account(),
                 method: "POST".into(),
                 model: Some(OptionalText(model.to_owned().into())),
                 param: Some(OptionalText(param.to_owned().into())),

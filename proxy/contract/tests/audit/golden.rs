@@ -29,6 +29,7 @@ pub(crate) fn files() -> Vec<(&'static str, File, u8)> {
         ("additive", begun().news().outcome(ok).closed(Some(&key())), 0),
         ("bounded", File::opened().bounded().outcome(ok).bounded().outcome(left).closed(Some(&key())), 0),
         ("refused", named_refusals().closed(Some(&key())), 0),
+        ("named", named().closed(Some(&key())), 0),
         ("empty", File::default(), 3),
         ("certified", begun().outcome(ok).certified(), 0),
         ("certified-recovered", begun().torn().restarted().intent(false).outcome(ok).certified(), 3),
@@ -41,6 +42,13 @@ fn named_refusals() -> File {
         .refused()
         .refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"))
         .refused_for("model_not_allowed", "gr\u{f6}\u{df}er \"model\"", "model", None)
+}
+
+/// Outcomes and refusals that name the account, and a call that found no connection.
+fn named() -> File {
+    let begun =
+        File::opened().named().refused().refused_for("tool_not_allowed", "gpt-5.5", "tools", Some("web_search"));
+    begun.intent(false).outcome(CallResult::Ok).intent(true).unconnected()
 }
 
 #[test]
