@@ -1,12 +1,12 @@
 //! The command line: one file for each command.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use sluice_contract::exit;
-use sluice_runs::verdict::ErrorCode;
 
 mod agents;
 mod audit;
@@ -16,6 +16,7 @@ mod database;
 mod error;
 mod host_args;
 mod ledger;
+mod object;
 mod output;
 mod parse;
 mod preflight;
@@ -26,8 +27,9 @@ mod run;
 mod sweep;
 mod usage;
 
-use error::{CommandError, WRONG_USAGE, error_object};
-use output::{OutputFormat, fail, print_json};
+use error::{CommandError, WRONG_USAGE};
+use object::{CommandObject, NoData};
+use output::{OutputFormat, fail, print, print_object};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,6 +69,10 @@ enum Command {
 /// Reads the command line and runs the command.
 #[must_use]
 pub fn main() -> ExitCode {
+    output::exit_code(run_command())
+}
+
+fn run_command() -> ExitCode {
     let format = OutputFormat::from(asks_for_json(std::env::args_os()));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -82,7 +88,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     done.unwrap_or_else(|error| {
         if format == OutputFormat::Json && !prints_own_errors {
-            print_json(&error.to_json());
+            print_object(&error.object());
         }
         fail(&error)
     })
@@ -123,15 +129,25 @@ fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
 
 /// Answers wrong usage, or a request for help. `run` has another exit code, since 2 could be the agent's own.
 fn refuse(error: &clap::Error, format: OutputFormat) -> ExitCode {
-    let _ = error.print();
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        let _ = io::stderr().write_all(text.as_bytes());
+    } else {
+        print(&text);
+    }
     let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run");
-    let (code, word) = match error.kind() {
+    let code = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
-        _ if is_run => (exit::NOT_STARTED, ErrorCode::CreationFailed.as_str()),
-        _ => (exit::USAGE, WRONG_USAGE),
+        _ if is_run => exit::NOT_STARTED,
+        _ => exit::USAGE,
     };
     if format == OutputFormat::Json {
-        print_json(&error_object(word, code, &first_sentence(&error.to_string())));
+        let error = CommandError { code, message: first_sentence(&text) };
+        if is_run {
+            print_object(&run::no_run(error));
+        } else {
+            print_object(&CommandObject::failed_with(WRONG_USAGE, &error, NoData {}));
+        }
     }
     ExitCode::from(code)
 }

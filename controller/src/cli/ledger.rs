@@ -15,7 +15,8 @@ use sluice_state::store::Store;
 use super::database::{open, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
+use super::object::CommandObject;
+use super::output::{OutputFormat, print, print_json, print_object};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 ledger and audit files agree; 122 they differ; 1 something cannot be read or written; 2 usage.";
@@ -49,6 +50,9 @@ enum LedgerCommand {
         /// Path of the copy
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
@@ -67,19 +71,30 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
         LedgerCommand::Rebuild { check, json, .. } => {
             let mode = if *check { RebuildMode::Check } else { RebuildMode::Fill };
             let rebuilt = rebuild(&settings.host.state_dir, &store, mode).await?;
+            let differs = differs(&rebuilt);
             if *json {
-                print_json(&rebuilt);
+                print_object(&CommandObject::of(differs.as_ref(), &rebuilt));
             } else {
                 print(&text(&rebuilt));
             }
-            Ok(if rebuilt.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) })
+            Ok(differs.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
         }
-        LedgerCommand::Backup { file, .. } => {
+        LedgerCommand::Backup { file, json, .. } => {
             store.back_up(file).await.map_err(|error| CommandError::failed(&error))?;
-            print(&format!("{}\n", file.display()));
+            match OutputFormat::from(*json) {
+                OutputFormat::Json => print_json(&serde_json::json!({ "file": file })),
+                OutputFormat::Text => print(&format!("{}\n", file.display())),
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Returns the error for differences.
+fn differs(rebuilt: &RebuildReport) -> Option<CommandError> {
+    let count = rebuilt.differences.len();
+    let message = format!("ledger and audit files differ: {count} differences");
+    (count > 0).then_some(CommandError { code: exit::MISMATCH, message })
 }
 
 /// Mode of a rebuild.

@@ -1,12 +1,19 @@
 //! Output of commands: data on stdout, messages on stderr.
+//!
+//! A failed write is remembered, as by the streams of C: commands print without a check each time, and [`exit_code`] reports
+//! the failure at the end. A command that prints without end stops when [`put`] fails.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
+use serde::Serialize;
+use sluice_contract::exit;
 use sluice_contract::text::truncate;
 use sluice_runs::terminal::SanitizedWriter;
 
 use super::error::CommandError;
+use super::object::CommandObject;
 
 /// Format of a command's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +31,9 @@ impl From<bool> for OutputFormat {
     }
 }
 
+/// The first write to stdout that failed.
+static FAILURE: OnceLock<io::Error> = OnceLock::new();
+
 /// Prints the message of an error, and returns its exit code.
 pub(super) fn fail(error: &CommandError) -> ExitCode {
     say(&error.message);
@@ -36,19 +46,66 @@ pub(super) fn say(message: &str) {
 }
 
 /// Writes data to stdout, sanitized since it may contain foreign text.
-pub(super) fn put(bytes: &[u8]) -> io::Result<()> {
-    SanitizedWriter::new(io::stdout().lock()).put(bytes)
+///
+/// # Errors
+/// The write failed, now or before. [`exit_code`] reports it.
+pub(super) fn put(bytes: &[u8]) -> Result<(), &'static io::Error> {
+    if let Some(error) = FAILURE.get() {
+        return Err(error);
+    }
+    SanitizedWriter::new(io::stdout().lock()).put(bytes).map_err(|error| FAILURE.get_or_init(|| error))
 }
 
-/// Prints data to stdout. It is not an error if the reader has closed stdout.
+/// Returns the failure of the first write to stdout that failed: a command without end stops.
+pub(super) fn failure() -> Option<&'static io::Error> {
+    FAILURE.get()
+}
+
+/// Prints data to stdout.
 pub(super) fn print(text: &str) {
+    // The failure is remembered.
     let _ = put(text.as_bytes());
 }
 
-/// Prints an object to stdout as indented JSON.
-pub(super) fn print_json(value: &impl serde::Serialize) {
+/// Prints the JSON object of a command that did its work: the members that all objects have, and those of `data`.
+pub(super) fn print_json(data: &impl Serialize) {
+    print_object(&CommandObject::done(data));
+}
+
+/// Prints an object that has all its members: indented on a terminal, else on one line.
+pub(super) fn print_object(object: &impl Serialize) {
+    print(&(json_text(object, 0) + "\n"));
+}
+
+/// Returns a part of a JSON text: indented for this depth on a terminal, else without blanks.
+pub(super) fn json_text(value: &impl Serialize, depth: usize) -> String {
+    if !is_indented() {
+        return serde_json::to_string(value).expect("plain data");
+    }
+    // Strings in it contain no line breaks: JSON escapes them.
     let text = serde_json::to_string_pretty(value).expect("plain data");
-    print(&format!("{text}\n"));
+    text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
+}
+
+/// Returns whether JSON is indented: on a terminal.
+pub(super) fn is_indented() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Returns the exit code of the process, and reports a failed write: it takes the place of a success.
+///
+/// If the reader of a pipe is gone, nothing is printed, and the code is that of SIGPIPE, as with other programs.
+pub(super) fn exit_code(code: ExitCode) -> ExitCode {
+    let Some(error) = FAILURE.get() else { return code };
+    let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+    if !is_closed {
+        say(&format!("cannot write to stdout: {error}"));
+    }
+    match code == ExitCode::SUCCESS {
+        true if is_closed => ExitCode::from(exit::READER_GONE),
+        true => ExitCode::from(exit::OUTPUT_FAILED),
+        false => code,
+    }
 }
 
 /// Returns a value for a table, or a dash.

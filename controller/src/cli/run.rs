@@ -1,5 +1,6 @@
 //! `sluice run`: one run, from the command line to the receipt.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::error::CommandError;
-use super::output::{print, print_json, say};
+use super::output::{failure, print, print_object, say};
 use super::progress;
 
 mod args;
@@ -46,10 +47,15 @@ pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
     let as_json = args.json;
     run_once(args).await.map_err(|refused| {
         if as_json {
-            print_json(&refused.to_json());
+            print_object(&refused.to_json());
         }
         refused.error
     })
+}
+
+/// Returns the JSON object of a run whose command line is not valid.
+pub(super) fn no_run(error: CommandError) -> serde_json::Value {
+    NoRun::from(error).to_json()
 }
 
 async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
@@ -168,11 +174,14 @@ fn report_faults(faults: &[String]) {
 fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     let report = &done.report;
     if args.json {
-        print_json(report);
+        print_object(report);
     } else if contract == Contract::Envelope && !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
-    let mut stderr = SanitizedWriter::new(std::io::stderr());
+    if failure().is_some_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        say("the run is over, and its answer could not be written");
+    }
+    let mut stderr = SanitizedWriter::new(io::stderr());
     if contract == Contract::Envelope && !report.ok && !args.json {
         let _ = stderr.put(report.stderr.as_bytes());
     }

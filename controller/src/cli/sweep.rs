@@ -12,7 +12,8 @@ use sluice_runs::sweep::{Leftover, SweepMode, sweep};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
+use super::object::CommandObject;
+use super::output::{print, print_object};
 use super::progress;
 use crate::reconcile::background::ReconcileLoop;
 
@@ -41,15 +42,23 @@ pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
         // A failure is not reported: the next run or sweep looks again, and no user asked for this look.
         reconcile.look().await;
     }
+    let stuck = stuck(&leftovers);
     if args.json {
-        print_json(&json!({ "leftovers": leftovers }));
+        print_object(&CommandObject::of(stuck.as_ref(), json!({ "leftovers": leftovers })));
     } else if leftovers.is_empty() {
         print("nothing is left over\n");
     } else {
         leftovers.iter().for_each(|leftover| print(&line(leftover)));
     }
-    let is_stuck = leftovers.iter().any(|leftover| leftover.removed == Some(false));
-    Ok(if is_stuck { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+    Ok(stuck.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+/// Returns the error for leftovers that could not be removed.
+fn stuck(leftovers: &[Leftover]) -> Option<CommandError> {
+    let stuck = leftovers.iter().filter(|leftover| leftover.removed == Some(false));
+    let names: Vec<_> = stuck.map(|leftover| format!("{} {}", leftover.kind, leftover.name)).collect();
+    let message = format!("cannot remove {}", names.join(", "));
+    (!names.is_empty()).then_some(CommandError { code: exit::FAILED, message })
 }
 
 fn line(leftover: &Leftover) -> String {
