@@ -5,12 +5,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use sluice_contract::exit;
 
 mod agents;
 mod audit;
 mod budget;
+mod columns;
+mod completions;
 mod config;
 mod database;
 mod error;
@@ -24,6 +26,9 @@ mod progress;
 mod receipts;
 mod reconcile;
 mod run;
+mod schema;
+mod shape;
+mod style;
 mod sweep;
 mod usage;
 
@@ -43,9 +48,12 @@ Examples:
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
+/// Version, and the commit that this build was made from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUILD"), ")");
+
 /// Runs AI agents in containers without a network, with one way out: a socket to their model.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "sluice", version = VERSION, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -64,6 +72,10 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Man(completions::ManArgs),
 }
 
 /// Reads the command line and runs the command.
@@ -72,11 +84,17 @@ pub fn main() -> ExitCode {
     output::exit_code(run_command())
 }
 
+/// Returns the whole command line: commands, flags and help texts.
+fn command_line() -> clap::Command {
+    shape::shaped(Cli::command())
+}
+
 fn run_command() -> ExitCode {
     let format = OutputFormat::from(asks_for_json(std::env::args_os()));
-    let cli = match Cli::try_parse() {
+    let parsed = command_line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, format),
+        Err(error) => return refuse(&shape::without_tip(error), format),
     };
     let prints_own_errors = cli.command.prints_own_errors();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -108,6 +126,9 @@ impl Command {
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
             Self::Config(args) => config::run(&args),
+            Self::Schema(args) => schema::run(&args),
+            Self::Completions(args) => Ok(completions::completions(&args, command_line())),
+            Self::Man(args) => completions::man(&args, command_line()),
         }
     }
 

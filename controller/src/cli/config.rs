@@ -23,6 +23,12 @@ pub(super) struct ConfigArgs {
 enum ConfigCommand {
     /// Shows every setting and its source; secrets are redacted
     Show {
+        /// Show the settings of runs of this agent: with its profiles and its own defaults
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+        /// Show the settings of runs of this account: with its profiles
+        #[arg(long, value_name = "ID")]
+        account: Option<String>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -32,8 +38,10 @@ enum ConfigCommand {
 }
 
 pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
-    let ConfigCommand::Show { json, host } = &args.command;
-    let layers = host.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
+    let ConfigCommand::Show { agent, account, json, host } = &args.command;
+    let flags = [("agent", agent), ("account", account)];
+    let flags: BTreeMap<_, _> = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    let layers = host.layers(flags).map_err(|error| CommandError::usage(&error))?;
     // An invalid value is shown like the others, and its error follows.
     let invalid = layers.settings().err().map(|error| CommandError::usage(&error));
     if *json {

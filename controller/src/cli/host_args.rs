@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::error::CommandError;
-use crate::settings::{SettingError, SettingLayers, Settings};
+use super::output::say;
+use crate::settings::{SettingError, SettingLayers, Settings, unknown_variables};
 
 /// The flags of all commands: addresses and paths.
 #[derive(Debug, Clone, Default, Args)]
@@ -48,6 +49,8 @@ impl HostArgs {
 
     /// Returns the layers of settings with these flags and those of a command.
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        unknown_variables(names).iter().for_each(|warning| say(warning));
         let mut flags = self.given();
         flags.extend(more);
         SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())

@@ -10,10 +10,11 @@ use std::sync::OnceLock;
 use serde::Serialize;
 use sluice_contract::exit;
 use sluice_contract::text::truncate;
-use sluice_runs::terminal::SanitizedWriter;
+use sluice_runs::terminal::{SanitizedWriter, sanitize_lines};
 
 use super::error::CommandError;
 use super::object::CommandObject;
+use super::style::{Style, Styles};
 
 /// Format of a command's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,37 @@ pub(super) fn fail(error: &CommandError) -> ExitCode {
 
 /// Prints a message to stderr, sanitized and truncated since it may contain foreign text.
 pub(super) fn say(message: &str) {
-    let _ = writeln!(io::stderr(), "sluice: {}", truncate(message));
+    let name = Styles::of(&io::stderr()).paint(Style::Bold, "sluice:");
+    let _ = writeln!(io::stderr(), "{name} {}", truncate(message));
+}
+
+/// Prints lines of ours to stderr, such as a receipt; their first words are labels.
+pub(super) fn say_lines(lines: &str) {
+    let _ = io::stderr().write_all(Styles::of(&io::stderr()).labels(&sanitize_lines(lines)).as_bytes());
+}
+
+/// Prints text of a sandbox to stderr. A mark before each line tells it from ours.
+pub(super) fn quote(text: &str) {
+    let mut stderr = SanitizedWriter::new(io::stderr());
+    let _ = text.lines().try_for_each(|line| stderr.put(format!("| {line}\n").as_bytes()));
+}
+
+/// Prints a word of ours to stdout.
+pub(super) fn print_word(style: Style, word: &'static str) {
+    let styles = Styles::of(&io::stdout());
+    if FAILURE.get().is_none()
+        && let Err(error) = io::stdout().write_all(styles.paint(style, word).as_bytes())
+    {
+        FAILURE.get_or_init(|| error);
+    }
+}
+
+/// Returns the width of the terminal that stdout is.
+pub(super) fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok())??;
+    // A terminal that does not say its size has none.
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Writes data to stdout, sanitized since it may contain foreign text.

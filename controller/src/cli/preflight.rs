@@ -10,7 +10,8 @@ use sluice_contract::text::truncate;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::object::CommandObject;
-use super::output::{print, print_object};
+use super::output::{print, print_object, print_word};
+use super::style::Style;
 use crate::preflight::{Check, CheckStatus, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key, and names the remedy for each failure.
@@ -38,10 +39,19 @@ pub(super) async fn run(args: &PreflightArgs) -> Result<ExitCode, CommandError> 
         print_object(&CommandObject::of(failed.as_ref(), json!({ "checks": checks })));
     } else {
         for check in &checks {
-            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, truncate(&check.detail)));
+            print_word(style(check.status), check.status.as_str());
+            print(&format!("  {:<16} {}\n", check.name, truncate(&check.detail)));
         }
     }
     Ok(failed.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+fn style(status: CheckStatus) -> Style {
+    match status {
+        CheckStatus::Pass => Style::Green,
+        CheckStatus::Warn | CheckStatus::Skipped => Style::Yellow,
+        CheckStatus::Fail => Style::Red,
+    }
 }
 
 /// Returns the error for checks that failed, or were not possible.

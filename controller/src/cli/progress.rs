@@ -8,6 +8,8 @@ use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::observer::{NoObserver, Observation, Observer};
 use sluice_state::run::Step;
 
+use super::style::{Style, Styles};
+
 /// Writes one line per observation to stderr.
 #[derive(Debug)]
 pub(super) struct TerminalProgress {
@@ -26,7 +28,9 @@ pub(super) fn silent() -> Arc<dyn Observer> {
 
 impl TerminalProgress {
     fn write(&self, text: &str) {
-        let _ = writeln!(std::io::stderr(), "{:7.2} s  {}", self.since.elapsed().as_secs_f64(), truncate(text));
+        let time = format!("{:7.2} s", self.since.elapsed().as_secs_f64());
+        let time = Styles::of(&std::io::stderr()).paint(Style::Bold, &time);
+        let _ = writeln!(std::io::stderr(), "{time}  {}", truncate(text));
     }
 }
 

@@ -14,7 +14,6 @@ use sluice_runs::observer::Observation;
 use sluice_runs::one_shot::{self, OneShot};
 use sluice_runs::outcome::CompletedRun;
 use sluice_runs::removal::{self, RemainingDirectory};
-use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::Contract;
 use sluice_runs::{signals, sweep, tty};
 use sluice_state::budget::BudgetError;
@@ -22,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::error::CommandError;
-use super::output::{failure, print, print_object, say};
+use super::output::{failure, print, print_object, quote, say, say_lines};
 use super::progress;
 
 mod args;
@@ -181,15 +180,14 @@ fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     if failure().is_some_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
         say("the run is over, and its answer could not be written");
     }
-    let mut stderr = SanitizedWriter::new(io::stderr());
     if contract == Contract::Envelope && !report.ok && !args.json {
-        let _ = stderr.put(report.stderr.as_bytes());
+        quote(&report.stderr);
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
     if !args.quiet {
         done.notes.iter().for_each(|note| say(note));
-        let _ = stderr.put(report.receipt().as_bytes());
+        say_lines(&report.receipt());
     }
 }

@@ -51,6 +51,7 @@ fn cases(id: &str) -> Vec<Case> {
         case("budget set acct-1 25 --json", "budget", 0),
         case("budget add acct-1 0.5 --json", "budget", 0),
         case("budget show --json", "budget", 0),
+        case("run --json --account acct-1 --max-cost-usd 30 -- true", "run", 121),
         case("budget confirm --json", "budget", 0),
         case("budget remove acct-1 --json", "budget", 0),
         case("budget show acct-1 --json", "budget", 2),

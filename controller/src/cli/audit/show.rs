@@ -7,9 +7,10 @@ use sluice_contract::record::Usage;
 use sluice_contract::{AuditLog, Fault, LoggedCall, TrustAnchors, Verdict, verify};
 use sluice_state::receipt::audit_log_to;
 
+use super::super::columns::Columns;
 use super::super::error::CommandError;
 use super::super::object::CommandObject;
-use super::super::output::{OutputFormat, dash, print, print_object};
+use super::super::output::{OutputFormat, dash, print, print_object, terminal_width};
 use super::files::{bad_line, one_line};
 
 mod object;
@@ -52,12 +53,21 @@ fn altered_file(path: &Path, fault: &Fault) -> CommandError {
 }
 
 fn print_table(log: &AuditLog) {
+    let columns = Columns::fit(terminal_width(), 86, [36, 24]);
     print(&head(log));
     print(&format!(
-        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
-        "call", "time (UTC)", "call id", "model", "result", "in", "out", "cost, $", "ms"
+        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
+        "call",
+        "time (UTC)",
+        columns.cell(0, "call id"),
+        columns.cell(1, "model"),
+        "result",
+        "in",
+        "out",
+        "cost, $",
+        "ms"
     ));
-    log.calls().iter().for_each(|call| print(&row(call)));
+    log.calls().iter().for_each(|call| print(&row(call, &columns)));
     for (reason, count) in log.refused() {
         print(&one_line(&format!("refused  {count} × {reason}")));
     }
@@ -91,7 +101,7 @@ fn head(log: &AuditLog) -> String {
     })
 }
 
-fn row(call: &LoggedCall) -> String {
+fn row(call: &LoggedCall, columns: &Columns<2>) -> String {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default().inclusive();
@@ -101,11 +111,11 @@ fn row(call: &LoggedCall) -> String {
         (None, None) => "-".to_owned(),
     });
     one_line(&format!(
-        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
+        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
         intent.call,
         intent.ts.get(11..26).unwrap_or(&intent.ts),
-        intent.call_id,
-        intent.model.as_deref().unwrap_or("-"),
+        columns.cell(0, &intent.call_id),
+        columns.cell(1, intent.model.as_deref().unwrap_or("-")),
         outcome.map_or("open", |outcome| outcome.result.as_str()),
         dash(usage.input),
         dash(usage.output),

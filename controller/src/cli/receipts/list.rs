@@ -4,9 +4,10 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::{self, BookedReceipt, ListSummary, Total, Unsettled};
 
+use super::super::columns::Columns;
 use super::super::error::CommandError;
 use super::super::object::CommandObject;
-use super::super::output::{dash, is_indented, json_text, put};
+use super::super::output::{dash, is_indented, json_text, put, terminal_width};
 use super::super::usage::unsettled_lines;
 use super::csv::{CSV_HEAD, csv_row};
 
@@ -23,6 +24,8 @@ pub(super) struct ReceiptList {
     format: ListFormat,
     /// Text that is not printed yet.
     text: String,
+    /// Widths of run, account and model.
+    columns: Columns<3>,
     is_empty: bool,
     /// Set once a part is printed.
     is_begun: bool,
@@ -30,22 +33,30 @@ pub(super) struct ReceiptList {
 
 impl ReceiptList {
     pub(super) fn begin(format: ListFormat) -> Self {
+        let columns = Columns::fit(terminal_width(), 69, [34, 24, 24]);
         let text = match format {
             ListFormat::Table => format!(
-                "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
-                "time (UTC)", "run", "account", "model", "status", "in", "out", "cost, $"
+                "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
+                "time (UTC)",
+                columns.cell(0, "run"),
+                columns.cell(1, "account"),
+                columns.cell(2, "model"),
+                "status",
+                "in",
+                "out",
+                "cost, $"
             ),
             ListFormat::Json => format!("{{{}\"receipts\":{}[", line_break(1), blank()),
             ListFormat::Csv => CSV_HEAD.to_owned(),
         };
-        Self { format, text, is_empty: true, is_begun: false }
+        Self { format, text, columns, is_empty: true, is_begun: false }
     }
 
     /// Adds a receipt. False means that stdout takes no more.
     pub(super) fn take(&mut self, receipt: &BookedReceipt) -> bool {
         const FLUSH_AT: usize = 1 << 16;
         match self.format {
-            ListFormat::Table => self.text += &row(receipt),
+            ListFormat::Table => self.text += &row(receipt, &self.columns),
             ListFormat::Json => {
                 self.text += if self.is_empty { "" } else { "," };
                 self.text += &line_break(2);
@@ -114,14 +125,14 @@ fn blank() -> &'static str {
     if is_indented() { " " } else { "" }
 }
 
-fn row(receipt: &BookedReceipt) -> String {
+fn row(receipt: &BookedReceipt, columns: &Columns<3>) -> String {
     let usage = receipt.usage.unwrap_or_default();
     format!(
-        "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+        "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
         receipt.origin.get(..19).unwrap_or_default(),
-        format!("{}.{}", receipt.run_id, receipt.attempt),
-        sanitize(&receipt.account),
-        sanitize(receipt.model.as_deref().unwrap_or("-")),
+        columns.cell(0, &format!("{}.{}", receipt.run_id, receipt.attempt)),
+        columns.cell(1, &sanitize(&receipt.account)),
+        columns.cell(2, &sanitize(receipt.model.as_deref().unwrap_or("-"))),
         receipt.status.as_str(),
         dash(usage.input),
         dash(usage.output),

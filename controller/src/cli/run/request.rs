@@ -17,7 +17,7 @@ use super::input::{environment, messages, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
 use crate::agent_catalogue::{self, Agent, Placeholders};
-use crate::settings::{InvalidValue, Settings, missing};
+use crate::settings::{InvalidValue, Settings, all_missing, missing};
 
 /// The system calls that a sandbox may make.
 const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
@@ -38,8 +38,15 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
     if asks_agent && agent.takes_message() && args.message.is_none() {
         return Err(RequestError::OneMessage(agent.agent_id.clone()));
     }
-    if asks_agent && settings.run.models.is_empty() {
-        return Err(missing("model").into());
+    let (models, litellm) = (&settings.run.models, &settings.litellm);
+    let needed = [
+        ("model", asks_agent && models.is_empty()),
+        ("upstream", litellm.upstream.is_none()),
+        ("key_file", litellm.key.is_none()),
+    ];
+    let unset: Vec<_> = needed.into_iter().filter_map(|(name, is_unset)| is_unset.then_some(name)).collect();
+    if let Some(error) = all_missing(&unset) {
+        return Err(error.into());
     }
     let values = Placeholders { message: args.message.as_deref(), models: &settings.run.models };
     let mut env = agent.variables(values);
