@@ -1,18 +1,20 @@
 //! The command line: one file for each command.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use sluice_contract::exit;
-use sluice_runs::verdict::ErrorCode;
 
 mod agents;
 mod audit;
 mod backup;
 mod budget;
 mod cancel;
+mod columns;
+mod completions;
 mod config;
 mod database;
 mod error;
@@ -21,6 +23,7 @@ mod host_args;
 mod inspect;
 mod ledger;
 mod logs;
+mod object;
 mod output;
 mod parse;
 mod preflight;
@@ -30,13 +33,17 @@ mod ps;
 mod receipts;
 mod reconcile;
 mod run;
+mod schema;
 mod selection;
+mod shape;
 mod stderr_log;
+mod style;
 mod sweep;
 mod usage;
 
-use error::{CommandError, WRONG_USAGE, error_object};
-use output::{OutputFormat, fail, print_json};
+use error::{CommandError, WRONG_USAGE};
+use object::{CommandObject, NoData};
+use output::{OutputFormat, fail, print, print_object};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,9 +59,12 @@ Examples:
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
+/// Version, and the commit that this build was made from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUILD"), ")");
+
 /// Runs AI agents in containers without a network, with one way out: a socket to their model.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "sluice", version = VERSION, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -81,15 +91,29 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Man(completions::ManArgs),
 }
 
 /// Reads the command line and runs the command.
 #[must_use]
 pub fn main() -> ExitCode {
+    output::exit_code(run_command())
+}
+
+/// Returns the whole command line: commands, flags and help texts.
+fn command_line() -> clap::Command {
+    shape::shaped(Cli::command())
+}
+
+fn run_command() -> ExitCode {
     let format = OutputFormat::from(asks_for_json(std::env::args_os()));
-    let cli = match Cli::try_parse() {
+    let parsed = command_line().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error, format),
+        Err(error) => return refuse(&shape::without_tip(error), format),
     };
     let prints_own_errors = cli.command.prints_own_errors();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -101,7 +125,7 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     done.unwrap_or_else(|error| {
         if format == OutputFormat::Json && !prints_own_errors {
-            print_json(&error.to_json());
+            print_object(&error.object());
         }
         fail(&error)
     })
@@ -129,6 +153,9 @@ impl Command {
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
             Self::Config(args) => config::run(&args),
+            Self::Schema(args) => schema::run(&args),
+            Self::Completions(args) => Ok(completions::completions(&args, command_line())),
+            Self::Man(args) => completions::man(&args, command_line()),
         }
     }
 
@@ -150,15 +177,25 @@ fn asks_for_json(args: impl Iterator<Item = OsString>) -> bool {
 
 /// Answers wrong usage, or a request for help. `run` has another exit code, since 2 could be the agent's own.
 fn refuse(error: &clap::Error, format: OutputFormat) -> ExitCode {
-    let _ = error.print();
+    let text = error.render().to_string();
+    if error.use_stderr() {
+        let _ = io::stderr().write_all(text.as_bytes());
+    } else {
+        print(&text);
+    }
     let is_run = std::env::args_os().nth(1).is_some_and(|arg| arg == "run" || arg == "rerun");
-    let (code, word) = match error.kind() {
+    let code = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return ExitCode::SUCCESS,
-        _ if is_run => (exit::NOT_STARTED, ErrorCode::CreationFailed.as_str()),
-        _ => (exit::USAGE, WRONG_USAGE),
+        _ if is_run => exit::NOT_STARTED,
+        _ => exit::USAGE,
     };
     if format == OutputFormat::Json {
-        print_json(&error_object(word, code, &first_sentence(&error.to_string())));
+        let error = CommandError { code, message: first_sentence(&text) };
+        if is_run {
+            print_object(&run::no_run(error));
+        } else {
+            print_object(&CommandObject::failed_with(WRONG_USAGE, &error, NoData {}));
+        }
     }
     ExitCode::from(code)
 }

@@ -14,16 +14,21 @@ use crate::agent_catalogue::Agent;
 
 mod error;
 mod file;
+mod file_value;
 mod layers;
 mod parse;
+mod profile;
 mod secret_file;
 mod sidecar_flags;
+mod similar;
 mod table;
 mod values;
+mod variables;
 
-pub use error::{InvalidValue, SettingError, SettingSource, missing};
+pub use error::{InvalidValue, SettingError, SettingSource, all_missing, missing};
 pub use layers::{DEFAULT_FILE, SettingLayers};
 pub use table::{ITEMS, SettingItem, separator};
+pub use variables::unknown_variables;
 
 /// All settings.
 #[derive(Debug, Clone)]

@@ -134,14 +134,19 @@ async fn a_refused_run_leaves_nothing_and_explains_the_budget() {
     let told = "account acct-1 has $0.4 left of its budget ($0.4 granted, $0 spent, $0 held), and this run asks for $0.5 \
                 (--max-cost-usd); lower that, wait for runs that hold some, or give more: sluice budget add acct-1 USD";
     assert_eq!(refused.stderr, format!("sluice: insufficient_credits: {told}\n"));
-    assert_eq!(
-        refused.value(),
-        json!({
-            "ok": false, "error_code": "insufficient_credits", "error_message": told,
-            "exit_code": 121, "account": "acct-1", "asked_usd": "0.5",
-            "budget": {"granted_usd": "0.4", "spent_usd": "0", "held_usd": "0", "left_usd": "0.4"},
-        })
-    );
+    let object = refused.value();
+    for (name, expected) in [
+        ("ok", json!(false)),
+        ("error_code", json!("insufficient_credits")),
+        ("error_message", json!(told)),
+        ("exit_code", json!(121)),
+        ("run_id", json!(null)),
+        ("account", json!("acct-1")),
+        ("asked_usd", json!("0.5")),
+        ("budget", json!({"granted_usd": "0.4", "spent_usd": "0", "held_usd": "0", "left_usd": "0.4"})),
+    ] {
+        assert_eq!(object[name], expected, "{name}");
+    }
     assert_eq!(sluice.sql("SELECT count(*) FROM runs").await, "[[0]]");
     assert!(sluice.assert_nothing_left().await.is_empty(), "no audit file either");
     assert_eq!(upstream.requests().len(), 0);

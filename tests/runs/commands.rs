@@ -7,6 +7,8 @@ use sluice_testkit::upstream::{ClosedPort, Script};
 use sluice_testkit::{Sluice, Upstream};
 
 mod config;
+mod objects;
+mod texts;
 
 /// Name and status of each check.
 fn checks(ran: &FinishedCommand) -> Vec<(String, String)> {

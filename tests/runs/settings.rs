@@ -183,12 +183,12 @@ async fn invalid_values_are_refused_with_their_source() {
         refused(&sluice, &[&format!("{flag}={value}"), "--", "true"], &[word]).await;
     }
     let by_variable = sluice.run(["--", "true"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(125);
-    assert!(by_variable.stderr.contains("SLUICE_TIMEOUT in the environment"), "{}", by_variable.stderr);
+    assert!(by_variable.stderr.contains("SLUICE_TIMEOUT: 'soon'"), "{}", by_variable.stderr);
     let file = sluice.file("sluice.toml", "timeout = 'soon'");
     let by_file = sluice.run(["--", "true"]).finish().await.expect(125);
     assert!(by_file.stderr.contains(&file), "{}", by_file.stderr);
     let by_flag = sluice.run(["--timeout", "soon", "--", "true"]).finish().await.expect(125);
-    assert!(by_flag.stderr.contains("the command line"), "{}", by_flag.stderr);
+    assert!(by_flag.stderr.contains("--timeout: 'soon'"), "{}", by_flag.stderr);
 }
 
 #[tokio::test]
@@ -285,7 +285,7 @@ async fn json_is_printed_even_without_a_start() {
     let sluice = Sluice::to(&upstream);
 
     for (words, begins) in [
-        (&["--timeout", "soon", "--", "true"][..], "timeout: 'soon' is not a time"),
+        (&["--timeout", "soon", "--", "true"][..], "--timeout: 'soon' is not a time"),
         // A command line that cannot be read.
         (&["--no-such-flag", "hello"], "unexpected argument '--no-such-flag' found"),
         (&["--model"], "a value is required for '--model <NAME>' but none was supplied"),
@@ -293,8 +293,9 @@ async fn json_is_printed_even_without_a_start() {
         let ran = sluice.run(["--json"]).args(words).finish().await.expect(125);
         let told = ran.value()["error_message"].as_str().expect("words").to_owned();
         assert!(told.starts_with(begins) && ran.stderr.contains(&told), "{told}: {}", ran.stderr);
-        let object = json!({"ok": false, "error_code": "creation_failed", "error_message": told, "exit_code": 125});
-        assert_eq!(ran.value(), object);
+        let object = ran.value();
+        assert_eq!((&object["ok"], &object["error_code"]), (&json!(false), &json!("creation_failed")));
+        assert_eq!((&object["exit_code"], &object["run_id"]), (&json!(125), &json!(null)));
     }
     // After -- it belongs to the program.
     assert_eq!(sluice.run(["--timeout", "soon", "--", "true", "--json"]).finish().await.expect(125).stdout, "");
@@ -322,7 +323,7 @@ async fn every_json_command_prints_failures_as_one_object() {
     }
     // Still one object, if there is something to show.
     let ran = sluice.command(["config", "show", "--json"]).env("SLUICE_TIMEOUT", "soon").finish().await.expect(2);
-    assert_eq!(ran.value()["timeout"]["value"], "soon");
+    assert_eq!((&ran.value()["timeout"]["value"], &ran.value()["ok"]), (&json!("soon"), &json!(false)));
     // And a followed file has its own lines only.
     let ran = sluice.command(["audit", "tail", "--json", "/nope"]).finish().await.expect(4);
     assert_eq!(ran.stdout, "");
@@ -370,4 +371,30 @@ async fn a_key_that_the_sidecar_would_refuse_is_named() {
         fs::write(&path, content).expect("it is ours");
         refused(&sluice, &["--key-file", &path, "--", "true"], words).await;
     }
+}
+
+#[tokio::test]
+async fn all_missing_settings_are_named_at_once() {
+    let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
+    let bare = sluice.run(["hello"]).without("SLUICE_UPSTREAM").without("SLUICE_KEY_FILE");
+
+    let told = bare.finish().await.expect(125).stderr;
+
+    for word in ["model is not set", "upstream is not set", "key_file is not set"] {
+        assert!(told.contains(word), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn an_invalid_value_is_named_as_its_user_wrote_it() {
+    let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
+    let file = sluice.file("wrong.toml", "\n\nmax-calls = 'x'\n");
+
+    let flag = sluice.run(["--timeout", "soon", "--", "true"]).finish().await.expect(125).stderr;
+    let variable = sluice.run(["--", "true"]).env("SLUICE_MEMORY", "1k").finish().await.expect(125).stderr;
+    let of_file = sluice.run(["--config", &file, "--", "true"]).finish().await.expect(125).stderr;
+
+    assert!(flag.starts_with("sluice: --timeout: 'soon' is not a time"), "{flag}");
+    assert!(variable.starts_with("sluice: SLUICE_MEMORY: '1k' is too little"), "{variable}");
+    assert!(of_file.starts_with(&format!("sluice: max_calls in {file}:3: 'x' is not a number")), "{of_file}");
 }

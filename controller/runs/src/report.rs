@@ -11,10 +11,10 @@ use sluice_state::ledger::ReceiptStatus;
 use sluice_state::over_cap::OverCap;
 use sluice_state::receipt::{Receipt, RunTotals};
 
-use crate::capture::Captured;
+use crate::capture::{Capture, Captured};
 use crate::exchange::ExchangeReport;
 use crate::timings::Timings;
-use crate::verdict::Judgement;
+use crate::verdict::{ErrorCode, Judgement};
 
 /// The one object of `sluice run --json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -148,6 +148,37 @@ impl RunReport {
                 complete: totals.fault.is_none() && totals.lines > 0,
             },
             timings,
+        }
+    }
+
+    /// Makes the report of a run that did not start, with an empty name.
+    #[must_use]
+    pub fn not_started(code: ErrorCode, message: String, exit_code: i32) -> Self {
+        let nothing = || Capture::new(0).finish();
+        Self {
+            ok: false,
+            run_id: String::new(),
+            attempt: 0,
+            content: String::new(),
+            stdout: String::new(),
+            stderr: String::new(),
+            exit_code,
+            error_code: Some(code.as_str()),
+            error_message: Some(message),
+            output_truncated: false,
+            output: OutputStreams { stdout: stream(nothing()), stderr: stream(nothing()) },
+            oom_seen: false,
+            short_of_memory: false,
+            usage: Usage::default(),
+            cost_usd: None,
+            refused: 0,
+            refused_by_reason: BTreeMap::new(),
+            litellm_budgets: Vec::new(),
+            over_caps: Vec::new(),
+            receipts: Vec::new(),
+            exchange: ExchangeReport::default(),
+            audit: AuditFileSummary { file: String::new(), lines: 0, complete: false },
+            timings: Timings::default(),
         }
     }
 

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 use sluice_state::keys::Keys;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::print;
+use super::output::{OutputFormat, print, print_json};
 
 mod file_verdict;
 mod files;
@@ -19,7 +20,7 @@ mod verify;
 
 use files::{find, last_line, read, unreadable};
 pub(super) use keys::given_keys;
-use keys::own_keys;
+use keys::{own_keys, print_keys};
 use verify::{TrustSources, verify_all};
 
 const EXAMPLES: &str = "\
@@ -70,13 +71,16 @@ enum AuditCommand {
         /// An audit file, or a run of this host
         #[arg(value_name = "FILE|RUN")]
         file: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Follows a run until its audit log is closed
     Tail {
         /// An audit file, or a run of this host
         #[arg(value_name = "FILE|RUN")]
         file: String,
-        /// Print the lines unchanged
+        /// Print the lines unchanged: one JSON object on each
         #[arg(long)]
         json: bool,
     },
@@ -85,18 +89,32 @@ enum AuditCommand {
         /// An audit file, or a run of this host
         #[arg(value_name = "FILE|RUN")]
         file: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
-    /// Prints the public keys of this host, and those that it has imported
-    Keys,
+    /// Prints the public keys of this host, and those that it has imported; on a terminal with their ids
+    Keys {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Trusts the public keys of another host: its files are then verified and billed here
     ImportKey {
         /// A public key: 64 hex digits, or a file of them
         #[arg(required = true)]
         key: Vec<String>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
     /// Makes a new key for signatures; the old key stays trusted, so that old files stay verifiable, and the database
     /// detects entries that a thief signs with a stolen key
-    RotateKey,
+    RotateKey {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl AuditArgs {
@@ -114,34 +132,37 @@ pub(super) async fn run(args: &AuditArgs) -> Result<ExitCode, CommandError> {
             let trusted = TrustSources { state, keys: given_keys(key)?, against: against.as_deref() };
             verify_all(files, &trusted, (*json).into()).await
         }
-        AuditCommand::Show { file } => {
-            show::show(&find(state, file), &read(state, file)?)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        AuditCommand::Show { file, json } => show::show(&find(state, file), &read(state, file)?, (*json).into()),
         AuditCommand::Tail { file, json } => tail::tail(&find(state, file), (*json).into()).await,
-        AuditCommand::Hash { file } => {
+        AuditCommand::Hash { file, json } => {
             let (seq, head) = last_line(&read(state, file)?)?;
-            print(&format!("{seq}:{head}\n"));
-            Ok(ExitCode::SUCCESS)
-        }
-        AuditCommand::Keys => {
-            let keys = own_keys(state)?.public().map_err(|error| unreadable(&error))?;
-            keys.iter().for_each(|key| print(&format!("{key}\n")));
-            Ok(ExitCode::SUCCESS)
-        }
-        AuditCommand::ImportKey { key } => {
-            own_keys(state)?;
-            let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
-            for key in given_keys(key)? {
-                keys.import(&key).map_err(|error| CommandError::failed(&error))?;
-                print(&format!("{key}\n"));
+            match OutputFormat::from(*json) {
+                OutputFormat::Json => {
+                    print_json(&json!({ "file": find(state, file), "seq": seq, "hash": head.to_string() }));
+                }
+                OutputFormat::Text => print(&format!("{seq}:{head}\n")),
             }
             Ok(ExitCode::SUCCESS)
         }
-        AuditCommand::RotateKey => {
+        AuditCommand::Keys { json } => {
+            let keys = own_keys(state)?;
+            let public = keys.public().map_err(|error| unreadable(&error))?;
+            // A copy of a state directory without its private key has public keys all the same.
+            print_keys(&public, keys.current().ok().as_ref(), (*json).into());
+            Ok(ExitCode::SUCCESS)
+        }
+        AuditCommand::ImportKey { key, json } => {
+            own_keys(state)?;
+            let keys = Keys::open(state).map_err(|error| CommandError::failed(&error))?;
+            let given = given_keys(key)?;
+            given.iter().try_for_each(|key| keys.import(key)).map_err(|error| CommandError::failed(&error))?;
+            print_keys(&given, keys.current().ok().as_ref(), (*json).into());
+            Ok(ExitCode::SUCCESS)
+        }
+        AuditCommand::RotateKey { json } => {
             own_keys(state)?;
             let key = Keys::open(state).and_then(|keys| keys.rotate()).map_err(|error| CommandError::failed(&error))?;
-            print(&format!("{key}\n"));
+            print_keys(std::slice::from_ref(&key), Some(&key), (*json).into());
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use sluice_contract::exit;
 use sluice_state::backup::{Copied, back_up, restore};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
@@ -13,8 +12,9 @@ use sluice_state::layout::Layout;
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::ledger::{RebuildMode, rebuild};
-use super::output::{print, print_json};
+use super::ledger::{RebuildMode, differs, rebuild};
+use super::object::CommandObject;
+use super::output::{print, print_json, print_object};
 
 /// Copies the state directory, also while it is in use: database, audit files, budgets, decisions and keys.
 ///
@@ -82,14 +82,15 @@ pub(super) async fn run_restore(args: &RestoreArgs) -> Result<ExitCode, CommandE
     let copied = restore(&args.directory, &state).map_err(|error| CommandError::failed(&error))?;
     let differences = differences(&state).await?;
     let agrees = differences == 0;
+    let fault = differs(differences);
     if args.json {
-        print_json(&Restored { copied, agrees, differences });
+        print_object(&CommandObject::of(fault.as_ref(), Restored { copied, agrees, differences }));
     } else if agrees {
         print(&format!("{}\nledger, audit files and budgets agree\n", text(&copied)));
     } else {
         print(&format!("{}\n{differences} differences: run sluice ledger rebuild\n", text(&copied)));
     }
-    Ok(if agrees { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) })
+    Ok(fault.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
 }
 
 async fn differences(state: &Path) -> Result<usize, CommandError> {

@@ -48,6 +48,9 @@ enum BudgetCommand {
         /// Dollars, such as 0.25
         #[arg(value_parser = units::nano_usd)]
         usd: i64,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
@@ -58,6 +61,9 @@ enum BudgetCommand {
         /// Dollars, such as 0.25
         #[arg(value_parser = units::nano_usd)]
         usd: i64,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
@@ -88,12 +94,18 @@ enum BudgetCommand {
     Remove {
         /// The billing account
         account: Account,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
     /// Confirms that only the budgets that show lists apply, and starts a new log: after the loss of both database and log,
     /// or if the log is damaged
     Confirm {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
@@ -129,7 +141,11 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     };
     if let BudgetCommand::History { account, json, csv, .. } = command {
         let events = store.budget_history(account.as_ref()).await?;
-        print(&history::text(&events, *json, *csv));
+        match (json, csv) {
+            (true, _) => print_json(&serde_json::json!({ "changes": events })),
+            (false, true) => print(&history::csv(&events)),
+            (false, false) => print(&history::table(&events)),
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let layout = Layout::at(state);
@@ -140,32 +156,41 @@ pub(super) async fn run(args: &BudgetArgs) -> Result<ExitCode, CommandError> {
     let log = BudgetLog { layout: &layout, keys: &keys, store: &store };
     let status = check_log(command, &log).await?;
     match command {
-        BudgetCommand::Set { account, usd, .. } => {
+        BudgetCommand::Set { account, usd, json, .. } => {
             let replaced = store.budgets(Some(account)).await?;
             store.set_budget(account, *usd).await?;
             for (_, balance, _) in replaced {
                 say(&format!("the budget of {account} begins anew; it replaces one with {balance}"));
             }
             follow(&log, status).await?;
-            show(&store, Some(account), OutputFormat::Text).await?;
+            show(&store, Some(account), (*json).into()).await?;
         }
-        BudgetCommand::Add { account, usd, .. } => {
+        BudgetCommand::Add { account, usd, json, .. } => {
             store.add_budget(account, *usd).await?;
             follow(&log, status).await?;
-            show(&store, Some(account), OutputFormat::Text).await?;
+            show(&store, Some(account), (*json).into()).await?;
         }
-        BudgetCommand::Remove { account, .. } => {
+        BudgetCommand::Remove { account, json, .. } => {
             store.remove_budget(account).await?;
-            print(&format!("{account} has no budget any more, so nothing limits it\n"));
-            follow(&log, status).await?;
+            let followed = follow(&log, status).await;
+            match OutputFormat::from(*json) {
+                OutputFormat::Json if followed.is_err() => {}
+                OutputFormat::Json => print_json(&serde_json::json!({ "removed": account.to_string() })),
+                OutputFormat::Text => print(&format!("{account} has no budget any more, so nothing limits it\n")),
+            }
+            followed?;
         }
         BudgetCommand::History { .. } => {}
         BudgetCommand::Show { account, json, .. } => show(&store, account.as_ref(), (*json).into()).await?,
-        BudgetCommand::Confirm { .. } => {
-            if let Some(aside) = log.confirm().await.map_err(BudgetError::from)? {
-                print(&format!("the previous log is {}\n", aside.display()));
+        BudgetCommand::Confirm { json, .. } => {
+            let aside = log.confirm().await.map_err(BudgetError::from)?;
+            let budgets = budgets(&store, None).await?;
+            if *json {
+                print_json(&serde_json::json!({ "budgets": budgets, "previous_log": aside }));
+            } else {
+                aside.iter().for_each(|aside| print(&format!("the previous log is {}\n", aside.display())));
+                print(&table(&budgets));
             }
-            show(&store, None, OutputFormat::Text).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -215,18 +240,22 @@ impl BudgetCommand {
             | Self::Show { host, .. }
             | Self::History { host, .. }
             | Self::Remove { host, .. }
-            | Self::Confirm { host } => host,
+            | Self::Confirm { host, .. } => host,
         }
     }
 }
 
-async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
+/// Returns the budget of an account, or all budgets.
+async fn budgets(store: &Store, account: Option<&Account>) -> Result<Vec<AccountBudget>, CommandError> {
     let budgets = store.budgets(account).await?;
     if let (true, Some(account)) = (budgets.is_empty(), account) {
         return Err(BudgetError::NoBudget(account.clone()).into());
     }
-    let shown: Vec<_> =
-        budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect();
+    Ok(budgets.into_iter().map(|(account, balance, holds)| AccountBudget { account, balance, holds }).collect())
+}
+
+async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) -> Result<(), CommandError> {
+    let shown = budgets(store, account).await?;
     if format == OutputFormat::Json {
         print_json(&serde_json::json!({ "budgets": shown }));
     } else {

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{fail, print, print_json};
+use super::object::CommandObject;
+use super::output::{fail, print, print_object};
 use crate::settings::{ITEMS, SettingItem, SettingLayers};
 
 /// Shows the settings.
@@ -22,6 +23,12 @@ pub(super) struct ConfigArgs {
 enum ConfigCommand {
     /// Shows every setting and its source; secrets are redacted
     Show {
+        /// Show the settings of runs of this agent: with its profiles and its own defaults
+        #[arg(long, value_name = "ID")]
+        agent: Option<String>,
+        /// Show the settings of runs of this account: with its profiles
+        #[arg(long, value_name = "ID")]
+        account: Option<String>,
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -31,18 +38,18 @@ enum ConfigCommand {
 }
 
 pub(super) fn run(args: &ConfigArgs) -> Result<ExitCode, CommandError> {
-    let ConfigCommand::Show { json, host } = &args.command;
-    let layers = host.layers(BTreeMap::new()).map_err(|error| CommandError::usage(&error))?;
+    let ConfigCommand::Show { agent, account, json, host } = &args.command;
+    let flags = [("agent", agent), ("account", account)];
+    let flags: BTreeMap<_, _> = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))).collect();
+    let layers = host.layers(flags).map_err(|error| CommandError::usage(&error))?;
+    // An invalid value is shown like the others, and its error follows.
+    let invalid = layers.settings().err().map(|error| CommandError::usage(&error));
     if *json {
-        print_json(&object(&layers));
+        print_object(&CommandObject::of(invalid.as_ref(), object(&layers)));
     } else {
         print(&text(&layers));
     }
-    // An invalid value is shown like the others, and its error follows. The JSON object is printed already.
-    Ok(match layers.settings() {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => fail(&CommandError::usage(&error)),
-    })
+    Ok(invalid.map_or(ExitCode::SUCCESS, |error| fail(&error)))
 }
 
 fn object(layers: &SettingLayers) -> serde_json::Map<String, serde_json::Value> {

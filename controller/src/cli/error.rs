@@ -1,8 +1,9 @@
 //! A command that failed.
 
-use serde_json::{Value, json};
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
+
+use super::object::{CommandObject, NoData};
 
 /// The `error_code` of wrong usage.
 pub(super) const WRONG_USAGE: &str = "usage";
@@ -34,13 +35,21 @@ impl CommandError {
         Self::new(exit::NOT_STARTED, error)
     }
 
-    pub(super) fn to_json(&self) -> Value {
-        let word = if self.code == exit::USAGE { WRONG_USAGE } else { "failed" };
-        error_object(word, self.code, &self.message)
+    /// Returns the `error_code`.
+    pub(super) fn word(&self) -> &'static str {
+        match self.code {
+            exit::USAGE => WRONG_USAGE,
+            exit::INCOMPLETE => "incomplete",
+            exit::UNREADABLE => "unreadable",
+            exit::UNKNOWN_RUN => "unknown_run",
+            exit::UNKNOWN_KEY => "unknown_key",
+            exit::MISMATCH => "mismatch",
+            _ => "failed",
+        }
     }
-}
 
-/// Returns the JSON object that a failed command prints with `--json`.
-pub(super) fn error_object(word: &str, code: u8, message: &str) -> Value {
-    json!({ "ok": false, "error_code": word, "error_message": message, "exit_code": code })
+    /// Returns the JSON object of a command that has no data.
+    pub(super) fn object(&self) -> CommandObject<'_, NoData> {
+        CommandObject::failed(self, NoData {})
+    }
 }

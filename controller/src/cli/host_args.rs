@@ -7,8 +7,9 @@ use clap::Args;
 use sluice_runs::host::HostSettings;
 
 use super::error::CommandError;
+use super::output::say;
 use super::stderr_log;
-use crate::settings::{SettingError, SettingLayers, Settings};
+use crate::settings::{SettingError, SettingLayers, Settings, unknown_variables};
 
 /// The flags of all commands: addresses and paths.
 #[derive(Debug, Clone, Default, Args)]
@@ -56,11 +57,15 @@ impl HostArgs {
     pub(super) fn layers(&self, more: BTreeMap<&'static str, String>) -> Result<SettingLayers, SettingError> {
         let mut flags = self.given();
         flags.extend(more);
-        let layers = SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref())?;
-        if layers.get("log_format").is_some_and(|(format, _)| format == "json") {
+        let layers = SettingLayers::collect(&flags, |name| std::env::var(name).ok(), self.config.as_deref());
+        if let Ok(layers) = &layers
+            && layers.get("log_format").is_some_and(|(format, _)| format == "json")
+        {
             stderr_log::write_json();
         }
-        Ok(layers)
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        unknown_variables(names).iter().for_each(|warning| say(warning));
+        layers
     }
 
     /// Returns the settings with these flags and those of a command.

@@ -11,7 +11,8 @@ use sluice_state::store::Store;
 use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
+use super::object::CommandObject;
+use super::output::{OutputFormat, print, print_json, print_object};
 
 mod import;
 mod rebuild;
@@ -57,6 +58,9 @@ enum LedgerCommand {
         /// Path of the copy
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostArgs,
     },
@@ -70,10 +74,13 @@ pub(super) async fn run(args: &LedgerArgs) -> Result<ExitCode, CommandError> {
         }
         LedgerCommand::Import(args) => import::run(args).await,
         LedgerCommand::Void(args) => void::run(args).await,
-        LedgerCommand::Backup { file, host } => {
+        LedgerCommand::Backup { file, json, host } => {
             let store = checked(open_for_queries(&host.state_dir()?)?).await?;
             store.back_up(file).await.map_err(|error| CommandError::failed(&error))?;
-            print(&format!("{}\n", file.display()));
+            match OutputFormat::from(*json) {
+                OutputFormat::Json => print_json(&serde_json::json!({ "file": file })),
+                OutputFormat::Text => print(&format!("{}\n", file.display())),
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -88,12 +95,20 @@ async fn rebuild_all(state: &Path, mode: RebuildMode, json: bool) -> Result<Exit
         RebuildMode::Check => open_for_queries(state)?,
     };
     let rebuilt = rebuild(state, &checked(store).await?, mode).await?;
+    let differs = differs(rebuilt.differences.len());
     if json {
-        print_json(&rebuilt);
+        print_object(&CommandObject::of(differs.as_ref(), &rebuilt));
     } else {
         print(&rebuild::text(&rebuilt));
     }
-    Ok(if rebuilt.differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::MISMATCH) })
+    Ok(differs.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+/// Returns the error for this number of differences; `None` for 0.
+pub(super) fn differs(count: usize) -> Option<CommandError> {
+    let message =
+        format!("ledger and audit files differ: {count} differences; sluice ledger rebuild --check lists them");
+    (count > 0).then_some(CommandError { code: exit::MISMATCH, message })
 }
 
 /// Returns the database, unless it is damaged.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
-use sluice_runs::terminal::SanitizedWriter;
 use sluice_state::layout::Layout;
 use sluice_state::records::{CONTROLLER_LOG, RESULT, RecordedStream, SIDECAR_LOG};
 use sluice_state::store::{KnownRun, Store};
@@ -15,6 +14,7 @@ use super::database::open;
 use super::error::CommandError;
 use super::find_run::find_run;
 use super::host_args::HostArgs;
+use super::output::{DataStream, failure};
 use crate::settings::Settings;
 
 mod source;
@@ -68,7 +68,11 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
         for source in &mut sources {
             match source.show_new() {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+                // The failure is reported when the command ends.
+                Err(_) if failure().is_some() => return Ok(ExitCode::SUCCESS),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Ok(ExitCode::from(exit::READER_GONE));
+                }
                 Err(error) => return Err(CommandError::failed(&error)),
             }
         }
@@ -81,7 +85,7 @@ pub(super) async fn run(args: &LogsArgs) -> Result<ExitCode, CommandError> {
 impl LogsArgs {
     fn sources(&self, layout: &Layout, run: &KnownRun) -> Vec<LogSource> {
         let record = layout.records().of(&run.entry.key);
-        let stdout = || SanitizedWriter::new(io::stdout());
+        let stdout = || DataStream::sanitized();
         let stream = |stream| LogSource::stream(record.stream(stream));
         if self.sidecar {
             // The record gets the log when the run is over.

@@ -9,8 +9,10 @@ use sluice_contract::text::truncate;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
-use crate::preflight::{CheckStatus, preflight};
+use super::object::CommandObject;
+use super::output::{print, print_object, print_word};
+use super::style::Style;
+use crate::preflight::{Check, CheckStatus, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key, and names the remedy for each failure.
 ///
@@ -32,13 +34,34 @@ pub(super) async fn run(args: &PreflightArgs) -> Result<ExitCode, CommandError> 
     let image = args.image.iter().map(|image| ("image", image.clone())).collect();
     let settings = args.host.settings_with(image).map_err(|error| CommandError::usage(&error))?;
     let checks = preflight(&settings).await;
-    let ok = checks.iter().all(|check| matches!(check.status, CheckStatus::Pass | CheckStatus::Warn));
+    let failed = failed(&checks);
     if args.json {
-        print_json(&json!({ "ok": ok, "checks": checks }));
+        print_object(&CommandObject::of(failed.as_ref(), json!({ "checks": checks })));
     } else {
         for check in &checks {
-            print(&format!("{}  {:<16} {}\n", check.status.as_str(), check.name, truncate(&check.detail)));
+            print_word(style(check.status), check.status.as_str());
+            print(&format!("  {:<16} {}\n", check.name, truncate(&check.detail)));
         }
     }
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    Ok(failed.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+fn style(status: CheckStatus) -> Style {
+    match status {
+        CheckStatus::Pass => Style::Green,
+        CheckStatus::Warn | CheckStatus::Skipped => Style::Yellow,
+        CheckStatus::Fail => Style::Red,
+    }
+}
+
+/// Returns the error for checks that failed, or were not possible.
+fn failed(checks: &[Check]) -> Option<CommandError> {
+    let is_wrong = |check: &&Check| matches!(check.status, CheckStatus::Fail | CheckStatus::Skipped);
+    let wrong: Vec<_> = checks.iter().filter(is_wrong).collect();
+    let first = wrong.iter().find(|check| check.status == CheckStatus::Fail).or(wrong.first())?;
+    let count = match wrong.len() {
+        1 => String::new(),
+        count => format!("{count} checks did not pass, first "),
+    };
+    Some(CommandError { code: exit::FAILED, message: format!("{count}{}: {}", first.name, truncate(&first.detail)) })
 }

@@ -9,6 +9,8 @@ use sluice_contract::text::{error_chain, truncate};
 use sluice_runs::observer::{NoObserver, Observation, Observer};
 use sluice_state::run::{RunVerdict, Step};
 
+use super::style::{Style, Styles};
+
 mod status_line;
 
 pub(super) use status_line::StatusLine;
@@ -73,7 +75,7 @@ impl TerminalProgress {
 
     fn write(&self, text: &str) {
         let mut state = self.state();
-        let line = self.timed(text);
+        let line = styled(&self.timed(text));
         let _ = writeln!(io::stderr(), "{}{line}", cleared(&mut state));
     }
 
@@ -89,6 +91,12 @@ impl TerminalProgress {
             self.write("stopping");
         }
     }
+}
+
+/// Returns a line with its time in bold, as far as the terminal shows it.
+fn styled(line: &str) -> String {
+    let Some(at) = line.find(" s  ").map(|at| at + " s".len()) else { return line.to_owned() };
+    Styles::of(&io::stderr()).paint(Style::Bold, &line[..at]) + &line[at..]
 }
 
 /// Returns the characters that remove the status line from the terminal. No control sequence is needed.

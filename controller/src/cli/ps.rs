@@ -11,7 +11,7 @@ use sluice_state::store::RunFilter;
 use super::database::open;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json};
+use super::output::{print, print_json, terminal_width};
 use super::parse::since;
 
 mod row;
@@ -52,7 +52,7 @@ pub(super) async fn run(args: &PsArgs) -> Result<ExitCode, CommandError> {
     if args.json {
         print_json(&json!({ "runs": views }));
     } else {
-        print(&table::text(&views, table::width_of_stdout()));
+        print(&table::text(&views, terminal_width()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use clap::Args;
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
+use super::output::fail;
 use super::selection::{SelectionArgs, check_run};
 
 mod csv;
@@ -50,12 +51,14 @@ pub(super) async fn run(args: &ReceiptsArgs) -> Result<ExitCode, CommandError> {
     let list = Arc::new(Mutex::new(ReceiptList::begin(args.format())));
     let rows = Arc::clone(&list);
     // This runs on the thread of the database: a slow reader of stdout slows it down, and memory use stays constant.
-    let each = move |receipt| rows.lock().is_ok_and(|mut list| list.take(&receipt).is_ok());
+    let each = move |receipt| rows.lock().is_ok_and(|mut list| list.take(&receipt));
     let listed = store.list(filter, each).await;
-    let listed = listed.map_err(|error| CommandError::failed(&error))?;
-    if let Ok(mut list) = list.lock() {
-        // It is not an error if the reader has closed stdout.
-        let _ = list.end(&listed);
+    let listed = listed.map_err(|error| CommandError::failed(&error));
+    let Ok(mut list) = list.lock() else { return listed.map(|_| ExitCode::SUCCESS) };
+    match listed {
+        Ok(listed) => list.end(&listed),
+        Err(error) if list.abort(&error) => return Ok(fail(&error)),
+        Err(error) => return Err(error),
     }
     Ok(ExitCode::SUCCESS)
 }

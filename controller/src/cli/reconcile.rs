@@ -17,7 +17,8 @@ use sluice_state::store::{Store, now_us};
 use super::database::open;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{fail, print, print_json};
+use super::object::CommandObject;
+use super::output::{fail, failure, print, print_object};
 use super::parse::{at_least_one_second, run_or_attempt, since};
 use super::progress;
 use crate::reconcile::{PostingPermission, ReconcileError, ReconcileOutcome, ReconcileQuestion, Reconciliation};
@@ -138,6 +139,9 @@ async fn watch(
             _ = stopped.changed() => return Ok(last),
             code = watch_round(args, settings, store) => last = code,
         }
+        if failure().is_some() {
+            return Ok(last);
+        }
         tokio::select! {
             _ = stopped.changed() => return Ok(last),
             () = tokio::time::sleep(every) => {}
@@ -153,7 +157,7 @@ async fn watch_round(args: &ReconcileArgs, settings: &Settings, store: &Store) -
         }
         Err(error) => {
             if args.json {
-                print(&format!("{}\n", error.to_json()));
+                print_line(&error.object());
             }
             fail(&error)
         }
@@ -191,9 +195,21 @@ fn exit_code(outcome: &ReconcileOutcome) -> ExitCode {
 fn show(args: &ReconcileArgs, outcome: &ReconcileOutcome) {
     if !args.json {
         print(&text::text(outcome));
-    } else if args.watch.is_some() {
-        print(&format!("{}\n", serde_json::to_string(outcome).expect("plain data")));
-    } else {
-        print_json(outcome);
+        return;
     }
+    let differs = differs(outcome);
+    let object = CommandObject::of(differs.as_ref(), outcome);
+    if args.watch.is_some() { print_line(&object) } else { print_object(&object) }
+}
+
+/// Prints an object on one line, also to a terminal.
+fn print_line(object: &impl serde::Serialize) {
+    print(&format!("{}\n", serde_json::to_string(object).expect("plain data")));
+}
+
+/// Returns the error for a ledger and a bill that do not agree.
+fn differs(outcome: &ReconcileOutcome) -> Option<CommandError> {
+    let count = outcome.findings.iter().filter(|finding| finding.class.is_mismatch()).count();
+    let message = format!("ledger and spend log do not agree: {count} findings");
+    (!outcome.ok).then_some(CommandError { code: exit::MISMATCH, message })
 }

@@ -1,5 +1,6 @@
 //! `sluice run`: one run, from the command line to the receipt.
 
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +15,13 @@ use sluice_runs::outcome::CompletedRun;
 use sluice_runs::record::RunRecorder;
 use sluice_runs::removal::{self, RemainingDirectory};
 use sluice_runs::stop::StopPolicy;
-use sluice_runs::terminal::SanitizedWriter;
 use sluice_runs::verdict::Contract;
 use sluice_runs::{signals, sweep, tty};
 use sluice_state::budget::{Admitted, BudgetError};
 use tokio::task::JoinHandle;
 
 use super::error::CommandError;
-use super::output::{print, print_json, say};
+use super::output::{failure, print, print_object, quote, say, say_lines};
 use super::{progress, stderr_log};
 use crate::settings::{SettingLayers, Settings};
 
@@ -59,10 +59,15 @@ pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
 fn report(as_json: bool, done: Result<ExitCode, NoRun>) -> Result<ExitCode, CommandError> {
     done.map_err(|refused| {
         if as_json {
-            print_json(&refused.to_json());
+            print_object(&refused.to_json());
         }
         refused.error
     })
+}
+
+/// Returns the JSON object of a run whose command line is not valid.
+pub(super) fn no_run(error: CommandError) -> serde_json::Value {
+    NoRun::from(error).to_json()
 }
 
 async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
@@ -209,19 +214,21 @@ fn report_faults(faults: &[String]) {
 fn show(args: &RunArgs, contract: Contract, done: &CompletedRun) {
     let report = &done.report;
     if args.json {
-        print_json(report);
+        print_object(report);
     } else if contract == Contract::Envelope && !report.content.is_empty() {
         print(&format!("{}\n", report.content));
     }
-    let mut stderr = SanitizedWriter::new(std::io::stderr());
+    if failure().is_some_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        say("the run is over, and its answer could not be written");
+    }
     if contract == Contract::Envelope && !report.ok && !args.json {
-        let _ = stderr.put(report.stderr.as_bytes());
+        quote(&report.stderr);
     }
     if let (Some(code), Some(message)) = (report.error_code, &report.error_message) {
         say(&format!("{code}: {message}"));
     }
     if !args.quiet && !stderr_log::is_json() {
         done.notes.iter().for_each(|note| say(note));
-        let _ = stderr.put(report.receipt().as_bytes());
+        say_lines(&report.receipt());
     }
 }

@@ -13,7 +13,8 @@ use sluice_runs::sweep::{Leftover, SweepMode, sweep};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{print, print_json, say};
+use super::object::CommandObject;
+use super::output::{print, print_object, say};
 use super::run::remove_old;
 use super::{progress, stderr_log};
 use crate::reconcile::background::ReconcileLoop;
@@ -36,15 +37,23 @@ pub(super) struct SweepArgs {
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
     let leftovers = if args.dry_run { look(&args.host).await? } else { remove(&args.host).await? };
     leftovers.iter().for_each(log);
+    let stuck = stuck(&leftovers);
     if args.json {
-        print_json(&json!({ "leftovers": leftovers }));
+        print_object(&CommandObject::of(stuck.as_ref(), json!({ "leftovers": leftovers })));
     } else if leftovers.is_empty() {
         print("nothing is left over\n");
     } else {
         leftovers.iter().for_each(|leftover| print(&line(leftover)));
     }
-    let is_stuck = leftovers.iter().any(|leftover| leftover.removed == Some(false));
-    Ok(if is_stuck { ExitCode::from(exit::FAILED) } else { ExitCode::SUCCESS })
+    Ok(stuck.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+/// Returns the error for leftovers that could not be removed.
+fn stuck(leftovers: &[Leftover]) -> Option<CommandError> {
+    let stuck = leftovers.iter().filter(|leftover| leftover.removed == Some(false));
+    let names: Vec<_> = stuck.map(|leftover| format!("{} {}", leftover.kind, leftover.name)).collect();
+    let message = format!("cannot remove {}", names.join(", "));
+    (!names.is_empty()).then_some(CommandError { code: exit::FAILED, message })
 }
 
 /// Lists leftovers, and writes nothing.

@@ -7,10 +7,11 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
 
+use super::columns::Columns;
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{dash, print, print_json};
+use super::output::{dash, print, print_json, terminal_width};
 use super::receipts::quoted;
 use super::selection::{SelectionArgs, check_run};
 
@@ -81,12 +82,13 @@ pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
 fn text(by: GroupBy, table: &UsageTable) -> String {
     let UsageTable { groups, total, unsettled } = table;
     let [calls, open, reserved, input, output, cost] = ["calls", "open", "reserved, $", "in", "out", "cost, $"];
-    let mut text =
-        format!("{:<32} {calls:>8} {open:>8} {reserved:>12} {input:>12} {output:>12} {cost:>16}\n", by.as_str());
+    let columns = Columns::fit(terminal_width(), 74, [32]);
+    let head = columns.cell(0, by.as_str());
+    let mut text = format!("{head} {calls:>8} {open:>8} {reserved:>12} {input:>12} {output:>12} {cost:>16}\n");
     for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", total)]) {
         text += &format!(
-            "{:<32} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
-            sanitize(name),
+            "{} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
+            columns.cell(0, &sanitize(name)),
             total.calls,
             total.open,
             dash(total.reserved_usd()),

@@ -14,8 +14,10 @@ pub enum SettingSource {
     Flag,
     /// This environment variable.
     Variable(&'static str),
-    /// This configuration file.
-    File(PathBuf),
+    /// This line of this configuration file.
+    File(PathBuf, usize),
+    /// This line of this configuration file, in the profile for these runs.
+    Profile(PathBuf, usize, String),
     /// The catalogue's entry of this agent.
     Agent(String),
     /// The built-in default.
@@ -34,15 +36,19 @@ pub enum SettingError {
     #[error("cannot read {0}")]
     Unreadable(PathBuf, #[source] io::Error),
     /// The content of the configuration file is not valid.
-    #[error("{path}: {reason}")]
+    #[error("{path}:{line}:{column}: {reason}")]
     File {
         /// Path of the file.
         path: PathBuf,
+        /// Line of the fault, from 1.
+        line: usize,
+        /// Column of the fault in characters, from 1.
+        column: usize,
         /// Reason.
         reason: InvalidValue,
     },
     /// The value is not valid.
-    #[error("{name}: {reason} (from {from})")]
+    #[error("{}: {reason}", from.name_of(name))]
     Value {
         /// Name of the setting.
         name: &'static str,
@@ -51,6 +57,9 @@ pub enum SettingError {
         /// Origin of the value.
         from: SettingSource,
     },
+    /// Several required settings have no value.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    AllMissing(Vec<SettingError>),
     /// A required setting has no value.
     #[error("{name} is not set: {help}; give --{flag}, {variable}, or {name} in the configuration file")]
     Missing {
@@ -78,6 +87,33 @@ impl InvalidValue {
     }
 }
 
+impl SettingSource {
+    /// Returns the name of a setting as its user wrote it here.
+    #[must_use]
+    pub fn name_of(&self, name: &str) -> String {
+        match self {
+            Self::Flag => format!("--{}", name.replace('_', "-")),
+            Self::Variable(variable) => (*variable).to_owned(),
+            Self::File(path, line) | Self::Profile(path, line, _) => format!("{name} in {}:{line}", path.display()),
+            Self::Agent(id) => format!("{name} of the agent {id}"),
+            Self::Default => name.to_owned(),
+        }
+    }
+}
+
+/// Returns the error of the settings that have no value, if there are any.
+///
+/// # Panics
+/// If no setting has one of these names.
+#[must_use]
+pub fn all_missing(names: &[&'static str]) -> Option<SettingError> {
+    match names {
+        [] => None,
+        [name] => Some(missing(name)),
+        names => Some(SettingError::AllMissing(names.iter().map(|name| missing(name)).collect())),
+    }
+}
+
 /// Returns the error of a required setting that has no value.
 ///
 /// # Panics
@@ -93,7 +129,8 @@ impl fmt::Display for SettingSource {
         match self {
             Self::Flag => f.write_str("the command line"),
             Self::Variable(name) => write!(f, "{name} in the environment"),
-            Self::File(path) => write!(f, "{}", path.display()),
+            Self::File(path, _) => write!(f, "{}", path.display()),
+            Self::Profile(path, _, runs) => write!(f, "{}, the profile for {runs}", path.display()),
             Self::Agent(id) => write!(f, "the agent {id}"),
             Self::Default => f.write_str("the default"),
         }

@@ -1,67 +1,84 @@
-//! The configuration file: TOML, one member for each setting, and a table for each agent.
+//! The configuration file: TOML, one member for each setting, a table for each agent, and one for each profile.
 
 use std::fs;
 use std::path::Path;
 
-use toml::{Table, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::error::{InvalidValue, SettingError};
+use super::error::SettingError;
+use super::file_value::{FileFault, FileValue, setting};
+use super::profile::{self, Profile};
 use super::secret_file::check_private;
-use super::table::{self, ITEMS, separator};
 use crate::agent_catalogue::{self, Agent};
 
 /// The content of a configuration file.
 pub(super) struct FileContent {
-    /// Values by the names of their settings.
-    pub(super) values: Vec<(&'static str, String)>,
+    /// Values of settings.
+    pub(super) values: Vec<FileValue>,
+    /// Values for runs of an agent or an account.
+    pub(super) profiles: Vec<Profile>,
     /// Agents of the catalogue with the changes and additions of the file; empty if the file names none.
     pub(super) agents: Vec<Agent>,
 }
 
-/// Reads a configuration file.
-pub(super) fn read(path: &Path) -> Result<FileContent, SettingError> {
-    let invalid = |reason| SettingError::File { path: path.to_owned(), reason };
+/// Reads a configuration file. Returns its content and its text.
+pub(super) fn read(path: &Path) -> Result<(FileContent, String), SettingError> {
     let text = fs::read_to_string(path).map_err(|error| SettingError::Unreadable(path.to_owned(), error))?;
-    let table: Table = text.parse().map_err(|error: toml::de::Error| invalid(InvalidValue::new(error.message())))?;
-    let mut content = FileContent { values: Vec::new(), agents: Vec::new() };
-    for (name, value) in table {
-        if name == "agents" {
-            content.agents = agent_catalogue::read(value).map_err(|error| invalid(InvalidValue::new(error)))?;
-            continue;
+    match parse(path, &text) {
+        Ok(content) => Ok((content, text)),
+        Err(FileFault { at, reason }) => {
+            let (line, column) = position(&text, at);
+            Err(SettingError::File { path: path.to_owned(), line, column, reason })
         }
-        if name == "key" {
-            check_private(path).map_err(|error| invalid(InvalidValue::new(error)))?;
+    }
+}
+
+/// Returns line and column of a place, both from 1.
+pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = &text[..text.floor_char_boundary(at)];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
+}
+
+fn parse(path: &Path, text: &str) -> Result<FileContent, FileFault> {
+    let table = DeTable::parse(text).map_err(|error| syntax(text, &error))?;
+    let mut content = FileContent { values: Vec::new(), profiles: Vec::new(), agents: Vec::new() };
+    for (key, value) in table.get_ref() {
+        match key.get_ref().as_ref() {
+            "agents" => content.agents = agents(text, value)?,
+            "profiles" => content.profiles = profile::read(value)?,
+            name => {
+                if name == "key" {
+                    check_private(path).map_err(|error| FileFault::new(key.span(), error))?;
+                }
+                content.values.push(setting(name, key.span(), value, &["agents", "profiles"])?);
+            }
         }
-        content.values.push(setting(&name, value).map_err(invalid)?);
     }
     Ok(content)
 }
 
-fn setting(name: &str, value: Value) -> Result<(&'static str, String), InvalidValue> {
-    let Some(item) = table::find(name) else {
-        let known: Vec<_> = ITEMS.iter().map(|item| item.name).collect();
-        let known = known.join(", ");
-        return Err(InvalidValue::new(format!("there is no setting named {name}; there are {known}, agents")));
+/// Returns a fault of the syntax. It names the key of the line, and never the value: that may be a secret.
+fn syntax(text: &str, error: &toml::de::Error) -> FileFault {
+    let span = error.span().unwrap_or_default();
+    let start = text[..text.floor_char_boundary(span.start)].rfind('\n').map_or(0, |at| at + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    let reason = match line.split_once('=') {
+        Some((key, _)) => format!("{}: {}", key.trim(), error.message()),
+        None => error.message().to_owned(),
     };
-    let text = match value {
-        Value::String(text) => text,
-        Value::Integer(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
-        Value::Boolean(flag) if name == "allow_remote_media" => flag.to_string(),
-        Value::Array(values) if separator(name).is_some() => joined(name, &values)?,
-        other => {
-            return Err(InvalidValue::new(format!("{name} is {}; write a text or a number", other.type_str())));
-        }
-    };
-    Ok((item.name, text))
+    FileFault::new(span, reason)
 }
 
-/// Returns a list of the file as one value.
-fn joined(name: &str, values: &[Value]) -> Result<String, InvalidValue> {
-    let separator = separator(name).unwrap_or(' ');
-    let texts = values.iter().map(|value| match value.as_str() {
-        Some(text) if !text.is_empty() && !text.contains(separator) => Ok(text),
-        _ => Err(InvalidValue::new(format!("{name} is a list of texts, and none is empty or contains '{separator}'"))),
-    });
-    Ok(texts.collect::<Result<Vec<_>, _>>()?.join(&separator.to_string()))
+/// Returns the agents. An entry that is not valid is found by reading one entry more each time.
+fn agents(text: &str, spanned: &Spanned<DeValue<'_>>) -> Result<Vec<Agent>, FileFault> {
+    let table: toml::Table = text.parse().map_err(|error| syntax(text, &error))?;
+    let value = table.get("agents").cloned().unwrap_or(toml::Value::Array(Vec::new()));
+    agent_catalogue::read(value.clone()).map_err(|error| {
+        let entries = value.as_array().map_or(&[][..], Vec::as_slice);
+        let is_wrong = |count: &usize| agent_catalogue::read(entries[..*count].to_vec().into()).is_err();
+        let wrong = (1..=entries.len()).find(is_wrong).and_then(|count| spanned.get_ref().get(count - 1));
+        FileFault::new(wrong.map_or(spanned.span(), Spanned::span), error)
+    })
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::error::{SettingError, SettingSource};
 use super::file;
+use super::profile::Profile;
 use super::table::{ITEMS, separator};
+use super::variables::CONFIG;
 use crate::agent_catalogue::{self, Agent};
 
 /// The configuration file that is read if none is named.
@@ -19,8 +21,15 @@ pub struct SettingLayers {
     agents: Vec<Agent>,
 }
 
+/// The profiles of a configuration file, and the file.
+struct FileProfiles {
+    path: PathBuf,
+    text: String,
+    profiles: Vec<Profile>,
+}
+
 impl SettingLayers {
-    /// Collects the values of flags, environment and file, then those of the agent, then the defaults.
+    /// Collects the values of flags, environment, profiles and file, then those of the agent, then the defaults.
     ///
     /// # Errors
     /// The file cannot be read, or names a setting that does not exist.
@@ -30,28 +39,55 @@ impl SettingLayers {
         config: Option<&Path>,
     ) -> Result<Self, SettingError> {
         let mut layers = Self::default();
-        let named = config.map(Path::to_owned).or_else(|| variable("SLUICE_CONFIG").map(PathBuf::from));
+        let named =
+            config.map(Path::to_owned).or_else(|| variable(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from));
         let default = || Path::new(DEFAULT_FILE).exists().then(|| PathBuf::from(DEFAULT_FILE));
-        if let Some(path) = named.or_else(default) {
-            layers.set_file(&path)?;
-        }
-        layers.set_variables(variable);
-        layers.set_flags(flags);
+        let profiles = named.or_else(default).map(|path| layers.set_file(path)).transpose()?;
         if layers.agents.is_empty() {
             layers.agents = agent_catalogue::catalogue();
         }
+        if let Some(profiles) = profiles {
+            layers.set_profiles(&profiles, flags, &variable);
+        }
+        layers.set_variables(variable);
+        layers.set_flags(flags);
         layers.set_defaults();
         layers.set_defaults_of_agent();
         Ok(layers)
     }
 
-    fn set_file(&mut self, path: &Path) -> Result<(), SettingError> {
-        let content = file::read(path)?;
+    fn set_file(&mut self, path: PathBuf) -> Result<FileProfiles, SettingError> {
+        let (content, text) = file::read(&path)?;
         self.agents = content.agents;
-        for (name, value) in content.values {
-            self.values.insert(name, (value, SettingSource::File(path.to_owned())));
+        for value in content.values {
+            let (line, _) = file::position(&text, value.at);
+            self.values.insert(value.name, (value.text, SettingSource::File(path.clone(), line)));
         }
-        Ok(())
+        Ok(FileProfiles { path, text, profiles: content.profiles })
+    }
+
+    /// Sets the values of the profiles that apply to a run, in the order of the file: a later one replaces an earlier one.
+    fn set_profiles(
+        &mut self,
+        file: &FileProfiles,
+        flags: &BTreeMap<&'static str, String>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) {
+        let mut above = Self { values: self.values.clone(), agents: Vec::new() };
+        above.set_variables(variable);
+        above.set_flags(flags);
+        above.set_defaults();
+        let of_run = |name: &str| above.get(name).map(|(value, _)| value);
+        let (agent, account) = (of_run("agent"), of_run("account"));
+        let applying: Vec<_> =
+            file.profiles.iter().filter(|profile| profile.applies(&self.agents, agent, account)).collect();
+        for profile in applying {
+            for value in &profile.values {
+                let (line, _) = file::position(&file.text, value.at);
+                let from = SettingSource::Profile(file.path.clone(), line, profile.words());
+                self.set(value.name, value.text.clone(), from);
+            }
+        }
     }
 
     fn set_variables(&mut self, variable: impl Fn(&str) -> Option<String>) {

@@ -103,7 +103,7 @@ impl SettingLayers {
     fn key_files(&self) -> Vec<PathBuf> {
         let named = ["key_file", "spend_key_file"].into_iter().filter_map(|name| self.path(name));
         let inside = self.get("key").and_then(|(_, from)| match from {
-            SettingSource::File(path) => Some(path.clone()),
+            SettingSource::File(path, _) => Some(path.clone()),
             _ => None,
         });
         named.chain(inside).collect()

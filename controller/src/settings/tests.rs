@@ -41,10 +41,10 @@ fn the_highest_layer_that_sets_a_value_wins() {
     let file = ScratchFile::new("order", "timeout = 30\nmemory = \"1g\"\npids = 100\n");
     let layers = layers(&[("timeout", "10s")], &[("SLUICE_TIMEOUT", "20s"), ("SLUICE_MEMORY", "2g")], Some(&file))
         .expect("all is right");
-    let from_file = SettingSource::File(file.0.clone());
+    let from_file = |line| SettingSource::File(file.0.clone(), line);
     assert_eq!(layers.get("timeout"), Some(("10s", &SettingSource::Flag)));
     assert_eq!(layers.get("memory"), Some(("2g", &SettingSource::Variable("SLUICE_MEMORY"))));
-    assert_eq!(layers.get("pids"), Some(("100", &from_file)));
+    assert_eq!(layers.get("pids"), Some(("100", &from_file(3))));
     assert_eq!(layers.get("cpus"), Some(("1", &SettingSource::Default)));
     assert_eq!(layers.get("model"), None);
 }
@@ -91,28 +91,28 @@ fn the_memory_of_the_sidecar_becomes_its_flag() {
 #[test]
 fn an_error_names_the_value_and_its_source() {
     let rows = [
-        ("timeout", "soon", "timeout: 'soon' is not a time"),
-        ("timeout", "0", "timeout: '0' is too short"),
-        ("memory", "1m", "memory: '1m' is too little"),
-        ("pids", "3", "pids: '3'"),
-        ("account", "a b", "account: 'a b'"),
-        ("max_calls", "x", "max_calls: 'x'"),
-        ("sidecar_uid", "0", "sidecar_uid: '0' is not a range of user ids"),
-        ("sidecar_gid", "docker", "sidecar_gid: 'docker' is not a group id"),
-        ("max_cost_usd", "-1", "max_cost_usd: '-1'"),
-        ("hold_usd", "-1", "hold_usd: '-1'"),
-        ("key_mode", "some", "key_mode: 'some' is none of"),
-        ("audit_sync", "never", "audit_sync: 'never'"),
-        ("sidecar_memory", "1m", "sidecar_memory: '1m' is too little"),
-        ("output_max", "2g", "output_max: '2g'"),
-        ("record_keep", "2y", "record_keep: '2y'"),
-        ("record_output", "2g", "record_output: '2g'"),
-        ("log_format", "xml", "log_format: 'xml'"),
+        ("timeout", "soon", "--timeout: 'soon' is not a time"),
+        ("timeout", "0", "--timeout: '0' is too short"),
+        ("memory", "1m", "--memory: '1m' is too little"),
+        ("pids", "3", "--pids: '3'"),
+        ("account", "a b", "--account: 'a b'"),
+        ("max_calls", "x", "--max-calls: 'x'"),
+        ("sidecar_uid", "0", "--sidecar-uid: '0' is not a range of user ids"),
+        ("sidecar_gid", "docker", "--sidecar-gid: 'docker' is not a group id"),
+        ("max_cost_usd", "-1", "--max-cost-usd: '-1'"),
+        ("hold_usd", "-1", "--hold-usd: '-1'"),
+        ("key_mode", "some", "--key-mode: 'some' is none of"),
+        ("audit_sync", "never", "--audit-sync: 'never'"),
+        ("sidecar_memory", "1m", "--sidecar-memory: '1m' is too little"),
+        ("output_max", "2g", "--output-max: '2g'"),
+        ("record_keep", "2y", "--record-keep: '2y'"),
+        ("record_output", "2g", "--record-output: '2g'"),
+        ("log_format", "xml", "--log-format: 'xml'"),
     ];
     for (name, value, expected) in rows {
         let error =
             layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
-        assert!(error.starts_with(expected) && error.ends_with("(from the command line)"), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
 }
 
@@ -172,4 +172,80 @@ fn an_agent_replaces_only_built_in_defaults() {
         set(&[], &[], ""),
         [("512m".to_owned(), SettingSource::Default), ("120s".to_owned(), SettingSource::Default)]
     );
+}
+
+/// The error of a file with this text, without the file's path.
+fn file_error(text: &str) -> String {
+    let file = ScratchFile::new("position", text);
+    let error = layers(&[], &[], Some(&file)).and_then(|layers| layers.settings()).expect_err(text).to_string();
+    error.replace(&file.0.display().to_string(), "FILE")
+}
+
+#[test]
+fn an_error_of_a_file_names_line_and_key() {
+    for (text, expected) in [
+        ("# one\nupstream = http://x\n", "FILE:2:12: upstream: "),
+        ("memory = '1g'\nmemory = '2g'\n", "FILE:2:1: memory: duplicate key"),
+        ("\n\nupsteam = 'x'\n", "FILE:3:1: there is no setting named upsteam; did you mean upstream?"),
+        ("timeout = '1s'\n  pids = [3]\n", "FILE:2:10: pids is array; write a text or a number"),
+        ("[run]\ntimeout = '1s'\n", "FILE:1:2: there is no setting named run; there are upstream, "),
+        ("\ntimeout = 'soon'\n", "timeout in FILE:2: 'soon' is not a time"),
+        ("[[agents]]\nagentId = 'a'\nargv = ['x']\n[[agents]]\nagentId = 'b'\n", "FILE:4:1: agents: "),
+        ("[[profiles]]\npids = 100\n", "FILE:1:1: profiles: each one needs an agent"),
+        ("[[profiles]]\nagent = 'claude'\nkey-file = '/x'\n", "FILE:3:1: profiles: key_file is a setting of the host"),
+        (
+            "[[profiles]]\nagent = 'claude'\nmemry = '1g'\n",
+            "FILE:3:1: there is no setting named memry; did you mean memory?",
+        ),
+        ("[[profiles]]\naccount = 3\n", "FILE:2:11: profiles: account is the name of one account"),
+    ] {
+        let error = file_error(text);
+        assert!(error.starts_with(expected), "{text:?}: {error}");
+    }
+    // The value of a line that cannot be read may be a key.
+    assert!(!file_error("key = sk-secret\n").contains("secret"));
+}
+
+#[test]
+fn dashes_in_names_are_underscores() {
+    let file = ScratchFile::new("dashes", "max-calls = 7\nallow_tool = ['t']\n");
+    let layers = layers(&[], &[], Some(&file)).expect("all is right");
+    assert_eq!(layers.get("max_calls").map(|(value, _)| value), Some("7"));
+}
+
+#[test]
+fn a_profile_applies_to_its_agent_and_account() {
+    let text = "timeout = '9m'\nmax_calls = 9\nallow_tool = ['t']\n\
+        [[profiles]]\nagent = 'claude'\nmax_calls = 1\nallow_tool = ['u']\nmodel = ['big', 'small']\n\
+        [[profiles]]\naccount = 'acct-1'\nmax_calls = 2\n\
+        [[profiles]]\nagent = 'sandbox:claude'\naccount = 'acct-2'\nmemory = '3g'\n";
+    let file = ScratchFile::new("profiles", text);
+    let of = |flags: &[(&'static str, &str)], variables: &[(&str, &str)], name: &str| {
+        let layers = layers(flags, variables, Some(&file)).expect("all is right");
+        layers.get(name).map(|(value, from)| (value.to_owned(), from.clone())).expect(name)
+    };
+    let value = |flags: &[(&'static str, &str)], variables: &[(&str, &str)], name: &str| of(flags, variables, name).0;
+
+    assert_eq!(value(&[], &[], "max_calls"), "9");
+    let (calls, from) = of(&[("agent", "claude")], &[], "max_calls");
+    assert_eq!(calls, "1");
+    assert_eq!(from, SettingSource::Profile(file.0.clone(), 6, "agent claude".to_owned()));
+    assert_eq!(value(&[("agent", "sandbox:claude")], &[], "model"), "big small");
+    assert_eq!(value(&[("agent", "claude")], &[], "allow_tool"), "t u");
+    assert_eq!(value(&[("agent", "claude")], &[("SLUICE_ACCOUNT", "acct-1")], "max_calls"), "2", "the later profile");
+    assert_eq!(value(&[("agent", "claude"), ("account", "acct-2")], &[], "memory"), "3g");
+    assert_eq!(value(&[("account", "acct-2")], &[], "memory"), "512m");
+    // Variables and flags replace a profile's values, and a profile those of the file and of the agent.
+    assert_eq!(value(&[("agent", "claude")], &[("SLUICE_MAX_CALLS", "5")], "max_calls"), "5");
+    assert_eq!(value(&[("agent", "claude"), ("max_calls", "6")], &[], "max_calls"), "6");
+    assert_eq!(value(&[("agent", "claude")], &[], "timeout"), "9m");
+}
+
+#[test]
+fn all_settings_that_are_missing_are_named() {
+    assert!(all_missing(&[]).is_none());
+    let error = all_missing(&["model", "upstream", "key_file"]).expect("three are missing").to_string();
+    for word in ["model is not set", "--upstream", "SLUICE_KEY_FILE"] {
+        assert!(error.contains(word), "{error}");
+    }
 }

@@ -46,8 +46,10 @@ pub const UNREADABLE: u8 = 4;
 pub const UNKNOWN_RUN: u8 = 5;
 /// Exit code of `sluice audit verify` when the key that signed the file is not trusted, or no key has signed it.
 pub const UNKNOWN_KEY: u8 = 6;
-/// Exit code of `sluice run` when its output cannot be written (`EX_IOERR` of `sysexits.h`).
+/// Exit code of `sluice` when its output cannot be written (`EX_IOERR` of `sysexits.h`).
 pub const OUTPUT_FAILED: u8 = 74;
+/// Exit code of `sluice` when the reader of its output is gone: 128 and the number of SIGPIPE.
+pub const READER_GONE: u8 = 141;
 /// Exit code of `sluice run` when the audit log of the run is incomplete.
 pub const AUDIT_INCOMPLETE: u8 = 120;
 /// Exit code of `sluice run` when a cap is reached, or the account's budget has too little left.

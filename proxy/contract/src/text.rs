@@ -28,16 +28,19 @@ pub fn truncate(text: &str) -> String {
     format!("{} [...] {}", sanitize(&begin), sanitize(&end))
 }
 
-/// Formats an error with all its causes as one line, sanitised and truncated.
+/// Formats an error with all its causes as one line, sanitised and truncated. A cause that only repeats is left out.
 #[must_use]
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
+    let mut last = text.clone();
     let mut cause = error.source();
     while let Some(inner) = cause {
         let message = inner.to_string();
-        if !text.ends_with(&message) {
+        // SQLite's code has the text of its error: "Error code 13: database or disk is full".
+        if !text.ends_with(&message) && !message.ends_with(&last) {
             text = format!("{text}: {message}");
         }
+        last = message;
         cause = inner.source();
     }
     truncate(&text)
@@ -59,6 +62,31 @@ mod tests {
             assert!(shown.starts_with("a ") && shown.ends_with("é漢"), "{text:?}: {shown:?}");
             assert!(!shown.chars().any(is_control), "{text:?}: {shown:?}");
             assert_eq!(truncate(&text), shown);
+        }
+    }
+
+    #[test]
+    fn a_cause_that_repeats_is_left_out() {
+        #[derive(Debug)]
+        struct Nested(&'static str, Option<Box<Nested>>);
+        impl std::fmt::Display for Nested {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl Error for Nested {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                self.1.as_deref().map(|cause| cause as &dyn Error)
+            }
+        }
+        for (texts, expected) in [
+            (["cannot open x", "disk is full", "Error code 13: disk is full"], "cannot open x: disk is full"),
+            (["cannot open x: disk is full", "disk is full", "no room"], "cannot open x: disk is full: no room"),
+            (["cannot ask", "refused", "os error 111"], "cannot ask: refused: os error 111"),
+        ] {
+            let [first, second, third] = texts;
+            let cause = Nested(second, Some(Box::new(Nested(third, None))));
+            assert_eq!(error_chain(&Nested(first, Some(Box::new(cause)))), expected);
         }
     }
 

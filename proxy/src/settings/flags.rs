@@ -39,7 +39,7 @@ Exit codes: 0 ended in order · 3 calls had to be cut · 64 usage · 66 a file i
 #[derive(Debug, Parser)]
 #[command(
     name = "sluice-proxy",
-    version,
+    version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUILD"), ")"),
     before_help = EXAMPLES,
     after_help = EXITS,
     max_term_width = 100,

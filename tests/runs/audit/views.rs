@@ -120,7 +120,7 @@ async fn tail_follows_a_run_and_ends_with_it() {
     fs::write(run.join("work/one"), "").expect("the workspace is ours too");
     tail.prints("outcome").await;
     // The reader took the first line, and closed the pipe.
-    assert!(head.finish().await.expect(0).stdout.ends_with("codes 0 0\n"));
+    assert!(head.finish().await.expect(0).stdout.ends_with("codes 141 0\n"));
     assert!(tail.is_running() && live.is_running());
     fs::write(run.join("work/two"), "").expect("the workspace is ours too");
 

@@ -1,33 +1,78 @@
 //! `sluice audit show`: the calls of a file, as a table.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use sluice_contract::record::Usage;
-use sluice_contract::{AuditLog, LoggedCall, TrustAnchors, Verdict, verify};
+use sluice_contract::{AuditLog, Fault, LoggedCall, TrustAnchors, Verdict, verify};
 use sluice_state::receipt::audit_log_to;
 
+use super::super::columns::Columns;
 use super::super::error::CommandError;
-use super::super::output::{dash, print};
+use super::super::object::CommandObject;
+use super::super::output::{OutputFormat, dash, print, print_object, terminal_width};
 use super::files::{bad_line, one_line};
 
-/// Prints the table. An altered file is shown up to its first invalid line; an error follows.
-pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {
+mod object;
+
+/// Shows a file. An altered one is shown up to its first invalid line; an error follows.
+pub(super) fn show(path: &Path, bytes: &[u8], format: OutputFormat) -> Result<ExitCode, CommandError> {
     let altered = match verify(bytes, &TrustAnchors::default()) {
         Verdict::Tampered(fault) => Err(fault),
         Verdict::Complete(report) | Verdict::Incomplete(report) => Ok(report.torn),
     };
     let log = audit_log_to(bytes, altered.as_ref().map_or_else(|fault| fault.line - 1, |_| u64::MAX));
-    print(&head(&log));
+    let (torn, altered) = match altered {
+        Ok(torn) => (torn, None),
+        Err(fault) => (0, Some(altered_file(path, &fault))),
+    };
+    if format == OutputFormat::Json {
+        let data = object::object(path, &log, torn);
+        print_object(&match &altered {
+            None => CommandObject::done(data),
+            Some(error) => CommandObject::failed_with("tampered", error, data),
+        });
+        return Ok(altered.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)));
+    }
+    print_table(&log);
+    if let Some(error) = altered {
+        return Err(error);
+    }
+    if torn > 0 {
+        print(&format!("torn     {torn} bytes of a last line\n"));
+    }
+    if log.close().is_none() {
+        print("open     the log has no end: its run goes on, or its sidecar was killed\n");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn altered_file(path: &Path, fault: &Fault) -> CommandError {
+    let CommandError { code, message } = bad_line(fault);
+    CommandError { code, message: format!("{}: {message}; the lines above came before it", path.display()) }
+}
+
+fn print_table(log: &AuditLog) {
+    let columns = Columns::fit(terminal_width(), 86, [36, 24]);
+    print(&head(log));
     print(&format!(
-        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
-        "call", "time (UTC)", "call id", "model", "result", "in", "out", "cost, $", "ms"
+        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
+        "call",
+        "time (UTC)",
+        columns.cell(0, "call id"),
+        columns.cell(1, "model"),
+        "result",
+        "in",
+        "out",
+        "cost, $",
+        "ms"
     ));
-    log.calls().iter().for_each(|call| print(&row(call)));
+    log.calls().iter().for_each(|call| print(&row(call, &columns)));
     for (reason, count) in log.refused() {
         print(&one_line(&format!("refused  {count} × {reason}")));
     }
     let totals = log.totals();
-    let usage = usage(&log);
+    let usage = usage(log);
     print(&format!(
         "total    {} calls, {} refused, {} of unknown cost; {} tokens in, {} out; ${}\n",
         totals.calls,
@@ -37,17 +82,6 @@ pub(super) fn show(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {
         dash(usage.output),
         totals.cost(),
     ));
-    let torn = altered.map_err(|fault| {
-        let CommandError { code, message } = bad_line(&fault);
-        CommandError { code, message: format!("{}: {message}; the lines above came before it", path.display()) }
-    })?;
-    if torn > 0 {
-        print(&format!("torn     {torn} bytes of a last line\n"));
-    }
-    if log.close().is_none() {
-        print("open     the log has no end: its run goes on, or its sidecar was killed\n");
-    }
-    Ok(())
 }
 
 /// Returns the tokens of all calls in one notation; sidecars of older versions wrote another one, see [`Usage`].
@@ -67,7 +101,7 @@ fn head(log: &AuditLog) -> String {
     })
 }
 
-fn row(call: &LoggedCall) -> String {
+fn row(call: &LoggedCall, columns: &Columns<2>) -> String {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default().inclusive();
@@ -77,11 +111,11 @@ fn row(call: &LoggedCall) -> String {
         (None, None) => "-".to_owned(),
     });
     one_line(&format!(
-        "{:>4}  {:<15}  {:<36}  {:<24}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
+        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
         intent.call,
         intent.ts.get(11..26).unwrap_or(&intent.ts),
-        intent.call_id,
-        intent.model.as_deref().unwrap_or("-"),
+        columns.cell(0, &intent.call_id),
+        columns.cell(1, intent.model.as_deref().unwrap_or("-")),
         outcome.map_or("open", |outcome| outcome.result.as_str()),
         dash(usage.input),
         dash(usage.output),

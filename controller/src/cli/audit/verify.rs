@@ -1,6 +1,6 @@
 //! `sluice audit verify`: checks files against keys and against the lines that a database has seen.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufReader};
 use std::path::Path;
@@ -16,7 +16,8 @@ use sluice_state::run::Phase;
 use sluice_state::store::Store;
 
 use super::super::error::CommandError;
-use super::super::output::{OutputFormat, print, print_json};
+use super::super::object::CommandObject;
+use super::super::output::{OutputFormat, print, print_object};
 use super::file_verdict::{FileVerdict, object};
 use super::files::{find, is_own, one_line, unreadable};
 use super::keys::own_keys;
@@ -37,27 +38,36 @@ pub(super) async fn verify_all(
     trusted: &TrustSources<'_>,
     format: OutputFormat,
 ) -> Result<ExitCode, CommandError> {
-    let mut codes = BTreeSet::new();
+    let mut lines = BTreeMap::new();
     let mut objects = Vec::new();
     for name in files {
         let path = find(trusted.state, name);
         let answer = verify_one(&path, trusted).await?;
-        codes.insert(answer.exit_code());
+        let line = one_line(&format!("{}: {}", path.display(), answer.text()));
         if format == OutputFormat::Json {
             objects.push(object(&path, &answer));
         } else {
-            print(&one_line(&format!("{}: {}", path.display(), answer.text())));
+            print(&line);
         }
+        lines.entry(answer.exit_code()).or_insert(line);
     }
+    let worst = worst(&mut lines);
     if format == OutputFormat::Json {
-        print_json(&json!({ "files": objects }));
+        let files = json!({ "files": objects });
+        print_object(&match &worst {
+            Some(error) if error.code == exit::FAILED => CommandObject::failed_with("tampered", error, files),
+            worst => CommandObject::of(worst.as_ref(), files),
+        });
     }
-    // The worst result first: altered, unreadable, unknown key or run, incomplete.
-    let worst = [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE]
-        .into_iter()
-        .find(|code| codes.contains(code))
-        .unwrap_or(0);
-    Ok(ExitCode::from(worst))
+    Ok(worst.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+/// Returns the error of the worst result: altered, unreadable, unknown key or run, incomplete. Each exit code has the line
+/// of the first file that has it.
+fn worst(lines: &mut BTreeMap<u8, String>) -> Option<CommandError> {
+    let worst_first = [exit::FAILED, exit::UNREADABLE, exit::UNKNOWN_KEY, exit::UNKNOWN_RUN, exit::INCOMPLETE];
+    let (code, line) = worst_first.into_iter().find_map(|code| Some((code, lines.remove(&code)?)))?;
+    Some(CommandError { code, message: line.trim_end().to_owned() })
 }
 
 async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {

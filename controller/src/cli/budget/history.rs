@@ -1,6 +1,5 @@
-//! The list of changes of budgets, as text, JSON or comma-separated values.
+//! The list of changes of budgets, as a table or as comma-separated values.
 
-use serde_json::json;
 use sluice_contract::text::sanitize;
 use sluice_state::budget::BudgetEvent;
 
@@ -10,13 +9,14 @@ use super::super::receipts::quoted;
 /// Head line. The names are stable, and say the unit.
 const CSV_HEAD: &str = "made_at,account,change,amount_usd,made_by\r\n";
 
-/// Returns the list in a format.
-pub(super) fn text(events: &[BudgetEvent], json: bool, csv: bool) -> String {
-    match (json, csv) {
-        (true, _) => format!("{}\n", serde_json::to_string_pretty(&json!({ "changes": events })).expect("plain data")),
-        (false, true) => CSV_HEAD.to_owned() + &events.iter().map(csv_row).collect::<String>(),
-        (false, false) => head() + &events.iter().map(row).collect::<String>(),
-    }
+/// Returns the list as comma-separated values.
+pub(super) fn csv(events: &[BudgetEvent]) -> String {
+    CSV_HEAD.to_owned() + &events.iter().map(csv_row).collect::<String>()
+}
+
+/// Returns the list as a table.
+pub(super) fn table(events: &[BudgetEvent]) -> String {
+    head() + &events.iter().map(row).collect::<String>()
 }
 
 fn head() -> String {

@@ -15,7 +15,8 @@ use super::super::audit::given_keys;
 use super::super::database::open_or_create;
 use super::super::error::CommandError;
 use super::super::host_args::HostArgs;
-use super::super::output::{OutputFormat, print, print_json, say};
+use super::super::object::CommandObject;
+use super::super::output::{OutputFormat, print, print_object, say};
 
 /// Flags of the command.
 #[derive(Debug, Args)]
@@ -53,16 +54,23 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let known = [known, given.clone()].concat();
     let archive = AuditArchive { layout: &layout, store: &store, keys: &known };
     let unsigned = if args.unsigned { UnsignedFiles::Vouched } else { UnsignedFiles::Refused };
-    let (mut objects, mut code) = (Vec::new(), 0);
+    let (mut objects, mut worst) = (Vec::new(), None);
     for file in &args.files {
         let imported = archive.import(file, &keys, &given, unsigned).await;
-        code = code.max(imported.as_ref().err().map_or(0, ImportError::exit_code));
+        if let Err(error) = &imported {
+            worst = worse(worst, CommandError::new(error.exit_code(), error));
+        }
         objects.push(report(file, imported, args.json.into()));
     }
     if args.json {
-        print_json(&json!({ "ok": code == 0, "files": objects }));
+        print_object(&CommandObject::of(worst.as_ref(), json!({ "files": objects })));
     }
-    Ok(ExitCode::from(code))
+    Ok(worst.map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.code)))
+}
+
+/// Returns the error with the higher exit code; of two with the same code, the first one.
+fn worse(before: Option<CommandError>, error: CommandError) -> Option<CommandError> {
+    Some(before.filter(|before| before.code >= error.code).unwrap_or(error))
 }
 
 /// Prints the result for one file, or returns its JSON object.

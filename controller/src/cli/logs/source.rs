@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use sluice_runs::terminal::SanitizedWriter;
 use sluice_state::records::{StreamPart, StreamReader};
 
+use super::super::output::DataStream;
+
 /// Size of one read.
 const CHUNK: u64 = 64 << 10;
 
@@ -30,7 +32,7 @@ enum SourceKind {
 impl LogSource {
     /// Returns a source that shows a recorded stream on stdout.
     pub(super) fn stream(reader: StreamReader) -> Self {
-        Self { kind: SourceKind::Stream(reader), sink: sink(SanitizedWriter::new(io::stdout())) }
+        Self { kind: SourceKind::Stream(reader), sink: sink(DataStream::sanitized()) }
     }
 
     /// Returns a source that shows the first of these files that exists.

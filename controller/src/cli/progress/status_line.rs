@@ -12,7 +12,7 @@ use sluice_state::live_usage::{LiveUsage, LiveUsageReader};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::{RunActivity, TerminalProgress, cleared};
+use super::{RunActivity, TerminalProgress, cleared, styled};
 
 /// Interval of a line that is rewritten.
 const REWRITE_EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl TerminalProgress {
         // In the last column some terminals begin a new line.
         let width = if columns == 0 { WIDTH } else { columns } - 1;
         let text: String = text.chars().take(width).collect();
-        let _ = write!(io::stderr(), "{}{text}", cleared(&mut state));
+        let _ = write!(io::stderr(), "{}{}", cleared(&mut state), styled(&text));
         let _ = io::stderr().flush();
         state.status = text.chars().count();
     }

@@ -1,6 +1,5 @@
 //! A list of runs as a table that fits into the terminal.
 
-use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use sluice_contract::text::sanitize;
@@ -17,12 +16,6 @@ const NUMBERS: [usize; 4] = [2, 3, 4, 5];
 /// Minimum width of a column that is cut.
 const CUT_MIN: usize = 6;
 const GAP: usize = 2;
-
-/// Returns the width of the terminal at stdout; `None` if stdout is not a terminal.
-pub(super) fn width_of_stdout() -> Option<usize> {
-    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
-    io::stdout().is_terminal().then_some(usize::from(columns)).filter(|columns| *columns > 0)
-}
 
 /// Formats the runs. Texts are cut where a line would be longer than `width`.
 pub(super) fn text(runs: &[RunView], width: Option<usize>) -> String {

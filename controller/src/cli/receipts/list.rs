@@ -1,12 +1,13 @@
 //! A list of receipts in one of three formats.
 
-use std::io;
-
 use serde::Serialize;
 use sluice_contract::text::sanitize;
-use sluice_state::ledger::{self, BookedReceipt, ListSummary, Total};
+use sluice_state::ledger::{self, BookedReceipt, ListSummary, Total, Unsettled};
 
-use super::super::output::{dash, put};
+use super::super::columns::Columns;
+use super::super::error::CommandError;
+use super::super::object::CommandObject;
+use super::super::output::{dash, is_indented, json_text, put, terminal_width};
 use super::super::usage::unsettled_lines;
 use super::csv::{CSV_HEAD, csv_row};
 
@@ -32,72 +33,115 @@ pub(super) struct ReceiptList {
     format: ListFormat,
     /// Text that is not printed yet.
     text: String,
+    /// Widths of run, account and model.
+    columns: Columns<3>,
     is_empty: bool,
+    /// Set once a part is printed.
+    is_begun: bool,
 }
 
 impl ReceiptList {
     pub(super) fn begin(format: ListFormat) -> Self {
+        let columns = Columns::fit(terminal_width(), 69, [34, 24, 24]);
         let text = match format {
             ListFormat::Table => format!(
-                "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
-                "time (UTC)", "run", "account", "model", "status", "in", "out", "cost, $"
+                "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
+                "time (UTC)",
+                columns.cell(0, "run"),
+                columns.cell(1, "account"),
+                columns.cell(2, "model"),
+                "status",
+                "in",
+                "out",
+                "cost, $"
             ),
-            ListFormat::Json => "{\n  \"receipts\": [".to_owned(),
+            ListFormat::Json => format!("{{{}\"receipts\":{}[", line_break(1), blank()),
             ListFormat::Csv => CSV_HEAD.to_owned(),
         };
-        Self { format, text, is_empty: true }
+        Self { format, text, columns, is_empty: true, is_begun: false }
     }
 
-    /// Adds a receipt. An error means that stdout is closed.
-    pub(super) fn take(&mut self, receipt: &BookedReceipt) -> io::Result<()> {
+    /// Adds a receipt. False means that stdout takes no more.
+    pub(super) fn take(&mut self, receipt: &BookedReceipt) -> bool {
         const FLUSH_AT: usize = 1 << 16;
         match self.format {
-            ListFormat::Table => self.text += &row(receipt),
+            ListFormat::Table => self.text += &row(receipt, &self.columns),
             ListFormat::Json => {
-                self.text += if self.is_empty { "\n    " } else { ",\n    " };
-                self.text += &member(&ReceiptObject { receipt, created_at: &receipt.origin }, 2);
+                self.text += if self.is_empty { "" } else { "," };
+                self.text += &line_break(2);
+                self.text += &json_text(&ReceiptObject { receipt, created_at: &receipt.origin }, 2);
             }
             ListFormat::Csv => self.text += &csv_row(receipt),
         }
         self.is_empty = false;
-        if self.text.len() > FLUSH_AT { self.flush() } else { Ok(()) }
+        if self.text.len() > FLUSH_AT { self.flush() } else { true }
     }
 
     /// Adds the end of the list, and prints the rest.
-    pub(super) fn end(&mut self, listed: &ListSummary) -> io::Result<()> {
+    pub(super) fn end(&mut self, listed: &ListSummary) {
         let ListSummary { total, unsettled } = listed;
         match self.format {
             ListFormat::Table => self.text += &(sum_line(total) + &unsettled_lines(unsettled)),
             ListFormat::Json => {
-                self.text += if self.is_empty { "]" } else { "\n  ]" };
-                let (total, unsettled) = (member(total, 1), member(unsettled, 1));
-                self.text += &format!(",\n  \"total\": {total},\n  \"unsettled_runs\": {unsettled}\n}}\n");
+                let sums = Sums { total, unsettled_runs: unsettled };
+                self.end_object(&CommandObject::done(sums));
             }
             ListFormat::Csv => {}
         }
-        self.flush()
+        self.flush();
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        put(std::mem::take(&mut self.text).as_bytes())
+    /// Ends a list that cannot be read whole. Returns false if nothing of it is printed yet; then the error stands alone.
+    pub(super) fn abort(&mut self, error: &CommandError) -> bool {
+        if self.is_begun {
+            if self.format == ListFormat::Json {
+                self.end_object(&error.object());
+            }
+            self.flush();
+        }
+        self.is_begun
+    }
+
+    /// Ends the array, and adds the members of an object.
+    fn end_object(&mut self, members: &impl Serialize) {
+        if !self.is_empty {
+            self.text += &line_break(1);
+        }
+        // The object's text without the brace that opens it: an indented one has a line break there.
+        self.text += &format!("],{}\n", &json_text(members, 0)[1..]);
+    }
+
+    fn flush(&mut self) -> bool {
+        self.is_begun = true;
+        put(std::mem::take(&mut self.text).as_bytes()).is_ok()
     }
 }
 
-/// Returns a part of a JSON object, indented for this depth.
-fn member(value: &impl Serialize, depth: usize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("plain data");
-    // The texts contain no line breaks: JSON escapes them.
-    text.replace('\n', &format!("\n{}", "  ".repeat(depth)))
+/// The members after the receipts.
+#[derive(Serialize)]
+struct Sums<'a> {
+    total: &'a Total,
+    unsettled_runs: &'a [Unsettled],
 }
 
-fn row(receipt: &BookedReceipt) -> String {
+/// Returns a line break with an indentation of this depth, on a terminal.
+fn line_break(depth: usize) -> String {
+    if is_indented() { format!("\n{}", "  ".repeat(depth)) } else { String::new() }
+}
+
+/// Returns the blank after a colon, on a terminal.
+fn blank() -> &'static str {
+    if is_indented() { " " } else { "" }
+}
+
+fn row(receipt: &BookedReceipt, columns: &Columns<3>) -> String {
     let usage = receipt.usage.unwrap_or_default();
     format!(
-        "{:<20} {:<34} {:<24} {:<24} {:<12} {:>8} {:>8} {:>14}\n",
+        "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
         receipt.origin.get(..19).unwrap_or_default(),
-        format!("{}.{}", receipt.run_id, receipt.attempt),
-        sanitize(&receipt.account),
-        sanitize(receipt.model.as_deref().unwrap_or("-")),
+        columns.cell(0, &format!("{}.{}", receipt.run_id, receipt.attempt)),
+        columns.cell(1, &sanitize(&receipt.account)),
+        columns.cell(2, &sanitize(receipt.model.as_deref().unwrap_or("-"))),
         receipt.status.as_str(),
         dash(usage.input),
         dash(usage.output),

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use sluice_contract::exit;
+use sluice_runs::report::RunReport;
 use sluice_runs::verdict::ErrorCode;
 use sluice_state::budget::{BudgetError, Shortfall};
 use sluice_state::ledger::usd;
 
-use super::super::error::{CommandError, error_object};
+use super::super::error::CommandError;
 
 /// A run that did not start.
 pub(super) struct NoRun {
@@ -21,11 +22,15 @@ impl NoRun {
         Self { error: CommandError::not_started(error), short: None }
     }
 
-    /// Returns the JSON object of the run.
+    /// Returns the JSON object of the run: the members that every run has, and null for what a run without a container
+    /// does not have.
     pub(super) fn to_json(&self) -> Value {
         let CommandError { code: exit_code, message } = &self.error;
-        let code = ErrorCode::CreationFailed.as_str();
-        let mut object = error_object(code, *exit_code, message);
+        let report = RunReport::not_started(ErrorCode::CreationFailed, message.clone(), (*exit_code).into());
+        let mut object = serde_json::to_value(report).expect("plain data");
+        for name in ["run_id", "attempt", "audit"] {
+            object[name] = Value::Null;
+        }
         if let Some(short) = &self.short {
             object["error_code"] = json!(ErrorCode::InsufficientCredits.as_str());
             object["error_message"] = json!(short.to_string());

@@ -20,7 +20,7 @@ use super::input::{prompt, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
 use crate::agent_catalogue::{self, Agent, Placeholders};
-use crate::settings::{InvalidValue, Settings, missing};
+use crate::settings::{InvalidValue, Settings, all_missing, missing};
 
 /// Maximum size of one argument of a program, less room for what an agent puts before the message.
 const ARGUMENT_MAX: usize = 127 << 10;
@@ -43,8 +43,15 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
     if asks_agent && agent.takes_message() && prompt.message.is_none() {
         return Err(RequestError::OneMessage(agent.agent_id.clone()));
     }
-    if asks_agent && settings.run.models.is_empty() {
-        return Err(missing("model").into());
+    let (models, litellm) = (&settings.run.models, &settings.litellm);
+    let needed = [
+        ("model", asks_agent && models.is_empty()),
+        ("upstream", litellm.upstream.is_none()),
+        ("key_file", litellm.key.is_none()),
+    ];
+    let unset: Vec<_> = needed.into_iter().filter_map(|(name, is_unset)| is_unset.then_some(name)).collect();
+    if let Some(error) = all_missing(&unset) {
+        return Err(error.into());
     }
     if asks_agent && agent.takes_message() && prompt.message.as_ref().is_some_and(|text| text.len() > ARGUMENT_MAX) {
         return Err(RequestError::LongMessage { agent: agent.agent_id.clone(), max: ARGUMENT_MAX });

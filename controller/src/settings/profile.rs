@@ -1,0 +1,80 @@
+//! Profiles: values of the configuration file for runs of an agent, of an account, or of both.
+//!
+//! Pure. A profile replaces values of the file, and lists of what is allowed are added. Variables and flags replace values of
+//! a profile: whoever starts runs is root, so that a profile is a convenience, and the limit of an account is its budget.
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::file_value::{FileFault, FileValue, setting};
+use crate::agent_catalogue::{self, Agent};
+
+/// A profile.
+#[derive(Debug, Clone)]
+pub(super) struct Profile {
+    /// Agent whose runs it applies to; none for all.
+    pub(super) agent: Option<String>,
+    /// Account whose runs it applies to; none for all.
+    pub(super) account: Option<String>,
+    /// Its values.
+    pub(super) values: Vec<FileValue>,
+}
+
+/// Settings that all runs of a host share: a profile cannot have them.
+const OF_HOST: [&str; 10] = [
+    "upstream", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy", "sidecar_uid",
+    "sidecar_gid",
+];
+
+impl Profile {
+    /// Returns whether it applies to runs of this agent and account.
+    pub(super) fn applies(&self, agents: &[Agent], agent: Option<&str>, account: Option<&str>) -> bool {
+        let found = |name: &str| agent_catalogue::find(agents, name).map(|agent| agent.agent_id.clone());
+        let is_agent = |own: &String| {
+            agent.is_some_and(|agent| own == agent || (found(own) == found(agent) && found(own).is_some()))
+        };
+        self.agent.as_ref().is_none_or(is_agent)
+            && self.account.as_ref().is_none_or(|own| Some(own.as_str()) == account)
+    }
+
+    /// Returns what it is for, in words.
+    pub(super) fn words(&self) -> String {
+        let agent = self.agent.iter().map(|agent| format!("agent {agent}"));
+        let account = self.account.iter().map(|account| format!("account {account}"));
+        agent.chain(account).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// Reads `[[profiles]]`.
+pub(super) fn read(value: &Spanned<DeValue<'_>>) -> Result<Vec<Profile>, FileFault> {
+    let wrong = || FileFault::new(value.span(), "profiles: write each profile as a table, [[profiles]]");
+    let entries = value.get_ref().as_array().ok_or_else(wrong)?;
+    entries.iter().map(one).collect()
+}
+
+fn one(entry: &Spanned<DeValue<'_>>) -> Result<Profile, FileFault> {
+    let fault = |reason: &str| FileFault::new(entry.span(), format!("profiles: {reason}"));
+    let table = entry.get_ref().as_table().ok_or_else(|| fault("write each profile as a table, [[profiles]]"))?;
+    let mut profile = Profile { agent: None, account: None, values: Vec::new() };
+    for (key, value) in table {
+        let name = key.get_ref().replace('-', "_");
+        let text = || match value.get_ref().as_str() {
+            Some(text) if !text.is_empty() => Ok(Some(text.to_owned())),
+            _ => Err(FileFault::new(value.span(), format!("profiles: {name} is the name of one {name}, a text"))),
+        };
+        match name.as_str() {
+            "agent" => profile.agent = text()?,
+            "account" => profile.account = text()?,
+            name if OF_HOST.contains(&name) => {
+                let reason =
+                    format!("profiles: {name} is a setting of the host, and not of a run; set it outside of profiles");
+                return Err(FileFault::new(key.span(), reason));
+            }
+            name => profile.values.push(setting(name, key.span(), value, &[])?),
+        }
+    }
+    if profile.agent.is_none() && profile.account.is_none() {
+        return Err(fault("each one needs an agent, an account, or both, whose runs it applies to"));
+    }
+    Ok(profile)
+}
