@@ -179,7 +179,7 @@ async fn an_amount_below_a_nano_usd_is_refused() {
     }
     assert_eq!(stands(&sluice).await, [1_000_000_000, 0, 0, 1_000_000_000]);
     let held = sluice.run(["--", "true"]).env("SLUICE_HOLD_USD", "1e-12").finish().await.expect(125).stderr;
-    assert!(held.contains("hold_usd") && held.contains("less than a nano-dollar"), "{held}");
+    assert!(held.contains("SLUICE_HOLD_USD") && held.contains("less than a nano-dollar"), "{held}");
     // Nothing is an amount.
     budget(&sluice, &["set", "acct-1", "0"]).await.expect(0);
     assert_eq!(stands(&sluice).await, [0; 4]);

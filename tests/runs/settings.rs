@@ -364,9 +364,9 @@ async fn a_key_that_the_sidecar_would_refuse_is_named() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let path = if file.contains('/') { file.clone() } else { sluice.dir().join(&file).display().to_string() };
     for (content, words) in [
-        ("abc\n", &["key_file", "holds 3 bytes; give a key of 6 to 8192"][..]),
-        ("sk-one\nsk-two\n", &["key_file", "holds a byte that is not visible ASCII, at position 6"]),
-        ("\n", &["key_file", "short.key is empty; write the key into it"]),
+        ("abc\n", &["--key-file", "holds 3 bytes; give a key of 6 to 8192"][..]),
+        ("sk-one\nsk-two\n", &["--key-file", "holds a byte that is not visible ASCII, at position 6"]),
+        ("\n", &["--key-file", "short.key is empty; write the key into it"]),
     ] {
         fs::write(&path, content).expect("it is ours");
         refused(&sluice, &["--key-file", &path, "--", "true"], words).await;

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sluice_contract::record::{NullReason, Usage};
 use sluice_contract::{AuditLog, LoggedCall};
 
 /// Returns the members of `audit show --json`.
@@ -47,9 +48,9 @@ fn call(call: &LoggedCall) -> Value {
         "model": intent.model,
         "result": outcome.map(|outcome| outcome.result.as_str()),
         "http_status": outcome.and_then(|outcome| outcome.status),
-        "usage": outcome.and_then(|outcome| outcome.usage).map(|usage| usage.inclusive()),
+        "usage": outcome.and_then(|outcome| outcome.usage).map(Usage::inclusive),
         "cost_usd": outcome.and_then(|outcome| outcome.cost_usd.as_deref()),
-        "null_reason": outcome.and_then(|outcome| outcome.null_reason).map(|reason| reason.as_str()),
+        "null_reason": outcome.and_then(|outcome| outcome.null_reason).map(NullReason::as_str),
         "duration_ms": outcome.map(|outcome| outcome.timing_us.total / 1000),
     })
 }
