@@ -2,6 +2,7 @@
 
 mod addresses;
 mod agents;
+mod any_image;
 mod audit;
 mod bridge;
 mod budgets;

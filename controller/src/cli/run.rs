@@ -27,6 +27,7 @@ use super::progress;
 mod args;
 mod background;
 mod forbidden_mounts;
+mod image;
 mod input;
 mod mount_rights;
 mod mounts;
@@ -55,14 +56,15 @@ pub(super) async fn run(args: RunArgs) -> Result<ExitCode, CommandError> {
 async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let before = |error: &dyn std::error::Error| NoRun::before(error);
     let settings = args.host.settings_with(args.settings()).map_err(|error| before(&error))?;
-    let request = request::read(&args, &settings).map_err(|error| before(&error))?;
+    let mut request = request::read(&args, &settings).map_err(|error| before(&error))?;
     // A program with the terminal draws on it alone.
     let observer = if args.quiet || args.tty { progress::silent() } else { progress::on_terminal() };
     request.spec.volumes.iter().filter_map(mount_rights::warning).for_each(|text| say(&format!("warning: {text}")));
     let (stop, cancelled) = watch::channel(None);
     signals::catch(&stop).map_err(|error| before(&error))?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| before(&error))?);
-    request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
+    let limitation = image::find(&host.engine, &host.proxy, &settings, &mut request).await;
+    limitation.map_err(|error| before(&error))?.iter().for_each(|text| say(&format!("warning: {text}")));
     one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
     let begun = format!("run {}: {}", request.key, request.spec.argv.join(" "));
     observer.observe(Observation::Note(&begun));

@@ -19,9 +19,9 @@ Examples:
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
-account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
-128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete, or the sidecar ended before the
+run; 121 a cap was reached, or the account's budget has too little left; 124 timeout; 125 it did not
+start; 126, 127 no such program; 128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
 other error, such as a full disk.";
 
 /// Runs one agent, or one program, in a container without a network.
@@ -64,7 +64,7 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, short)]
     pub(super) quiet: bool,
 
-    /// The image [default: the agent's image, or sluice-runtime:latest]
+    /// The image, which may be any one for a program after -- [default: the agent's image, or sluice-runtime:latest]
     #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
     pub(super) image: Option<String>,
     /// An environment variable of the sandbox; repeat for more
