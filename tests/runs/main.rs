@@ -14,6 +14,7 @@ mod hostile;
 mod isolation;
 mod ledger;
 mod leftovers;
+mod messages;
 mod reconcile;
 mod recovery;
 mod results;

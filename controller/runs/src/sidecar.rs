@@ -263,7 +263,9 @@ fn last_log_line(log: &Path) -> Option<String> {
 
 fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some(line.trim_start_matches("sluice-proxy: ").to_owned())
+    // Its advice is for those who start a sidecar by hand.
+    let line = line.trim_start_matches("sluice-proxy: ").trim_start_matches("usage: ");
+    Some(line.trim_end_matches("; see sluice-proxy --help").to_owned())
 }
 
 async fn ready(child: &mut Child, spec: &SidecarSpec<'_>, key: &ApiKey) -> Result<Process, SidecarError> {
