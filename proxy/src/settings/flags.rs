@@ -24,7 +24,7 @@ Examples:
   # say what the flags would do, and bind nothing: exit 0, or 78
   sluice-proxy check …
 
-  # run a program in a sandbox, where localhost:8080 leads to a sidecar's socket: see sluice-proxy bridge --help
+  # in a sandbox, lead localhost:8080 to a sidecar's socket; see sluice-proxy bridge --help
   sluice-proxy bridge --socket /llm-sock/llm.sock -- python3 app.py
 
   # call it

@@ -19,10 +19,10 @@ Examples:
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 ok; the program's own; 120 the audit log is incomplete, or the sidecar ended before the
-run; 121 a cap was reached, or the account's budget has too little left; 124 timeout; 125 it did not
-start; 126, 127 no such program; 128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
-other error, such as a full disk.";
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete, or the sidecar ended early;
+121 a cap was reached, or the account's budget has too little left; 124 timeout; 125 it did not
+start; 126, 127 no such program; 128+n ended by signal n. If the output of a program cannot be
+written: 141 the reader is gone; 74 any other error, such as a full disk.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
