@@ -2,6 +2,7 @@
 
 mod addresses;
 mod agents;
+mod any_image;
 mod audit;
 mod backup;
 mod bridge;
@@ -20,6 +21,7 @@ mod patch;
 mod logs;
 mod progress;
 mod ps;
+mod messages;
 mod reconcile;
 mod records;
 mod recovery;

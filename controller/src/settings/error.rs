@@ -42,7 +42,7 @@ pub enum SettingError {
         reason: InvalidValue,
     },
     /// The value is not valid.
-    #[error("{name}: {reason} (from {from})")]
+    #[error("{}", invalid(name, reason, from))]
     Value {
         /// Name of the setting.
         name: &'static str,
@@ -75,6 +75,14 @@ impl InvalidValue {
     /// Makes a reason from a text, or from the error of a parser.
     pub fn new(reason: impl fmt::Display) -> Self {
         Self(reason.to_string())
+    }
+}
+
+/// Names a setting as its user gave it: a flag by its name, any other by its origin.
+fn invalid(name: &str, reason: &InvalidValue, from: &SettingSource) -> String {
+    match from {
+        SettingSource::Flag => format!("--{}: {reason}", name.replace('_', "-")),
+        from => format!("{name}: {reason} (from {from})"),
     }
 }
 

@@ -91,29 +91,32 @@ fn the_memory_of_the_sidecar_becomes_its_flag() {
 #[test]
 fn an_error_names_the_value_and_its_source() {
     let rows = [
-        ("timeout", "soon", "timeout: 'soon' is not a time"),
-        ("timeout", "0", "timeout: '0' is too short"),
-        ("memory", "1m", "memory: '1m' is too little"),
-        ("pids", "3", "pids: '3'"),
-        ("account", "a b", "account: 'a b'"),
-        ("max_calls", "x", "max_calls: 'x'"),
-        ("sidecar_uid", "0", "sidecar_uid: '0' is not a range of user ids"),
-        ("sidecar_gid", "docker", "sidecar_gid: 'docker' is not a group id"),
-        ("max_cost_usd", "-1", "max_cost_usd: '-1'"),
-        ("hold_usd", "-1", "hold_usd: '-1'"),
-        ("key_mode", "some", "key_mode: 'some' is none of"),
-        ("audit_sync", "never", "audit_sync: 'never'"),
-        ("sidecar_memory", "1m", "sidecar_memory: '1m' is too little"),
-        ("output_max", "2g", "output_max: '2g'"),
-        ("record_keep", "2y", "record_keep: '2y'"),
-        ("record_output", "2g", "record_output: '2g'"),
-        ("log_format", "xml", "log_format: 'xml'"),
+        ("timeout", "soon", "--timeout: 'soon' is not a time"),
+        ("timeout", "0", "--timeout: '0' is too short"),
+        ("memory", "1m", "--memory: '1m' is 1048576 bytes, which is too little"),
+        ("pids", "3", "--pids: '3'"),
+        ("account", "a b", "--account: 'a b'"),
+        ("max_calls", "x", "--max-calls: 'x'"),
+        ("sidecar_uid", "0", "--sidecar-uid: '0' is not a range of user ids"),
+        ("sidecar_gid", "docker", "--sidecar-gid: 'docker' is not a group id"),
+        ("max_cost_usd", "-1", "--max-cost-usd: '-1'"),
+        ("hold_usd", "-1", "--hold-usd: '-1'"),
+        ("key_mode", "some", "--key-mode: 'some' is none of"),
+        ("audit_sync", "never", "--audit-sync: 'never'"),
+        ("sidecar_memory", "1m", "--sidecar-memory: '1m' is 1048576 bytes, which is too little"),
+        ("output_max", "2g", "--output-max: '2g'"),
+        ("record_keep", "2y", "--record-keep: '2y'"),
+        ("record_output", "2g", "--record-output: '2g'"),
+        ("log_format", "xml", "--log-format: 'xml'"),
     ];
     for (name, value, expected) in rows {
         let error =
             layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
-        assert!(error.starts_with(expected) && error.ends_with("(from the command line)"), "{error}");
+        assert!(error.starts_with(expected) && !error.contains("(from"), "{error}");
     }
+    let of_variable = layers(&[], &[("SLUICE_TIMEOUT", "soon")], None).and_then(|layers| layers.settings());
+    let error = of_variable.expect_err("it is not a time").to_string();
+    assert!(error.starts_with("timeout: ") && error.ends_with("(from SLUICE_TIMEOUT in the environment)"), "{error}");
 }
 
 #[test]
