@@ -58,8 +58,6 @@ struct BridgeFlags {
 /// A program that cannot be run, or not with a bridge.
 #[derive(Debug, thiserror::Error)]
 enum BridgeError {
-    #[error("the bridge has no runtime")]
-    Runtime(#[source] io::Error),
     #[error("the bridge cannot listen on {0}")]
     Listen(SocketAddr, #[source] io::Error),
     #[error("no sidecar answers at {} within {} s", .0.display(), SIDECAR_WITHIN.as_secs())]
@@ -99,10 +97,9 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(flags: &BridgeFlags) -> Result<u8, BridgeError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BridgeError::Runtime)?;
-    let carrier = runtime.block_on(Carrier::open(flags.port, &flags.socket))?;
+    let carrier = Carrier::open(flags.port, &flags.socket)?;
     let program = Program::start(&flags.program)?;
     // Its signals are blocked, like those of this thread.
-    std::thread::Builder::new().spawn(move || runtime.block_on(carrier.carry())).map_err(BridgeError::Thread)?;
+    std::thread::Builder::new().spawn(|| carrier.carry()).map_err(BridgeError::Thread)?;
     program.end()
 }
