@@ -32,12 +32,12 @@ const ACCEPT_AGAIN: u8 = 50;
 pub(super) struct Carrier {
     listeners: Vec<TcpListener>,
     socket: PathBuf,
-    connections: Vec<Connection>,
+    connections: Vec<BridgedConnection>,
 }
 
 /// A client and the sidecar.
 #[derive(Debug)]
-struct Connection {
+struct BridgedConnection {
     client: OwnedFd,
     sidecar: OwnedFd,
     request: Direction,
@@ -128,7 +128,7 @@ impl Carrier {
                 // A connection that fails is closed: its client notices.
                 let ready = client.set_nonblocking(true).and_then(|()| client.set_nodelay(true));
                 let connected = ready.and_then(|()| connect(&self.socket));
-                self.connections.extend(connected.map(|sidecar| Connection::new(client.into(), sidecar.into())));
+                self.connections.extend(connected.map(|sidecar| BridgedConnection::new(client.into(), sidecar.into())));
             }
         }
         true
@@ -162,7 +162,7 @@ fn pause(milliseconds: u8) {
     let _ = poll(&mut [], milliseconds);
 }
 
-impl Connection {
+impl BridgedConnection {
     fn new(client: OwnedFd, sidecar: OwnedFd) -> Self {
         Self { client, sidecar, request: Direction::new(), answer: Direction::new() }
     }
