@@ -22,6 +22,7 @@ if stage 'the release programs: static, stripped, a panic aborts' make --no-prin
     export SLUICE_PROXY_BIN=$PWD/dist/sluice-proxy
     stage 'what the release sidecar does differently' cargo test --locked -p sluice-testkit --test e2e --no-fail-fast -- \
         budgets:: calls:: hardening:: lifecycle:: start:: streams:: upstreams::
+    stage 'its bridge, in images of any kind' cargo test --locked -p sluice-testkit --test runs --no-fail-fast -- any_image::
     stage 'what a call of it may cost: instructions and allocations' \
         cargo test --locked -p sluice-testkit --features cost --test cost
     stage 'kills at random moments; make chaos has more of them' \

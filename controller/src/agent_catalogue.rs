@@ -141,6 +141,12 @@ impl Agent {
     pub fn variables(&self, values: Placeholders<'_>) -> BTreeMap<String, String> {
         self.env.iter().filter_map(|(name, value)| Some((name.clone(), values.fill(value)?))).collect()
     }
+
+    /// Returns whether the agent sets this environment variable.
+    #[must_use]
+    pub fn sets(&self, name: &str) -> bool {
+        self.env.contains_key(name)
+    }
 }
 
 impl Placeholders<'_> {

@@ -5,6 +5,8 @@ use serde::Serialize;
 mod budget_rows;
 mod budgets;
 mod checks;
+mod image;
+mod key_answer;
 mod litellm;
 mod probe;
 mod scratch_state;
@@ -23,6 +25,19 @@ pub struct Check {
     /// Budget at LiteLLM that the check examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<LitellmBudget>,
+    /// Bridge of the image that the check examined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<ImageBridge>,
+}
+
+/// Bridge from a sandbox's `localhost` to the sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageBridge {
+    /// The image starts its own.
+    Image,
+    /// The sidecar's program is mounted as one.
+    Mounted,
 }
 
 /// A budget at LiteLLM.
@@ -68,17 +83,17 @@ impl CheckStatus {
 }
 
 fn pass(name: &'static str, detail: String) -> Check {
-    Check { name, status: CheckStatus::Pass, detail, budget: None }
+    Check { name, status: CheckStatus::Pass, detail, budget: None, bridge: None }
 }
 
 fn warn(name: &'static str, detail: String) -> Check {
-    Check { name, status: CheckStatus::Warn, detail, budget: None }
+    Check { name, status: CheckStatus::Warn, detail, budget: None, bridge: None }
 }
 
 fn fail(name: &'static str, detail: String) -> Check {
-    Check { name, status: CheckStatus::Fail, detail, budget: None }
+    Check { name, status: CheckStatus::Fail, detail, budget: None, bridge: None }
 }
 
 fn skipped(name: &'static str, detail: &str) -> Check {
-    Check { name, status: CheckStatus::Skipped, detail: detail.to_owned(), budget: None }
+    Check { name, status: CheckStatus::Skipped, detail: detail.to_owned(), budget: None, bridge: None }
 }

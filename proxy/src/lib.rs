@@ -16,6 +16,7 @@ pub mod active_call;
 pub mod audit;
 pub mod body;
 pub mod body_budget;
+pub mod bridge;
 pub mod call;
 pub mod caps;
 pub mod connection;

@@ -11,17 +11,19 @@ use crate::refusal::{Reason, Refusal};
 #[must_use]
 pub fn reject(upstream: &response::Parts) -> Option<Refusal> {
     match upstream.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Some(Refusal::new(
-                Reason::UpstreamAuth,
-                "the upstream refused the sidecar's key; the operator has to give it another",
-            ));
+        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            let message = format!(
+                "the upstream refused the sidecar's key with status {}; the operator has to give it another",
+                status.as_u16()
+            );
+            return Some(Refusal::new(Reason::UpstreamAuth, message));
         }
         status if status.is_redirection() || status.is_informational() => {
-            return Some(Refusal::new(
-                Reason::UpstreamRedirect,
-                "the upstream answered with a redirect, which is not followed; the operator has to correct --upstream",
-            ));
+            let message = format!(
+                "the upstream answered with status {}, which is not followed; the operator has to correct --upstream",
+                status.as_u16()
+            );
+            return Some(Refusal::new(Reason::UpstreamRedirect, message));
         }
         _ => {}
     }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod agents;
+mod any_image;
 mod audit;
 mod backup;
 mod bridge;
@@ -17,6 +18,7 @@ mod isolation;
 mod ledger;
 mod leftovers;
 mod logs;
+mod messages;
 mod patch;
 mod progress;
 mod ps;

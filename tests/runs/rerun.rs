@@ -55,3 +55,32 @@ async fn messages_are_asked_again_with_another_model() {
     assert_eq!(bodies[0]["messages"], bodies[1]["messages"]);
     sluice.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn files_and_a_piped_message_are_given_again() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let (first, piped) = (unique_run_id("files"), unique_run_id("piped"));
+    let (input, variables) = (sluice.file("input.txt", "text\n"), sluice.file("vars.env", "WORD=one\n"));
+    let repo = sluice.dir().join("repo");
+    fs::create_dir(&repo).expect("there is room");
+    let patch = sluice.dir().join("out.diff");
+    let (repo, shown) = (repo.display().to_string(), patch.display().to_string());
+    let words = ["--quiet", "--run-id", &first, "--repo", &repo, "--patch", &shown, "--file", &input];
+    let program =
+        ["--env-file", &variables, "--", "sh", "-c", "cp /workspace/input.txt repo/new; echo $WORD >> repo/new"];
+    sluice.run(words).args(program).finish().await.expect(0);
+    let made = fs::read_to_string(&patch).expect("a patch");
+    fs::remove_file(&patch).expect("it is ours");
+
+    sluice.command(["rerun", "--quiet", &first]).env("WORD", "one").finish().await.expect(0);
+    sluice.run(["--quiet", "--run-id", &piped, "--model", "m"]).stdin("from a pipe").finish().await.expect(0);
+    sluice.command(["rerun", "--quiet", &piped]).finish().await.expect(0);
+
+    assert!(made.contains("+text\n+one\n"), "{made}");
+    assert_eq!(fs::read_to_string(&patch).expect("the same patch"), made);
+    let bodies: Vec<Value> = upstream.requests().iter().map(ReceivedRequest::json).collect();
+    assert_eq!(bodies[0]["messages"], json!([{"role": "user", "content": "from a pipe"}]));
+    assert_eq!(bodies[0]["messages"], bodies[1]["messages"]);
+    sluice.assert_nothing_left().await;
+}

@@ -218,7 +218,7 @@ async fn survived_memory_shortage_is_reported() {
 
         assert_eq!((report.verdict(), report.oom_seen), ((false, Some("timeout"), 124), false), "{memory}");
         assert_eq!(report.short_of_memory, is_short, "{memory}");
-        assert_eq!(report.message().contains("short of memory (--memory 64m)"), is_short, "{}", report.message());
+        assert_eq!(report.message().contains("short of memory, with 64m (--memory)"), is_short, "{}", report.message());
     }
     sluice.assert_nothing_left().await;
 }

@@ -386,7 +386,7 @@ async fn all_missing_settings_are_named_at_once() {
 }
 
 #[tokio::test]
-async fn an_invalid_value_is_named_as_its_user_wrote_it() {
+async fn an_invalid_value_is_named_as_it_was_given() {
     let sluice = Sluice::with("http://127.0.0.1:9", "sk-nobody-wants-it");
     let file = sluice.file("wrong.toml", "\n\nmax-calls = 'x'\n");
 

@@ -266,9 +266,10 @@ async fn every_end_of_a_run_deletes_its_key() {
     // Nothing can be made of prices, while a key is made.
     sluice.run(RUN).args(["--max-cost-usd", "1", "--", "true"]).finish().await.expect(125);
 
-    assert_eq!(shop.lock().made.len(), 6);
+    // A missing image is noticed before a key is made.
+    assert_eq!(shop.lock().made.len(), 5);
     assert!(shop.lock().live.is_empty());
-    assert_eq!(ends(&sluice).await, json!(vec![["deleted"]; 6]).to_string().replace(',', ", "));
+    assert_eq!(ends(&sluice).await, json!(vec![["deleted"]; 5]).to_string().replace(',', ", "));
     sluice.assert_nothing_left().await;
 }
 
@@ -397,7 +398,7 @@ async fn preflight_tries_what_runs_will_ask_for() {
         let detail = check.map_or_else(String::new, |check| check["detail"].to_string());
         assert!(status != Some("fail") || detail.contains("--key-mode master"), "{detail}");
         assert!(shop.lock().live.is_empty(), "{mode}: a key stayed behind");
-        assert_unseen(&sluice, &ran);
+        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains(VIRTUAL) && !sluice.state().exists(), "{mode}");
         sluice.assert_nothing_left().await;
     }
 }

@@ -283,6 +283,7 @@ def stamp():
 PARTS = {
     "sluice": sluice_commands,
     "sluice-proxy": lambda: fenced(help_of("sluice-proxy")),
+    "sluice-proxy bridge": lambda: fenced(help_of("sluice-proxy", "bridge")),
     "settings": settings_table,
     "separators": separators,
     "variables of sluice-proxy": variables_of_sidecar,

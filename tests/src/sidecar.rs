@@ -16,7 +16,7 @@ pub(crate) mod inspect;
 mod launch;
 pub(crate) mod process;
 
-pub use launch::{CANARY, FailedStart, Launch, UNPRIVILEGED};
+pub use launch::{CANARY, FailedStart, Launch, UNPRIVILEGED, program};
 use process::Process;
 pub use process::SidecarExit;
 

@@ -23,7 +23,7 @@ use crate::plan::{ContainerState, ObservedState, SidecarState};
 use crate::resources::RunResources;
 use crate::spec::EXPIRY_MARGIN;
 use crate::sweep::SweepError;
-use crate::verdict::Contract;
+use crate::verdict::{Contract, LimitValues};
 
 /// Decision about an adopted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ pub async fn resume(
     let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, observer };
     let run = Run { phase: Phase::Running, ..Run::new() };
     let driven = drive(run, resources, &context, &mut cancelled).await?;
-    let completion = Completion { host, key, generation, contract, memory_limit: None };
+    let completion = Completion { host, key, generation, contract, limits: LimitValues::default() };
     Ok(Some(completion.finish(driven, None).await?))
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
 
+use crate::bridge::{BRIDGE_TARGET, Bridge};
 use crate::input::Stdin;
 use crate::rundir::SANDBOX_UID;
 
@@ -36,6 +37,8 @@ pub struct ContainerSpec<'a> {
     pub instance: &'a str,
     /// Image.
     pub image: &'a str,
+    /// Way from the sandbox to the sidecar.
+    pub bridge: &'a Bridge,
     /// Program and arguments, after the image's entrypoint.
     pub argv: &'a [String],
     /// Working directory of the program.
@@ -99,7 +102,10 @@ pub struct Blueprint {
     pub name: String,
     /// Image.
     pub image: String,
-    /// Arguments after the image's entrypoint.
+    /// Entrypoint in place of the image's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// Arguments after the entrypoint.
     pub argv: Vec<String>,
     /// `K=V`, sorted.
     pub env: Vec<String>,
@@ -158,6 +164,10 @@ const NO_KEY: &str = "sk-none-the-sidecar-holds-the-key";
 #[must_use]
 pub fn blueprint(spec: &ContainerSpec<'_>) -> Blueprint {
     let mut env: BTreeMap<_, _> = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    if matches!(spec.bridge, Bridge::Mounted(_)) {
+        // The image's own HOME belongs to another user.
+        env.insert("HOME".to_owned(), WORKSPACE.to_owned());
+    }
     env.extend(spec.env.clone());
     env.extend(environment(spec));
     let mut mounts = vec![
@@ -165,10 +175,18 @@ pub fn blueprint(spec: &ContainerSpec<'_>) -> Blueprint {
         // Connecting needs no write access; with it, the sandbox could unlink the socket.
         volume(&spec.paths.sock, SOCKET_DIRECTORY, MountAccess::ReadOnly),
     ];
+    let entrypoint = match spec.bridge {
+        Bridge::OfImage => None,
+        Bridge::Mounted(bridge) => {
+            mounts.push(volume(&bridge.program, BRIDGE_TARGET, MountAccess::ReadOnly));
+            Some(bridge.command())
+        }
+    };
     mounts.extend_from_slice(spec.volumes);
     Blueprint {
         name: container_name(spec.key),
         image: spec.image.to_owned(),
+        entrypoint,
         argv: spec.argv.to_vec(),
         env: env.into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
         user: format!("{SANDBOX_UID}:{SANDBOX_UID}"),
@@ -236,7 +254,7 @@ pub fn reserved_target(target: &str) -> Option<&'static str> {
         return Some("is the workspace itself; name a directory in it");
     }
     // Also links into these in many images: /bin, /lib64, /var/run.
-    const SYSTEM: &str = "bin boot dev etc lib lib32 lib64 libx32 llm-sock proc root run sbin sys tmp usr var";
+    const SYSTEM: &str = "bin boot dev etc lib lib32 lib64 libx32 llm-sock .sluice proc root run sbin sys tmp usr var";
     let top = path.components().nth(1).and_then(|part| part.as_os_str().to_str());
     let hides = top.is_none_or(|top| SYSTEM.split(' ').any(|name| name == top));
     let ours = path == Path::new("/opt") || path.starts_with("/opt/sluice");
@@ -274,6 +292,7 @@ fn volume(source: &Path, target: &str, access: MountAccess) -> Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bridge::MountedBridge;
 
     #[test]
     fn a_container_is_what_the_snapshot_says() {
@@ -292,6 +311,7 @@ mod tests {
             key: &key,
             instance: "0123456789abcdef0123456789abcdef",
             image: "sluice-runtime:latest",
+            bridge: &Bridge::OfImage,
             argv: &["node".into(), "/opt/sluice/agent/run.mjs".into()],
             workdir: WORKSPACE,
             env: &BTreeMap::from([("LANG".into(), "C.UTF-8".into()), ("DO_NOT_TRACK".into(), "0".into())]),
@@ -305,6 +325,22 @@ mod tests {
             expires: 1_790_000_000,
         };
         insta::assert_json_snapshot!(blueprint(&spec));
+
+        let bridge = Bridge::Mounted(MountedBridge {
+            program: "/usr/local/bin/sluice-proxy".into(),
+            entrypoint: vec!["/app/start.sh".into()],
+        });
+        let mounted = blueprint(&ContainerSpec { bridge: &bridge, ..spec.clone() });
+        let own = blueprint(&spec);
+        let command = ["/.sluice/bridge", "bridge", "--", "/app/start.sh"].map(str::to_owned);
+        assert_eq!((own.entrypoint, mounted.entrypoint.as_deref()), (None, Some(&command[..])));
+        assert_eq!(mounted.argv, own.argv);
+        let more = volume(Path::new("/usr/local/bin/sluice-proxy"), "/.sluice/bridge", MountAccess::ReadOnly);
+        assert_eq!(mounted.mounts.iter().filter(|mount| !own.mounts.contains(mount)).collect::<Vec<_>>(), [&more]);
+        assert_eq!(mounted.env.iter().filter(|name| !own.env.contains(name)).collect::<Vec<_>>(), ["HOME=/workspace"]);
+        let home = BTreeMap::from([("HOME".into(), "/tmp".into())]);
+        let chosen = blueprint(&ContainerSpec { bridge: &bridge, env: &home, ..spec });
+        assert!(chosen.env.contains(&"HOME=/tmp".to_owned()), "{:?}", chosen.env);
     }
 
     #[test]
@@ -322,7 +358,7 @@ mod tests {
     fn volumes_hide_nothing_of_the_sandbox() {
         for target in [
             "rel", "/", "/workspace", "/workspace/", "/workspace/.sluice", "/llm-sock", "/llm-sock/x", "/proc/1",
-            "/a/../run",
+            "/a/../run", "/.sluice/bridge",
         ] {
             assert!(reserved_target(target).is_some(), "{target}");
         }

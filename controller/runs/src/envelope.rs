@@ -2,6 +2,8 @@
 //!
 //! Unknown members are tolerated, so that agents can write more than we read. Billing reads none of it.
 
+use std::fmt;
+
 use serde::Deserialize;
 use sluice_contract::text::{sanitize, truncate};
 
@@ -14,7 +16,7 @@ pub struct Envelope {
     pub error: Option<AgentError>,
 }
 
-/// Failure that an agent reports.
+/// Failure that an agent reports. Both members may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct AgentError {
     /// Word of the agent.
@@ -23,6 +25,16 @@ pub struct AgentError {
     /// Message of the agent.
     #[serde(default)]
     pub message: String,
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.code.as_str(), self.message.as_str()) {
+            ("", "") => f.write_str("the agent reported an error without a code and a message"),
+            ("", text) | (text, "") => f.write_str(text),
+            (code, message) => write!(f, "{code}: {message}"),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -89,6 +101,20 @@ mod tests {
         let failed = r#"{"payloads":[],"meta":{"error":{"code":"llm_error","message":"no"}}}"#;
         let error = Some(AgentError { code: "llm_error".into(), message: "no".into() });
         assert_eq!(parse(failed), Ok(Envelope { content: String::new(), error }));
+    }
+
+    #[test]
+    fn a_missing_part_of_an_error_leaves_no_colon() {
+        for (error, expected) in [
+            (r#"{"code":"c","message":"m"}"#, "c: m"),
+            (r#"{"kind":"c","message":"m"}"#, "m"),
+            (r#"{"code":"c"}"#, "c"),
+            ("{}", "the agent reported an error without a code and a message"),
+        ] {
+            let output = format!(r#"{{"payloads":[],"meta":{{"error":{error}}}}}"#);
+            let error = parse(&output).expect("an envelope").error.expect("an error");
+            assert_eq!(error.to_string(), expected);
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! execute comes out, and git itself is never started. See docs/design/repositories.md.
 
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -128,9 +127,7 @@ impl FileExchange {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
             let place = Place { directory: &directory, name: name.as_bytes(), owner: USER, mode: 0o644 };
-            // A second attempt reads it from the start, too.
-            let written = io::Seek::rewind(&mut &*input.file).and_then(|()| place.write(&input.file, INPUT_MAX));
-            written.map_err(ExchangeError::at(input.path.display().to_string()))?;
+            place.write(&input.file, INPUT_MAX).map_err(ExchangeError::at(input.path.display().to_string()))?;
         }
         if self.out.is_some() {
             workspace::make_directory(&paths.work, OUT).map_err(at_work)?;

@@ -7,6 +7,7 @@
 
 pub mod adoption;
 pub mod blueprint;
+pub mod bridge;
 pub mod capture;
 pub mod drive;
 pub mod engine;

@@ -19,7 +19,7 @@ use crate::resources::RunResources;
 use crate::sidecar::{self, SidecarError};
 use crate::spec::RunSpec;
 use crate::stop::StopPolicy;
-use crate::verdict::Contract;
+use crate::verdict::{Contract, LimitValues};
 use crate::virtual_key::{self, KeyMode};
 
 /// Request for a run.
@@ -103,6 +103,7 @@ pub async fn run(
     // The sidecar enforces the held amount as the cap.
     spec.max_cost = admitted.cap;
     let spec = Arc::new(spec);
+    let kept = u64::try_from(output.max).ok();
     let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
     let context =
         DriveContext { host: Arc::clone(&host), key: key.clone(), generation: 0, timeout: spec.timeout, observer };
@@ -112,7 +113,8 @@ pub async fn run(
         let (store, litellm, key) = (host.store.clone(), spec.litellm(), key.clone());
         tokio::spawn(async move { virtual_key::revoke_of(&store, &litellm?, &key).await })
     });
-    let completion = Completion { host, key, generation: 0, contract, memory_limit: Some(spec.limits.memory) };
+    let limits = LimitValues { timeout: Some(spec.timeout), memory: Some(spec.limits.memory), output: kept };
+    let completion = Completion { host, key, generation: 0, contract, limits };
     let mut completed = completion.finish(driven, printer).await?;
     if let Some(recorder) = recorder
         && let Err(error) = recorder.finish(&ResultRecord::of(&completed.report, &completed.notes))

@@ -15,7 +15,7 @@ use crate::forward::Printer;
 use crate::host::Host;
 use crate::report::{ReportParts, RunReport};
 use crate::resources::RunEnd;
-use crate::verdict::{Contract, ErrorCode, Judgement, RunEvidence, judge};
+use crate::verdict::{Contract, ErrorCode, Judgement, LimitValues, RunEvidence, judge};
 use crate::virtual_key::RevokeError;
 use crate::{signals, tty};
 
@@ -54,8 +54,8 @@ pub struct Completion {
     pub generation: u32,
     /// Meaning of stdout.
     pub contract: Contract,
-    /// Memory limit in bytes; `None` if it is not known.
-    pub memory_limit: Option<u64>,
+    /// Limits of the run.
+    pub limits: LimitValues,
 }
 
 impl Completion {
@@ -74,7 +74,8 @@ impl Completion {
             stdout: &stdout,
             truncated: output.0.left_out() > 0,
             output_loss,
-            short_of_memory: self.memory_limit.filter(|_| is_short_of_memory),
+            limits: self.limits,
+            is_short_of_memory,
             output_error: None,
             audit_fault: totals.fault.as_deref(),
             budget: totals.budget.as_deref(),

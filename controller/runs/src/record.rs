@@ -19,7 +19,7 @@ use crate::output_record::{OutputRecorder, RecordingThread};
 mod request;
 mod result;
 
-pub use request::{RequestRecord, SCHEMA};
+pub use request::{FileFlags, RequestRecord, SCHEMA};
 pub use result::ResultRecord;
 
 /// Number of bytes of a sidecar's log that are kept of its beginning, and of its end.

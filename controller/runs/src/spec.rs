@@ -8,6 +8,7 @@ use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
 
 use crate::blueprint::{SandboxLimits, Volume};
+use crate::bridge::Bridge;
 use crate::exchange::FileExchange;
 use crate::input::Stdin;
 use crate::sidecar::SidecarLifetime;
@@ -25,9 +26,11 @@ pub struct RunSpec {
     /// Models that calls may name; an empty list allows every model.
     pub models: Vec<String>,
     pub image: String,
+    /// Way from the sandbox to the sidecar.
+    pub bridge: Bridge,
     pub argv: Vec<String>,
     /// Working directory of the program.
-    pub workdir: &'static str,
+    pub workdir: String,
     pub env: BTreeMap<String, String>,
     pub volumes: Vec<Volume>,
     /// Files that go into the workspace, and come out of it.

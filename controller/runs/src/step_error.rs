@@ -81,7 +81,9 @@ impl StepError {
             },
             Self::Upstream(error) => match error {
                 UpstreamUnreachable::Unreachable { .. } => true,
-                UpstreamUnreachable::Address { .. } | UpstreamUnreachable::Denied { .. } => false,
+                UpstreamUnreachable::Address { .. }
+                | UpstreamUnreachable::Denied { .. }
+                | UpstreamUnreachable::Tls { .. } => false,
             },
             Self::Litellm(error) => is_retryable_litellm(error),
             Self::Prices(PriceListError::Write(_, source)) => is_retryable_io(source),
@@ -123,6 +125,8 @@ fn is_retryable_engine(error: &EngineError) -> bool {
         EngineError::Remote(_)
         | EngineError::NoImage(_)
         | EngineError::NameTaken(_)
+        | EngineError::NameOfOtherRun(_)
+        | EngineError::NameOfEarlierRun(_)
         | EngineError::Refused(_)
         | EngineError::Terminal(_) => false,
     }

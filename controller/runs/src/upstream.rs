@@ -39,6 +39,18 @@ pub enum UpstreamUnreachable {
         /// The place that denies it, with its mode.
         reason: String,
     },
+    /// TLS failed.
+    #[error(
+        "{address} accepts connections, but TLS fails there; write http:// if it speaks plain HTTP, or name its \
+         authority with SSL_CERT_FILE if the certificate is not trusted"
+    )]
+    Tls {
+        /// Address.
+        address: String,
+        /// Reason.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The connection failed.
     #[error("the upstream {address} does not answer; start it, or name another with --upstream")]
     Unreachable {
@@ -50,13 +62,35 @@ pub enum UpstreamUnreachable {
     },
 }
 
+/// Parses the address of an upstream.
+///
+/// # Errors
+/// [`UpstreamUnreachable::Address`].
+pub fn address(url: &str) -> Result<Address, UpstreamUnreachable> {
+    url.parse().map_err(|source| UpstreamUnreachable::Address { shown: sluice_upstream::redact(url), source })
+}
+
+/// Connects, negotiates TLS where the address asks for it, and disconnects.
+///
+/// # Errors
+/// [`UpstreamUnreachable::Tls`], and those of [`reach`].
+pub async fn negotiate(url: &str) -> Result<(), UpstreamUnreachable> {
+    reach(url, None).await?;
+    let address = address(url)?;
+    if address.scheme != Scheme::Https {
+        return Ok(());
+    }
+    let failed = |source| UpstreamUnreachable::Tls { address: url.to_owned(), source };
+    let connector = Connector::new(address, None).map_err(|error| failed(error.into()))?;
+    connector.connect(WITHIN).await.map(drop).map_err(|error| failed(error.into()))
+}
+
 /// Connects and disconnects. The modes of a socket's path must also allow the sidecar's user to connect.
 ///
 /// # Errors
 /// [`UpstreamUnreachable`].
 pub async fn reach(url: &str, user: Option<SidecarUser>) -> Result<(), UpstreamUnreachable> {
-    let address: Address =
-        url.parse().map_err(|source| UpstreamUnreachable::Address { shown: sluice_upstream::redact(url), source })?;
+    let address = address(url)?;
     let reached = Connector::probe(&address, WITHIN).await;
     reached.map_err(|source| UpstreamUnreachable::Unreachable { address: url.to_owned(), source })?;
     match (&address.scheme, user) {

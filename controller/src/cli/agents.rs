@@ -55,7 +55,7 @@ pub(super) async fn run(args: &AgentsArgs) -> Result<ExitCode, CommandError> {
 /// Returns whether the engine has an image; none if the engine does not say.
 async fn has_image(engine: &Engine, image: &str) -> Option<bool> {
     match engine.image(image).await {
-        Ok(()) => Some(true),
+        Ok(_) => Some(true),
         Err(EngineError::NoImage(_)) => Some(false),
         Err(_) => None,
     }

@@ -3,8 +3,6 @@
 use sluice_contract::exit;
 use sluice_contract::text::error_chain;
 
-use super::object::{CommandObject, NoData};
-
 /// The `error_code` of wrong usage.
 pub(super) const WRONG_USAGE: &str = "usage";
 
@@ -46,10 +44,5 @@ impl CommandError {
             exit::MISMATCH => "mismatch",
             _ => "failed",
         }
-    }
-
-    /// Returns the JSON object of a command that has no data.
-    pub(super) fn object(&self) -> CommandObject<'_, NoData> {
-        CommandObject::failed(self, NoData {})
     }
 }

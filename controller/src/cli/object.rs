@@ -45,3 +45,10 @@ impl<'a, D: Serialize> CommandObject<'a, D> {
         }
     }
 }
+
+impl CommandError {
+    /// Returns the JSON object of a command that has no data.
+    pub(super) fn object(&self) -> CommandObject<'_, NoData> {
+        CommandObject::failed(self, NoData {})
+    }
+}

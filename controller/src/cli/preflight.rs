@@ -16,6 +16,8 @@ use crate::preflight::{Check, CheckStatus, preflight};
 
 /// Checks Docker, image, limits, paths, upstream and key, and names the remedy for each failure.
 ///
+/// For the image, it says which bridge to the model programs get: the image's own, or one that sluice run mounts.
+///
 /// If the upstream is a LiteLLM, it also checks which of its budgets would stop the calls of the account. If the settings
 /// need them, it checks that LiteLLM makes virtual keys (key_mode), and that its spend log can be read (spend_key_file).
 #[derive(Debug, Args)]

@@ -30,6 +30,7 @@ mod background;
 mod environment;
 mod files;
 mod forbidden_mounts;
+mod image;
 mod input;
 mod mount_rights;
 mod mounts;
@@ -74,7 +75,7 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let before = |error: &dyn std::error::Error| NoRun::before(error);
     let layers = args.host.layers(args.settings()).map_err(|error| before(&error))?;
     let settings = layers.settings().map_err(|error| before(&error))?;
-    let request = request::read(&args, &settings).map_err(|error| before(&error))?;
+    let mut request = request::read(&args, &settings).map_err(|error| before(&error))?;
     let watch = watch::RunWatch::new(&args, &request.key, settings.run.stop_grace);
     let volumes = &request.spec.volumes;
     let warnings = volumes.iter().flat_map(|volume| [mount_rights::warning(volume), mount_rights::git_warning(volume)]);
@@ -83,7 +84,8 @@ async fn run_once(args: RunArgs) -> Result<ExitCode, NoRun> {
     let (kill, kill_now) = tokio::sync::watch::channel(false);
     signals::catch(&stop, &kill).map_err(|error| before(&error))?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| before(&error))?);
-    request::find_image(&host.engine, &settings, &request).await.map_err(|error| before(&error))?;
+    let limitation = image::find(&host.engine, &host.proxy, &settings, &mut request).await;
+    limitation.map_err(|error| before(&error))?.iter().for_each(|text| say(&format!("warning: {text}")));
     one_shot::check(&host, &request).await.map_err(|error| before(&error))?;
     watch.begin(&request);
     let admitted = admit(&host, &request).await?;

@@ -6,11 +6,13 @@ use std::path::Path;
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_runs::engine::{self, Engine};
+use sluice_runs::rundir::SANDBOX_UID;
 use sluice_runs::sidecar_user::{HostIds, SidecarUsers};
 use sluice_runs::{host, upstream};
 use sluice_state::layout::Layout;
 use sluice_state::state_directory::{self, StateDirectory};
 
+use super::image::image;
 use super::probe::{LITELLM, probe};
 use super::scratch_state::ScratchState;
 use super::{Check, CheckStatus, budgets, fail, litellm, pass, skipped, warn};
@@ -29,10 +31,11 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
         Err(error) => fail("sidecar program", error_chain(error)),
     });
     checks.push(sidecar_user(&settings.host.sidecar_users, &settings.host.docker_host));
-    engine(settings, &mut checks).await;
+    checks.push(sandbox_user(&read("/etc/passwd")));
+    engine(settings, proxy.as_deref().ok(), &mut checks).await;
     checks.push(match &settings.litellm.upstream {
         None => fail("upstream", missing("upstream").to_string()),
-        Some(url) => match upstream::reach(url, None).await {
+        Some(url) => match upstream::negotiate(url).await {
             Ok(()) => pass("upstream", format!("{url} answers")),
             Err(error) => fail("upstream", error_chain(&error)),
         },
@@ -78,7 +81,6 @@ fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
             format!("sidecars stay user {uid}: only root can give each run's sidecar a user of its own"),
         );
     }
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let [passwd, group] = ["/etc/passwd", "/etc/group"].map(read);
     let [subuid, subgid] = ["/etc/subuid", "/etc/subgid"].map(read);
     let [uid_map, gid_map] = ["/proc/self/uid_map", "/proc/self/gid_map"].map(read);
@@ -89,6 +91,34 @@ fn sidecar_user(users: &SidecarUsers, docker_host: &str) -> Check {
         None => pass(name, format!("{}, one for each run", users.uids)),
         Some(reason) => fail(name, reason),
     }
+}
+
+/// Reads a database of users; an empty text states nothing.
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Checks that no person or service of the host has the user id of sandboxes.
+fn sandbox_user(passwd: &str) -> Check {
+    let name = "sandbox user";
+    match named_user(passwd, SANDBOX_UID) {
+        None => pass(name, format!("user {SANDBOX_UID}, which no user of this host has")),
+        Some(user) => warn(
+            name,
+            format!(
+                "user {user} of this host has the id {SANDBOX_UID}, as the programs in sandboxes have: {user} can stop \
+                 them, read their files and make calls in their name; give {user} another id (usermod -u)"
+            ),
+        ),
+    }
+}
+
+fn named_user(passwd: &str, uid: u32) -> Option<&str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
 }
 
 fn paths(state: &Path, found: StateDirectory) -> Check {
@@ -102,7 +132,7 @@ fn paths(state: &Path, found: StateDirectory) -> Check {
     }
 }
 
-async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
+async fn engine(settings: &Settings, proxy: Option<&Path>, checks: &mut Vec<Check>) {
     let engine = match Engine::connect(&settings.host.docker_host).await {
         Ok(engine) => engine,
         Err(error) => {
@@ -123,8 +153,20 @@ async fn engine(settings: &Settings, checks: &mut Vec<Check>) {
         }
         Err(error) => checks.push(fail("engine", error_chain(&error))),
     }
-    checks.push(match engine.image(&settings.run.image).await {
-        Ok(()) => pass("image", settings.run.image.clone()),
-        Err(error) => fail("image", error_chain(&error)),
-    });
+    checks.push(image(&engine, &settings.run.image, proxy).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_user_with_the_sandboxes_id_is_named() {
+        let passwd = "root:x:0:0::/:/bin/sh\n\nbroken\nanna:x:1001:1001::/home/anna:/bin/sh\n";
+        let check = sandbox_user(passwd);
+        assert!(check.status == CheckStatus::Warn && check.detail.contains("user anna of this host"), "{check:?}");
+        for passwd in ["", "bob:1001:1002:x\n", "x:x:10011:1001::/:/"] {
+            assert_eq!(sandbox_user(passwd).status, CheckStatus::Pass, "{passwd}");
+        }
+    }
 }

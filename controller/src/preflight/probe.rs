@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::key_answer::key_check;
 use super::{Check, fail, pass, warn};
 use crate::settings::Settings;
 
@@ -46,7 +47,10 @@ enum ProbeError {
 /// Requests the upstream's models and its description.
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match send(settings, layout, proxy, key).await {
-        Ok((models, description)) => [key_check(&models)].into_iter().chain(version_check(&description)).collect(),
+        Ok((models, description)) => {
+            let upstream = settings.litellm.upstream.as_deref().unwrap_or_default();
+            [key_check(upstream, &models)].into_iter().chain(version_check(&description)).collect()
+        }
         Err(error) => vec![fail("upstream key", error_chain(&error))],
     }
 }
@@ -86,32 +90,6 @@ async fn send(
     let answers = timeout(WITHIN, both).await;
     sidecar.drain().await?;
     answers.map_err(|_| ProbeError::Timeout)?.map_err(ProbeError::Socket)
-}
-
-/// Returns the check of the key, from the answer to `GET /v1/models`. If the sidecar refused the call, it states the reason.
-fn key_check(answer: &str) -> Check {
-    let name = "upstream key";
-    let (head, body) = answer.split_once("\n\n").unwrap_or((answer, ""));
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    match (status, head.lines().find_map(|line| line.strip_prefix("x-sluice-reason: "))) {
-        ("200", _) => pass(name, "the upstream takes it".to_owned()),
-        (_, Some("upstream_auth")) => fail(name, "the upstream does not take it; correct key_file".to_owned()),
-        (_, Some(_)) => fail(name, truncate(body["error"]["message"].as_str().unwrap_or(status))),
-        ("400", None) => fail(
-            name,
-            "the upstream answered GET /v1/models with status 400, as a LiteLLM without a database does when the key is \
-             wrong; correct key_file, or read the upstream's log"
-                .to_owned(),
-        ),
-        ("404", None) => warn(name, "the upstream has no GET /v1/models, so the key could not be tried".to_owned()),
-        (status, None) => fail(
-            name,
-            format!(
-                "the upstream answered GET /v1/models with status {status}, so calls may fail; its own log says why"
-            ),
-        ),
-    }
 }
 
 /// Name of the check that exists only if the upstream is a LiteLLM.

@@ -93,7 +93,7 @@ fn an_error_names_the_value_and_its_source() {
     let rows = [
         ("timeout", "soon", "--timeout: 'soon' is not a time"),
         ("timeout", "0", "--timeout: '0' is too short"),
-        ("memory", "1m", "--memory: '1m' is too little"),
+        ("memory", "1m", "--memory: '1m' is 1048576 bytes, which is too little"),
         ("pids", "3", "--pids: '3'"),
         ("account", "a b", "--account: 'a b'"),
         ("max_calls", "x", "--max-calls: 'x'"),
@@ -103,7 +103,7 @@ fn an_error_names_the_value_and_its_source() {
         ("hold_usd", "-1", "--hold-usd: '-1'"),
         ("key_mode", "some", "--key-mode: 'some' is none of"),
         ("audit_sync", "never", "--audit-sync: 'never'"),
-        ("sidecar_memory", "1m", "--sidecar-memory: '1m' is too little"),
+        ("sidecar_memory", "1m", "--sidecar-memory: '1m' is 1048576 bytes, which is too little"),
         ("output_max", "2g", "--output-max: '2g'"),
         ("record_keep", "2y", "--record-keep: '2y'"),
         ("record_output", "2g", "--record-output: '2g'"),
@@ -114,6 +114,9 @@ fn an_error_names_the_value_and_its_source() {
             layers(&[(name, value)], &[], None).and_then(|layers| layers.settings()).expect_err(value).to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+    let of_variable = layers(&[], &[("SLUICE_TIMEOUT", "soon")], None).and_then(|layers| layers.settings());
+    let error = of_variable.expect_err("it is not a time").to_string();
+    assert!(error.starts_with("SLUICE_TIMEOUT: 'soon' is not a time"), "{error}");
 }
 
 #[test]

@@ -41,7 +41,9 @@ fn size(value: &str) -> Parsed<u64> {
 
 pub(super) fn memory(value: &str) -> Parsed<u64> {
     match size(value)? {
-        bytes if bytes < MEMORY_MIN => invalid(format!("'{value}' is too little; give at least 6m")),
+        bytes if bytes < MEMORY_MIN => {
+            invalid(format!("'{value}' is {bytes} bytes, which is too little; give at least 6m, such as 512m"))
+        }
         bytes => Ok(bytes),
     }
 }
@@ -53,7 +55,7 @@ pub(super) fn sidecar_memory(value: &str) -> Parsed<String> {
     }
     match size(value)? {
         bytes if bytes < SIDECAR_MEMORY_MIN => {
-            invalid(format!("'{value}' is too little for a sidecar; give at least 64m"))
+            invalid(format!("'{value}' is {bytes} bytes, which is too little for a sidecar; give at least 64m"))
         }
         bytes => Ok(bytes.to_string()),
     }

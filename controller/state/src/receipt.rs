@@ -71,26 +71,43 @@ pub fn tally(reading: &ParsedAudit) -> RunTotals {
     let log = reading.log();
     let receipts: Vec<_> = log.calls().iter().map(|call| receipt(&reading.key, call)).collect();
     let litellm_budgets = exhausted(&log);
-    let usage = usage(&receipts);
+    let used = usage(&receipts);
     let priced = receipts.iter().any(|receipt| receipt.cost_usd.is_some());
     RunTotals {
         refused: log.totals().refused,
         refused_by_reason: log.refused().clone(),
-        usage,
+        usage: used,
         cost_usd: priced.then(|| log.totals().cost().to_string()),
         budget: match litellm_budgets.first() {
-            _ if log.refused().contains_key(reason::BUDGET_EXCEEDED) => {
-                Some(format!("a call was refused: {}", reason::BUDGET_EXCEEDED))
-            }
+            _ if log.refused().contains_key(reason::BUDGET_EXCEEDED) => Some(cap_reached(&log, &used)),
             budget => budget.map(Exhausted::advice),
         },
         litellm_budgets,
-        over_caps: over_caps(&log, &usage),
+        over_caps: over_caps(&log, &used),
         no_connection: no_connection(&log),
         lines: reading.lines,
         fault: reading.fault.clone(),
         receipts,
     }
+}
+
+/// Names the caps that can have refused a call, and how much of each is used. A cap on calls that are all made is the reason.
+fn cap_reached(log: &AuditLog, used: &Usage) -> String {
+    let limits = log.open().map(|open| open.limits.clone()).unwrap_or_default();
+    let calls = log.calls().len() as u64;
+    let caps = match limits.max_calls {
+        Some(max) if max <= calls => vec![format!("{max} calls (--max-calls; {calls} made)")],
+        _ => {
+            let tokens = used.total.unwrap_or(0);
+            let of_tokens = limits.max_tokens.map(|max| format!("{max} tokens (--max-tokens; {tokens} used)"));
+            // The hold of an account's budget is also a cap.
+            let cost = log.totals().cost();
+            let of_cost = limits.max_cost_usd.map(|max| format!("${max} (--max-cost-usd, or hold_usd; ${cost} used)"));
+            of_tokens.into_iter().chain(of_cost).collect()
+        }
+    };
+    let of = if caps.is_empty() { "a cap".to_owned() } else { caps.join(" and ") };
+    format!("a call was refused, since the run has too little left of {of}")
 }
 
 /// Adds up the tokens of all calls. The sums in `close` are not used: an older sidecar may have counted differently.

@@ -25,6 +25,9 @@ Examples:
   # say what the flags would do, and bind nothing: exit 0, or 78
   sluice-proxy check …
 
+  # in a sandbox, lead localhost:8080 to a sidecar's socket; see sluice-proxy bridge --help
+  sluice-proxy bridge --socket /llm-sock/llm.sock -- python3 app.py
+
   # call it
   curl --unix-socket /run/r1/llm.sock http://localhost/v1/chat/completions \\
       -d '{\"model\":\"gpt-4o-mini\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'";

@@ -90,9 +90,30 @@ async fn a_foreign_container_name_is_reported_and_kept() {
     let report = sluice.run(["--run-id", &run_id, "--json", "--", "true"]).finish().await.expect(125).json();
 
     assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
-    assert!(report.message().contains(&name) && report.message().contains("not ours"), "{}", report.message());
+    assert!(
+        report.message().contains(&name) && report.message().contains("sluice did not make"),
+        "{}",
+        report.message()
+    );
     assert!(foreign.is_running().await);
     sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_of_another_operator_is_not_removed() {
+    let upstream = Upstream::never().start().await;
+    let (theirs, ours) = (Sluice::to(&upstream), Sluice::to(&upstream));
+    let run_id = unique_run_id("same");
+    let live = theirs.run(["-q", "--run-id", &run_id, "--", "sh", "-c", "echo up; exec sleep 600"]).spawn();
+    live.prints("up\n").await;
+
+    let report = ours.run(["--run-id", &run_id, "--json", "--", "true"]).finish().await.expect(125).json();
+
+    let message = report.message();
+    assert!(message.contains("belongs to a run of another state directory"), "{message}");
+    assert!(message.contains("choose another --run-id, and do not remove it"), "{message}");
+    assert!(live.is_running());
+    ours.assert_nothing_left().await;
 }
 
 #[tokio::test]

@@ -25,6 +25,27 @@ async fn a_run_whose_sidecar_was_killed_ends_at_once() {
 }
 
 #[tokio::test]
+async fn a_sidecar_that_was_stopped_leaves_a_complete_log() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let live = sluice.run(["--json", "--", "sleep", "600"]).spawn();
+    sluice.started().await;
+    let sidecar = nix::unistd::Pid::from_raw(sluice.processes()[0]);
+
+    nix::sys::signal::kill(sidecar, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+
+    let report = live.finish().await.expect(120).json();
+    assert_eq!(report.verdict(), (false, Some("audit_failed"), 120));
+    assert!(report.audit.complete, "{:?}", report.audit);
+    let message = report.message();
+    assert!(
+        message.contains("the sidecar ended before the run did") && message.contains("log is complete"),
+        "{message}"
+    );
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_killed_sidecar_leaves_an_unknown_cost() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);

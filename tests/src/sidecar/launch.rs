@@ -232,7 +232,7 @@ impl Launch {
     }
 
     fn spawn(&self) -> Process {
-        let binary = self.binary.clone().unwrap_or_else(binary).display().to_string();
+        let binary = self.binary.clone().unwrap_or_else(program).display().to_string();
         let words = self.wrapper.iter().chain([&binary]).chain(&self.subcommand).map(String::as_str);
         let mut words = default_signals().iter().copied().chain(words);
         let mut command = Command::new(words.next().expect("the binary at least"));
@@ -254,7 +254,7 @@ fn itself(process: &Process, ready: &Value) -> i32 {
 }
 
 /// `SLUICE_PROXY_BIN`, or the binary that cargo built beside this test.
-fn binary() -> PathBuf {
+pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("SLUICE_PROXY_BIN") {
         return path.into();
     }

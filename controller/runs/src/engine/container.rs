@@ -50,7 +50,18 @@ impl Engine {
         identity.remove(EXPIRES_LABEL);
         match self.find(&blueprint.name, &identity).await? {
             Some(FoundContainer { id, state: ContainerState::Created, .. }) => Ok(id),
-            _ => Err(EngineError::NameTaken(blueprint.name.clone())),
+            _ => Err(self.name_taken(&blueprint.name, &blueprint.labels).await),
+        }
+    }
+
+    /// Returns the error of a name that another container has, with the owner of that container.
+    async fn name_taken(&self, name: &str, labels: &BTreeMap<String, String>) -> EngineError {
+        const INSTANCE: &str = "sluice.instance";
+        let theirs = self.labels_of(name).await.unwrap_or_default().remove(INSTANCE);
+        match theirs {
+            None => EngineError::NameTaken(name.to_owned()),
+            Some(theirs) if labels.get(INSTANCE) == Some(&theirs) => EngineError::NameOfEarlierRun(name.to_owned()),
+            Some(_) => EngineError::NameOfOtherRun(name.to_owned()),
         }
     }
 

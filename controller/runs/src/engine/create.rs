@@ -17,6 +17,7 @@ pub(super) fn body(blueprint: &Blueprint) -> ContainerCreateBody {
     let has_stdin = blueprint.stdin == Stdin::Ours;
     ContainerCreateBody {
         image: Some(blueprint.image.clone()),
+        entrypoint: blueprint.entrypoint.clone(),
         cmd: Some(blueprint.argv.clone()),
         env: Some(blueprint.env.clone()),
         user: Some(blueprint.user.clone()),

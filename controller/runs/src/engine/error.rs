@@ -25,8 +25,19 @@ pub enum EngineError {
     )]
     NoImage(String),
     /// Another container has the name.
-    #[error("there is a container named {0} that is not ours; remove it")]
+    #[error("a container that sluice did not make has the name {0}; remove it, or choose another --run-id")]
     NameTaken(String),
+    /// A run of another state directory has the name.
+    #[error(
+        "the container {0} belongs to a run of another state directory of this host; choose another --run-id, and do not \
+         remove it: the run may be under way"
+    )]
+    NameOfOtherRun(String),
+    /// A container of this run is there already, and was started.
+    #[error(
+        "the container {0} of an earlier run with this id is still there; choose another --run-id, or run sluice sweep"
+    )]
+    NameOfEarlierRun(String),
     /// The call took too long.
     #[error("the engine did not {0} in time")]
     Late(&'static str),

@@ -12,6 +12,7 @@ use sluice_state::run::ContainerExit;
 use super::error::refused;
 use super::{Engine, EngineError, EngineInfo, QUICK, within};
 use crate::blueprint::EXPIRES_LABEL;
+use crate::bridge::ImageFacts;
 use crate::plan::ContainerState;
 
 /// A container as it is now.
@@ -77,6 +78,16 @@ impl Engine {
         Ok(Some(FoundContainer { id: found.id.unwrap_or_default(), state, exit, finished, init, expires }))
     }
 
+    /// Returns the labels of the container of this name or id.
+    ///
+    /// # Errors
+    /// [`EngineError`], also if there is none.
+    pub(super) async fn labels_of(&self, name: &str) -> Result<BTreeMap<String, String>, EngineError> {
+        let inspected = self.docker.inspect_container(name, None::<InspectContainerOptions>);
+        let found = within(QUICK, "inspect the container", inspected).await.map_err(refused)?;
+        Ok(found.config.and_then(|config| config.labels).unwrap_or_default().into_iter().collect())
+    }
+
     /// Lists all containers of an instance, in any state.
     ///
     /// # Errors
@@ -102,17 +113,26 @@ impl Engine {
             .collect())
     }
 
-    /// Checks that the engine has an image.
+    /// Looks up an image.
     ///
     /// # Errors
     /// [`EngineError::NoImage`], and errors of the connection.
-    pub async fn image(&self, name: &str) -> Result<(), EngineError> {
-        match within(QUICK, "inspect the image", self.docker.inspect_image(name)).await {
+    pub async fn image(&self, name: &str) -> Result<ImageFacts, EngineError> {
+        let found = match within(QUICK, "inspect the image", self.docker.inspect_image(name)).await {
             Err(EngineError::Transport(Error::DockerResponseServerError { status_code: 404, .. })) => {
-                Err(EngineError::NoImage(name.to_owned()))
+                return Err(EngineError::NoImage(name.to_owned()));
             }
-            found => found.map(drop).map_err(refused),
-        }
+            found => found.map_err(refused)?,
+        };
+        let config = found.config.unwrap_or_default();
+        Ok(ImageFacts {
+            os: found.os.unwrap_or_default(),
+            architecture: found.architecture.unwrap_or_default(),
+            has_files: found.root_fs.is_none_or(|files| files.layers.is_some_and(|layers| !layers.is_empty())),
+            entrypoint: config.entrypoint.unwrap_or_default(),
+            workdir: config.working_dir.unwrap_or_default(),
+            labels: config.labels.unwrap_or_default().into_iter().collect(),
+        })
     }
 
     /// Returns the properties of the engine.

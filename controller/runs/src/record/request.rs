@@ -45,6 +45,9 @@ pub struct RequestRecord {
     pub variables: Vec<String>,
     /// Mounts.
     pub volumes: Vec<Volume>,
+    /// Files that go into the run and come out of it.
+    #[serde(default)]
+    pub files: FileFlags,
     /// True if the program got our stdin.
     pub stdin: bool,
     /// True if stdin was passed whatever it was.
@@ -55,4 +58,20 @@ pub struct RequestRecord {
     pub upstream: String,
     /// Settings of the run by name, as text.
     pub settings: BTreeMap<String, String>,
+}
+
+/// The flags for files in and out, with absolute paths.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileFlags {
+    /// `--repo`, if the run worked on a copy.
+    pub repo: Option<String>,
+    /// `--file`
+    pub file: Vec<String>,
+    /// `--patch`
+    pub patch: Option<String>,
+    /// `--out`
+    pub out: Option<String>,
+    /// `--keep-workspace`
+    pub keep_workspace: bool,
 }

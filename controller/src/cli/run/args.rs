@@ -20,10 +20,11 @@ Examples:
   sluice run --memory 64m -- sh -c 'exit 42'; echo $?";
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 ok; the program's own; 120 the audit log is incomplete; 121 a cap was reached, or the
-account's budget has too little left; 124 timeout; 125 it did not start; 126, 127 no such program;
-128+n ended by signal n. If the output of a program cannot be written: 141 the reader is gone; 74 any
-other error, such as a full disk, or if files of the run could not be brought out.";
+Exit codes: 0 ok; the program's own; 120 the audit log is incomplete, or the sidecar ended early;
+121 a cap was reached, or the account's budget has too little left; 124 timeout; 125 it did not
+start; 126, 127 no such program; 128+n ended by signal n. If the output of a program cannot be
+written: 141 the reader is gone; 74 any other error, such as a full disk, or if files of the run
+could not be brought out.";
 
 /// Runs one agent, or one program, in a container without a network.
 ///
@@ -68,7 +69,7 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, short)]
     pub(super) quiet: bool,
 
-    /// The image [default: the agent's image, or sluice-runtime:latest]
+    /// The image, which may be any one for a program after -- [default: the agent's image, or sluice-runtime:latest]
     #[arg(long, value_name = "IMAGE", help_heading = "The sandbox")]
     pub(super) image: Option<String>,
     /// An environment variable of the sandbox; NAME alone passes on the variable of this process; repeat for more

@@ -1,18 +1,22 @@
 //! The record of a run: its request without secrets, and the removal of old records.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
+use std::path::Path;
 use std::time::SystemTime;
 
+use sluice_runs::blueprint::OUT_VARIABLE;
 use sluice_runs::host::Host;
 use sluice_runs::input::Stdin;
 use sluice_runs::one_shot::RunRequest;
-use sluice_runs::record::{RequestRecord, RunRecorder, SCHEMA};
+use sluice_runs::record::{FileFlags, RequestRecord, RunRecorder, SCHEMA};
 use sluice_state::layout::Layout;
 use sluice_state::records::{RemovedRecords, is_due};
 use sluice_state::store::{Store, StoreError};
 
 use super::args::RunArgs;
+use super::mounts::is_copied;
+use crate::agent_catalogue;
 use crate::settings::{ITEMS, RecordSettings, SettingLayers, Settings};
 
 /// Settings of the host and of the request itself. A new run takes them from where it is made, or from other members.
@@ -32,14 +36,13 @@ pub(super) fn begin(
     if settings.record.keep.is_zero() {
         return Ok(None);
     }
-    let record = record_of(args, layers, request);
+    let record = record_of(args, layers, settings, request);
     let messages = request.spec.messages.as_deref();
     RunRecorder::begin(&host.layout.records(), &request.key, &record, messages, settings.record.output).map(Some)
 }
 
-fn record_of(args: &RunArgs, layers: &SettingLayers, request: &RunRequest) -> RequestRecord {
+fn record_of(args: &RunArgs, layers: &SettingLayers, settings: &Settings, request: &RunRequest) -> RequestRecord {
     let spec = &request.spec;
-    let variables = args.env.iter().map(|pair| pair.split_once('=').map_or(pair.as_str(), |(name, _)| name).to_owned());
     RequestRecord {
         schema: SCHEMA,
         sluice: env!("CARGO_PKG_VERSION").to_owned(),
@@ -53,15 +56,40 @@ fn record_of(args: &RunArgs, layers: &SettingLayers, request: &RunRequest) -> Re
         image: spec.image.clone(),
         argv: spec.argv.clone(),
         program: args.argv.clone(),
-        message: args.message.clone(),
+        // A message from stdin or from a file is in the file of the messages.
+        message: args.message.clone().filter(|message| message != "-"),
         has_messages: spec.messages.is_some(),
-        variables: variables.collect(),
+        variables: variables(args, settings, request).into_iter().collect(),
         volumes: spec.volumes.clone(),
+        files: files(args),
         stdin: spec.stdin == Stdin::Ours,
         interactive: args.interactive,
         tty: args.tty,
         upstream: layers.redacted("upstream").map_or_else(String::new, |(shown, _)| shown),
         settings: recorded_settings(layers),
+    }
+}
+
+/// Returns the names of the variables that the user set.
+fn variables(args: &RunArgs, settings: &Settings, request: &RunRequest) -> BTreeSet<String> {
+    let name = |pair: &String| pair.split_once('=').map_or(pair.as_str(), |(name, _)| name).to_owned();
+    let mut names: BTreeSet<_> = args.env.iter().map(name).collect();
+    if !args.env_file.is_empty() {
+        let agent = agent_catalogue::find(&settings.agents, &request.agent);
+        let ours = |name: &str| name == "TERM" || name == OUT_VARIABLE || agent.is_some_and(|agent| agent.sets(name));
+        names.extend(request.spec.env.keys().filter(|name| !ours(name)).cloned());
+    }
+    names
+}
+
+fn files(args: &RunArgs) -> FileFlags {
+    let absolute = |given: &Path| std::path::absolute(given).unwrap_or_else(|_| given.to_owned()).display().to_string();
+    FileFlags {
+        repo: args.repo.as_ref().filter(|_| is_copied(args)).map(|given| absolute(Path::new(given))),
+        file: args.file.iter().map(|given| absolute(Path::new(given))).collect(),
+        patch: args.patch.as_deref().map(absolute),
+        out: args.out.as_deref().map(absolute),
+        keep_workspace: args.keep_workspace,
     }
 }
 

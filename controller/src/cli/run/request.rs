@@ -7,10 +7,11 @@ use serde_json::Value;
 use sluice_contract::RunKey;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::{REPOSITORY, WORKSPACE};
-use sluice_runs::engine::{Engine, EngineError};
+use sluice_runs::bridge::Bridge;
 use sluice_runs::one_shot::RunRequest;
 use sluice_runs::sidecar::SidecarLifetime;
 use sluice_runs::spec::RunSpec;
+use sluice_runs::upstream;
 use sluice_runs::verdict::Contract;
 
 use super::args::RunArgs;
@@ -69,9 +70,12 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             graph_id: agent.graph_id.clone(),
             models: settings.run.models.clone(),
             image: image(args, settings, agent).to_owned(),
+            // Until the image is looked up.
+            bridge: Bridge::OfImage,
             argv: if asks_agent { agent.arguments(values) } else { args.argv.clone() },
             // A coding agent works in the directory in which it is started.
-            workdir: if agent.output == Contract::Plain && args.repo.is_some() { REPOSITORY } else { WORKSPACE },
+            workdir: if agent.output == Contract::Plain && args.repo.is_some() { REPOSITORY } else { WORKSPACE }
+                .to_owned(),
             env,
             stdin: stdin(args, contract, &prompt)?,
             tty: tty(args, contract)?,
@@ -79,7 +83,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             timeout: settings.run.timeout,
             seccomp: seccomp(settings)?,
             messages: prompt.messages,
-            upstream: settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?,
+            upstream: upstream(settings)?,
             upstream_key: upstream_key(settings)?,
             key_mode: settings.litellm.key_mode,
             max_cost: settings.run.max_cost,
@@ -101,24 +105,17 @@ fn upstream_key(settings: &Settings) -> Result<ApiKey, RequestError> {
     Ok(key)
 }
 
-/// Looks for the image of an agent that has its own, before budget is held or directories are made for the run.
-pub(super) async fn find_image(engine: &Engine, settings: &Settings, request: &RunRequest) -> Result<(), RequestError> {
-    let (agent, image) = (&request.agent, &request.spec.image);
-    let found = agent_catalogue::find(&settings.agents, agent).filter(|agent| agent.image.as_ref() == Some(image));
-    let Some(found) = found else { return Ok(()) };
-    match engine.image(image).await {
-        Err(EngineError::NoImage(image)) => {
-            Err(RequestError::NoImage { agent: agent.clone(), image, advice: found.image_advice() })
-        }
-        looked => Ok(looked?),
-    }
-}
-
 /// Returns the image of the flag, else of the agent, else of the settings. A program after `--` also runs in the
 /// image of a plain agent, but not in that of an envelope agent.
 fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a Agent) -> &'a str {
     let own = agent.image.as_deref().filter(|_| args.argv.is_empty() || agent.output == Contract::Plain);
     args.image.as_deref().or(own).unwrap_or(&settings.run.image)
+}
+
+fn upstream(settings: &Settings) -> Result<String, RequestError> {
+    let url = settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?;
+    upstream::address(&url)?;
+    Ok(url)
 }
 
 /// Returns the given id, or a new one that sorts by time.

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use sluice_contract::run_id::NameError;
 use sluice_contract::upstream_key::KeyFault;
+use sluice_runs::bridge::UnusableImage;
+use sluice_runs::bridge::program::BridgeProgramError;
 use sluice_runs::engine::EngineError;
+use sluice_runs::upstream::UpstreamUnreachable;
 
 use crate::settings::{InvalidValue, SettingError};
 
@@ -31,6 +34,12 @@ pub(super) enum RequestError {
     NoImage { agent: String, image: String, advice: String },
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("nothing can run in the image {image}: {reason}")]
+    UnusableImage { image: String, reason: UnusableImage },
+    #[error(transparent)]
+    Bridge(#[from] BridgeProgramError),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamUnreachable),
     #[error("--interactive: stdin is for a program after --")]
     StdinForAgent,
     #[error("--interactive: the message is read from stdin already")]

@@ -1,14 +1,15 @@
 //! `sluice rerun`: makes the request of an earlier run again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::Value;
 use sluice_contract::exit;
 use sluice_runs::blueprint::{MountAccess, REPOSITORY, Volume};
 use sluice_runs::record::RequestRecord;
 use sluice_state::layout::Layout;
-use sluice_state::records::{MESSAGES, REQUEST, RunRecord};
+use sluice_state::records::{MESSAGES, REQUEST};
 
 use super::super::database::open;
 use super::super::error::CommandError;
@@ -66,8 +67,15 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     let env = variables(&request, |name| std::env::var(name).ok())?;
     let (repo, volume) = mounts(&request.volumes);
     let mut again = RunArgs::with_settings(recording::as_flags(&request.settings));
-    again.messages = messages(&request, &record);
-    again.message = request.message;
+    match request.message {
+        Some(message) => again.message = Some(message),
+        None if request.has_messages => {
+            let path = record.path(MESSAGES);
+            again.message = only_message(&path);
+            again.messages = again.message.is_none().then_some(path);
+        }
+        None => {}
+    }
     again.argv = request.program;
     again.interactive = request.interactive;
     again.tty = request.tty;
@@ -79,15 +87,23 @@ async fn run_args(args: RerunArgs) -> Result<RunArgs, CommandError> {
     again.json = args.json;
     again.quiet = args.quiet;
     again.env = env;
-    again.repo = repo;
+    again.repo = request.files.repo.or(repo);
     again.volume = volume;
+    again.file = request.files.file;
+    again.patch = request.files.patch.map(PathBuf::from);
+    again.out = request.files.out.map(PathBuf::from);
+    again.keep_workspace = request.files.keep_workspace;
     again.host = args.host;
     Ok(again)
 }
 
-/// Returns the file with the messages, unless they are one text.
-fn messages(request: &RequestRecord, record: &RunRecord) -> Option<PathBuf> {
-    (request.has_messages && request.message.is_none()).then(|| record.path(MESSAGES))
+/// Returns the text of recorded messages that are one message of the user: some agents take no other.
+fn only_message(path: &Path) -> Option<String> {
+    let messages: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    match messages.as_array()?.as_slice() {
+        [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
+        _ => None,
+    }
 }
 
 /// Returns the variables of the request with their present values, or an error that names those without one.

@@ -1,0 +1,51 @@
+//! Preflight names the cause: TLS where TLS fails, and the upstream's own status.
+
+use serde_json::json;
+use sluice_testkit::{Sluice, Upstream};
+
+use super::detail;
+
+#[tokio::test]
+async fn tls_to_a_plain_port_is_named() {
+    let upstream = Upstream::json(200, json!({"data": []})).start().await;
+    let sluice = Sluice::to(&upstream);
+    let https = upstream.url().replace("http://", "https://");
+
+    let ran = sluice.command(["preflight", "--json", "--upstream", &https]).finish().await.expect(1);
+
+    let detail = detail(&ran, "upstream");
+    assert!(detail.contains(&https) && detail.contains("TLS fails") && detail.contains("write http://"), "{detail}");
+    assert!(!ran.stdout.contains("key_file"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn the_upstreams_own_status_is_reported() {
+    for (status, result, words) in [
+        (401, 1, "refused the key with status 401"),
+        (403, 1, "refused the key with status 403"),
+        (404, 0, "has no GET /v1/models"),
+        (503, 1, "with status 503"),
+        (302, 1, "with status 302"),
+    ] {
+        let upstream = Upstream::json(status, json!({"error": {"message": "no"}})).start().await;
+        let sluice = Sluice::to(&upstream);
+
+        let ran = sluice.command(["preflight", "--json"]).finish().await.expect(result);
+
+        let detail = detail(&ran, "upstream key");
+        assert!(detail.contains(words) && detail.contains(upstream.url()), "{status}: {detail}");
+        assert!(!detail.contains("502"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_user_with_the_sandboxes_id_is_reported() {
+    let upstream = Upstream::json(200, json!({"data": []})).start().await;
+    let passwd = std::fs::read_to_string("/etc/passwd").expect("every host has it");
+    let has_user = passwd.lines().any(|line| line.split(':').nth(2) == Some("1001"));
+
+    let ran = Sluice::to(&upstream).command(["preflight", "--json"]).finish().await.expect(0);
+
+    let detail = detail(&ran, "sandbox user");
+    assert_eq!(detail.contains("of this host has the id 1001"), has_user, "{detail}");
+}
