@@ -364,8 +364,8 @@ async fn a_key_that_the_sidecar_would_refuse_is_named() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
     let path = if file.contains('/') { file.clone() } else { sluice.dir().join(&file).display().to_string() };
     for (content, words) in [
-        ("abc\n", &["--key-file", "holds 3 bytes; give a key of 6 to 8192"][..]),
-        ("sk-one\nsk-two\n", &["--key-file", "holds a byte that is not visible ASCII, at position 6"]),
+        ("abc\n", &["key_file", "holds 3 bytes; give a key of 6 to 8192"][..]),
+        ("sk-one\nsk-two\n", &["key_file", "holds a byte that is not visible ASCII, at position 6"]),
         ("\n", &["--key-file", "short.key is empty; write the key into it"]),
     ] {
         fs::write(&path, content).expect("it is ours");
@@ -395,6 +395,6 @@ async fn an_invalid_value_is_named_as_it_was_given() {
     let of_file = sluice.run(["--config", &file, "--", "true"]).finish().await.expect(125).stderr;
 
     assert!(flag.starts_with("sluice: --timeout: 'soon' is not a time"), "{flag}");
-    assert!(variable.starts_with("sluice: SLUICE_MEMORY: '1k' is too little"), "{variable}");
+    assert!(variable.starts_with("sluice: SLUICE_MEMORY: '1k' is 1024 bytes, which is too little"), "{variable}");
     assert!(of_file.starts_with(&format!("sluice: max_calls in {file}:3: 'x' is not a number")), "{of_file}");
 }
