@@ -14,6 +14,12 @@ use crate::special::Treatment;
 
 /// Run that the pages name in their examples.
 const EXAMPLE_RUN: &str = "r20261120-163914-1df9af22";
+/// Files that the pages name, in a repository.
+const FILES: &str = r#"set -e
+echo 'print("done")' >task.py
+echo a,b >report.csv; echo {} >schema.json; echo WORD=one >vars.env; echo 'Say hello.' >task.txt
+git init --quiet .; git add task.py
+echo '# fixed' >>task.py; git diff >fix.diff; git checkout --quiet task.py"#;
 /// Seconds within which a program that goes on must have begun to listen.
 const READY: u32 = 60;
 
@@ -44,8 +50,9 @@ impl Session {
             fs::copy(&program, project.join("dist").join(name))
                 .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
         }
-        run_in(&project, "echo 'print(\"done\")' >task.py && git init -q . && git add task.py");
+        run_in(&project, FILES);
         let path = |name: &str| host.join(name).display().to_string();
+        let run = unique_run_id("documents");
         let names = [
             ("http://127.0.0.1:4000", upstream.to_owned()),
             ("/etc/sluice", path("etc/sluice")),
@@ -56,7 +63,8 @@ impl Session {
             ("/usr/local/bin", path("bin")),
             ("/etc/systemd/system", path("units")),
             ("/backup/", path("backup/")),
-            (EXAMPLE_RUN, unique_run_id("documents")),
+            (EXAMPLE_RUN, run.clone()),
+            (" RUN ", format!(" {run} ")),
         ];
         let names = names.map(|(from, to)| (from.to_owned(), to)).to_vec();
         let session = Self { project, host, names, key: key.to_owned() };

@@ -25,6 +25,8 @@ const ITSELF: &str = "a target of the checkout, with a test of its own";
 const AGENT: &str = "tests/conformance runs real coding agents";
 const HOST: &str = "it changes the services of the host";
 const ELSEWHERE: &str = "it names another host";
+const PLACEHOLDER: &str = "it names a file or a value of the reader";
+const REGISTRY: &str = "a test has no registry; tests/runs/any_image.rs runs such images";
 
 /// The table.
 pub(crate) const SPECIAL: &[SpecialRow] = &[
@@ -35,6 +37,15 @@ pub(crate) const SPECIAL: &[SpecialRow] = &[
     SpecialRow { start: "systemctl ", treatment: Treatment::Skip(HOST) },
     SpecialRow { start: "docker push ", treatment: Treatment::Skip(ELSEWHERE) },
     SpecialRow { start: "docker save sluice-runtime:latest | ssh ", treatment: Treatment::Skip(ELSEWHERE) },
+    SpecialRow { start: "docker run --network=none ", treatment: Treatment::Skip(PLACEHOLDER) },
+    SpecialRow { start: "sluice ledger import ", treatment: Treatment::Skip(PLACEHOLDER) },
+    SpecialRow { start: "sluice ledger void RECEIPT ", treatment: Treatment::Skip(PLACEHOLDER) },
+    SpecialRow { start: "sluice run --model gpt-4o-mini --image python:3.12 ", treatment: Treatment::Skip(REGISTRY) },
+    SpecialRow { start: "docker build -t my-app . ", treatment: Treatment::Skip(REGISTRY) },
+    // The run of the examples is over.
+    SpecialRow { start: "sluice cancel RUN", treatment: Treatment::Exit(1) },
+    // The state directory is in use.
+    SpecialRow { start: "sluice restore ", treatment: Treatment::Exit(1) },
     SpecialRow { start: "printf '%s' \"$LITELLM_KEY\" | dist/sluice-proxy ", treatment: Treatment::Listens },
 ];
 

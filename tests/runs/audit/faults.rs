@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,7 +18,7 @@ struct Disk(PathBuf);
 
 impl Disk {
     fn at(path: &Path, size: &str) -> Self {
-        fs::create_dir_all(path).expect("a fresh name");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).expect("a fresh name");
         let options = format!("size={size},mode=0700");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path).status();
         assert!(mounted.expect("mount is there").success(), "mounting needs root");
