@@ -57,7 +57,7 @@ async fn a_restored_state_directory_goes_on_as_before() {
 async fn a_backup_beside_a_run_can_be_restored() {
     let upstream = Upstream::never().start().await;
     let sluice = Sluice::to(&upstream);
-    let run = sluice.run(["--model", "m", "-q", "--run-id", "r-1", "hello"]).spawn();
+    let run = sluice.run(["--model", "m", "-q", "--run-id", "backup-1", "hello"]).spawn();
     upstream.received().await;
     let copy = sluice.dir().join("copy").display().to_string();
 

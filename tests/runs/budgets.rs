@@ -128,7 +128,7 @@ async fn a_refused_run_leaves_nothing_and_explains_the_budget() {
     let sluice = Sluice::to(&upstream);
     budget(&sluice, &["set", "acct-1", "0.40"]).await.expect(0);
 
-    let refused = sluice.run(RUN).args(["--run-id", "r1", "--max-cost-usd", "0.5", "--", "true"]).finish().await;
+    let refused = sluice.run(RUN).args(["--run-id", "refused-1", "--max-cost-usd", "0.5", "--", "true"]).finish().await;
 
     let refused = refused.expect(121);
     let told = "account acct-1 has $0.4 left of its budget ($0.4 granted, $0 spent, $0 held), and this run asks for $0.5 \
@@ -151,7 +151,7 @@ async fn a_refused_run_leaves_nothing_and_explains_the_budget() {
     assert!(sluice.assert_nothing_left().await.is_empty(), "no audit file either");
     assert_eq!(upstream.requests().len(), 0);
     // Another account has no budget, and no limit; and the name is free.
-    let words = ["--account", "acct-2", "--run-id", "r1", "-q", "--", "true"];
+    let words = ["--account", "acct-2", "--run-id", "refused-1", "-q", "--", "true"];
     sluice.run(words).finish().await.expect(0);
 }
 

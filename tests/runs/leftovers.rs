@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use serde_json::json;
 use sluice_testkit::engine::{self, Hold, docker};
 use sluice_testkit::upstream::ClosedPort;
 use sluice_testkit::{Sluice, Upstream};
@@ -68,10 +69,11 @@ async fn a_missing_image_is_named_and_leaves_nothing() {
 
     let ran = sluice.run(["--image", "no/such:image", "--json", "--", "true"]).finish().await.expect(125);
 
-    let report = ran.json();
-    assert_eq!(report.verdict(), (false, Some("creation_failed"), 125));
+    let report = ran.value();
+    assert_eq!((&report["ok"], &report["error_code"]), (&json!(false), &json!("creation_failed")));
+    let message = report["error_message"].as_str().unwrap_or_default();
     for word in ["no/such:image", "--image", "build.sh"] {
-        assert!(report.message().contains(word), "{}", report.message());
+        assert!(message.contains(word), "{message}");
     }
     sluice.assert_nothing_left().await;
 }

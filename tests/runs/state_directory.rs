@@ -32,8 +32,8 @@ const LOOKS: &[(&[&str], i32, i32)] = &[
     (&["budget", "show"], 2, 0),
     (&["budget", "history"], 2, 0),
     (&["audit", "keys"], 2, 0),
-    (&["audit", "verify", "r-1"], 4, 0),
-    (&["audit", "show", "r-1"], 4, 0),
+    (&["audit", "verify", "looked-at"], 4, 0),
+    (&["audit", "show", "looked-at"], 4, 0),
     (&["agents"], 0, 0),
     (&["config", "show"], 0, 0),
 ];
@@ -46,7 +46,7 @@ async fn commands_that_look_write_nothing() {
         sluice.command(*command).finish().await.expect(*code);
         assert!(!sluice.state().exists(), "{command:?}");
     }
-    sluice.run(["-q", "--run-id", "r-1", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
     // The run may have left a WAL: the first command that closes the database moves it into the file.
     sluice.command(["receipts"]).finish().await.expect(0);
     let before = snapshot(&sluice.state());
@@ -64,7 +64,7 @@ async fn commands_that_look_write_nothing() {
 async fn commands_that_look_need_no_key() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    sluice.run(["-q", "--run-id", "r-1", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
     for (command, _, code) in LOOKS.iter().filter(|(command, ..)| !["agents", "config"].contains(&command[0])) {
         let looks = sluice.command(*command).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
         looks.finish().await.expect(*code);

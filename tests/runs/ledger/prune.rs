@@ -17,36 +17,36 @@ async fn pruned_runs_keep_their_receipts() {
         Upstream::queue([Script::provider("hello"), Script::provider("hello"), Script::never()]).start().await;
     let sluice = Sluice::to(&upstream);
     let script = format!("{ASK} ask");
-    for (run, code) in [("r-1", 0), ("r-2", 0), ("r-3", 124)] {
+    for (run, code) in [("pruned-1", 0), ("pruned-2", 0), ("pruned-3", 124)] {
         let words = ["--run-id", run, "--model", "m", "--timeout", "6s", "-q", "--", "sh", "-c", &script];
         sluice.run(words).finish().await.expect(code);
     }
     let before = value(&sluice, &["receipts", "--json"]).await;
-    let copy = fs::read(sluice.audit_path("r-1")).expect("it is there");
+    let copy = fs::read(sluice.audit_path("pruned-1")).expect("it is there");
     let archive = sluice.dir().join("archive").display().to_string();
 
     let none = value(&sluice, &["prune", "--before", "2020-01-01", "--json"]).await;
     assert_eq!((&none["files"], &none["newer_files"]), (&json!(0), &json!(3)));
     let dry = value(&sluice, &["prune", "--before", "0s", "--dry-run", "--json"]).await;
-    assert_eq!((&dry["runs"], files(&sluice).len()), (&json!(["r-1.0", "r-2.0"]), 3));
+    assert_eq!((&dry["runs"], files(&sluice).len()), (&json!(["pruned-1.0", "pruned-2.0"]), 3));
     let pruned = value(&sluice, &["prune", "--before", "0s", "--archive", &archive, "--json"]).await;
 
     assert_eq!((&pruned["runs"], &pruned["bytes"]), (&dry["runs"], &dry["bytes"]));
-    assert_eq!((&pruned["kept"][0]["run"], pruned["kept"].as_array().map(Vec::len)), (&json!("r-3.0"), Some(1)));
-    assert_eq!(files(&sluice), ["r-3.0.jsonl"]);
-    assert_eq!(fs::read(format!("{archive}/r-1.0.jsonl")).expect("it was moved"), copy);
+    assert_eq!((&pruned["kept"][0]["run"], pruned["kept"].as_array().map(Vec::len)), (&json!("pruned-3.0"), Some(1)));
+    assert_eq!(files(&sluice), ["pruned-3.0.jsonl"]);
+    assert_eq!(fs::read(format!("{archive}/pruned-1.0.jsonl")).expect("it was moved"), copy);
     assert_eq!(value(&sluice, &["receipts", "--json"]).await, before);
     let checked = value(&sluice, &["ledger", "rebuild", "--check", "--json"]).await;
     assert_eq!((&checked["differences"], &checked["pruned"]), (&json!([]), &json!(2)));
-    sluice.command(["audit", "verify", "r-1"]).finish().await.expect(4);
-    sluice.run(["--run-id", "r-1", "-q", "--", "true"]).finish().await.expect(125);
+    sluice.command(["audit", "verify", "pruned-1"]).finish().await.expect(4);
+    sluice.run(["--run-id", "pruned-1", "-q", "--", "true"]).finish().await.expect(125);
 
     // A file that comes back is compared with what is known of it.
-    fs::write(sluice.audit_path("r-1"), &copy).expect("it is ours");
-    sluice.command(["audit", "verify", "r-1"]).finish().await.expect(0);
+    fs::write(sluice.audit_path("pruned-1"), &copy).expect("it is ours");
+    sluice.command(["audit", "verify", "pruned-1"]).finish().await.expect(0);
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(0);
     let other = String::from_utf8_lossy(&copy).replace("\"input\":10", "\"input\":11");
-    fs::write(sluice.audit_path("r-1"), other).expect("it is ours");
+    fs::write(sluice.audit_path("pruned-1"), other).expect("it is ours");
     sluice.command(["ledger", "rebuild", "--check"]).finish().await.expect(122);
 }
 
