@@ -333,6 +333,8 @@ show_left() {
     echo "  sidecars      ${found:-none}"
     found=$(find "$(state_dir)/runs" -mindepth 1 -maxdepth 1 -printf '%f ')
     echo "  directories   ${found:-none}"
+    found=$(basename "$(newest "$(state_dir)"/audit/*.jsonl)" .jsonl)
+    echo "  record        kept for two weeks: $sluice inspect ${found%.*} --config $config"
 }
 
 up() {
@@ -385,6 +387,9 @@ up() {
 
   # all that is known of a run, as JSON
   $sluice run --config $config --model demo --json 'Say hello.'
+
+  # a patch of what a program changes in a copy of a directory
+  $sluice run --config $config --repo $cache/agent --patch $cache/out.diff -- sh -c 'echo "# reviewed" >> repo/stream.py'
 
   # what its calls cost, and what its account may spend from now on
   $sluice receipts --config $config

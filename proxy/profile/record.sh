@@ -24,7 +24,7 @@ done
 
 # As `make dist` builds it, since a function's name has the features of its crate in it.
 CARGO_PROFILE_RELEASE_STRIP=none RUSTFLAGS="-C target-feature=+crt-static -C profile-generate=$raw" \
-    cargo build --release --locked --target "$target" --target-dir "$build" -p sluice-proxy -p sluice-controller
+    cargo build --release --locked --target "$target" --target-dir "$build" -p sluice-proxy
 cargo build --release --locked -p sluice-testkit --bin sluice-bench
 
 rm -rf "$raw"

@@ -103,9 +103,12 @@ async fn real_litellm_rows_settle_failed_calls() {
         |finding: &Value| finding["reason"].as_str().is_some_and(|why| why.contains("LiteLLM logged it as failed"));
     assert!(outcome["findings"].as_array().is_some_and(|findings| findings.iter().all(failed)), "{outcome:#}");
     let receipts = value(&sluice, &["receipts", "--json"]).await;
-    let list = receipts["receipts"].as_array().expect("a list").iter();
-    let sources: Vec<_> = list.map(|receipt| (receipt["http_status"].as_u64(), &receipt["price_source"])).collect();
-    let failure = json!("spend_log_failure");
-    assert_eq!(sources, [500, 500, 500, 500, 400].map(|status| (Some(status), &failure)));
+    let list = receipts["receipts"].as_array().expect("a list");
+    let statuses: Vec<_> = list.iter().map(|receipt| receipt["http_status"].as_u64().unwrap_or(0)).collect();
+    // LiteLLM may have sent the head of a stream before the provider broke it off.
+    let fits = |(status, expected): (&u64, [u64; 2])| expected.contains(status);
+    let expected = [[500, 500], [500, 500], [500, 200], [500, 200], [400, 400]];
+    assert!(statuses.len() == 5 && statuses.iter().zip(expected).all(fits), "{statuses:?}");
+    assert!(list.iter().all(|receipt| receipt["price_source"] == "spend_log_failure"), "{receipts:#}");
     assert_eq!((&receipts["total"]["nano_usd"], &receipts["total"]["open"]), (&json!("0"), &json!(0)));
 }
