@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use sluice_testkit::TempDir;
+use sluice_testkit::{TempDir, write_private};
 
 use crate::{checkout, command_in, released, run};
 
@@ -58,9 +58,10 @@ fn the_archive_has_programs_pages_and_files() {
             "deploy/sluice-sweep.service", "runtime-image/build.sh", "runtime-image/Dockerfile",
         ],
     );
-    let settings = run(Command::new(root.join("bin/sluice"))
-        .args(["config", "show", "--config"])
-        .arg(root.join("deploy/sluice.toml")));
+    write_private(&dir.join("key"), "sk-of-the-operator\n");
+    let mut show = Command::new(root.join("bin/sluice"));
+    show.args(["config", "show", "--config"]).arg(root.join("deploy/sluice.toml"));
+    let settings = run(show.arg("--key-file").arg(dir.join("key")));
     assert!(settings.contains("state_dir"), "{settings}");
 }
 
