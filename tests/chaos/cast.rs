@@ -123,6 +123,8 @@ impl SidecarFlags {
             ["--audit-key-file", &path(stage.dir.join("audit.key"))],
             ["--upstream", &upstream.url()],
             ["--run-id", &stage.run_id],
+            // Upstreams at unix sockets are root's.
+            ["--user", "root"],
             ["--account", "acct-1"],
             ["--audit-sync", sync],
             ["--abort", abort],

@@ -251,7 +251,8 @@ async fn the_version_is_that_of_the_ready_line() {
     let version = Sidecar::to_url("http://127.0.0.1:9").arg("--version").finish().await;
     let sidecar = Sidecar::to_url("http://127.0.0.1:9").start().await;
 
-    let said = format!("sluice-proxy {}\n", sidecar.ready()["version"].as_str().expect("a version"));
+    let [number, build] = ["version", "build"].map(|name| sidecar.ready()[name].as_str().expect("a text").to_owned());
+    let said = format!("sluice-proxy {number} ({build})\n");
     assert_eq!((version.code, version.stdout, version.stderr), (0, said, String::new()));
 }
 
