@@ -1,4 +1,4 @@
-//! Names the build: the commit that it was made from, as the audit log and `--version` state it.
+//! Names the build: the commit that it was made from, as the audit log and `--version` of both programs state it.
 
 use std::process::Command;
 

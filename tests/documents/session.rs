@@ -78,7 +78,9 @@ impl Session {
     /// Runs commands in one shell, and returns a text for each that did not end as it should.
     pub(crate) fn run(&self, commands: &[(&ShellCommand, Treatment)]) -> Vec<String> {
         let log = TempDir::new();
-        let mut script = String::from("trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT\n");
+        // Job control gives each program that listens a process group, and so an end to all processes of its pipeline.
+        let mut script =
+            String::from("set -m\ntrap 'for job in $(jobs -p); do kill -- -$job; done; wait 2>/dev/null' EXIT\n");
         for (index, (command, treatment)) in commands.iter().enumerate() {
             let (text, out) = (log.join(&format!("{index}.sh")), log.join(&format!("{index}.out")));
             fs::write(&text, self.localized(&command.text)).expect("a fresh directory takes files");

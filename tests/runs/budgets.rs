@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use serde_json::{Value, json};
-use sluice_testkit::controller::FinishedCommand;
+use sluice_testkit::controller::{FinishedCommand, RunReport};
 use sluice_testkit::engine::Hold;
 use sluice_testkit::upstream::Script;
 use sluice_testkit::{Sluice, Upstream};
@@ -330,14 +330,20 @@ async fn orphaned_holds_are_released_before_the_budget_check() {
     sluice.assert_nothing_left().await;
 }
 
-#[tokio::test]
-async fn a_call_of_unknown_cost_stays_held() {
+/// A run of an account with a budget: one call was answered, and the end of the other is unknown.
+async fn run_with_an_open_call() -> (Upstream, Sluice, RunReport) {
     let upstream = Upstream::queue([Script::provider("hello"), Script::never()]).start().await;
     let sluice = Sluice::to(&upstream);
     let prices = prices(&sluice, "1e-6");
     budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
     let words = ["--prices", &prices, "--timeout", "6s", "--", "sh", "-c"];
     let report = sluice.run(RUN).args(words).arg(ask(2)).finish().await.expect(124).json();
+    (upstream, sluice, report)
+}
+
+#[tokio::test]
+async fn a_call_of_unknown_cost_stays_held() {
+    let (_upstream, sluice, report) = run_with_an_open_call().await;
 
     let reserved = nanos(&sluice.audit(&report.run_id).intents()[1]["reserved_usd"]);
     assert!(reserved > 20_000, "{reserved}");
@@ -345,6 +351,7 @@ async fn a_call_of_unknown_cost_stays_held() {
     let shown = budget(&sluice, &["show"]).await.expect(0).stdout;
     assert!(shown.contains(&report.run_id) && shown.contains("the cost of 1 of its calls is not known"), "{shown}");
     // It blocks no further run, and the operator can begin anew.
+    let prices = prices(&sluice, "1e-6");
     sluice.run(RUN).args(["--prices", &prices, "--", "true"]).finish().await.expect(0);
     assert_eq!(stands(&sluice).await[2], reserved);
     let again = budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);

@@ -296,7 +296,7 @@ async fn directories_of_git_are_no_work_trees() {
 async fn a_removal_does_not_enter_a_mount() {
     let (sluice, _upstream) = without_calls().await;
     sluice.run(["-q", "--", "true"]).finish().await.expect(0);
-    let inside = sluice.state().join("runs/.removed-r.0/work/repo");
+    let inside = sluice.state().join("runs/.removed-r.0").join("work").join("repo");
     let outside = sluice.dir().join("outside");
     fs::create_dir_all(&inside).and_then(|()| fs::create_dir(&outside)).expect("they are ours");
     fs::write(outside.join("kept"), "kept\n").expect("it is ours");

@@ -4,12 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_voided_receipt_releases_what_is_held() {
-    let upstream = Upstream::queue([Script::provider("hello"), Script::never()]).start().await;
-    let sluice = Sluice::to(&upstream);
-    let prices = prices(&sluice, "1e-6");
-    budget(&sluice, &["set", "acct-1", "3"]).await.expect(0);
-    let words = ["--prices", &prices, "--timeout", "6s", "--", "sh", "-c"];
-    let report = sluice.run(RUN).args(words).arg(ask(2)).finish().await.expect(124).json();
+    let (_upstream, sluice, report) = run_with_an_open_call().await;
     let [posted, open] = [0, 1].map(|number| report.receipts[number].source_reference.clone());
     let held = stands(&sluice).await[2];
     let void = async |receipt: &str, reason: &str| {

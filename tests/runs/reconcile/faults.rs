@@ -254,9 +254,9 @@ async fn real_litellm_reports_missing_database_or_wrong_key() {
     let ran = sluice.command(["reconcile"]).finish().await.expect(125);
     assert!(ran.stderr.contains("keeps no spend log: it has no database;"), "{}", ran.stderr);
     // A request that needs no database was refused for the key.
-    let unmatched_row = Sluice::with(litellm.url(), "sk-unmatched_row-0123456789");
+    let with_another_key = Sluice::with(litellm.url(), "sk-another-0123456789");
     let words = ["--model", "gpt-4o-mini", "--max-cost-usd", "1", "hello"];
-    let ran = unmatched_row.run(words).finish().await.expect(125);
+    let ran = with_another_key.run(words).finish().await.expect(125);
     assert!(ran.stderr.contains("it takes its master key alone, and this is another"), "{}", ran.stderr);
 
     let litellm = LiteLlm::with_spend_log().await;
