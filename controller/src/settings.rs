@@ -9,6 +9,7 @@ use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::virtual_key::KeyMode;
+use sluice_upstream::Upstream;
 
 use crate::agent_catalogue::Agent;
 
@@ -92,8 +93,8 @@ pub struct RunDefaults {
 /// The upstream, and LiteLLM's own interfaces.
 #[derive(Debug, Clone)]
 pub struct LitellmSettings {
-    /// Address of the upstream.
-    pub upstream: Option<String>,
+    /// The upstream.
+    pub upstream: Option<Upstream>,
     /// Key of the upstream.
     pub key: Option<ApiKey>,
     /// Key that a sidecar gets.

@@ -1,5 +1,6 @@
 //! The address of the upstream, as `sluice` reads, shows and resolves it.
 
+use sluice_testkit::tls::TlsTerminator;
 use sluice_testkit::{Sluice, Upstream};
 
 #[tokio::test]
@@ -55,4 +56,38 @@ async fn a_base_url_of_an_sdk_is_an_address() {
         assert!(preflight.stdout.contains("pass  upstream key "), "{} {}", preflight.stdout, preflight.stderr);
         assert!(!preflight.stdout.contains("without /v1"), "{}", preflight.stdout);
     }
+}
+
+#[tokio::test]
+async fn a_private_authority_is_named_by_a_file() {
+    let upstream = Upstream::chat("hello").start().await;
+    let tls = TlsTerminator::start(&upstream, "DNS:localhost", "2");
+    let sluice = Sluice::with(&tls.url("localhost"), "sk-some-key");
+    let call = ["--model", "m", "hello"];
+
+    let untrusted = sluice.command(["preflight"]).finish().await.expect(1);
+    let trusted = sluice.run(["--ca", &tls.ca()]).args(call).finish().await.expect(0);
+    let by_variable = sluice.run(call).env("SLUICE_CA", tls.ca()).finish().await.expect(0);
+    let missing = sluice.run(["--ca", "/nowhere/ca.pem"]).args(call).finish().await.expect(125);
+
+    assert!(untrusted.stdout.contains("name its authority with --ca"), "{}", untrusted.stdout);
+    assert_eq!((trusted.stdout.as_str(), by_variable.stdout.as_str()), ("hello\n", "hello\n"));
+    assert!(missing.stderr.contains("--ca") && missing.stderr.contains("/nowhere/ca.pem"), "{}", missing.stderr);
+    assert_eq!(upstream.requests().len(), 2);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn metadata_of_the_operator_stand_beside_those_of_the_run() {
+    let upstream = Upstream::chat("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+
+    sluice.run(["--metadata", r#"{"team":"search"}"#, "--model", "m", "hello"]).finish().await.expect(0);
+    let refused = sluice.run(["--metadata", "team=search", "--model", "m", "hello"]).finish().await.expect(125);
+
+    let requests = upstream.requests();
+    let sent = requests[0].header("x-litellm-metadata").expect("every call has them");
+    assert!(sent.contains(r#""team":"search""#) && sent.contains(r#""run_id":"#), "{sent}");
+    assert!(refused.stderr.contains("--metadata"), "{}", refused.stderr);
+    assert_eq!(requests.len(), 1);
 }

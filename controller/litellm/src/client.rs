@@ -3,6 +3,7 @@
 //! No redirect is followed, since it would send the key to another server. The body of a failure is never repeated:
 //! LiteLLM's error bodies contain parts of keys, and tracebacks.
 
+use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -11,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use sluice_contract::budget::{BUDGET_EXCEEDED, BudgetRefusal};
 use sluice_contract::exhausted::Exhausted;
-use sluice_upstream::Address;
+use sluice_upstream::{Address, Upstream};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -36,6 +37,7 @@ const NOT_MASTER: &str = "No connected db.";
 #[derive(Debug, Clone)]
 pub struct Litellm {
     address: Address,
+    ca: Option<PathBuf>,
     key: ApiKey,
     within: Duration,
     at_most: usize,
@@ -125,9 +127,10 @@ impl Litellm {
     ///
     /// # Errors
     /// [`LitellmError::Address`].
-    pub fn new(upstream: &str, key: ApiKey) -> Result<Self, LitellmError> {
-        let address = upstream.parse().map_err(|_| LitellmError::Address(sluice_upstream::redact(upstream)))?;
-        Ok(Self { address, key, within: WITHIN, at_most: AT_MOST })
+    pub fn new(upstream: &Upstream, key: ApiKey) -> Result<Self, LitellmError> {
+        let Upstream { url, ca } = upstream;
+        let address = url.parse().map_err(|_| LitellmError::Address(sluice_upstream::redact(url)))?;
+        Ok(Self { address, ca: ca.clone(), key, within: WITHIN, at_most: AT_MOST })
     }
 
     /// Sets the maximum time of each answer.
@@ -180,7 +183,7 @@ impl Litellm {
     async fn exchange(&self, method: Method, path: &str, body: String) -> Result<HttpAnswer, LitellmError> {
         let what = name(&method, path);
         let request = self.request(method, path, body)?;
-        match timeout(self.within, exchange::send(&self.address, request, self.at_most)).await {
+        match timeout(self.within, exchange::send(&self.address, self.ca.as_deref(), request, self.at_most)).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(SendError::BeforeSending(error))) => Err(LitellmError::Unreachable(what, error)),
             Ok(Err(SendError::Interrupted(error))) => Err(LitellmError::Broken(what, error)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
+use sluice_upstream::Upstream;
 use tokio::time::sleep;
 
 use crate::client::{Litellm, LitellmError, query_value};
@@ -64,10 +65,10 @@ impl SpendLog {
     ///
     /// # Errors
     /// [`SpendLogError::Asking`] if the address or the key is not valid.
-    pub fn of(upstream: &str, key: &ApiKey, retries: RetryMode) -> Result<Self, SpendLogError> {
-        let litellm = Litellm::new(upstream, key.clone()).map_err(|source| asking(upstream, source))?;
+    pub fn of(upstream: &Upstream, key: &ApiKey, retries: RetryMode) -> Result<Self, SpendLogError> {
+        let litellm = Litellm::new(upstream, key.clone()).map_err(|source| asking(&upstream.url, source))?;
         let litellm = litellm.within(WITHIN).at_most(ANSWER_MAX);
-        Ok(Self { upstream: upstream.to_owned(), litellm, retries, requests: 0 })
+        Ok(Self { upstream: upstream.url.clone(), litellm, retries, requests: 0 })
     }
 
     /// Returns an account's rows of these windows.

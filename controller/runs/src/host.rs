@@ -9,6 +9,7 @@ use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::process::Process;
 use sluice_state::state_directory::{self, StateDirectory};
 use sluice_state::store::{Store, StoreError};
+use sluice_upstream::Upstream;
 
 use crate::engine::{Engine, EngineError};
 use crate::sidecar_user::SidecarUsers;
@@ -25,7 +26,7 @@ pub struct HostSettings {
     /// Users of the sidecars.
     pub sidecar_users: SidecarUsers,
     /// Address and key of the LiteLLM that makes virtual keys.
-    pub litellm: Option<(String, ApiKey)>,
+    pub litellm: Option<(Upstream, ApiKey)>,
 }
 
 /// The host of all runs.
@@ -110,7 +111,8 @@ impl Host {
     ) -> Result<Self, HostError> {
         let engine = Engine::connect(&settings.docker_host).await?;
         let litellm = settings.litellm.as_ref();
-        let litellm = litellm.and_then(|(url, key)| Some((url.clone(), Litellm::new(url, key.clone()).ok()?)));
+        let litellm =
+            litellm.and_then(|(upstream, key)| Some((upstream.url.clone(), Litellm::new(upstream, key.clone()).ok()?)));
         let (proxy, sidecar_users) = (PathBuf::new(), settings.sidecar_users.clone());
         Ok(Self { layout, instance, store, engine, keys, proxy, sidecar_users, litellm, owner: Process::current()? })
     }

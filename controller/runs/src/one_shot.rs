@@ -60,7 +60,7 @@ pub async fn check(host: &Host, request: &RunRequest) -> Result<(), SidecarError
     let mut flags: Vec<String> = models.iter().map(|model| format!("--model={model}")).collect();
     flags.extend(prices.iter().map(|file| format!("--prices={}", file.display())));
     flags.extend_from_slice(sidecar_flags);
-    if sidecar::needs_check(&flags) {
+    if upstream.ca.is_some() || sidecar::needs_check(&flags) {
         sidecar::check(&host.proxy, &host.layout, &request.key, account, upstream, &flags).await?;
     }
     Ok(())

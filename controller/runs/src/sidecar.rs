@@ -1,7 +1,7 @@
 //! The sidecar process of a run: spawned with flags only, ready after its ready line and a real health answer, drained at
 //! the end.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,6 +15,7 @@ use sluice_contract::ready::{Health, ReadyLine};
 use sluice_litellm::secret::ApiKey;
 use sluice_state::layout::{Layout, RunPaths};
 use sluice_state::process::Process;
+use sluice_upstream::Upstream;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
@@ -48,7 +49,7 @@ pub struct SidecarSpec<'a> {
     /// Graph of the run: the agent's name.
     pub graph_id: &'a str,
     /// Address of the upstream.
-    pub upstream: &'a str,
+    pub upstream: &'a Upstream,
     /// Models that calls may name; an empty list allows every model.
     pub models: &'a [String],
     /// User that the sidecar becomes; otherwise it keeps ours.
@@ -201,11 +202,12 @@ pub async fn check(
     layout: &Layout,
     key: &RunKey,
     account: &str,
-    upstream: &str,
+    upstream: &Upstream,
     flags: &[String],
 ) -> Result<(), SidecarError> {
     let mut command = Command::new(program);
-    command.arg("check").args(flags).args(["--upstream", upstream, "--account", account]);
+    command.arg("check").args(flags).args(["--upstream", &upstream.url, "--account", account]);
+    command.args(upstream.ca.iter().flat_map(|ca| [OsStr::new("--ca"), ca.as_os_str()]));
     command.args(["--run-id", key.run_id.as_str()]);
     // Names that no run has: the run's own directory does not exist yet.
     command.arg("--socket").arg(layout.runs_directory().join("check.sock"));
@@ -227,7 +229,10 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     let mut flag = |name: &str, value: OsString| words.extend([OsString::from(name), value]);
     flag("--socket", spec.paths.socket.clone().into());
     flag("--audit", spec.paths.audit.clone().into());
-    flag("--upstream", spec.upstream.into());
+    flag("--upstream", (&spec.upstream.url).into());
+    if let Some(ca) = &spec.upstream.ca {
+        flag("--ca", ca.into());
+    }
     flag("--run-id", spec.key.run_id.as_str().into());
     flag("--attempt", spec.key.attempt.to_string().into());
     flag("--account", spec.account.into());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
+use sluice_upstream::Upstream;
 
 use crate::blueprint::{SandboxLimits, Volume};
 use crate::bridge::Bridge;
@@ -43,7 +44,7 @@ pub struct RunSpec {
     pub seccomp: String,
     /// An OpenAI messages array, to be written into the workspace.
     pub messages: Option<Vec<u8>>,
-    pub upstream: String,
+    pub upstream: Upstream,
     pub upstream_key: ApiKey,
     pub key_mode: KeyMode,
     /// Maximum cost in nano-USD.

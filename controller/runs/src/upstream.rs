@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use sluice_upstream::{Address, AddressError, Connector, Scheme};
+use sluice_upstream::{Address, AddressError, Connector, Scheme, Upstream};
 
 use crate::sidecar_user::SidecarUser;
 
@@ -42,7 +42,7 @@ pub enum UpstreamUnreachable {
     /// TLS failed.
     #[error(
         "{address} accepts connections, but TLS fails there; write http:// if it speaks plain HTTP, or name its \
-         authority with SSL_CERT_FILE if the certificate is not trusted"
+         authority with --ca if the certificate is not trusted"
     )]
     Tls {
         /// Address.
@@ -74,14 +74,15 @@ pub fn address(url: &str) -> Result<Address, UpstreamUnreachable> {
 ///
 /// # Errors
 /// [`UpstreamUnreachable::Tls`], and those of [`reach`].
-pub async fn negotiate(url: &str) -> Result<(), UpstreamUnreachable> {
+pub async fn negotiate(upstream: &Upstream) -> Result<(), UpstreamUnreachable> {
+    let Upstream { url, ca } = upstream;
     reach(url, None).await?;
     let address = address(url)?;
     if address.scheme != Scheme::Https {
         return Ok(());
     }
-    let failed = |source| UpstreamUnreachable::Tls { address: url.to_owned(), source };
-    let connector = Connector::new(address, None).map_err(|error| failed(error.into()))?;
+    let failed = |source| UpstreamUnreachable::Tls { address: url.clone(), source };
+    let connector = Connector::new(address, ca.as_deref()).map_err(|error| failed(error.into()))?;
     connector.connect(WITHIN).await.map(drop).map_err(|error| failed(error.into()))
 }
 

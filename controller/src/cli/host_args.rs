@@ -27,6 +27,9 @@ pub(super) struct HostArgs {
     /// The address that calls go to: http://HOST:PORT, https://HOST or unix:/PATH
     #[arg(long, global = true, value_name = "URL")]
     upstream: Option<String>,
+    /// A file with the certificates to trust for an https upstream, in place of the system's
+    #[arg(long, global = true, value_name = "FILE")]
+    ca: Option<String>,
     /// A file with the upstream's key, readable by its owner alone
     #[arg(long, global = true, value_name = "FILE")]
     key_file: Option<String>,
@@ -44,6 +47,7 @@ impl HostArgs {
             ("state_dir", &self.state_dir),
             ("docker_host", &self.docker_host),
             ("upstream", &self.upstream),
+            ("ca", &self.ca),
             ("key_file", &self.key_file),
             ("log_format", &self.log_format),
             ("proxy", &self.proxy),

@@ -11,9 +11,9 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 const UNUSED: [(&[&str], &[&str]); 2] = [
     (
         &["receipts", "usage", "ledger", "budget", "audit", "backup", "restore", "prune", "ps", "inspect", "logs"],
-        &["docker_host", "upstream", "key_file", "proxy"],
+        &["docker_host", "upstream", "ca", "key_file", "proxy"],
     ),
-    (&["agents"], &["upstream", "key_file", "proxy", "state_dir"]),
+    (&["agents"], &["upstream", "ca", "key_file", "proxy", "state_dir"]),
 ];
 
 /// Returns the command line with the shape of its help texts.

@@ -35,8 +35,8 @@ pub async fn preflight(settings: &Settings) -> Vec<Check> {
     engine(settings, proxy.as_deref().ok(), &mut checks).await;
     checks.push(match &settings.litellm.upstream {
         None => fail("upstream", missing("upstream").to_string()),
-        Some(url) => match upstream::negotiate(url).await {
-            Ok(()) => pass("upstream", format!("{url} answers")),
+        Some(named) => match upstream::negotiate(named).await {
+            Ok(()) => pass("upstream", format!("{} answers", named.url)),
             Err(error) => fail("upstream", error_chain(&error)),
         },
     });

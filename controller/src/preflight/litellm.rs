@@ -58,7 +58,7 @@ async fn try_virtual_key(settings: &Settings, layout: &Layout, key: &RunKey) -> 
         models: &settings.run.models,
         max_cost: settings.run.max_cost,
         lifetime: settings.run.timeout + LIFETIME_MARGIN,
-        upstream,
+        upstream: &upstream.url,
     };
     Ok(try_out(&litellm, &grant).await?)
 }

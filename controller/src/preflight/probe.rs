@@ -48,7 +48,7 @@ enum ProbeError {
 pub(super) async fn probe(settings: &Settings, layout: &Layout, proxy: &Path, key: &RunKey) -> Vec<Check> {
     match send(settings, layout, proxy, key).await {
         Ok((models, description)) => {
-            let upstream = settings.litellm.upstream.as_deref().unwrap_or_default();
+            let upstream = settings.litellm.upstream.as_ref().map_or("", |upstream| &upstream.url);
             [key_check(upstream, &models)].into_iter().chain(version_check(&description)).collect()
         }
         Err(error) => vec![fail("upstream key", error_chain(&error))],

@@ -12,6 +12,7 @@ use sluice_contract::time::duration_micros;
 use sluice_litellm::ApiKey;
 use sluice_litellm::spend_log::{RetryMode, SpendLog};
 use sluice_state::store::{Store, now_us};
+use sluice_upstream::Upstream;
 use tokio::time::sleep_until;
 
 use super::Reconciliation;
@@ -31,7 +32,7 @@ const LOOK_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct ReconcileLoop {
     store: Store,
-    upstream: String,
+    upstream: Upstream,
     key: ApiKey,
 }
 
@@ -65,7 +66,7 @@ impl ReconcileLoop {
         if !self.store.has_open_costs(from_us, heard_us).await? {
             return Ok(LookOutcome::NothingOpen);
         }
-        if !self.store.take_turn(&self.upstream, now, PAUSE, PAUSE_MAX).await? {
+        if !self.store.take_turn(&self.upstream.url, now, PAUSE, PAUSE_MAX).await? {
             return Ok(LookOutcome::NotOurTurn);
         }
         let mut reconciliation = Reconciliation {
@@ -88,7 +89,7 @@ impl ReconcileLoop {
     async fn postpone(&self, error: &ReconcileError) -> Result<(), ReconcileError> {
         let failure = if error.is_lasting() { LookFailure::Lasting } else { LookFailure::Passing };
         let next_us = now_us().saturating_add(duration_micros(pause_after(failure)));
-        Ok(self.store.postpone_turn(&self.upstream, next_us, &error.to_string()).await?)
+        Ok(self.store.postpone_turn(&self.upstream.url, next_us, &error.to_string()).await?)
     }
 }
 

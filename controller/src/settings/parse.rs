@@ -6,6 +6,7 @@ use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::SandboxLimits;
 use sluice_runs::host::HostSettings;
 use sluice_runs::sidecar_user::SidecarUsers;
+use sluice_upstream::Upstream;
 
 use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
@@ -51,7 +52,7 @@ impl SettingLayers {
         self.host_with(litellm.upstream.clone().zip(litellm.key.clone()))
     }
 
-    fn host_with(&self, litellm: Option<(String, ApiKey)>) -> Result<HostSettings, SettingError> {
+    fn host_with(&self, litellm: Option<(Upstream, ApiKey)>) -> Result<HostSettings, SettingError> {
         Ok(HostSettings {
             state_dir: self.state_dir(),
             docker_host: self.text("docker_host").expect("it has a default"),
@@ -66,7 +67,7 @@ impl SettingLayers {
 
     fn litellm(&self) -> Result<LitellmSettings, SettingError> {
         Ok(LitellmSettings {
-            upstream: self.text("upstream"),
+            upstream: self.text("upstream").map(|url| Upstream { url, ca: self.absolute("ca") }),
             key: self.key()?,
             key_mode: self.required("key_mode", values::key_mode)?,
             own_spend_key: self.key_in("spend_key_file")?,
@@ -93,8 +94,7 @@ impl SettingLayers {
             output_max: self.required("output_max", values::output_max)?,
             max_cost: self.parse("max_cost_usd", values::nano_usd)?,
             hold: self.required("hold_usd", values::nano_usd)?,
-            // The sidecar has another working directory.
-            prices: self.path("prices").map(|path| std::path::absolute(&path).unwrap_or(path)),
+            prices: self.absolute("prices"),
             sidecar_flags,
         })
     }
@@ -121,6 +121,11 @@ impl SettingLayers {
 
     fn path(&self, name: &str) -> Option<PathBuf> {
         self.get(name).map(|(value, _)| PathBuf::from(value))
+    }
+
+    /// Returns a path that the sidecar reads, which has another working directory.
+    fn absolute(&self, name: &str) -> Option<PathBuf> {
+        self.path(name).map(|path| std::path::absolute(&path).unwrap_or(path))
     }
 
     fn text(&self, name: &str) -> Option<String> {

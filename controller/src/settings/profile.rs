@@ -21,9 +21,9 @@ pub(super) struct Profile {
 }
 
 /// Settings that all runs of a host share: a profile cannot have them.
-const OF_HOST: [&str; 10] = [
-    "upstream", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy", "sidecar_uid",
-    "sidecar_gid",
+const OF_HOST: [&str; 11] = [
+    "upstream", "ca", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
+    "sidecar_uid", "sidecar_gid",
 ];
 
 impl Profile {

@@ -26,6 +26,7 @@ macro_rules! items {
 /// All settings, in the order in which they are shown.
 pub const ITEMS: &[SettingItem] = items![
     "upstream" "SLUICE_UPSTREAM" = None, "where calls go: http://HOST:PORT, https://HOST or unix:/PATH; a final /v1 is left out";
+    "ca" "SLUICE_CA" = None, "a file with the certificates to trust for an https upstream, in place of the system's";
     "key_file" "SLUICE_KEY_FILE" = None, "a file with the upstream's key, readable by its owner alone";
     "key" "SLUICE_KEY" = None, "the key itself; never a flag, since every user can read those";
     "key_mode" "SLUICE_KEY_MODE" = Some("master"), "the key that a sidecar gets: master (the one of key_file), per-run (a virtual key), auto";
@@ -70,13 +71,14 @@ pub const ITEMS: &[SettingItem] = items![
     "idle_timeout" "SLUICE_IDLE_TIMEOUT" = None, "maximum idle time within an answer; default: 300s";
     "cap_wait" "SLUICE_CAP_WAIT" = None, "how long a call waits for other calls to end if their reservations use up a cap; default: 30s";
     "bound_output" "SLUICE_BOUND_OUTPUT" = None, "whether the sidecar of a run with a cap writes output bounds that fit what is left into calls: auto or off; default: auto";
+    "metadata" "SLUICE_METADATA" = None, "a JSON object for every spend row of a run, beside its own names, such as {\"team\":\"search\"}";
     "audit_sync" "SLUICE_AUDIT_SYNC" = Some("call"), "when an audit line counts as written: call (on disk), or off (in the kernel)";
 ];
 
 /// Settings that become flags of the sidecar as they are; the sidecar checks them.
-pub(super) const SIDECAR_FLAGS: [&str; 12] = [
+pub(super) const SIDECAR_FLAGS: [&str; 13] = [
     "allow", "allow_tool", "allow_beta", "allow_param", "pass_response_header", "max_body", "max_concurrency",
-    "first_byte_timeout", "idle_timeout", "cap_wait", "bound_output", "dialect",
+    "first_byte_timeout", "idle_timeout", "cap_wait", "bound_output", "dialect", "metadata",
 ];
 
 /// Returns the character between the values of a setting that takes several. The sidecar's variables use the same ones.

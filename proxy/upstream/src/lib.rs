@@ -7,8 +7,10 @@ mod address;
 mod connect;
 mod stream;
 mod tls;
+mod upstream;
 
 pub use address::{Address, AddressError, Scheme, redact};
 pub use connect::{ConnectError, Connector, SetupError};
 pub use stream::Stream;
 pub use tls::TlsError;
+pub use upstream::Upstream;

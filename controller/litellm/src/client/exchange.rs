@@ -1,6 +1,7 @@
 //! One HTTP request over a connection of its own.
 
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -25,10 +26,15 @@ pub(super) enum SendError {
 }
 
 /// Sends a request over a connection of its own, and reads an answer of at most `most` bytes.
-pub(super) async fn send(address: &Address, request: Request<String>, most: usize) -> Result<HttpAnswer, SendError> {
+pub(super) async fn send(
+    address: &Address,
+    ca: Option<&Path>,
+    request: Request<String>,
+    most: usize,
+) -> Result<HttpAnswer, SendError> {
     // The roots are read once, the resolver's configuration each time: a long-lived process may outlast it.
     let connector =
-        Connector::new(address.clone(), None).map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
+        Connector::new(address.clone(), ca).map_err(|error| SendError::BeforeSending(io::Error::other(error)))?;
     let stream = connector.connect(CONNECT_WITHIN).await.map_err(|error| SendError::BeforeSending(error.into()))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await

@@ -1,3 +1,4 @@
+use sluice_upstream::Upstream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ async fn answering(answer: &'static str) -> (Litellm, JoinHandle<String>) {
         stream.write_all(answer.as_bytes()).await.expect("it can be written");
         String::from_utf8_lossy(&request[..read]).into_owned()
     });
-    (Litellm::new(&url, ApiKey::new(KEY.into()).expect("a key")).expect("an address"), served)
+    (Litellm::new(&Upstream::at(url), ApiKey::new(KEY.into()).expect("a key")).expect("an address"), served)
 }
 
 #[tokio::test]
@@ -98,7 +99,7 @@ fn a_refusal_names_its_remedy() {
 async fn a_silent_litellm_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("there is a port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
-    let litellm = Litellm::new(&url, ApiKey::new(KEY.into()).expect("a key")).expect("an address");
+    let litellm = Litellm::new(&Upstream::at(url), ApiKey::new(KEY.into()).expect("a key")).expect("an address");
     assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Late(..))));
     drop(listener);
     assert!(matches!(litellm.get("/model/info").await, Err(LitellmError::Unreachable(..))));
@@ -107,7 +108,7 @@ async fn a_silent_litellm_times_out() {
 #[test]
 fn an_error_never_repeats_a_password() {
     for url in ["http://me:pw-secret@host", "me:pw-secret@host", "http://me:pw/secret@host", "http://host/?k=secret"] {
-        let error = Litellm::new(url, ApiKey::new(KEY.into()).expect("a key")).expect_err(url);
+        let error = Litellm::new(&Upstream::at(url), ApiKey::new(KEY.into()).expect("a key")).expect_err(url);
         let text = format!("{error:?} {}", sluice_contract::text::error_chain(&error));
         assert!(!text.contains("secret") && text.contains("host"), "{text}");
     }

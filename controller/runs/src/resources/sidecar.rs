@@ -90,7 +90,7 @@ impl RunSidecar {
         if let Some(cap) = spec.max_cost {
             flags.extend(["--max-cost-usd".to_owned(), Usd::from_nanos(cap).to_string()]);
             if file.is_none() {
-                let kept = self.host.layout.prices(&spec.upstream);
+                let kept = self.host.layout.prices(&spec.upstream.url);
                 let current = prices::current(&spec.litellm()?, &kept).await?;
                 (file, note) = (Some(current.file), current.note);
             }
@@ -115,7 +115,7 @@ impl RunSidecar {
             models: &spec.models,
             max_cost: spec.max_cost,
             lifetime: spec.lifetime() + MARGIN,
-            upstream: &spec.upstream,
+            upstream: &spec.upstream.url,
         };
         match virtual_key::mint(&self.host.store, &spec.litellm()?, &grant).await {
             Ok(key) => Ok((key, None)),
@@ -149,7 +149,7 @@ impl RunSidecar {
         };
         let begun = Instant::now();
         let (sidecar, reached) =
-            tokio::join!(Sidecar::start(&sidecar, &upstream_key), upstream::reach(&spec.upstream, user));
+            tokio::join!(Sidecar::start(&sidecar, &upstream_key), upstream::reach(&spec.upstream.url, user));
         let sidecar = sidecar?;
         self.ready_ms = Some(ms_since(begun));
         self.sidecar = Some(sidecar);

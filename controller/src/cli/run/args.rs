@@ -181,6 +181,9 @@ pub(in crate::cli) struct RunArgs {
     /// virtual key if LiteLLM makes one (auto) [default: master]
     #[arg(long, value_name = "MODE", help_heading = "The host")]
     key_mode: Option<String>,
+    /// A JSON object for every spend row of the run, beside its own names
+    #[arg(long, value_name = "JSON", help_heading = "The host")]
+    metadata: Option<String>,
     /// When an audit line counts as written: on disk (call), or in the kernel (off) [default: call]
     #[arg(long, value_name = "WHEN", help_heading = "Limits")]
     audit_sync: Option<String>,
@@ -225,6 +228,7 @@ impl RunArgs {
             ("cap_wait", &self.cap_wait),
             ("bound_output", &self.bound_output),
             ("dialect", &self.dialect),
+            ("metadata", &self.metadata),
             ("allow_remote_media", &self.allow_remote_media.then(|| true.to_string())),
         ];
         let flags = flags.into_iter().filter_map(|(name, value)| Some((name, value.clone()?)));

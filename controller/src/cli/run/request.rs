@@ -13,6 +13,7 @@ use sluice_runs::sidecar::SidecarLifetime;
 use sluice_runs::spec::RunSpec;
 use sluice_runs::upstream;
 use sluice_runs::verdict::Contract;
+use sluice_upstream::Upstream;
 
 use super::args::RunArgs;
 use super::environment::environment;
@@ -112,10 +113,10 @@ fn image<'a>(args: &'a RunArgs, settings: &'a Settings, agent: &'a Agent) -> &'a
     args.image.as_deref().or(own).unwrap_or(&settings.run.image)
 }
 
-fn upstream(settings: &Settings) -> Result<String, RequestError> {
-    let url = settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?;
-    upstream::address(&url)?;
-    Ok(url)
+fn upstream(settings: &Settings) -> Result<Upstream, RequestError> {
+    let named = settings.litellm.upstream.clone().ok_or_else(|| missing("upstream"))?;
+    upstream::address(&named.url)?;
+    Ok(named)
 }
 
 /// Returns the given id, or a new one that sorts by time.
