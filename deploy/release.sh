@@ -6,10 +6,12 @@
 #   sluice-proxy-VERSION-linux-ARCH.image.tar.gz  the sidecar alone, for `docker load`
 #   SHA256SUMS                               checksums of these
 #
-# DIRECTORY is dist/release by default. Archive and package of one commit have the same bytes on every machine.
+# DIRECTORY is dist/release by default; it is replaced if it is a release, and refused if it has other files. Packing the
+# same programs again gives the same archive and package, byte for byte.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-out=${1:-dist/release}
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$(realpath -m -- "${1:-$root/dist/release}")
+cd "$root"
 export LC_ALL=C DOCKER_HOST=${DOCKER_HOST:-unix:///var/run/docker.sock}
 umask 022
 
@@ -21,6 +23,9 @@ fail() {
 for program in sluice sluice-proxy; do
     [[ -x dist/$program ]] || fail "dist/$program is missing: run make dist first"
 done
+if [[ -e $out && ! -e $out/SHA256SUMS && -n $(ls -A "$out") ]]; then
+    fail "$out has other files than a release: name a new or empty directory"
+fi
 command -v dpkg-deb >/dev/null || fail "dpkg-deb is missing: apt-get install dpkg"
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -93,6 +98,7 @@ package() {
     for unit in deploy/*.service deploy/*.timer; do
         sed 's|/usr/local/bin/|/usr/bin/|g' "$unit" >"$root/lib/systemd/system/${unit##*/}"
     done
+    sed -i 's|/usr/local/bin/|/usr/bin/|g' "$root/usr/share/sluice/compose.sidecar.yaml"
     echo /etc/sluice/sluice.toml >"$root/DEBIAN/conffiles"
     cat >"$root/DEBIAN/control" <<END
 Package: sluice
@@ -101,7 +107,7 @@ Architecture: $debian
 Maintainer: The Sluice project <sluice@invalid>
 Section: admin
 Priority: optional
-Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
+Installed-Size: $(find "$root" -type f -printf '%s\n' | awk '{ bytes += $1 } END { print int((bytes + 1023) / 1024) }')
 Recommends: docker.io | docker-ce
 Description: Runs AI agents in containers without a network
  An agent in a container without a network gets exactly one way out: a unix
@@ -125,8 +131,11 @@ archive
 package
 image
 (cd "$made" && sha256sum -- * >SHA256SUMS)
-# A release is there as a whole, or not at all.
+# A release is there as a whole: the earlier one stays until this one is complete.
 mkdir -p "$(dirname "$out")"
-rm -rf "$out"
-cp -r "$made" "$out"
+rm -rf "$out.new" "$out.old"
+cp -r "$made" "$out.new"
+[[ ! -e $out ]] || mv "$out" "$out.old"
+mv "$out.new" "$out"
+rm -rf "$out.old"
 (cd "$out" && ls -l && sha256sum --quiet --check SHA256SUMS)

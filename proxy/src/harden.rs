@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, raise};
 use nix::unistd::Pid;
 use sluice_contract::ready::Measure;
 
-pub use privileges::{User, UserChoice};
+pub use privileges::{User, UserChoice, ignores_modes, may_become_user};
 pub use seccomp::SyscallNeeds;
 
 /// A measure failed although the kernel has it: the process must not continue without it.
@@ -30,7 +30,7 @@ pub enum HardenError {
     #[error("cannot give up core dumps and privileges")]
     Process(#[from] Errno),
     /// The process cannot become the user of `--user`.
-    #[error("cannot become user {} with group {}; name ids that the user namespace maps, and start sluice-proxy as root with the capabilities SETUID, SETGID and SETPCAP; or stay root with --user root", user.uid, user.gid)]
+    #[error("cannot become user {} with group {}; name ids that the user namespace maps, and start sluice-proxy as root with the capabilities SETUID and SETGID; or stay root with --user root", user.uid, user.gid)]
     User {
         /// The user that the process should become.
         user: User,

@@ -109,7 +109,8 @@ pub fn open(settings: &ProxySettings, key: Secret) -> Result<OpenedResources, St
     }
     let connections = connections_max(settings.caps.concurrency)
         .map_err(|error| StartError::caused("descriptors", SidecarExit::Software, &error))?;
-    if settings.user == Some(User::UNPRIVILEGED) {
+    // Root without these would not come to be that user, or could not start again in the directory.
+    if settings.user == Some(User::UNPRIVILEGED) && harden::may_become_user() && harden::ignores_modes() {
         // Where that fails, the socket stays at the end, and a warning says so.
         let _ = socket.give_directory(User::UNPRIVILEGED);
     }

@@ -265,7 +265,7 @@ async fn check_prints_the_plan_and_does_nothing() {
     assert_eq!((checked.code, checked.stderr.as_str()), (0, ""));
     let said: Value = serde_json::from_str(&checked.stdout).expect("check prints JSON");
     assert_eq!((&said["run_id"], &said["account"]), (&json!("r1"), &json!("acct-1")));
-    assert_eq!(said["rules"]["limits"]["max_calls"], 3);
+    assert_eq!((&said["rules"]["limits"]["max_calls"], &said["user"]), (&json!(3), &json!("65521:65521")));
     let made = [dir.path(), &dir.join("run")].map(|dir| fs::read_dir(dir).expect("the directory").flatten());
     let made: Vec<_> = made.into_iter().flatten().filter(|entry| entry.file_name() != "run").collect();
     assert!(made.is_empty(), "{made:?}");

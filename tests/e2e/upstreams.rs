@@ -186,8 +186,8 @@ async fn an_unresolved_name_fails_only_the_call() {
         assert_eq!(sidecar.stop().await, 0);
         let outcome = sidecar.audit().only_call().outcome;
         assert_eq!(outcome["null_reason"], "not_sent");
-        // A machine without a name server gets no answer in time.
-        assert!(["dns", "timeout"].iter().any(|word| outcome["connect_error"] == *word), "{outcome}");
+        // Also on a machine whose name server does not answer.
+        assert_eq!(outcome["connect_error"], "dns", "{outcome}");
     }
 }
 

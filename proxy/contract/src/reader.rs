@@ -9,7 +9,7 @@ pub use crate::audit_line::{AuditLine, Cursor, LineHeader, Record};
 pub(crate) use crate::fault::fault;
 pub use crate::fault::{Fault, FaultKind};
 
-/// Maximum length of a line, with its newline. A record of ours has less than 2 KB; a longer line is damage, and is never
+/// Maximum length of a line, with its newline. A record of ours has less than 4 KB; a longer line is damage, and is never
 /// held in memory as a whole.
 pub const LINE_MAX: usize = 1 << 20;
 

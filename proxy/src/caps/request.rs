@@ -111,18 +111,23 @@ impl Remainder {
     /// be made at the same time. Without bounds of the sidecar, it is all that is wanted, or of an assumed length what
     /// fits.
     pub(super) fn grant(&self, request: &CapRequest, bounds: OutputBounds) -> Option<u64> {
+        let granted = |counted: &CapRequest| bounded(request, self.longest(counted)?, bounds);
         // A guess about the prompt must not refuse the call.
         let beside = CapRequest { tokens: 0, femtos: 0, ..*request };
-        let longest = self.longest(request).or_else(|| self.longest(&beside).filter(|_| !request.strict))?;
-        let wanted = request.wanted();
-        if longest >= wanted {
-            return Some(wanted);
-        }
-        if bounds == OutputBounds::Off {
-            return request.is_assumed(bounds).then_some(longest);
-        }
-        let least = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
-        let granted = (longest / 2).max(least).min(wanted);
-        (granted <= longest).then_some(granted)
+        granted(request).or_else(|| granted(&beside).filter(|_| !request.strict))
     }
+}
+
+/// Returns the output tokens to reserve for each response, if at most `longest` fit.
+fn bounded(request: &CapRequest, longest: u64, bounds: OutputBounds) -> Option<u64> {
+    let wanted = request.wanted();
+    if longest >= wanted {
+        return Some(wanted);
+    }
+    if bounds == OutputBounds::Off {
+        return request.is_assumed(bounds).then_some(longest);
+    }
+    let least = request.output.map_or(OUTPUT_FLOOR, |output| output.least.max(OUTPUT_FLOOR));
+    let granted = (longest / 2).max(least).min(wanted);
+    (granted <= longest).then_some(granted)
 }

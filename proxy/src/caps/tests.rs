@@ -72,6 +72,18 @@ fn an_answer_that_does_not_fit_is_made_shorter() {
 }
 
 #[test]
+fn a_smaller_guess_refuses_no_call_that_a_larger_one_lets_through() {
+    let left = CapLimits { tokens: Some(8100), bounds: OutputBounds::Off, ..CapLimits::default() };
+    let output = Some(OutputRequest { wanted: 1000, choices: 1, is_bounded: true, ..OutputRequest::default() });
+    for tokens in [0, 7100, 7101, 8000, 8100, 8200] {
+        let guess = CapRequest { tokens, output, ..CapRequest::default() };
+        let granted = caps(left).reserve(guess, Instant::now()).expect("a guess refuses nothing");
+        assert_eq!(granted.output(), Some(1000), "{tokens}");
+        assert!(granted.tokens() <= 8100, "{tokens}: {}", granted.tokens());
+    }
+}
+
+#[test]
 fn without_bounds_of_the_sidecar_calls_are_refused() {
     let cap = |tokens| caps(CapLimits { tokens: Some(tokens), bounds: OutputBounds::Off, ..CapLimits::default() });
     let reserve = |caps: &Arc<Caps>, tokens, is_bounded| {

@@ -72,6 +72,22 @@ impl FromStr for User {
     }
 }
 
+/// Returns true if the process may become another user.
+#[must_use]
+pub fn may_become_user() -> bool {
+    has(Capability::CAP_SETUID) && has(Capability::CAP_SETGID)
+}
+
+/// Returns true if the modes of files do not bind the process.
+#[must_use]
+pub fn ignores_modes() -> bool {
+    has(Capability::CAP_DAC_OVERRIDE)
+}
+
+fn has(capability: Capability) -> bool {
+    caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
+}
+
 /// Becomes the user, if one is given, and empties all capability sets.
 ///
 /// The call needs a process with one thread: the kernel keeps capabilities for each thread.

@@ -7,7 +7,7 @@ use super::errors::{audit_error, bind_error, harden_error};
 use super::secrets::signer;
 use super::{apart, key, owner, policy_digest, relay, upstream};
 use crate::audit::{self, OpenError, directory};
-use crate::harden::HardenError;
+use crate::harden::{self, HardenError};
 use crate::headers::Injector;
 use crate::settings::ProxySettings;
 use crate::start_error::{SidecarExit, StartError};
@@ -29,7 +29,7 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
     apart(settings).map_err(config)?;
     signer(settings).map_err(config)?;
     audit::check(&settings.audit, &owner(settings)).map_err(|error| config(audit_error(&settings.audit, &error)))?;
-    if let (Some(user), false) = (settings.user, settings.is_root) {
+    if let Some(user) = settings.user.filter(|_| !harden::may_become_user()) {
         let source = nix::errno::Errno::EPERM;
         return Err(config(harden_error(&HardenError::User { user, source })));
     }
@@ -44,6 +44,7 @@ pub fn check(settings: &ProxySettings) -> Result<serde_json::Value, StartError> 
         "upstream": settings.upstream.to_string(),
         "audit": settings.audit,
         "audit_sync": settings.audit_sync.as_str(),
+        "user": settings.user.map(|user| format!("{}:{}", user.uid, user.gid)),
         "policy": policy_digest(settings),
         "rules": settings.policy(),
         "warnings": settings.warnings(),

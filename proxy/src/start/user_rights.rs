@@ -1,4 +1,4 @@
-//! Warnings about files that the user of `--user` cannot use, although the process that started the sidecar could.
+//! Warnings about files that the sidecar's user cannot use, although the process that started the sidecar could.
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access};
@@ -11,8 +11,11 @@ use crate::socket::ListeningSocket;
 /// Returns a warning for each right that the process lost with its user and that it will miss. To be called as that
 /// user, before the other files are given up.
 pub(super) fn missing(settings: &ProxySettings, socket: &ListeningSocket) -> Vec<String> {
-    let Some(user) = settings.user else { return Vec::new() };
-    let uid = user.uid;
+    let uid = match settings.user {
+        Some(user) => user.uid,
+        None if settings.is_root => 0,
+        None => return Vec::new(),
+    };
     let mut warnings = Vec::new();
     if !socket.is_removable() {
         warnings.push(format!(
@@ -20,13 +23,16 @@ pub(super) fn missing(settings: &ProxySettings, socket: &ListeningSocket) -> Vec
             directory(&settings.socket).display()
         ));
     }
-    if let Scheme::Unix(path) = &settings.upstream.scheme
-        && access(path, AccessFlags::W_OK) == Err(Errno::EACCES)
-    {
-        warnings.push(format!(
-            "--upstream: user {uid} may not connect to {}; let it, or name a user that may with --user",
-            path.display()
-        ));
+    let relay = settings.relay.as_ref().map(|(address, _)| ("--relay", address));
+    for (flag, address) in [("--upstream", &settings.upstream)].into_iter().chain(relay) {
+        if let Scheme::Unix(path) = &address.scheme
+            && access(path, AccessFlags::W_OK) == Err(Errno::EACCES)
+        {
+            warnings.push(format!(
+                "{flag}: user {uid} may not connect to {}; let it, or name a user that may with --user",
+                path.display()
+            ));
+        }
     }
     warnings
 }

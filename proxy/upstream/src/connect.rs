@@ -14,6 +14,7 @@ use hickory_resolver::{ResolverBuilder, TokioResolver};
 use rustls::pki_types::ServerName;
 use sluice_contract::record::ConnectFailure;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::address::{Address, Scheme};
@@ -121,7 +122,14 @@ impl Connector {
     /// # Errors
     /// [`ConnectError`]: the one of the last IP address, or of TLS; [`ConnectError::Timeout`] after `limit`.
     pub async fn connect(&self, limit: Duration) -> Result<Stream, ConnectError> {
-        tokio::time::timeout(limit, self.connect_slowly()).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+        let deadline = Instant::now() + limit;
+        if let Scheme::Unix(path) = &self.address.scheme {
+            let connected = timeout_at(deadline, UnixStream::connect(path)).await;
+            return Ok(Stream::Unix(connected.map_err(|_| ConnectError::Timeout(limit))??));
+        }
+        let late = |_| ConnectError::Dns(io::Error::new(io::ErrorKind::TimedOut, "no name server answered in time"));
+        let ips = timeout_at(deadline, self.resolve()).await.map_err(late)?.map_err(ConnectError::Dns)?;
+        timeout_at(deadline, self.connect_to(&ips)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
     }
 
     /// Connects at the level of TCP or of the unix socket only: shows whether a program listens there.
@@ -134,11 +142,8 @@ impl Connector {
         Ok(plain.connect(limit).await.map(drop)?)
     }
 
-    async fn connect_slowly(&self) -> Result<Stream, ConnectError> {
-        if let Scheme::Unix(path) = &self.address.scheme {
-            return Ok(Stream::Unix(UnixStream::connect(path).await?));
-        }
-        let tcp = self.tcp().await?;
+    async fn connect_to(&self, ips: &[IpAddr]) -> Result<Stream, ConnectError> {
+        let tcp = self.tcp(ips).await?;
         // Requests and answers are written whole; nothing is gained by waiting for more.
         tcp.set_nodelay(true)?;
         match &self.tls {
@@ -151,11 +156,11 @@ impl Connector {
     }
 
     /// Tries the IP addresses in their order.
-    async fn tcp(&self) -> Result<TcpStream, ConnectError> {
+    async fn tcp(&self, ips: &[IpAddr]) -> Result<TcpStream, ConnectError> {
         let none = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let mut last = ConnectError::Dns(none);
-        for ip in self.resolve().await.map_err(ConnectError::Dns)? {
-            match TcpStream::connect(SocketAddr::new(ip, self.address.port)).await {
+        for ip in ips {
+            match TcpStream::connect(SocketAddr::new(*ip, self.address.port)).await {
                 Ok(tcp) => return Ok(tcp),
                 Err(error) => last = ConnectError::Transport(error),
             }

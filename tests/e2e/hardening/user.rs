@@ -183,3 +183,28 @@ async fn the_user_cannot_reach_a_socket_of_root() {
         assert_eq!(upstream.requests().len(), calls, "mode {mode:o}");
     }
 }
+
+#[tokio::test]
+async fn root_that_modes_bind_keeps_the_directory_and_starts_again() {
+    let upstream = Upstream::provider("hello").start().await;
+    let (run, log) = (TempDir::new(), TempDir::new());
+    for attempt in ["0", "1"] {
+        let launch = Sidecar::to(&upstream)
+            .socket_path(run.join("llm.sock"))
+            .audit_path(log.join(&format!("r1.{attempt}.jsonl")))
+            .wrapper(["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]);
+        let sidecar = launch.args(["--attempt", attempt]).start().await;
+        sidecar.post(CHAT, call()).await.expect(200);
+        assert_eq!(sidecar.stop().await, 0);
+        assert_eq!(fs::metadata(run.path()).expect("it is there").uid(), 0);
+        assert!(sidecar.stderr().contains("user 65521 cannot remove the socket"), "{}", sidecar.stderr());
+    }
+}
+
+#[tokio::test]
+async fn check_tells_that_the_user_cannot_be_changed() {
+    let launch = Sidecar::to_url("http://127.0.0.1:9").wrapper(["setpriv", "--bounding-set=-setuid"]);
+    let ended = launch.subcommand("check").finish().await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (78, ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot become user 65521"), "{}", ended.stderr);
+}
