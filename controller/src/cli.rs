@@ -13,7 +13,6 @@ mod audit;
 mod backup;
 mod budget;
 mod cancel;
-mod columns;
 mod completions;
 mod config;
 mod database;
@@ -39,6 +38,7 @@ mod shape;
 mod stderr_log;
 mod style;
 mod sweep;
+mod table;
 mod usage;
 
 use error::{CommandError, WRONG_USAGE};
@@ -64,7 +64,7 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SLUICE_BUIL
 
 /// Runs AI agents in containers without a network, with one way out: a socket to their model.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version = VERSION, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "sluice", version = VERSION, propagate_version = true, before_help = EXAMPLES, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

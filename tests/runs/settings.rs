@@ -22,7 +22,7 @@ async fn reserved_or_invalid_variables_are_refused() {
     let sluice = Sluice::to(&upstream);
     for (value, words) in [
         ("LANG", &["--env LANG", "there is no such variable"][..]),
-        ("=x", &["--env"]),
+        ("=x", &["--env =…: it is not a name"]),
         ("A B=x", &["--env A B"]),
         ("OPENAI_BASE_URL=http://elsewhere", &["--env OPENAI_BASE_URL"]),
         ("OPENAI_API_KEY=sk-mine", &["--env OPENAI_API_KEY"]),

@@ -115,7 +115,8 @@ def separators():
 
 
 def variables_of_sidecar():
-    flags = re.findall(r"^      --([a-z-]+)", help_of("sluice-proxy"), re.M)
+    # An example in the help may begin like a flag.
+    flags = dict.fromkeys(re.findall(r"^      --([a-z-]+)", help_of("sluice-proxy"), re.M))
     assert len(flags) > 30, flags
     rows = [[f"`SLUICE_{flag.upper().replace('-', '_')}`", f"`--{flag}`"] for flag in flags]
     return table(["variable", "flag of `sluice-proxy`"], rows)

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use sluice_contract::text::{error_chain, sanitize};
+use sluice_contract::text::error_chain;
 use sluice_contract::{Account, exit, units};
 use sluice_state::budget::{Balance, BudgetError, BudgetHold, BudgetLog, LogError};
 use sluice_state::keys::Keys;
@@ -15,7 +15,8 @@ use sluice_state::store::Store;
 use super::database::{open, open_for_queries, open_or_create};
 use super::error::CommandError;
 use super::host_args::HostArgs;
-use super::output::{OutputFormat, print, print_json, say};
+use super::output::{OutputFormat, print, print_json, say, terminal_width};
+use super::table::{Column, Table};
 
 mod history;
 
@@ -265,21 +266,20 @@ async fn show(store: &Store, account: Option<&Account>, format: OutputFormat) ->
 }
 
 fn table(budgets: &[AccountBudget]) -> String {
-    let mut text =
-        format!("{:<32} {:>16} {:>16} {:>16} {:>16}\n", "account", "granted, $", "spent, $", "held, $", "left, $");
+    let columns = [
+        Column::text("account").cut(),
+        Column::number("granted, $").optional(1),
+        Column::number("spent, $").optional(3),
+        Column::number("held, $").optional(2),
+        Column::number("left, $"),
+    ];
+    let mut lines = Table::new(terminal_width(), columns);
     for AccountBudget { account, balance, holds } in budgets {
         let Balance { granted, spent, held } = *balance;
-        text += &format!(
-            "{account:<32} {:>16} {:>16} {:>16} {:>16}\n",
-            usd(granted),
-            usd(spent),
-            usd(held),
-            usd(balance.left())
-        );
+        lines.row([account.to_string(), usd(granted), usd(spent), usd(held), usd(balance.left())]);
         for hold in holds {
-            text +=
-                &format!("  {} holds ${} of ${}: {}\n", hold.run, hold.held_usd, hold.hold_usd, sanitize(&hold.reason));
+            lines.note(&format!("  {} holds ${} of ${}: {}", hold.run, hold.held_usd, hold.hold_usd, hold.reason));
         }
     }
-    text
+    lines.take()
 }

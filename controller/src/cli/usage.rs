@@ -7,13 +7,13 @@ use serde::Serialize;
 use sluice_contract::text::sanitize;
 use sluice_state::ledger::{GroupBy, Total, Unsettled, UsageTable};
 
-use super::columns::Columns;
 use super::database::open_for_queries;
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::{dash, print, print_json, terminal_width};
 use super::receipts::quoted;
 use super::selection::{SelectionArgs, check_run};
+use super::table::{Column, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,25 +79,34 @@ pub(super) async fn run(args: &UsageArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Columns; the first one has the name of the grouping.
+const fn columns(by: &'static str) -> [Column; 7] {
+    [
+        Column::text(by).cut(),
+        Column::number("calls").optional(2),
+        Column::number("open").optional(3),
+        Column::number("reserved, $").optional(4),
+        Column::number("in").optional(1),
+        Column::number("out").optional(1),
+        Column::number("cost, $"),
+    ]
+}
+
 fn text(by: GroupBy, table: &UsageTable) -> String {
     let UsageTable { groups, total, unsettled } = table;
-    let [calls, open, reserved, input, output, cost] = ["calls", "open", "reserved, $", "in", "out", "cost, $"];
-    let columns = Columns::fit(terminal_width(), 74, [32]);
-    let head = columns.cell(0, by.as_str());
-    let mut text = format!("{head} {calls:>8} {open:>8} {reserved:>12} {input:>12} {output:>12} {cost:>16}\n");
+    let mut lines = Table::new(terminal_width(), columns(by.as_str()));
     for (name, total) in groups.iter().map(|(name, total)| (name.as_str(), total)).chain([("total", total)]) {
-        text += &format!(
-            "{} {:>8} {:>8} {:>12} {:>12} {:>12} {:>16}\n",
-            columns.cell(0, &sanitize(name)),
-            total.calls,
-            total.open,
+        lines.row([
+            name.to_owned(),
+            total.calls.to_string(),
+            total.open.to_string(),
             dash(total.reserved_usd()),
             dash(total.usage.input),
             dash(total.usage.output),
             dash(total.cost_usd()),
-        );
+        ]);
     }
-    text + &unsettled_lines(unsettled)
+    lines.take() + &unsettled_lines(unsettled)
 }
 
 /// Head line. The names are stable, and say the unit.

@@ -26,16 +26,18 @@ async fn show_prints_every_call_and_what_they_come_to() {
     let calls = file.calls();
     let ms = |at: usize| calls[at].outcome["timing_us"]["total"].as_u64().expect("a time") / 1000;
     let (one, two) = (&calls[0].intent, &calls[1].intent);
+    let width = ms(0).max(ms(1)).to_string().len().max(2);
     let expected = format!(
         "run      {id}.0, account default, agent sandbox:agent, upstream {}, since {}\n\
-         call  time (UTC)       call id                               model                     result                \
-         in       out       cost, $         ms\n   \
-         1  {}  {}  m                         ok                    10         5     0.0000054  {:>9}\n   \
-         2  {}  {}  m                         upstream_error         -         -  upstream_error  {:>9}\n\
+         call  time (UTC)       call id                               model  result          in  out         cost, $  \
+         {:>width$}\n   \
+         1  {}  {}  m      ok              10    5       0.0000054  {:>width$}\n   \
+         2  {}  {}  m      upstream_error   -    -  upstream_error  {:>width$}\n\
          refused  1 × route_not_allowed\n\
          total    2 calls, 1 refused, 1 of unknown cost; 10 tokens in, 5 out; $0.0000054\n",
         upstream.url(),
         file.open()["ts"].as_str().expect("a time"),
+        "ms",
         time(one),
         calls[0].id(),
         ms(0),

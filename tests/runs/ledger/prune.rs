@@ -38,7 +38,12 @@ async fn pruned_runs_keep_their_receipts() {
     assert_eq!(value(&sluice, &["receipts", "--json"]).await, before);
     let checked = value(&sluice, &["ledger", "rebuild", "--check", "--json"]).await;
     assert_eq!((&checked["differences"], &checked["pruned"]), (&json!([]), &json!(2)));
-    sluice.command(["audit", "verify", "pruned-1"]).finish().await.expect(4);
+    let gone = sluice.command(["audit", "verify", "pruned-1"]).finish().await.expect(4);
+    assert!(
+        gone.stdout.contains("the audit file of run pruned-1.0 (") && gone.stdout.contains("was pruned at"),
+        "{}",
+        gone.stdout
+    );
     sluice.run(["--run-id", "pruned-1", "-q", "--", "true"]).finish().await.expect(125);
 
     // A file that comes back is compared with what is known of it.

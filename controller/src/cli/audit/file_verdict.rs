@@ -33,6 +33,20 @@ impl FileVerdict {
         }
     }
 
+    /// Returns the word of the result.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Unreadable(_) => "unreadable",
+            Self::UnknownRun(..) => "unknown_run",
+            Self::Doubtful(doubt, _) | Self::Refused(doubt, _) => DifferenceKind::from(*doubt).as_str(),
+            Self::Verdict(verdict, _) => match verdict.as_ref() {
+                Verdict::Complete(_) => "complete",
+                Verdict::Incomplete(_) => "incomplete",
+                Verdict::Tampered(_) => "tampered",
+            },
+        }
+    }
+
     /// Returns one line for people. A file that is consistent with itself may still be forged.
     pub(super) fn text(&self) -> String {
         match self {
@@ -69,31 +83,22 @@ impl FileVerdict {
 
 /// Returns the JSON object of a file.
 pub(super) fn object(path: &Path, answer: &FileVerdict) -> serde_json::Value {
-    let (word, detail) = match answer {
-        FileVerdict::Unreadable(reason) => ("unreadable", json!({ "reason": reason.to_string() })),
+    let detail = match answer {
+        FileVerdict::Unreadable(reason) => json!({ "reason": reason.to_string() }),
         FileVerdict::UnknownRun(verdict, _) => {
-            ("unknown_run", verdict.report().map_or(json!(null), |report| report_object(report, &[])))
+            verdict.report().map_or(json!(null), |report| report_object(report, &[]))
         }
-        FileVerdict::Doubtful(doubt, fault) | FileVerdict::Refused(doubt, fault) => {
-            let what = fault.kind.as_str();
-            let detail = json!({ "line": fault.line, "what": what, "expected": fault.expected, "found": fault.found });
-            (DifferenceKind::from(*doubt).as_str(), detail)
-        }
+        FileVerdict::Doubtful(_, fault) | FileVerdict::Refused(_, fault) => fault_object(fault),
         FileVerdict::Verdict(verdict, seen) => match verdict.as_ref() {
-            Verdict::Complete(report) => ("complete", report_object(report, seen)),
-            Verdict::Incomplete(report) => ("incomplete", report_object(report, seen)),
-            Verdict::Tampered(fault) => (
-                "tampered",
-                json!({
-                    "line": fault.line,
-                    "what": fault.kind.as_str(),
-                    "expected": fault.expected,
-                    "found": fault.found,
-                }),
-            ),
+            Verdict::Complete(report) | Verdict::Incomplete(report) => report_object(report, seen),
+            Verdict::Tampered(fault) => fault_object(fault),
         },
     };
-    json!({ "file": path, "verdict": word, "exit_code": answer.exit_code(), "detail": detail })
+    json!({ "file": path, "verdict": answer.word(), "exit_code": answer.exit_code(), "detail": detail })
+}
+
+fn fault_object(fault: &Fault) -> serde_json::Value {
+    json!({ "line": fault.line, "what": fault.kind.as_str(), "expected": fault.expected, "found": fault.found })
 }
 
 /// Returns the proofs that a consistent file is not forged.

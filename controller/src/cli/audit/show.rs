@@ -7,10 +7,10 @@ use sluice_contract::record::Usage;
 use sluice_contract::{AuditLog, Fault, LoggedCall, TrustAnchors, Verdict, verify};
 use sluice_state::receipt::audit_log_to;
 
-use super::super::columns::Columns;
 use super::super::error::CommandError;
 use super::super::object::CommandObject;
 use super::super::output::{OutputFormat, dash, print, print_object, terminal_width};
+use super::super::table::{Column, Table};
 use super::files::{bad_line, one_line};
 
 mod object;
@@ -52,22 +52,22 @@ fn altered_file(path: &Path, fault: &Fault) -> CommandError {
     CommandError { code, message: format!("{}: {message}; the lines above came before it", path.display()) }
 }
 
+const COLUMNS: [Column; 9] = [
+    Column::number("call"),
+    Column::text("time (UTC)").optional(2),
+    Column::text("call id").cut().optional(4),
+    Column::text("model").cut(),
+    Column::text("result"),
+    Column::number("in").optional(1),
+    Column::number("out").optional(1),
+    Column::number("cost, $"),
+    Column::number("ms").optional(3),
+];
+
 fn print_table(log: &AuditLog) {
-    let columns = Columns::fit(terminal_width(), 86, [36, 24]);
-    print(&head(log));
-    print(&format!(
-        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {:>12}  {:>9}\n",
-        "call",
-        "time (UTC)",
-        columns.cell(0, "call id"),
-        columns.cell(1, "model"),
-        "result",
-        "in",
-        "out",
-        "cost, $",
-        "ms"
-    ));
-    log.calls().iter().for_each(|call| print(&row(call, &columns)));
+    let mut table = Table::new(terminal_width(), COLUMNS);
+    log.calls().iter().for_each(|call| table.row(cells(call)));
+    print(&(head(log) + &table.take()));
     for (reason, count) in log.refused() {
         print(&one_line(&format!("refused  {count} × {reason}")));
     }
@@ -101,7 +101,7 @@ fn head(log: &AuditLog) -> String {
     })
 }
 
-fn row(call: &LoggedCall, columns: &Columns<2>) -> String {
+fn cells(call: &LoggedCall) -> [String; COLUMNS.len()] {
     let intent = &call.intent;
     let outcome = call.outcome.as_ref();
     let usage = outcome.and_then(|outcome| outcome.usage).unwrap_or_default().inclusive();
@@ -110,15 +110,15 @@ fn row(call: &LoggedCall, columns: &Columns<2>) -> String {
         (None, Some(reason)) => reason.as_str().to_owned(),
         (None, None) => "-".to_owned(),
     });
-    one_line(&format!(
-        "{:>4}  {:<15}  {}  {}  {:<14}  {:>8}  {:>8}  {cost:>12}  {:>9}",
-        intent.call,
-        intent.ts.get(11..26).unwrap_or(&intent.ts),
-        columns.cell(0, &intent.call_id),
-        columns.cell(1, intent.model.as_deref().unwrap_or("-")),
-        outcome.map_or("open", |outcome| outcome.result.as_str()),
+    [
+        intent.call.to_string(),
+        intent.ts.get(11..26).unwrap_or(&intent.ts).to_owned(),
+        intent.call_id.to_string(),
+        intent.model.as_deref().unwrap_or("-").to_owned(),
+        outcome.map_or("open", |outcome| outcome.result.as_str()).to_owned(),
         dash(usage.input),
         dash(usage.output),
+        cost,
         outcome.map_or("-".to_owned(), |outcome| (outcome.timing_us.total / 1000).to_string()),
-    ))
+    ]
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use sluice_contract::reader::{self, FaultKind};
+use sluice_contract::time::from_unix_micros;
 use sluice_contract::{Fault, PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit, verify_from};
 use sluice_state::decisions::Decisions;
 use sluice_state::layout::Layout;
@@ -39,15 +40,24 @@ pub(super) async fn verify_all(
     format: OutputFormat,
 ) -> Result<ExitCode, CommandError> {
     let mut lines = BTreeMap::new();
+    let mut failed = None;
     let mut objects = Vec::new();
     for name in files {
         let path = find(trusted.state, name);
-        let answer = verify_one(&path, trusted).await?;
+        let answer = match verify_one(&path, trusted).await? {
+            FileVerdict::Unreadable(error) if error.kind() == io::ErrorKind::NotFound => {
+                FileVerdict::Unreadable(pruned(trusted.state, name).map_or(error, io::Error::other))
+            }
+            answer => answer,
+        };
         let line = one_line(&format!("{}: {}", path.display(), answer.text()));
         if format == OutputFormat::Json {
             objects.push(object(&path, &answer));
         } else {
             print(&line);
+        }
+        if answer.exit_code() == exit::FAILED {
+            failed.get_or_insert(answer.word());
         }
         lines.entry(answer.exit_code()).or_insert(line);
     }
@@ -55,7 +65,9 @@ pub(super) async fn verify_all(
     if format == OutputFormat::Json {
         let files = json!({ "files": objects });
         print_object(&match &worst {
-            Some(error) if error.code == exit::FAILED => CommandObject::failed_with("tampered", error, files),
+            Some(error) if error.code == exit::FAILED => {
+                CommandObject::failed_with(failed.unwrap_or("tampered"), error, files)
+            }
             worst => CommandObject::of(worst.as_ref(), files),
         });
     }
@@ -162,6 +174,20 @@ fn imported(
     let Some(key) = key.filter(|_| own && trusted.keys.is_empty()) else { return Ok(None) };
     let decisions = Decisions::read(&Layout::at(trusted.state), keys).map_err(|error| unreadable(&error))?;
     Ok(decisions.imports.get(key).copied())
+}
+
+/// Returns what became of the file of a pruned run; none for a run that was not pruned, or whose log of decisions cannot be
+/// read.
+fn pruned(state: &Path, name: &str) -> Option<String> {
+    let decisions = Decisions::read(&Layout::at(state), &own_keys(state).ok()?.public().ok()?).ok()?;
+    let is_named = |key: &RunKey| key.to_string() == name || key.run_id.as_str() == name;
+    let (key, (run, when_us)) = decisions.pruned.iter().rfind(|(key, _)| is_named(key))?;
+    let time = humantime::format_rfc3339_seconds(from_unix_micros(*when_us));
+    Some(format!(
+        "the audit file of run {key} ({} lines, last line {}) was pruned at {time}; name the file in its archive",
+        run.lines,
+        run.head.as_deref().unwrap_or("none")
+    ))
 }
 
 fn altered(what: FaultKind, expected: &dyn ToString, found: &RunKey) -> FileVerdict {

@@ -1,10 +1,10 @@
 //! The list of changes of budgets, as a table or as comma-separated values.
 
-use sluice_contract::text::sanitize;
 use sluice_state::budget::BudgetEvent;
 
-use super::super::output::dash;
+use super::super::output::{dash, terminal_width};
 use super::super::receipts::quoted;
+use super::super::table::{Column, Table};
 
 /// Head line. The names are stable, and say the unit.
 const CSV_HEAD: &str = "made_at,account,change,amount_usd,made_by\r\n";
@@ -16,17 +16,19 @@ pub(super) fn csv(events: &[BudgetEvent]) -> String {
 
 /// Returns the list as a table.
 pub(super) fn table(events: &[BudgetEvent]) -> String {
-    head() + &events.iter().map(row).collect::<String>()
-}
-
-fn head() -> String {
-    format!("{:<20} {:<32} {:<8} {:>16}  {}\n", "time (UTC)", "account", "change", "amount, $", "by")
-}
-
-fn row(event: &BudgetEvent) -> String {
-    let BudgetEvent { account, change, amount_usd, made_at, made_by } = event;
-    let by = sanitize(made_by.as_deref().unwrap_or("-"));
-    format!("{made_at:<20} {account:<32} {change:<8} {:>16}  {by}\n", dash(amount_usd.as_ref()))
+    let columns = [
+        Column::text("time (UTC)").optional(1),
+        Column::text("account").cut(),
+        Column::text("change"),
+        Column::number("amount, $"),
+        Column::text("by").cut().optional(2),
+    ];
+    let mut table = Table::new(terminal_width(), columns);
+    for BudgetEvent { account, change, amount_usd, made_at, made_by } in events {
+        let (amount, by) = (dash(amount_usd.as_ref()), dash(made_by.as_ref()));
+        table.row([made_at.clone(), account.clone(), change.to_string(), amount, by]);
+    }
+    table.take()
 }
 
 fn csv_row(event: &BudgetEvent) -> String {

@@ -1,13 +1,12 @@
 //! A list of receipts in one of three formats.
 
 use serde::Serialize;
-use sluice_contract::text::sanitize;
 use sluice_state::ledger::{self, BookedReceipt, ListSummary, Total, Unsettled};
 
-use super::super::columns::Columns;
 use super::super::error::CommandError;
 use super::super::object::CommandObject;
 use super::super::output::{dash, is_indented, json_text, put, terminal_width};
+use super::super::table::{Column, Table};
 use super::super::usage::unsettled_lines;
 use super::csv::{CSV_HEAD, csv_row};
 
@@ -28,13 +27,23 @@ struct ReceiptObject<'a> {
     created_at: &'a str,
 }
 
+const COLUMNS: [Column; 8] = [
+    Column::text("time (UTC)").optional(4),
+    Column::text("run").cut(),
+    Column::text("account").cut().optional(3),
+    Column::text("model").cut().optional(2),
+    Column::text("status"),
+    Column::number("in").optional(1),
+    Column::number("out").optional(1),
+    Column::number("cost, $"),
+];
+
 /// A list of receipts that is printed while it is read.
 pub(super) struct ReceiptList {
     format: ListFormat,
     /// Text that is not printed yet.
     text: String,
-    /// Widths of run, account and model.
-    columns: Columns<3>,
+    table: Table<8>,
     is_empty: bool,
     /// Set once a part is printed.
     is_begun: bool,
@@ -42,30 +51,21 @@ pub(super) struct ReceiptList {
 
 impl ReceiptList {
     pub(super) fn begin(format: ListFormat) -> Self {
-        let columns = Columns::fit(terminal_width(), 69, [34, 24, 24]);
         let text = match format {
-            ListFormat::Table => format!(
-                "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
-                "time (UTC)",
-                columns.cell(0, "run"),
-                columns.cell(1, "account"),
-                columns.cell(2, "model"),
-                "status",
-                "in",
-                "out",
-                "cost, $"
-            ),
+            ListFormat::Table => String::new(),
             ListFormat::Json => format!("{{{}\"receipts\":{}[", line_break(1), blank()),
             ListFormat::Csv => CSV_HEAD.to_owned(),
         };
-        Self { format, text, columns, is_empty: true, is_begun: false }
+        let table = Table::new(terminal_width(), COLUMNS);
+        Self { format, text, table, is_empty: true, is_begun: false }
     }
 
     /// Adds a receipt. False means that stdout takes no more.
     pub(super) fn take(&mut self, receipt: &BookedReceipt) -> bool {
         const FLUSH_AT: usize = 1 << 16;
+        const FLUSH_AT_ROWS: usize = 512;
         match self.format {
-            ListFormat::Table => self.text += &row(receipt, &self.columns),
+            ListFormat::Table => self.table.row(cells(receipt)),
             ListFormat::Json => {
                 self.text += if self.is_empty { "" } else { "," };
                 self.text += &line_break(2);
@@ -74,14 +74,16 @@ impl ReceiptList {
             ListFormat::Csv => self.text += &csv_row(receipt),
         }
         self.is_empty = false;
-        if self.text.len() > FLUSH_AT { self.flush() } else { true }
+        if self.text.len() > FLUSH_AT || self.table.len() > FLUSH_AT_ROWS { self.flush() } else { true }
     }
 
     /// Adds the end of the list, and prints the rest.
     pub(super) fn end(&mut self, listed: &ListSummary) {
         let ListSummary { total, unsettled } = listed;
         match self.format {
-            ListFormat::Table => self.text += &(sum_line(total) + &unsettled_lines(unsettled)),
+            ListFormat::Table => {
+                self.text = self.table.take() + &sum_line(total) + &unsettled_lines(unsettled);
+            }
             ListFormat::Json => {
                 let sums = Sums { total, unsettled_runs: unsettled };
                 self.end_object(&CommandObject::done(sums));
@@ -113,6 +115,9 @@ impl ReceiptList {
 
     fn flush(&mut self) -> bool {
         self.is_begun = true;
+        if self.format == ListFormat::Table && self.table.len() > 0 {
+            self.text += &self.table.take();
+        }
         put(std::mem::take(&mut self.text).as_bytes()).is_ok()
     }
 }
@@ -134,19 +139,18 @@ fn blank() -> &'static str {
     if is_indented() { " " } else { "" }
 }
 
-fn row(receipt: &BookedReceipt, columns: &Columns<3>) -> String {
+fn cells(receipt: &BookedReceipt) -> [String; COLUMNS.len()] {
     let usage = receipt.usage.unwrap_or_default();
-    format!(
-        "{:<20} {} {} {} {:<12} {:>8} {:>8} {:>14}\n",
-        receipt.origin.get(..19).unwrap_or_default(),
-        columns.cell(0, &format!("{}.{}", receipt.run_id, receipt.attempt)),
-        columns.cell(1, &sanitize(&receipt.account)),
-        columns.cell(2, &sanitize(receipt.model.as_deref().unwrap_or("-"))),
-        receipt.status.as_str(),
+    [
+        receipt.origin.get(..19).unwrap_or_default().to_owned(),
+        format!("{}.{}", receipt.run_id, receipt.attempt),
+        receipt.account.to_string(),
+        receipt.model.as_deref().unwrap_or("-").to_owned(),
+        receipt.status.as_str().to_owned(),
         dash(usage.input),
         dash(usage.output),
         dash(ledger::total([receipt]).cost_usd()),
-    )
+    ]
 }
 
 fn sum_line(total: &Total) -> String {

@@ -25,7 +25,9 @@ pub(super) fn environment(args: &RunArgs) -> Result<BTreeMap<String, String>, Re
             None => (given.as_str(), None),
         };
         if let Some(reason) = reserved_variable(name) {
-            return Err(RequestError::Variable { name: name.to_owned(), reason });
+            // The value may be a secret.
+            let name = if name.is_empty() { "=…" } else { name }.to_owned();
+            return Err(RequestError::Variable { name, reason });
         }
         let value = value.or_else(|| std::env::var(name).ok());
         env.insert(name.to_owned(), value.ok_or_else(|| RequestError::NoValue(name.to_owned()))?);

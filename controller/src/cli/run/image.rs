@@ -7,6 +7,7 @@ use sluice_runs::bridge::program::BridgeProgram;
 use sluice_runs::bridge::{Bridge, ImageFacts, MountedBridge};
 use sluice_runs::engine::{Engine, EngineError};
 use sluice_runs::one_shot::RunRequest;
+use sluice_runs::verdict::Contract;
 
 use super::request_error::RequestError;
 use crate::agent_catalogue;
@@ -28,6 +29,9 @@ pub(super) async fn find(
     if image.has_bridge() {
         request.spec.bridge = Bridge::OfImage;
         return Ok(None);
+    }
+    if request.contract == Contract::Envelope {
+        return Err(RequestError::NoAgentInImage { image: name.clone() });
     }
     let program = BridgeProgram::of(proxy)?;
     let warning = program.limitation().map(|reason| format!("{name} has no bridge to the model: {reason}"));

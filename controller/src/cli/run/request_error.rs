@@ -36,6 +36,10 @@ pub(super) enum RequestError {
     Engine(#[from] EngineError),
     #[error("nothing can run in the image {image}: {reason}")]
     UnusableImage { image: String, reason: UnusableImage },
+    #[error(
+        "the image {image} has no agent that answers a message; give a program after --, such as -- python3 task.py"
+    )]
+    NoAgentInImage { image: String },
     #[error(transparent)]
     Bridge(#[from] BridgeProgramError),
     #[error(transparent)]

@@ -58,7 +58,11 @@ impl RunWatch {
             });
             return log.write(LogLevel::Info, "run_started", members);
         }
-        self.observer().observe(Observation::Note(&format!("run {key}: {}", spec.argv.join(" "))));
+        let observer = self.observer();
+        observer.observe(Observation::Note(&format!("run {key}: {}", spec.argv.join(" "))));
+        if spec.models.is_empty() {
+            observer.observe(Observation::Note("no --model: its calls may name every model of the upstream"));
+        }
     }
 
     /// Reports the result, where no receipt is printed.
