@@ -124,7 +124,9 @@ fn create(transaction: &Transaction<'_>, new: &NewSandbox, now_us: i64) -> Resul
     }
     let agent = match &new.agent {
         RunAgent::Registered(agent_id) => agents::connect(transaction, &new.owner, agent_id)?,
-        RunAgent::Ephemeral(agent) => agents::create_ephemeral(transaction, agent)?,
+        RunAgent::Ephemeral(agent) => {
+            agents::create_ephemeral(transaction, &NewAgent { owner: new.owner.clone(), ..agent.clone() })?
+        }
     };
     check_name(transaction, &new.owner, new.name.as_deref())?;
     check_queue(transaction, &new.owner, new.queued_max)?;
