@@ -6,6 +6,8 @@
 mod append_log;
 pub mod backup;
 pub mod budget;
+pub mod control_log;
+pub mod daemon_lock;
 pub mod decisions;
 pub mod file;
 pub mod keys;

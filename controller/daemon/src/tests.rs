@@ -1,0 +1,6 @@
+//! The daemon over real sockets.
+
+mod access;
+mod api;
+mod limits;
+mod process;
