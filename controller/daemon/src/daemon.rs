@@ -130,11 +130,6 @@ impl Daemon {
             ..ControlEntry::default()
         };
         context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
-        if !settings.sandbox_enabled {
-            (settings.log)(
-                "sandboxes are switched off; sandbox_enabled = true (SLUICE_SANDBOX_ENABLED) switches them on",
-            );
-        }
         let mut tasks = Tasks::default();
         let addresses = bound.addresses;
         for (listener, front, count) in bound.listeners {
