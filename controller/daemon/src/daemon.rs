@@ -12,7 +12,7 @@ use sluice_state::daemon_lock::DaemonLock;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::TcpListener;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::access::{Access, Entrance};
@@ -20,14 +20,14 @@ use crate::api;
 use crate::connection_count::ConnectionCount;
 use crate::context::ApiContext;
 use crate::front::Front;
-use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, ResolvedAddress, listen_plan};
+use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::systemd;
 use crate::tasks::Tasks;
-use crate::tls::{TlsError, acceptor};
+use crate::tls::{self, TlsError};
 use crate::tokens::TokenSource;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
 
@@ -102,7 +102,7 @@ impl Daemon {
         store: Store,
         tokens: TokenSource,
     ) -> Result<RunningDaemon, DaemonError> {
-        let plan = plan(settings, tokens.has_any().await?).await?;
+        let plan = plan(settings, tokens.has_any().await?)?;
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
@@ -182,22 +182,15 @@ pub(crate) fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
     lock.ok_or_else(|| DaemonError::SecondDaemon(layout.state().to_owned()))
 }
 
-/// Resolves the addresses, and decides.
-async fn plan(settings: &DaemonSettings, has_token: bool) -> Result<ListenPlan, DaemonError> {
-    let mut listen = Vec::new();
-    for text in &settings.listen {
-        // What cannot be resolved has no address, and is refused with its name.
-        let addresses = lookup_host(text).await.map(Iterator::collect).unwrap_or_default();
-        listen.push(ResolvedAddress { text, addresses });
-    }
-    let request = ListenRequest {
-        listen,
+/// Decides where to listen.
+fn plan(settings: &DaemonSettings, has_token: bool) -> Result<ListenPlan, ListenRefusal> {
+    listen_plan(&ListenRequest {
+        listen: settings.listen.iter().map(String::as_str).collect(),
         has_certificate: settings.tls_cert.is_some(),
         has_key: settings.tls_key.is_some(),
         behind_proxy: settings.behind_proxy.as_deref(),
         has_token,
-    };
-    Ok(listen_plan(&request)?)
+    })
 }
 
 /// Bound listeners.
@@ -209,7 +202,7 @@ struct Bound {
 /// Binds all listeners.
 async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiContext>) -> Result<Bound, DaemonError> {
     let limits = &settings.limits;
-    let tls = settings.tls().map(|files| acceptor(&files)).transpose()?;
+    let tls = settings.tls().map(|files| tls::read(&files)).transpose()?;
     make_directory(&settings.run_dir)?;
     let of_socket = || ConnectionCount::new(limits.connections, limits.connections);
     let front = |entrance, names| {
@@ -231,14 +224,19 @@ async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiCon
     // All clients of a proxy have its address.
     let per_address = if plan.proxy.is_some() { limits.connections } else { limits.connections_per_address };
     let count = ConnectionCount::new(limits.connections, per_address);
+    let certified = tls.as_ref().map_or(&[][..], |tls| &tls.names);
     for listen in &plan.tcp {
         let failed = |error| DaemonError::Bind(listen.address, error);
         let listener = TcpListener::bind(listen.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let front = front(Entrance::Api, plan.tcp_names(listen, address));
+        let front = front(Entrance::Api, plan.tcp_names(listen, address, certified));
         let front = if address.ip().is_unspecified() { front.with_reached_address(listen.scheme) } else { front };
         bound.addresses.push(address);
-        bound.listeners.push((Listener::Tcp(listener, tls.clone()), Arc::new(front), Arc::clone(&count)));
+        bound.listeners.push((
+            Listener::Tcp(listener, tls.as_ref().map(|tls| tls.acceptor.clone())),
+            Arc::new(front),
+            Arc::clone(&count),
+        ));
     }
     Ok(bound)
 }

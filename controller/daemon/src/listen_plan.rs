@@ -12,8 +12,8 @@ use crate::request_source::{Authorities, Scheme};
 /// Everything that decides where the daemon listens.
 #[derive(Debug, Clone, Default)]
 pub struct ListenRequest<'a> {
-    /// Each given address with what it resolves to.
-    pub listen: Vec<ResolvedAddress<'a>>,
+    /// Each given address: `IP:PORT`, or `localhost:PORT`.
+    pub listen: Vec<&'a str>,
     /// `--tls-cert` is given.
     pub has_certificate: bool,
     /// `--tls-key` is given.
@@ -22,15 +22,6 @@ pub struct ListenRequest<'a> {
     pub behind_proxy: Option<&'a str>,
     /// The database has a token that is not revoked and has not expired.
     pub has_token: bool,
-}
-
-/// An address as it is given, and what it resolves to.
-#[derive(Debug, Clone)]
-pub struct ResolvedAddress<'a> {
-    /// `HOST:PORT`.
-    pub text: &'a str,
-    /// Its addresses.
-    pub addresses: Vec<SocketAddr>,
 }
 
 /// A plan that is safe.
@@ -47,8 +38,6 @@ pub struct ListenPlan {
 pub struct TcpListen {
     /// Address.
     pub address: SocketAddr,
-    /// Host as it is given, without its port.
-    pub host: String,
     /// With or without TLS.
     pub scheme: Scheme,
 }
@@ -68,10 +57,8 @@ pub struct ProxyOrigin {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "their messages say it")]
 pub enum ListenRefusal {
-    #[error("--listen {0} is not HOST:PORT with a port; write 127.0.0.1:8787 or [::1]:8787")]
+    #[error("--listen {0} is not an IP address with a port; write 127.0.0.1:8787, [::1]:8787 or 0.0.0.0:8787")]
     NotAnAddress(String),
-    #[error("--listen {0} resolves to no address; name one of this machine's")]
-    Unresolved(String),
     #[error("--tls-cert and --tls-key go together; name both files")]
     HalfTls,
     #[error("--behind-proxy means that the proxy ends TLS; leave out --tls-cert and --tls-key, or --behind-proxy")]
@@ -104,12 +91,9 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
     }
     let proxy = request.behind_proxy.map(ProxyOrigin::parse).transpose()?;
     let mut tcp = Vec::new();
-    for ResolvedAddress { text, addresses } in &request.listen {
-        let (host, _) = split(text).ok_or_else(|| ListenRefusal::NotAnAddress((*text).to_owned()))?;
-        if addresses.is_empty() {
-            return Err(ListenRefusal::Unresolved((*text).to_owned()));
-        }
-        if !addresses.iter().all(|address| address.ip().to_canonical().is_loopback()) {
+    for text in &request.listen {
+        let address = address_of(text).ok_or_else(|| ListenRefusal::NotAnAddress((*text).to_owned()))?;
+        if !address.ip().to_canonical().is_loopback() {
             let text = (*text).to_owned();
             match (&proxy, request.has_key, request.has_token) {
                 (Some(_), ..) => return Err(ListenRefusal::ProxyBeyondLoopback(text)),
@@ -119,9 +103,15 @@ pub fn listen_plan(request: &ListenRequest<'_>) -> Result<ListenPlan, ListenRefu
             }
         }
         let scheme = if request.has_key { Scheme::Https } else { Scheme::Http };
-        tcp.extend(addresses.iter().map(|address| TcpListen { address: *address, host: host.to_owned(), scheme }));
+        tcp.push(TcpListen { address, scheme });
     }
     Ok(ListenPlan { tcp, proxy })
+}
+
+/// Returns the address of a text. Names are not looked up, but for the one that every machine has.
+fn address_of(text: &str) -> Option<SocketAddr> {
+    let literal = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    literal.as_deref().unwrap_or(text).parse().ok()
 }
 
 /// Splits `HOST:PORT`; an IPv6 address stands in brackets.
@@ -140,18 +130,14 @@ impl ListenPlan {
         self.with_proxy(Authorities::of_socket())
     }
 
-    /// Returns the names of a TCP listener that is bound to this address.
+    /// Returns the names of a TCP listener that is bound to this address; `certified` are those of its certificate.
     #[must_use]
-    pub fn tcp_names(&self, listen: &TcpListen, bound: SocketAddr) -> Authorities {
-        let port = bound.port();
-        let mut names = Authorities::default().with(listen.scheme, &listen.host, port);
-        if !bound.ip().is_unspecified() {
-            names = names.with(listen.scheme, &literal(bound), port);
-        }
-        if bound.ip().to_canonical().is_loopback() {
-            names = names.with(listen.scheme, "localhost", port);
-        }
-        self.with_proxy(names)
+    pub fn tcp_names(&self, listen: &TcpListen, bound: SocketAddr, certified: &[String]) -> Authorities {
+        let (scheme, port) = (listen.scheme, bound.port());
+        let own = certified.iter().fold(Authorities::default(), |names, name| names.with(scheme, name, port));
+        let own = if bound.ip().is_unspecified() { own } else { own.with(scheme, &literal(bound), port) };
+        let is_local = bound.ip().to_canonical().is_loopback();
+        self.with_proxy(if is_local { own.with(scheme, "localhost", port) } else { own })
     }
 
     fn with_proxy(&self, names: Authorities) -> Authorities {
@@ -200,15 +186,14 @@ mod tests {
 
     use super::*;
 
-    fn request<'a>(text: &'a str, address: &str) -> ListenRequest<'a> {
-        let addresses = vec![address.parse().expect("an address")];
-        ListenRequest { listen: vec![ResolvedAddress { text, addresses }], ..ListenRequest::default() }
+    fn request(text: &str) -> ListenRequest<'_> {
+        ListenRequest { listen: vec![text], ..ListenRequest::default() }
     }
 
     #[test]
     fn loopback_needs_neither_token_nor_tls() {
-        for address in ["127.0.0.1:8787", "127.9.9.9:1", "[::1]:8787", "[::ffff:127.0.0.1]:8787"] {
-            let plan = listen_plan(&request(address, address)).expect("it is loopback");
+        for address in ["127.0.0.1:8787", "localhost:1", "127.9.9.9:1", "[::1]:8787", "[::ffff:127.0.0.1]:8787"] {
+            let plan = listen_plan(&request(address)).expect("it is loopback");
             assert_eq!((plan.tcp.len(), plan.tcp[0].scheme), (1, Scheme::Http), "{address}");
         }
         assert!(listen_plan(&ListenRequest::default()).expect("sockets alone").tcp.is_empty());
@@ -217,7 +202,7 @@ mod tests {
     #[test]
     fn beyond_loopback_a_token_and_tls_are_needed() {
         for address in ["0.0.0.0:8787", "[::]:8787", "192.168.1.2:8787", "8.8.8.8:443", "[fe80::1]:8787"] {
-            let plain = request(address, address);
+            let plain = request(address);
             let with = |token, tls| {
                 listen_plan(&ListenRequest { has_token: token, has_certificate: tls, has_key: tls, ..plain.clone() })
             };
@@ -229,17 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_counts_as_all_its_addresses() {
-        let addresses = ["127.0.0.1:8787", "192.168.1.2:8787"].map(|text| text.parse().expect("an address")).to_vec();
-        let listen = vec![ResolvedAddress { text: "box:8787", addresses }];
-        let request = ListenRequest { listen, ..ListenRequest::default() };
-        assert_eq!(listen_plan(&request), Err(ListenRefusal::NoTls("box:8787".to_owned())));
-    }
-
-    #[test]
     fn a_proxy_needs_a_loopback_listener_without_tls() {
-        let proxied = |text, address, tls| {
-            let plain = request(text, address);
+        let proxied = |text, tls| {
+            let plain = request(text);
             let origin = Some("https://sluice.example.org");
             listen_plan(&ListenRequest {
                 behind_proxy: origin,
@@ -249,14 +226,14 @@ mod tests {
                 ..plain
             })
         };
-        let plan = proxied("127.0.0.1:8787", "127.0.0.1:8787", false).expect("it is safe");
+        let plan = proxied("127.0.0.1:8787", false).expect("it is safe");
         assert_eq!(
             plan.proxy.as_ref().map(|proxy| (proxy.host.as_str(), proxy.port)),
             Some(("sluice.example.org", 443))
         );
         let public = "192.168.1.2:8787";
-        assert_eq!(proxied(public, public, false), Err(ListenRefusal::ProxyBeyondLoopback(public.to_owned())));
-        assert_eq!(proxied("127.0.0.1:8787", "127.0.0.1:8787", true), Err(ListenRefusal::TlsAndProxy));
+        assert_eq!(proxied(public, false), Err(ListenRefusal::ProxyBeyondLoopback(public.to_owned())));
+        assert_eq!(proxied("127.0.0.1:8787", true), Err(ListenRefusal::TlsAndProxy));
         for origin in
             ["sluice.example.org", "https://", "https://a/b", "https://a/", "https://u@a", "ftp://a", "https://a:0"]
         {
@@ -270,32 +247,26 @@ mod tests {
         for text in
             ["8787", ":8787", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "::1:8787", "a/b:1", "a@b:1", "a:99999"]
         {
-            assert_eq!(
-                listen_plan(&request(text, "127.0.0.1:1")),
-                Err(ListenRefusal::NotAnAddress(text.to_owned())),
-                "{text}"
-            );
+            assert_eq!(listen_plan(&request(text)), Err(ListenRefusal::NotAnAddress(text.to_owned())), "{text}");
         }
-        let listen = vec![ResolvedAddress { text: "nowhere:1", addresses: Vec::new() }];
-        let unresolved = ListenRequest { listen, ..ListenRequest::default() };
-        assert_eq!(listen_plan(&unresolved), Err(ListenRefusal::Unresolved("nowhere:1".to_owned())));
         let half = ListenRequest { has_key: true, ..ListenRequest::default() };
         assert_eq!(listen_plan(&half), Err(ListenRefusal::HalfTls));
     }
 
     #[test]
     fn names_follow_from_the_bound_address() {
-        let plan = listen_plan(&ListenRequest {
-            behind_proxy: Some("https://sluice.example.org"),
-            ..request("127.0.0.1:0", "127.0.0.1:0")
-        })
-        .expect("it is safe");
-        let names = plan.tcp_names(&plan.tcp[0], "127.0.0.1:4000".parse().expect("an address"));
+        let plan =
+            listen_plan(&ListenRequest { behind_proxy: Some("https://sluice.example.org"), ..request("127.0.0.1:0") })
+                .expect("it is safe");
+        let names =
+            plan.tcp_names(&plan.tcp[0], "127.0.0.1:4000".parse().expect("an address"), &["box.example".to_owned()]);
         let passes = |names: &Authorities, host: &'static str| {
             let headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static(host))]);
             names.check(&Method::GET, &Uri::from_static("/"), &headers).is_ok()
         };
-        for host in ["127.0.0.1:4000", "localhost:4000", "sluice.example.org", "sluice.example.org:443"] {
+        for host in
+            ["127.0.0.1:4000", "localhost:4000", "box.example:4000", "sluice.example.org", "sluice.example.org:443"]
+        {
             assert!(passes(&names, host), "{host}");
         }
         assert!(!passes(&names, "127.0.0.1:0") && !passes(&names, "sluice.example.org:4000"));

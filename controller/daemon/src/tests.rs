@@ -4,3 +4,4 @@ mod access;
 mod api;
 mod limits;
 mod process;
+mod tls;

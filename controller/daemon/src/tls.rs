@@ -37,11 +37,20 @@ pub enum TlsError {
     Unfit(PathBuf, #[source] rustls::Error),
 }
 
+/// The TLS of listeners.
+#[derive(Clone)]
+pub struct Tls {
+    /// Accepts connections.
+    pub acceptor: TlsAcceptor,
+    /// Names in the certificate, without those that have a wildcard.
+    pub names: Vec<String>,
+}
+
 /// Reads both files.
 ///
 /// # Errors
 /// [`TlsError`]
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+pub fn read(files: &TlsFiles) -> Result<Tls, TlsError> {
     let TlsFiles { certificate, key } = files;
     let chain =
         CertificateDer::pem_slice_iter(&std::fs::read(certificate).map_err(|e| TlsError::Io(certificate.clone(), e))?)
@@ -50,13 +59,20 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
             .filter(|chain| !chain.is_empty())
             .ok_or_else(|| TlsError::NoCertificate(certificate.clone()))?;
     let private = PrivateKeyDer::from_pem_slice(&read_private(key)?).map_err(|_| TlsError::NoKey(key.clone()))?;
+    let names = names(&chain[0]);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private));
     let mut config = config.map_err(|error| TlsError::Unfit(key.clone(), error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), names })
+}
+
+fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
+    let parsed = webpki::EndEntityCert::try_from(certificate);
+    let names = parsed.map(|parsed| parsed.valid_dns_names().map(str::to_owned).collect::<Vec<_>>());
+    names.unwrap_or_default().into_iter().filter(|name| !name.contains('*')).collect()
 }
 
 /// Reads a file that only its owner may read.
