@@ -34,6 +34,7 @@ mod reconcile;
 mod run;
 mod schema;
 mod selection;
+mod serve;
 mod shape;
 mod stderr_log;
 mod style;
@@ -56,6 +57,7 @@ Examples:
   sluice budget set acct-1 25                         limit the spending of an account
   sluice reconcile                                    compare the ledger with LiteLLM's bill
   sluice audit verify r20261120-163914-1df9af22       check that an audit log is complete and authentic
+  sluice serve                                        offer all this over HTTP
   sluice preflight                                    check that this machine has all that runs need
   sluice config show                                  show every setting and its source";
 
@@ -90,6 +92,7 @@ enum Command {
     Reconcile(Box<reconcile::ReconcileArgs>),
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
+    Serve(serve::ServeArgs),
     Config(config::ConfigArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
@@ -152,6 +155,7 @@ impl Command {
             Self::Reconcile(args) => reconcile::run(&args).await,
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
+            Self::Serve(args) => serve::run(&args).await,
             Self::Config(args) => config::run(&args),
             Self::Schema(args) => schema::run(&args),
             Self::Completions(args) => Ok(completions::completions(&args, command_line())),

@@ -57,6 +57,18 @@ pub struct RecordSettings {
     pub output: usize,
 }
 
+/// The listeners of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the items")]
+pub struct ServeSettings {
+    pub listen: Vec<String>,
+    pub run_dir: PathBuf,
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub behind_proxy: Option<String>,
+    pub sandbox_enabled: bool,
+}
+
 /// Format of messages on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {

@@ -6,8 +6,12 @@ use crate::violation::Violation;
 use crate::workspace::Crate;
 
 /// The crates of the workspace, and those of the workspace that each may name.
-const ALLOWED: [(&str, &[&str]); 8] = [
-    ("sluice-controller", &["sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
+const ALLOWED: [(&str, &[&str]); 9] = [
+    (
+        "sluice-controller",
+        &["sluice-daemon", "sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"],
+    ),
+    ("sluice-daemon", &["sluice-runs", "sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-runs", &["sluice-state", "sluice-litellm", "sluice-contract", "sluice-upstream"]),
     ("sluice-state", &["sluice-contract"]),
     ("sluice-litellm", &["sluice-contract", "sluice-upstream"]),

@@ -27,6 +27,7 @@ const EXAMPLES: &str = "\
 Examples:
   sluice audit verify r20261120-163914-1df9af22    a run of this host, with its keys and its database
   sluice audit verify --key sluice.pub *.jsonl     files from elsewhere, signed by that key
+  sluice audit verify control                      the log of what people and tokens did
   sluice audit show r20261120-163914-1df9af22      its calls, as a table
   sluice audit keys > sluice.pub                   the keys that an auditor needs for signatures";
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::{SettingError, SettingSource};
 use super::file;
 use super::profile::Profile;
-use super::table::{ITEMS, separator};
+use super::table::{ITEMS, replaces, separator};
 use super::variables::CONFIG;
 use crate::agent_catalogue::{self, Agent};
 
@@ -129,7 +129,7 @@ impl SettingLayers {
     fn set(&mut self, name: &'static str, value: String, from: SettingSource) {
         let before = self.values.get(name).map(|(before, _)| before.as_str()).filter(|before| !before.is_empty());
         let value = match (before, separator(name)) {
-            (Some(before), Some(separator)) if name != "model" => format!("{before}{separator}{value}"),
+            (Some(before), Some(separator)) if !replaces(name) => format!("{before}{separator}{value}"),
             _ => value,
         };
         self.values.insert(name, (value, from));

@@ -12,7 +12,7 @@ use super::error::{InvalidValue, SettingError, SettingSource, missing};
 use super::layers::SettingLayers;
 use super::secret_file::read_key;
 use super::sidecar_flags::sidecar_flags;
-use super::{LitellmSettings, RecordSettings, RunDefaults, Settings, values};
+use super::{LitellmSettings, RecordSettings, RunDefaults, ServeSettings, Settings, values};
 
 impl SettingLayers {
     /// Parses all values.
@@ -38,6 +38,21 @@ impl SettingLayers {
     #[must_use]
     pub fn state_dir(&self) -> PathBuf {
         self.path("state_dir").expect("it has a default")
+    }
+
+    /// Returns the settings of the daemon's listeners.
+    ///
+    /// # Errors
+    /// The first value that is not valid.
+    pub fn serve(&self) -> Result<ServeSettings, SettingError> {
+        Ok(ServeSettings {
+            listen: self.required("listen", values::words)?,
+            run_dir: self.required("run_dir", |path| Ok(PathBuf::from(path)))?,
+            tls_cert: self.path("tls_cert"),
+            tls_key: self.path("tls_key"),
+            behind_proxy: self.text("behind_proxy"),
+            sandbox_enabled: self.required("sandbox_enabled", values::boolean)?,
+        })
     }
 
     /// Returns the settings of the host without the key of LiteLLM, for commands that look and change nothing.

@@ -21,9 +21,9 @@ pub(super) struct Profile {
 }
 
 /// Settings that all runs of a host share: a profile cannot have them.
-const OF_HOST: [&str; 11] = [
+const OF_HOST: [&str; 17] = [
     "upstream", "ca", "key_file", "key", "spend_key_file", "reconcile", "state_dir", "docker_host", "proxy",
-    "sidecar_uid", "sidecar_gid",
+    "sidecar_uid", "sidecar_gid", "listen", "run_dir", "tls_cert", "tls_key", "behind_proxy", "sandbox_enabled",
 ];
 
 impl Profile {

@@ -37,6 +37,12 @@ pub const ITEMS: &[SettingItem] = items![
     "proxy" "SLUICE_PROXY" = None, "the sidecar's program; default: the sluice-proxy beside sluice, or on PATH";
     "sidecar_uid" "SLUICE_SIDECAR_UID" = Some(DEFAULT_UIDS), "the users of sidecars, one for each run: FIRST-LAST, or one id";
     "sidecar_gid" "SLUICE_SIDECAR_GID" = None, "the group of all sidecars; default: the number of each sidecar's user";
+    "listen" "SLUICE_LISTEN" = Some("127.0.0.1:8787"), "the TCP addresses of the daemon, HOST:PORT each; beyond loopback it needs a token, and TLS or behind_proxy";
+    "run_dir" "SLUICE_RUN_DIR" = Some("/run/sluice"), "the directory of the daemon's sockets, for its user alone";
+    "tls_cert" "SLUICE_TLS_CERT" = None, "the certificate of the daemon and those that certify it, as PEM";
+    "tls_key" "SLUICE_TLS_KEY" = None, "the key of tls_cert, as PEM, readable by its owner alone";
+    "behind_proxy" "SLUICE_BEHIND_PROXY" = None, "the origin of a proxy on this host that ends TLS before the daemon: https://NAME";
+    "sandbox_enabled" "SLUICE_SANDBOX_ENABLED" = Some("false"), "whether the daemon creates sandboxes: true or false; sluice run always does";
     "image" "SLUICE_IMAGE" = Some("sluice-runtime:latest"), "the image that agents run in";
     "seccomp" "SLUICE_SECCOMP" = None, "a seccomp profile in place of the one that is built in";
     "agent" "SLUICE_AGENT" = Some("sandbox:agent"), "the agent that answers messages";
@@ -86,9 +92,14 @@ pub(super) const SIDECAR_FLAGS: [&str; 13] = [
 pub fn separator(name: &str) -> Option<char> {
     match name {
         "allow" => Some(';'),
-        "model" | "allow_tool" | "allow_beta" | "allow_param" | "pass_response_header" => Some(' '),
+        "listen" | "model" | "allow_tool" | "allow_beta" | "allow_param" | "pass_response_header" => Some(' '),
         _ => None,
     }
+}
+
+/// Returns whether a list takes the place of the lower layers' lists, and is not added to them.
+pub(super) fn replaces(name: &str) -> bool {
+    matches!(name, "listen" | "model")
 }
 
 /// Returns the setting of this name.

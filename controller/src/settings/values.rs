@@ -107,6 +107,12 @@ pub(super) fn account(value: &str) -> Parsed<Account> {
     value.parse().map_err(|error| InvalidValue::new(format!("'{value}': {error}")))
 }
 
+/// Returns the words of a list that is not empty.
+pub(super) fn words(value: &str) -> Parsed<Vec<String>> {
+    let words: Vec<_> = value.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() { invalid("it is empty; write HOST:PORT".to_owned()) } else { Ok(words) }
+}
+
 /// Returns the names of models. An empty list is refused, since it would allow all models.
 pub(super) fn models(value: &str) -> Parsed<Vec<String>> {
     let names: Vec<_> = value.split_whitespace().map(str::to_owned).collect();

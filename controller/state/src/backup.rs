@@ -96,6 +96,10 @@ pub async fn back_up(layout: &Layout, keys: &Keys, store: &Store, to: &Path) -> 
             added => added?,
         }
     }
+    let control = layout.control_log();
+    if control.exists() {
+        add(&mut manifest, &control, &unfinished.path, "audit/control.jsonl")?;
+    }
     // The keys come last: they are those of all files before.
     make(&unfinished.path.join("keys"))?;
     make(&unfinished.path.join("keys/public"))?;
@@ -201,7 +205,7 @@ fn file_name(path: &Path) -> String {
 }
 
 fn summary(directory: PathBuf, manifest: &Manifest, created_at: String) -> Copied {
-    let is_audit = |file: &&ManifestFile| file.path.starts_with("audit/");
+    let is_audit = |file: &&ManifestFile| file.path.starts_with("audit/") && file.path != "audit/control.jsonl";
     Copied {
         directory,
         files: manifest.files.len(),
@@ -216,6 +220,7 @@ fn is_known(name: &str) -> bool {
     match name.split('/').collect::<Vec<_>>()[..] {
         ["sluice.db" | "budgets.log" | "decisions.log"] | ["keys", "signing"] => true,
         ["keys", "public", id] => id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        ["audit", "control.jsonl"] => true,
         ["audit", file] => file.strip_suffix(".jsonl").is_some_and(|key| key.parse::<RunKey>().is_ok()),
         _ => false,
     }

@@ -118,6 +118,14 @@ impl Keys {
         self.certifier()
     }
 
+    /// Returns the key that signs lines of the control log.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn control_signer(&self) -> Result<PrivateKey, KeyError> {
+        self.certifier()
+    }
+
     /// Returns the path of each key, and its name in the directory of keys.
     ///
     /// # Errors

@@ -120,6 +120,18 @@ impl Layout {
         self.state.join("decisions.log")
     }
 
+    /// Returns the path of the log of what people and tokens do.
+    #[must_use]
+    pub fn control_log(&self) -> PathBuf {
+        self.state.join("audit").join("control.jsonl")
+    }
+
+    /// Returns the path of the file that the daemon locks.
+    #[must_use]
+    pub fn daemon_lock(&self) -> PathBuf {
+        self.state.join("daemon.lock")
+    }
+
     /// Returns the name that marks the containers of this controller; `None` if it has none yet.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ pub mod agents;
 mod append_log;
 pub mod backup;
 pub mod budget;
+pub mod control_log;
+pub mod daemon_lock;
 pub mod decisions;
 pub mod events;
 pub mod file;

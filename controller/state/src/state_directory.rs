@@ -47,9 +47,9 @@ pub enum StateDirectoryError {
 /// Directories in a state directory that only their owner may enter.
 pub(crate) const PRIVATE: [&str; 6] = ["runs", "audit", "prices", "records", "keys", "kept"];
 /// Other entries of a state directory. A first start that was killed, or a restore by hand, has made only some of them.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "instance", "instance.new", "sluice.db", "sluice.db-wal", "sluice.db-shm", "sluice.db-journal", "budgets.log",
-    "decisions.log", "lost+found",
+    "decisions.log", "daemon.lock", "lost+found",
 ];
 /// Files that only a state directory has.
 const MARKS: [&str; 2] = ["instance", "sluice.db"];

@@ -19,6 +19,8 @@ const CONTEXT: &str = "sluice audit head v1\n";
 const BUDGET_CONTEXT: &str = "sluice budget record v1\n";
 /// The same for records of the log of decisions.
 const DECISION_CONTEXT: &str = "sluice decision record v1\n";
+/// The same for records of the control log.
+const CONTROL_CONTEXT: &str = "sluice control record v1\n";
 
 /// Private key. Its memory is zeroed on drop, and its `Debug` shows the id only.
 pub struct PrivateKey(pub(crate) Box<SigningKey>);
@@ -72,6 +74,12 @@ impl PrivateKey {
     pub fn sign_decision(&self, record: Hash) -> String {
         hex::encode(&self.0.sign(decision_message(record).as_bytes()).to_bytes())
     }
+
+    /// Signs a record of the control log: 128 hex digits.
+    #[must_use]
+    pub fn sign_control(&self, record: Hash) -> String {
+        hex::encode(&self.0.sign(control_message(record).as_bytes()).to_bytes())
+    }
 }
 
 impl PublicKey {
@@ -99,6 +107,12 @@ impl PublicKey {
         self.has_signed(&decision_message(record), signature)
     }
 
+    /// Returns whether the private key signed this record of the control log.
+    #[must_use]
+    pub fn verifies_control(&self, record: Hash, signature: &str) -> bool {
+        self.has_signed(&control_message(record), signature)
+    }
+
     /// Returns whether the private key signed this text.
     pub(crate) fn has_signed(&self, text: &str, signature: &str) -> bool {
         let signature = hex::decode::<64>(signature.as_bytes()).map(|bytes| Signature::from_bytes(&bytes));
@@ -121,6 +135,10 @@ fn budget_message(record: Hash) -> String {
 
 fn decision_message(record: Hash) -> String {
     format!("{DECISION_CONTEXT}{record}")
+}
+
+fn control_message(record: Hash) -> String {
+    format!("{CONTROL_CONTEXT}{record}")
 }
 
 /// Returns the text without its final newline.

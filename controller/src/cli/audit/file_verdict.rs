@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use sluice_contract::{Fault, RunKey, Verdict, Witness, exit, verdict};
+use sluice_state::control_log::{ControlFault, ControlSummary};
 use sluice_state::ledger::{self, DifferenceKind, Doubt};
 
 /// Result of the verification of one file.
@@ -16,6 +17,8 @@ pub(super) enum FileVerdict {
     Doubtful(Doubt, Box<Fault>),
     /// The same, where the command line names the keys that must have signed it.
     Refused(Doubt, Box<Fault>),
+    /// The log of what people and tokens do.
+    Control(Result<ControlSummary, ControlFault>),
     /// The file cannot be read.
     Unreadable(std::io::Error),
 }
@@ -29,6 +32,9 @@ impl FileVerdict {
             Self::Doubtful(Doubt::NotAnAuditFile, _) | Self::Refused(Doubt::NotAnAuditFile, _) => exit::UNREADABLE,
             Self::Doubtful(..) => exit::UNKNOWN_KEY,
             Self::Refused(..) => exit::FAILED,
+            Self::Control(Ok(summary)) if summary.has_torn_line => exit::INCOMPLETE,
+            Self::Control(Ok(_)) => 0,
+            Self::Control(Err(_)) => exit::FAILED,
             Self::Unreadable(_) => exit::UNREADABLE,
         }
     }
@@ -38,6 +44,9 @@ impl FileVerdict {
         match self {
             Self::Unreadable(_) => "unreadable",
             Self::UnknownRun(..) => "unknown_run",
+            Self::Control(Ok(summary)) if summary.has_torn_line => "incomplete",
+            Self::Control(Ok(_)) => "complete",
+            Self::Control(Err(_)) => "tampered",
             Self::Doubtful(doubt, _) | Self::Refused(doubt, _) => DifferenceKind::from(*doubt).as_str(),
             Self::Verdict(verdict, _) => match verdict.as_ref() {
                 Verdict::Complete(_) => "complete",
@@ -51,6 +60,12 @@ impl FileVerdict {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Unreadable(reason) => format!("unreadable: {reason}"),
+            Self::Control(Ok(summary)) => {
+                let word = if summary.has_torn_line { "incomplete: its last line is torn;" } else { "complete:" };
+                let ControlSummary { end, .. } = summary;
+                format!("{word} {} lines of what people and tokens did, all signed, head {}", end.seq, end.prev)
+            }
+            Self::Control(Err(fault)) => format!("tampered: {fault}"),
             Self::UnknownRun(verdict, key) => format!(
                 "unknown to this database: it has never seen run {key}; a database that was lost or is an old copy learns of it \
                  by sluice ledger rebuild; the file itself is {verdict}"
@@ -85,6 +100,8 @@ impl FileVerdict {
 pub(super) fn object(path: &Path, answer: &FileVerdict) -> serde_json::Value {
     let detail = match answer {
         FileVerdict::Unreadable(reason) => json!({ "reason": reason.to_string() }),
+        FileVerdict::Control(Ok(summary)) => json!({ "lines": summary.end.seq, "head": summary.end.prev.to_string() }),
+        FileVerdict::Control(Err(fault)) => json!({ "line": fault.line, "reason": fault.reason }),
         FileVerdict::UnknownRun(verdict, _) => {
             verdict.report().map_or(json!(null), |report| report_object(report, &[]))
         }

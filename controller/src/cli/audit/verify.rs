@@ -10,6 +10,7 @@ use serde_json::json;
 use sluice_contract::reader::{self, FaultKind};
 use sluice_contract::time::from_unix_micros;
 use sluice_contract::{Fault, PublicKey, RunKey, TrustAnchors, Verdict, Witness, exit, verify_from};
+use sluice_state::control_log::{self, ControlLogError};
 use sluice_state::decisions::Decisions;
 use sluice_state::layout::Layout;
 use sluice_state::ledger::Doubt;
@@ -82,7 +83,28 @@ fn worst(lines: &mut BTreeMap<u8, String>) -> Option<CommandError> {
     Some(CommandError { code, message: line.trim_end().to_owned() })
 }
 
+/// Verifies a log of what people and tokens did, against keys alone.
+fn verify_control(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
+    let keys = match (trusted.keys.as_slice(), is_own(trusted.state, path)) {
+        ([], true) => own_keys(trusted.state)?.public().map_err(|error| unreadable(&error))?,
+        ([], false) => {
+            let message = format!("{} is of another host; name the keys that sign it with --key", path.display());
+            return Err(CommandError { code: exit::USAGE, message });
+        }
+        (keys, _) => keys.to_vec(),
+    };
+    match control_log::verify(path, &keys, |_| {}) {
+        Ok(summary) => Ok(FileVerdict::Control(Ok(summary))),
+        Err(ControlLogError::Fault { fault, .. }) => Ok(FileVerdict::Control(Err(fault))),
+        Err(ControlLogError::Io(_, error)) => Ok(FileVerdict::Unreadable(error)),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
 async fn verify_one(path: &Path, trusted: &TrustSources<'_>) -> Result<FileVerdict, CommandError> {
+    if path.file_name().is_some_and(|name| name == "control.jsonl") {
+        return verify_control(path, trusted);
+    }
     let (stated, is_record) = match first_line(path) {
         Ok(first) => first,
         Err(error) => return Ok(FileVerdict::Unreadable(error)),

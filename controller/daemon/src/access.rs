@@ -1,0 +1,119 @@
+//! From the credential of a request to its principal.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sluice_state::store::StoreError;
+
+use crate::credential::Credential;
+use crate::limits::HttpLimits;
+use crate::principal::Principal;
+use crate::request_rate::RequestRate;
+use crate::tokens::TokenSource;
+
+/// A listener, as far as access depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entrance {
+    /// `admin.sock`: root is an admin without a token.
+    Admin,
+    /// `api.sock` and TCP: a token, always.
+    Api,
+}
+
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// User of the process, on a unix socket.
+    pub uid: Option<u32>,
+    /// Address, on TCP, or as the trusted proxy states it.
+    pub address: Option<IpAddr>,
+}
+
+/// Reason that a request has no principal.
+#[derive(Debug)]
+pub enum Refused {
+    /// It carries no credential, and needs one.
+    NoCredential,
+    /// Its credential is not valid. The answer waits so long.
+    BadCredential(Duration),
+    /// Tokens cannot be looked up.
+    Unavailable(StoreError),
+    /// Its token sends too many requests.
+    TooMany(Duration),
+}
+
+/// Decides who sends a request.
+#[derive(Debug)]
+pub struct Access {
+    tokens: TokenSource,
+    requests: Mutex<RequestRate<String>>,
+    failures: Mutex<FailedLogins>,
+    delay: Duration,
+}
+
+#[derive(Debug)]
+struct FailedLogins {
+    rate: RequestRate<Option<IpAddr>>,
+    unreported: u64,
+}
+
+impl Access {
+    /// Returns the access by these tokens.
+    #[must_use]
+    pub(crate) fn new(tokens: TokenSource, limits: &HttpLimits) -> Self {
+        let requests = RequestRate::new(limits.requests_per_second.into(), limits.request_burst);
+        let logins = RequestRate::new(f64::from(limits.failed_logins) / 60.0, limits.failed_logins);
+        Self {
+            tokens,
+            requests: Mutex::new(requests),
+            failures: Mutex::new(FailedLogins { rate: logins, unreported: 0 }),
+            delay: limits.failed_login_delay,
+        }
+    }
+
+    /// Returns who sends a request.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub(crate) async fn authenticate(
+        &self,
+        entrance: Entrance,
+        peer: &Peer,
+        credential: Credential,
+    ) -> Result<Principal, Refused> {
+        match (credential, entrance, peer.uid) {
+            (Credential::None, Entrance::Admin, Some(0)) => Ok(Principal::root(0)),
+            (Credential::None, ..) => Err(Refused::NoCredential),
+            (Credential::Invalid, ..) => Err(self.failed_login(peer)),
+            (Credential::Bearer(token), ..) => {
+                let found = self.tokens.find(&token).await.map_err(Refused::Unavailable)?;
+                let mut principal = found.ok_or_else(|| self.failed_login(peer))?;
+                principal.source = peer.address;
+                let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+                requests.take(principal.id.clone(), Instant::now()).map_err(Refused::TooMany)?;
+                Ok(principal)
+            }
+        }
+    }
+
+    /// Returns whether a principal still has its role: its token is neither revoked nor expired.
+    ///
+    /// # Errors
+    /// Tokens cannot be looked up.
+    pub async fn is_current(&self, principal: &Principal) -> Result<bool, StoreError> {
+        self.tokens.is_current(principal).await
+    }
+
+    /// Returns the number of failed logins since the last call.
+    pub(crate) fn take_failures(&self) -> u64 {
+        std::mem::take(&mut self.failures.lock().unwrap_or_else(PoisonError::into_inner).unreported)
+    }
+
+    fn failed_login(&self, peer: &Peer) -> Refused {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.unreported += 1;
+        let is_slow = failures.rate.take(peer.address, Instant::now()).is_err();
+        Refused::BadCredential(if is_slow { self.delay } else { Duration::ZERO })
+    }
+}

@@ -1,0 +1,105 @@
+//! The routes of the API, one file for each group.
+//!
+//! A group has `routes()` and a `Doc`, and is named once in each of the two lists below. A handler reads in this order:
+//! extractors (who, path, query, body), permission, record, call of the state, typed answer.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+
+use crate::api_error::{ApiError, ErrorBody};
+use crate::context::ApiContext;
+use crate::extract::Query;
+use crate::principal::Principal;
+
+mod accounts;
+mod budgets;
+mod receipts;
+pub(crate) mod status;
+mod usage;
+
+/// Handlers' state.
+type Context = State<Arc<ApiContext>>;
+
+/// The query of a route that takes none.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NoQuery {}
+
+/// Answers that each route may give.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Sluice", description = "Runs of AI agents in containers without a network"),
+    components(schemas(ErrorBody))
+)]
+struct Doc;
+
+/// Returns the routes of all groups.
+pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
+    Router::new()
+        .route("/api/openapi.json", get(document))
+        .merge(status::routes())
+        .merge(budgets::routes())
+        .merge(receipts::routes())
+        .merge(usage::routes())
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Arc::clone(context))
+}
+
+/// Returns the OpenAPI document of all groups.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    let mut document = Doc::openapi();
+    for group in [status::Doc::openapi(), budgets::Doc::openapi(), receipts::Doc::openapi(), usage::Doc::openapi()] {
+        document.merge(group);
+    }
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of sluice token create"));
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
+    document.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    document
+}
+
+async fn document(_: Principal, Query(NoQuery {}): Query<NoQuery>) -> Json<utoipa::openapi::OpenApi> {
+    Json(openapi())
+}
+
+async fn unknown_path() -> ApiError {
+    ApiError::not_found()
+}
+
+async fn wrong_method() -> ApiError {
+    let message = "this path does not take this method; Allow lists those that it takes";
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_documented_error_has_the_common_shape() {
+        let document = serde_json::to_value(openapi()).expect("plain data");
+        assert!(document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
+        let mut seen = 0;
+        for (path, methods) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in methods.as_object().expect("methods") {
+                for (status, response) in operation["responses"].as_object().expect("responses") {
+                    let schema = &response["content"]["application/json"]["schema"]["$ref"];
+                    let is_error = status.as_str() >= "400" && status != "503";
+                    assert!(!is_error || schema == "#/components/schemas/ErrorBody", "{method} {path} {status}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 10, "{seen}");
+    }
+}

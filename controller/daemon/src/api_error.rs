@@ -1,0 +1,164 @@
+//! The answer to a request that failed: `{"error":{"code","message","details"?}}`.
+//!
+//! An internal error is one word and an id; the log of the daemon has the id and the cause. No answer names a path of the
+//! host, an error of the database, or a chain of errors.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sluice_contract::text::error_chain;
+use utoipa::ToSchema;
+
+/// A request that failed.
+#[derive(Debug)]
+pub struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    details: Option<Value>,
+    retry_after: Option<u64>,
+    cause: Option<String>,
+}
+
+/// The body of the answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorFields,
+}
+
+/// Members of an error.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ErrorFields {
+    /// One stable word for each cause.
+    pub code: &'static str,
+    /// What went wrong, and what to do.
+    pub message: String,
+    /// Facts for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub details: Option<Value>,
+}
+
+/// An internal error, in the extensions of its answer: for the log alone.
+#[derive(Debug, Clone)]
+pub struct InternalCause {
+    /// The id that the answer has.
+    pub id: String,
+    /// The chain of errors.
+    pub cause: String,
+}
+
+impl ApiError {
+    /// Returns an error with a stable word.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), details: None, retry_after: None, cause: None }
+    }
+
+    /// Adds facts for programs.
+    #[must_use]
+    pub fn with_details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// Returns the error of something that does not exist, or that belongs to another owner: both have the same bytes.
+    #[must_use]
+    pub fn not_found() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", "there is no such object; list the objects that you may see")
+    }
+
+    /// Returns the error of a request without a valid credential.
+    #[must_use]
+    pub fn unauthorized() -> Self {
+        let message = "a valid token is needed; send Authorization: Bearer slu_..., made by sluice token create";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    /// Returns the error of an operation that the role does not have.
+    #[must_use]
+    pub fn forbidden() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the role of this token does not allow it; use another token")
+    }
+
+    /// Returns the error of an operation of admins alone.
+    #[must_use]
+    pub fn admin_only() -> Self {
+        let message = "only an admin may do this; use a token with the role admin, or admin.sock as root";
+        Self::new(StatusCode::FORBIDDEN, "admin_only", message)
+    }
+
+    /// Returns the error of a value that is not valid.
+    #[must_use]
+    pub fn invalid(field: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_field", message).with_details(json!({ "field": field }))
+    }
+
+    /// Returns the error of a rate that is exceeded.
+    #[must_use]
+    pub fn too_many(code: &'static str, message: impl Into<String>, retry_after: u64) -> Self {
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, code, message);
+        Self { retry_after: Some(retry_after), ..error }
+    }
+
+    /// Returns the error of an operation that cannot be recorded, and is not done.
+    #[must_use]
+    pub fn audit_unavailable(cause: &dyn std::error::Error) -> Self {
+        let message = "the operation cannot be recorded, so it is not done; the log of the daemon says why";
+        Self {
+            cause: Some(error_chain(cause)),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "audit_unavailable", message)
+        }
+    }
+
+    /// Returns the error of something that went wrong inside. The cause goes to the log alone.
+    #[must_use]
+    pub fn internal(cause: &dyn std::error::Error) -> Self {
+        let message = "the daemon failed; its log has the cause under this id";
+        Self { cause: Some(error_chain(cause)), ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message) }
+    }
+
+    /// Returns the stable word.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(mut self) -> Response {
+        let internal =
+            self.cause.take().map(|cause| InternalCause { id: uuid::Uuid::new_v4().simple().to_string(), cause });
+        if let Some(internal) = &internal {
+            self.details = Some(json!({ "error_id": internal.id }));
+        }
+        let error = ErrorFields { code: self.code, message: self.message, details: self.details };
+        let mut response = (self.status, Json(ErrorBody { error })).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(internal) = internal {
+            response.extensions_mut().insert(internal);
+        }
+        response
+    }
+}
+
+macro_rules! internal {
+    ($($error:ty)*) => {
+        $(impl From<$error> for ApiError {
+            fn from(error: $error) -> Self {
+                Self::internal(&error)
+            }
+        })*
+    };
+}
+
+internal!(sluice_state::store::StoreError sluice_state::ledger::LedgerError std::io::Error);

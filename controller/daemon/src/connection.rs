@@ -1,0 +1,56 @@
+//! One connection of a client.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::access::Peer;
+use crate::connection_clock::ConnectionClock;
+use crate::front::Front;
+use crate::stop_signal::StopSignal;
+
+/// Bytes that hyper holds of one connection; not less than a head.
+const BUFFER_MAX: usize = 64 << 10;
+
+/// Serves a connection until it ends, a time is over, or the daemon stops. The last request is finished.
+pub(crate) async fn serve<S>(stream: S, peer: Peer, local: Option<SocketAddr>, front: Arc<Front>, mut stop: StopSignal)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = front.context().limits;
+    let clock = ConnectionClock::new(limits.head_time, limits.idle_time);
+    let stream = TokioIo::new(clock.watch(stream));
+    let service = service_fn(|request| {
+        clock.head_ended();
+        let (front, clock) = (Arc::clone(&front), clock.clone());
+        async move {
+            let response = front.answer(peer, local, request).await;
+            Ok::<_, Infallible>(response.map(|body| clock.watch_body(body)))
+        }
+    });
+    let mut builder = http1::Builder::new();
+    // The clock of the connection has both times.
+    builder
+        .header_read_timeout(None)
+        .max_header_size(limits.head_bytes)
+        .max_buf_size(BUFFER_MAX.max(limits.head_bytes));
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    let mut is_stopping = false;
+    loop {
+        tokio::select! {
+            // An error is the client's: it left, or sent no HTTP.
+            _ = connection.as_mut() => return,
+            () = clock.expired() => return,
+            () = stop.stopped(), if !is_stopping => {
+                is_stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What handlers share.
+
+use std::sync::Arc;
+
+use sluice_state::control_log::{ControlEntry, ControlLog};
+use sluice_state::keys::Keys;
+use sluice_state::layout::Layout;
+use sluice_state::store::Store;
+use tokio::task::spawn_blocking;
+
+use crate::access::Access;
+use crate::api_error::ApiError;
+use crate::limits::HttpLimits;
+use crate::principal::{Principal, Role, Way};
+use crate::readiness::Readiness;
+
+/// What handlers share.
+#[derive(Debug)]
+pub struct ApiContext {
+    /// The state directory.
+    pub layout: Layout,
+    /// Its database.
+    pub store: Store,
+    /// Its keys.
+    pub keys: Keys,
+    /// Tokens.
+    pub access: Access,
+    /// The log of what people and tokens do.
+    pub control: Arc<ControlLog>,
+    /// Limits of requests.
+    pub limits: HttpLimits,
+    /// State of the daemon.
+    pub readiness: Readiness,
+    /// True if sandboxes may be created.
+    pub sandbox_enabled: bool,
+    /// The operator's log.
+    pub log: fn(&str),
+}
+
+/// Result of a line that stands before its effect.
+const ACCEPTED: &str = "accepted";
+
+impl ApiContext {
+    /// Records an operation before it takes effect. Returns the number of its line.
+    ///
+    /// # Errors
+    /// 503 `audit_unavailable`; the operation must not take place.
+    pub async fn record(&self, by: &Principal, entry: ControlEntry) -> Result<u64, ApiError> {
+        let entry = ControlEntry { result: ACCEPTED.to_owned(), ..by.signs(entry) };
+        self.append(entry).await
+    }
+
+    /// Records that an operation of a line did not take effect.
+    ///
+    /// # Errors
+    /// 503 `audit_unavailable`
+    pub async fn record_failure(&self, by: &Principal, operation: &str, seq: u64, code: &str) -> Result<(), ApiError> {
+        let entry = ControlEntry {
+            operation: operation.to_owned(),
+            object: Some(seq.to_string()),
+            result: code.to_owned(),
+            ..ControlEntry::default()
+        };
+        self.append(by.signs(entry)).await.map(|_| ())
+    }
+
+    /// Records what the daemon does by itself.
+    ///
+    /// # Errors
+    /// 503 `audit_unavailable`
+    pub async fn record_own(&self, entry: ControlEntry) -> Result<u64, ApiError> {
+        let own = || "daemon".to_owned();
+        self.append(ControlEntry { principal: own(), role: own(), way: own(), result: ACCEPTED.to_owned(), ..entry })
+            .await
+    }
+
+    async fn append(&self, entry: ControlEntry) -> Result<u64, ApiError> {
+        let control = Arc::clone(&self.control);
+        // The disk is waited for.
+        match spawn_blocking(move || control.append(entry)).await {
+            Ok(written) => written.map_err(|error| ApiError::audit_unavailable(&error)),
+            Err(error) => Err(ApiError::audit_unavailable(&error)),
+        }
+    }
+}
+
+impl Principal {
+    fn signs(&self, entry: ControlEntry) -> ControlEntry {
+        ControlEntry {
+            principal: self.id.clone(),
+            role: match self.role {
+                Role::Admin => "admin",
+                Role::Owner => "owner",
+                Role::Viewer => "viewer",
+                Role::Chat => "chat",
+            }
+            .to_owned(),
+            way: match self.way {
+                Way::AdminSocket => "admin_socket",
+                Way::Bearer => "bearer",
+            }
+            .to_owned(),
+            source: self.source.map(|address| address.to_string()),
+            ..entry
+        }
+    }
+}

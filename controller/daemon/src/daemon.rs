@@ -1,0 +1,268 @@
+//! The process of the daemon: what it holds, how it starts, how it stops.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
+use sluice_state::daemon_lock::DaemonLock;
+use sluice_state::keys::{KeyError, Keys};
+use sluice_state::layout::{Layout, LayoutError};
+use sluice_state::store::{Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::access::{Access, Entrance};
+use crate::api;
+use crate::connection_count::ConnectionCount;
+use crate::context::ApiContext;
+use crate::front::Front;
+use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
+use crate::listener::Listener;
+use crate::readiness::Readiness;
+use crate::settings::DaemonSettings;
+use crate::stop_signal::StopSignal;
+use crate::systemd;
+use crate::tasks::Tasks;
+use crate::tls::{self, TlsError};
+use crate::tokens::TokenSource;
+use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+
+/// Connections for reads of the database.
+const READERS: usize = 4;
+/// Period in which failed logins are counted for one line of the control log.
+const LOGIN_REPORT: Duration = Duration::from_secs(60);
+
+/// Reason that the daemon does not start, or ends.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "their messages say it")]
+pub enum DaemonError {
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    #[error("cannot lock {}", .0.display())]
+    Lock(PathBuf, #[source] io::Error),
+    #[error("another daemon uses the state directory {}; stop it, or name another with --state-dir", .0.display())]
+    SecondDaemon(PathBuf),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    #[error(transparent)]
+    Control(#[from] ControlLogError),
+    #[error(transparent)]
+    Listen(#[from] ListenRefusal),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("cannot listen on {0}")]
+    Bind(SocketAddr, #[source] io::Error),
+    #[error("the start cannot be recorded in the control log")]
+    NotRecorded,
+    #[error("{0} ended by itself, so the daemon ends; start it again, and report this with the log")]
+    TaskEnded(&'static str),
+}
+
+/// A daemon that takes requests.
+#[derive(Debug)]
+pub struct RunningDaemon {
+    context: Arc<ApiContext>,
+    tasks: Tasks,
+    addresses: Vec<SocketAddr>,
+    /// Released last.
+    _lock: DaemonLock,
+}
+
+/// Starts the daemon.
+#[derive(Debug, Clone, Copy)]
+pub struct Daemon;
+
+impl Daemon {
+    /// Starts the daemon: lock, database, control log, listeners.
+    ///
+    /// # Errors
+    /// [`DaemonError`]; then nothing of it runs.
+    pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
+        let layout = Layout::open(&settings.state)?;
+        let store = |layout: &Layout| Store::open_with_readers(&layout.database(), READERS);
+        let lock = take_lock(&layout)?;
+        let store = store(&layout)?;
+        let tokens = TokenSource::Empty;
+        Self::start_with(settings, layout, lock, store, tokens).await
+    }
+
+    /// Starts the daemon with this source of tokens.
+    pub(crate) async fn start_with(
+        settings: &DaemonSettings,
+        layout: Layout,
+        lock: DaemonLock,
+        store: Store,
+        tokens: TokenSource,
+    ) -> Result<RunningDaemon, DaemonError> {
+        let plan = plan(settings, tokens.has_any().await?)?;
+        let keys = Keys::open(layout.state())?;
+        let control = Arc::new(ControlLog::open(&layout, &keys)?);
+        let access = Access::new(tokens, &settings.limits);
+        let context = Arc::new(ApiContext {
+            layout,
+            store,
+            keys,
+            access,
+            control,
+            limits: settings.limits,
+            readiness: Readiness::default(),
+            sandbox_enabled: settings.sandbox_enabled,
+            log: settings.log,
+        });
+        let bound = bind(settings, &plan, &context).await?;
+        let configuration = json!({
+            "behind_proxy": settings.behind_proxy,
+            "listen": settings.listen,
+            "sandbox_enabled": settings.sandbox_enabled,
+            "tls": settings.tls_cert.is_some(),
+        });
+        let started = ControlEntry {
+            operation: "daemon.start".to_owned(),
+            after: Some(configuration),
+            ..ControlEntry::default()
+        };
+        context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
+        let mut tasks = Tasks::default();
+        let addresses = bound.addresses;
+        for (listener, front, count) in bound.listeners {
+            tasks.spawn("a listener", |stop| listener.run(front, count, stop));
+        }
+        let reporter = Arc::clone(&context);
+        tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+        if let Some(time) = systemd::watchdog() {
+            tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
+        }
+        systemd::ready();
+        Ok(RunningDaemon { context, tasks, addresses, _lock: lock })
+    }
+}
+
+impl RunningDaemon {
+    /// Returns the TCP addresses, with the ports that the system chose.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Runs until `signal`, then stops gracefully.
+    ///
+    /// # Errors
+    /// [`DaemonError::TaskEnded`]: a part has failed.
+    pub async fn run_until(mut self, signal: impl Future<Output = ()>) -> Result<(), DaemonError> {
+        let ended = tokio::select! {
+            () = signal => None,
+            ended = self.tasks.first_end() => Some(ended.unwrap_or("a task that panicked")),
+        };
+        self.stop().await;
+        ended.map_or(Ok(()), |name| Err(DaemonError::TaskEnded(name)))
+    }
+
+    /// Refuses new work, finishes requests, ends streams. What has not ended in time is cut. Runs go on.
+    pub async fn stop(self) {
+        systemd::stopping();
+        self.context.readiness.fail("daemon", "it is stopping");
+        let Self { context, tasks, _lock, .. } = self;
+        if !tasks.stop(context.limits.stop_time).await {
+            (context.log)("some requests did not end in time and were cut");
+        }
+    }
+}
+
+/// Takes the lock of the state directory.
+pub(crate) fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
+    let lock = DaemonLock::take(layout).map_err(|error| DaemonError::Lock(layout.daemon_lock(), error))?;
+    lock.ok_or_else(|| DaemonError::SecondDaemon(layout.state().to_owned()))
+}
+
+/// Decides where to listen.
+fn plan(settings: &DaemonSettings, has_token: bool) -> Result<ListenPlan, ListenRefusal> {
+    listen_plan(&ListenRequest {
+        listen: settings.listen.iter().map(String::as_str).collect(),
+        has_certificate: settings.tls_cert.is_some(),
+        has_key: settings.tls_key.is_some(),
+        behind_proxy: settings.behind_proxy.as_deref(),
+        has_token,
+    })
+}
+
+/// Bound listeners.
+struct Bound {
+    listeners: Vec<(Listener, Arc<Front>, Arc<ConnectionCount>)>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Binds all listeners.
+async fn bind(settings: &DaemonSettings, plan: &ListenPlan, context: &Arc<ApiContext>) -> Result<Bound, DaemonError> {
+    let limits = &settings.limits;
+    let tls = settings.tls().map(|files| tls::read(&files)).transpose()?;
+    make_directory(&settings.run_dir)?;
+    let of_socket = || ConnectionCount::new(limits.connections, limits.connections);
+    let front = |entrance, names| {
+        let front = Front::new(Arc::clone(context), api::router(context), entrance, names);
+        if plan.proxy.is_some() && entrance == Entrance::Api { front.behind_proxy() } else { front }
+    };
+    let admin = ListeningSocket::bind(&settings.run_dir.join("admin.sock"), 0o600)?;
+    let admin_front = front(Entrance::Admin, crate::request_source::Authorities::of_socket());
+    // Everybody may connect: a token decides.
+    let api = ListeningSocket::bind(&settings.run_dir.join("api.sock"), 0o666)?;
+    let api_front = front(Entrance::Api, plan.socket_names());
+    let mut bound = Bound {
+        listeners: vec![
+            (Listener::Unix(admin), Arc::new(admin_front), of_socket()),
+            (Listener::Unix(api), Arc::new(api_front), of_socket()),
+        ],
+        addresses: Vec::new(),
+    };
+    // All clients of a proxy have its address.
+    let per_address = if plan.proxy.is_some() { limits.connections } else { limits.connections_per_address };
+    let count = ConnectionCount::new(limits.connections, per_address);
+    let certified = tls.as_ref().map_or(&[][..], |tls| &tls.names);
+    for listen in &plan.tcp {
+        let failed = |error| DaemonError::Bind(listen.address, error);
+        let listener = TcpListener::bind(listen.address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let front = front(Entrance::Api, plan.tcp_names(listen, address, certified));
+        let front = if address.ip().is_unspecified() { front.with_reached_address(listen.scheme) } else { front };
+        bound.addresses.push(address);
+        bound.listeners.push((
+            Listener::Tcp(listener, tls.as_ref().map(|tls| tls.acceptor.clone())),
+            Arc::new(front),
+            Arc::clone(&count),
+        ));
+    }
+    Ok(bound)
+}
+
+/// Writes the number of failed logins to the control log, at most once in a minute.
+async fn report_failed_logins(context: Arc<ApiContext>, mut stop: StopSignal) {
+    let mut ticks = interval_at(Instant::now() + LOGIN_REPORT, LOGIN_REPORT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let is_last = tokio::select! {
+            () = stop.stopped() => true,
+            _ = ticks.tick() => false,
+        };
+        let failures = context.access.take_failures();
+        if failures > 0 {
+            let entry = ControlEntry {
+                operation: "login.failed".to_owned(),
+                after: Some(json!({ "count": failures })),
+                ..ControlEntry::default()
+            };
+            if context.record_own(entry).await.is_err() {
+                context.readiness.fail("control log", "it cannot be written");
+            }
+        }
+        if is_last {
+            return;
+        }
+    }
+}

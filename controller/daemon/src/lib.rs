@@ -1,0 +1,41 @@
+//! The daemon of Sluice: its listeners, who may do what, and the HTTP API around state and runs.
+//!
+//! A request goes `listener → connection → front → api`: accepted and counted, read within its limits, checked for its
+//! source and its principal, then routed. Decisions are in pure files.
+
+pub mod access;
+pub mod api;
+pub mod api_error;
+mod connection;
+mod connection_clock;
+mod connection_count;
+pub mod context;
+mod credential;
+pub mod daemon;
+pub mod extract;
+mod front;
+mod json_bounds;
+pub mod limits;
+pub mod listen_plan;
+mod listener;
+pub mod permission;
+pub mod principal;
+pub mod readiness;
+mod request_rate;
+pub mod request_source;
+pub mod settings;
+pub mod stop_signal;
+mod systemd;
+pub mod tasks;
+pub mod tls;
+mod tokens;
+pub mod unix_socket;
+
+pub use daemon::{Daemon, DaemonError, RunningDaemon};
+pub use limits::HttpLimits;
+pub use settings::DaemonSettings;
+
+#[cfg(test)]
+mod test_daemon;
+#[cfg(test)]
+mod tests;

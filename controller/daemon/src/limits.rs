@@ -1,0 +1,65 @@
+//! The limits of HTTP requests and connections.
+//!
+//! Pure.
+
+use std::time::Duration;
+
+/// Limits of connections and requests, with the defaults of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Connections of all TCP listeners, and of each socket.
+    pub connections: usize,
+    /// Connections of one address.
+    pub connections_per_address: usize,
+    /// Bytes of a request line and its headers.
+    pub head_bytes: usize,
+    /// Time for a head, from its first byte, or from the start of a connection.
+    pub head_time: Duration,
+    /// Time that a connection may be idle between two requests.
+    pub idle_time: Duration,
+    /// Time for a TLS handshake.
+    pub handshake_time: Duration,
+    /// Bytes of a body, where a route has no limit of its own.
+    pub body_bytes: usize,
+    /// Time for a body.
+    pub body_time: Duration,
+    /// Depth of JSON.
+    pub json_depth: usize,
+    /// Members of one JSON object, or of one array.
+    pub json_members: usize,
+    /// Bytes of the name of a JSON member.
+    pub json_name_bytes: usize,
+    /// Requests of one token in a second.
+    pub requests_per_second: u32,
+    /// Requests of one token at once, after a pause.
+    pub request_burst: u32,
+    /// Logins of one address that may fail in a minute before each later one is delayed.
+    pub failed_logins: u32,
+    /// That delay.
+    pub failed_login_delay: Duration,
+    /// Time for a graceful stop.
+    pub stop_time: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            connections_per_address: 64,
+            head_bytes: 32 << 10,
+            head_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            handshake_time: Duration::from_secs(10),
+            body_bytes: 1 << 20,
+            body_time: Duration::from_secs(60),
+            json_depth: 32,
+            json_members: 1000,
+            json_name_bytes: 255,
+            requests_per_second: 50,
+            request_burst: 100,
+            failed_logins: 10,
+            failed_login_delay: Duration::from_secs(1),
+            stop_time: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Who sends a request.
+//!
+//! Pure.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+/// Role of a principal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// The objects of one owner.
+    Owner,
+    /// The same, to look at.
+    Viewer,
+    /// Chat routes alone.
+    Chat,
+}
+
+/// Way on which a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// Root on `admin.sock`, without a token.
+    AdminSocket,
+    /// A token.
+    Bearer,
+}
+
+/// Who sends a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// `token:ID` or `uid:N`.
+    pub id: String,
+    /// Owner of what it makes.
+    pub owner: String,
+    /// Role.
+    pub role: Role,
+    /// Accounts that it may use; the first is its default.
+    pub accounts: Vec<String>,
+    /// Way on which the request came.
+    pub way: Way,
+    /// Address of the client; none on a unix socket.
+    pub source: Option<IpAddr>,
+}
+
+impl Principal {
+    /// Returns root on `admin.sock`.
+    #[must_use]
+    pub fn root(uid: u32) -> Self {
+        Self {
+            id: format!("uid:{uid}"),
+            owner: "root".to_owned(),
+            role: Role::Admin,
+            accounts: Vec::new(),
+            way: Way::AdminSocket,
+            source: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(role: Role, owner: &str, accounts: &[&str]) -> Self {
+        Self {
+            id: format!("token:{owner}"),
+            owner: owner.to_owned(),
+            role,
+            accounts: accounts.iter().map(ToString::to_string).collect(),
+            way: Way::Bearer,
+            source: None,
+        }
+    }
+}

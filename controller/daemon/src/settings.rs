@@ -1,0 +1,38 @@
+//! The settings of the daemon.
+
+use std::path::PathBuf;
+
+use crate::limits::HttpLimits;
+use crate::tls::TlsFiles;
+
+/// The settings of the daemon.
+#[derive(Debug, Clone)]
+pub struct DaemonSettings {
+    /// The state directory.
+    pub state: PathBuf,
+    /// Directory of the sockets.
+    pub run_dir: PathBuf,
+    /// TCP addresses, each `HOST:PORT`.
+    pub listen: Vec<String>,
+    /// Certificate of the TCP listeners.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key.
+    pub tls_key: Option<PathBuf>,
+    /// Origin of the proxy before the daemon.
+    pub behind_proxy: Option<String>,
+    /// True if sandboxes may be created.
+    pub sandbox_enabled: bool,
+    /// Limits of requests.
+    pub limits: HttpLimits,
+    /// The operator's log.
+    pub log: fn(&str),
+}
+
+impl DaemonSettings {
+    /// Returns the files of TLS, if both are named.
+    #[must_use]
+    pub fn tls(&self) -> Option<TlsFiles> {
+        let (certificate, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
+        Some(TlsFiles { certificate, key })
+    }
+}

@@ -1,0 +1,40 @@
+//! The messages to systemd: ready, alive, stopping. Without systemd they go nowhere.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::stop_signal::StopSignal;
+
+/// Says that the daemon takes requests.
+pub(crate) fn ready() {
+    send(NotifyState::Ready);
+}
+
+/// Says that the daemon ends.
+pub(crate) fn stopping() {
+    send(NotifyState::Stopping);
+}
+
+/// Returns the time in which systemd wants to hear of this process; `None` if it does not.
+pub(crate) fn watchdog() -> Option<Duration> {
+    sd_notify::watchdog_enabled()
+}
+
+/// Says that the event loop turns, twice in the time that systemd waits.
+pub(crate) async fn keep_alive(time: Duration, mut stop: StopSignal) {
+    let mut ticks = interval(time / 2);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.stopped() => return,
+            _ = ticks.tick() => send(NotifyState::Watchdog),
+        }
+    }
+}
+
+fn send(state: NotifyState<'_>) {
+    // A manager that is gone changes nothing here.
+    let _ = sd_notify::notify(&[state]);
+}

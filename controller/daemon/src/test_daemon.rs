@@ -1,0 +1,159 @@
+//! A daemon in a temporary directory, and a client that writes what it is told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use sluice_state::layout::Layout;
+use sluice_state::store::Store;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::daemon::{Daemon, DaemonError, RunningDaemon, take_lock};
+use crate::limits::HttpLimits;
+use crate::principal::{Principal, Role};
+use crate::settings::DaemonSettings;
+use crate::tokens::TokenSource;
+
+/// Tokens that a test can revoke.
+pub(crate) type FixedTokens = Arc<Mutex<BTreeMap<String, Principal>>>;
+
+/// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
+pub(crate) struct TestDaemon {
+    pub(crate) running: RunningDaemon,
+    pub(crate) settings: DaemonSettings,
+    pub(crate) tokens: FixedTokens,
+    _scratch: TempDir,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
+    DaemonSettings {
+        state: scratch.join("st"),
+        run_dir: scratch.join("run"),
+        listen: vec!["127.0.0.1:0".to_owned()],
+        tls_cert: None,
+        tls_key: None,
+        behind_proxy: None,
+        sandbox_enabled: false,
+        limits: HttpLimits::default(),
+        log: |_| {},
+    }
+}
+
+fn fixed_tokens() -> FixedTokens {
+    let rows = [
+        ("admin", Role::Admin, &[][..]),
+        ("alice", Role::Owner, &["acct-1"]),
+        ("bob", Role::Owner, &["acct-2"]),
+        ("viewer", Role::Viewer, &["acct-1"]),
+    ];
+    let token = |(name, role, accounts): (&str, Role, &[&str])| {
+        (format!("slu_{name}"), Principal::for_tests(role, name, accounts))
+    };
+    Arc::new(Mutex::new(rows.into_iter().map(token).collect()))
+}
+
+impl TestDaemon {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut DaemonSettings)) -> Self {
+        let scratch = tempfile::tempdir().expect("there is room");
+        let mut settings = settings(scratch.path());
+        change(&mut settings);
+        let tokens = fixed_tokens();
+        let running = start(&settings, TokenSource::Fixed(Arc::clone(&tokens))).await.expect("it starts");
+        Self { running, settings, tokens, _scratch: scratch }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.running.addresses()[0]
+    }
+
+    pub(crate) fn socket(&self, name: &str) -> PathBuf {
+        self.settings.run_dir.join(name)
+    }
+
+    /// Sends a request over TCP with a token.
+    pub(crate) async fn request(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+        let stream = TcpStream::connect(self.address()).await.expect("it listens");
+        let host = format!("Host: {}", self.address());
+        let token = format!("Authorization: Bearer {token}");
+        exchange(stream, method, path, &[&host, &token], body.map(Value::to_string).as_deref()).await
+    }
+
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
+        self.request(token, "GET", path, None).await
+    }
+
+    /// Sends a request over TCP with these headers alone.
+    pub(crate) async fn bare(&self, method: &str, path: &str, headers: &[&str]) -> Answer {
+        let stream = TcpStream::connect(self.address()).await.expect("it listens");
+        exchange(stream, method, path, headers, None).await
+    }
+
+    /// Sends a request to a unix socket.
+    pub(crate) async fn over_socket(&self, name: &str, method: &str, path: &str, headers: &[&str]) -> Answer {
+        let stream = UnixStream::connect(self.socket(name)).await.expect("it listens");
+        let headers: Vec<_> = ["Host: localhost"].iter().chain(headers).copied().collect();
+        exchange(stream, method, path, &headers, None).await
+    }
+}
+
+/// Starts a daemon with this source of tokens.
+pub(crate) async fn start(settings: &DaemonSettings, tokens: TokenSource) -> Result<RunningDaemon, DaemonError> {
+    let layout = Layout::open(&settings.state)?;
+    let lock = take_lock(&layout)?;
+    let store = Store::open_with_readers(&layout.database(), 2)?;
+    Daemon::start_with(settings, layout, lock, store, tokens).await
+}
+
+/// Sends one request, and reads its answer to the end of the connection.
+pub(crate) async fn exchange<S>(mut stream: S, method: &str, path: &str, headers: &[&str], body: Option<&str>) -> Answer
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    headers.iter().for_each(|header| text += &format!("{header}\r\n"));
+    if let Some(body) = body {
+        text += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    }
+    text += "\r\n";
+    text += body.unwrap_or_default();
+    // The daemon may answer and close before it has read everything.
+    let _ = stream.write_all(text.as_bytes()).await;
+    read_answer(stream).await
+}
+
+pub(crate) async fn read_answer(mut stream: impl AsyncRead + Unpin) -> Answer {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    let text = String::from_utf8(bytes).expect("it is text");
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
+    Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+}
+
+impl Answer {
+    /// Returns the body of an answer with a known length.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Returns status and stable word.
+    pub(crate) fn error(&self) -> (u16, String) {
+        (self.status, self.json()["error"]["code"].as_str().unwrap_or_default().to_owned())
+    }
+}

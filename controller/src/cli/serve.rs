@@ -1,0 +1,112 @@
+//! `sluice serve`: the daemon.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use sluice_contract::exit;
+use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::error::CommandError;
+use super::host_args::HostArgs;
+use super::output::say;
+
+const EXAMPLES: &str = "\
+Examples:
+  sluice serve                                          on 127.0.0.1:8787 and in /run/sluice
+  curl --unix-socket /run/sluice/admin.sock http://localhost/api/v1/budgets      as root, without a token
+  sluice serve --behind-proxy https://sluice.example.org
+  sluice serve --listen 0.0.0.0:8787 --tls-cert sluice.crt --tls-key sluice.key";
+
+/// Runs the daemon: an HTTP API over the state directory, in the foreground, until SIGTERM or SIGINT.
+///
+/// Root has access through admin.sock; all others, and TCP, need a token. Beyond loopback addresses it starts only with a
+/// token in the database, and with TLS or behind a proxy. Runs go on when it ends.
+#[derive(Debug, Args)]
+#[command(before_help = EXAMPLES, after_help = "Exit codes: 0 stopped by a signal; 1 it could not start, or a part of it failed; \
+                                                2 usage, or addresses that are not safe.")]
+pub(super) struct ServeArgs {
+    /// A TCP address, HOST:PORT; repeat for more [default: 127.0.0.1:8787]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// The directory of the sockets, for this user alone [default: /run/sluice]
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<String>,
+    /// The certificate of the TCP addresses and those that certify it, as PEM
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// Its key, as PEM, readable by its owner alone
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// The origin of a proxy on this host that ends TLS, such as https://sluice.example.org
+    #[arg(long, value_name = "ORIGIN")]
+    behind_proxy: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
+}
+
+impl ServeArgs {
+    fn given(&self) -> BTreeMap<&'static str, String> {
+        let listen = (!self.listen.is_empty()).then(|| self.listen.join(" "));
+        [
+            ("listen", &listen),
+            ("run_dir", &self.run_dir),
+            ("tls_cert", &self.tls_cert),
+            ("tls_key", &self.tls_key),
+            ("behind_proxy", &self.behind_proxy),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value.clone()?)))
+        .collect()
+    }
+}
+
+pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
+    let layers = args.host.layers(args.given()).map_err(|error| CommandError::usage(&error))?;
+    let serve = layers.serve().map_err(|error| CommandError::usage(&error))?;
+    let all = layers.settings().map_err(|error| CommandError::usage(&error))?;
+    let has_key = all.litellm.upstream.is_some() && all.litellm.key.is_some();
+    if !serve.sandbox_enabled {
+        say("no sandboxes can be created: sandbox_enabled = true (SLUICE_SANDBOX_ENABLED) switches them on");
+    } else if !has_key {
+        say("no sandboxes can be created: they need upstream and key_file");
+    }
+    let settings = DaemonSettings {
+        state: layers.state_dir(),
+        run_dir: serve.run_dir,
+        listen: serve.listen,
+        tls_cert: serve.tls_cert,
+        tls_key: serve.tls_key,
+        behind_proxy: serve.behind_proxy,
+        sandbox_enabled: serve.sandbox_enabled && has_key,
+        limits: HttpLimits::default(),
+        log: say,
+    };
+    let failed = |error: std::io::Error| CommandError::failed(&error);
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let running = Daemon::start(&settings).await.map_err(|error| match &error {
+        DaemonError::Listen(_) | DaemonError::Tls(_) => CommandError::usage(&error),
+        _ => CommandError::failed(&error),
+    })?;
+    say(&places(running.addresses(), settings.tls_cert.is_some(), &settings.run_dir));
+    let stopped = running.run_until(async {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
+    stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns where the daemon listens.
+fn places(addresses: &[std::net::SocketAddr], tls: bool, run_dir: &Path) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let tcp = addresses.iter().map(|address| format!("{scheme}://{address}"));
+    let sockets = ["admin.sock", "api.sock"].map(|name| run_dir.join(name).display().to_string());
+    let all: Vec<_> = tcp.chain(sockets).collect();
+    format!("listening on {}", all.join(", "))
+}
