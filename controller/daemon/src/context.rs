@@ -6,6 +6,7 @@ use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::store::Store;
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
 use crate::access::Access;
@@ -13,6 +14,8 @@ use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
 use crate::principal::{Principal, Role, Way};
 use crate::readiness::Readiness;
+use crate::run_policy::RunPolicy;
+use crate::variable_values::VariableValues;
 
 /// What handlers share.
 #[derive(Debug)]
@@ -31,8 +34,12 @@ pub struct ApiContext {
     pub limits: HttpLimits,
     /// State of the daemon.
     pub readiness: Readiness,
-    /// True if sandboxes may be created.
-    pub sandbox_enabled: bool,
+    /// What runs may be; none if no sandboxes may be created.
+    pub policy: Option<Arc<RunPolicy>>,
+    /// Variables of runs that wait.
+    pub variables: VariableValues,
+    /// Wakes the orchestrator after a change that no event reports, such as another desired state.
+    pub work: Notify,
     /// The operator's log.
     pub log: fn(&str),
 }

@@ -13,6 +13,7 @@ use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::access::{Access, Entrance};
@@ -30,6 +31,7 @@ use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
 use crate::tokens::TokenSource;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
+use crate::variable_values::VariableValues;
 
 /// Connections for reads of the database.
 const READERS: usize = 4;
@@ -114,14 +116,16 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
-            sandbox_enabled: settings.sandbox_enabled,
+            policy: settings.policy.clone().map(Arc::new),
+            variables: VariableValues::default(),
+            work: Notify::new(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;
         let configuration = json!({
             "behind_proxy": settings.behind_proxy,
             "listen": settings.listen,
-            "sandbox_enabled": settings.sandbox_enabled,
+            "sandbox_enabled": settings.policy.is_some(),
             "tls": settings.tls_cert.is_some(),
         });
         let started = ControlEntry {

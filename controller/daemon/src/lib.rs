@@ -23,13 +23,16 @@ pub mod principal;
 pub mod readiness;
 mod request_rate;
 pub mod request_source;
+pub mod run_policy;
 pub mod settings;
 pub mod stop_signal;
+pub mod stored_request;
 mod systemd;
 pub mod tasks;
 pub mod tls;
 mod tokens;
 pub mod unix_socket;
+pub mod variable_values;
 
 pub use daemon::{Daemon, DaemonError, RunningDaemon};
 pub use limits::HttpLimits;

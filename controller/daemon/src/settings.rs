@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::limits::HttpLimits;
+use crate::run_policy::RunPolicy;
 use crate::tls::TlsFiles;
 
 /// The settings of the daemon.
@@ -20,8 +21,8 @@ pub struct DaemonSettings {
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
-    /// True if sandboxes may be created.
-    pub sandbox_enabled: bool,
+    /// What runs may be; none if no sandboxes may be created.
+    pub policy: Option<RunPolicy>,
     /// Limits of requests.
     pub limits: HttpLimits,
     /// The operator's log.

@@ -45,7 +45,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
-        sandbox_enabled: false,
+        policy: None,
         limits: HttpLimits::default(),
         log: |_| {},
     }

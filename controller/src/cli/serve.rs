@@ -3,15 +3,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
+use sluice_daemon::run_policy::{Graph, RunPolicy};
+use sluice_daemon::stored_request::RunLimits;
 use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::say;
+use crate::agent_catalogue::Agent;
+use crate::settings::Settings;
+
+/// Longest time from the claim of a run to its end, retries included.
+const RUN_TIME: Duration = Duration::from_secs(2 * 3600);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +88,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
-        sandbox_enabled: serve.sandbox_enabled && has_key,
+        policy: (serve.sandbox_enabled && has_key).then(|| policy(&all)),
         limits: HttpLimits::default(),
         log: say,
     };
@@ -100,6 +108,45 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     });
     stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what runs may be.
+fn policy(settings: &Settings) -> RunPolicy {
+    let defaults = &settings.run;
+    let limits = RunLimits {
+        timeout_s: defaults.timeout.as_secs(),
+        memory: defaults.limits.memory,
+        cpu_millis: defaults.limits.cpu_millis,
+        pids: defaults.limits.pids,
+        max_calls: None,
+        max_tokens: None,
+        max_concurrency: None,
+        rate: None,
+    };
+    let graph = |agent: &Agent| Graph {
+        graph_id: agent.agent_id.clone(),
+        name: agent.name.clone(),
+        description: agent.description.clone(),
+        image: agent.image.clone(),
+        takes_one_message: agent.takes_message(),
+    };
+    RunPolicy {
+        graphs: settings.agents.iter().map(graph).collect(),
+        default_image: defaults.image.clone(),
+        images: Vec::new(),
+        models: defaults.models.clone(),
+        account: defaults.account.to_string(),
+        limits_max: RunLimits { timeout_s: RUN_TIME.as_secs(), ..limits.clone() },
+        limits,
+        idle: Duration::from_secs(600),
+        run_time: RUN_TIME,
+        max_cost: defaults.max_cost,
+        hold: defaults.hold,
+        running_max: 20,
+        owner_running_max: 20,
+        project_running_max: 5,
+        queued_max: 1000,
+    }
 }
 
 /// Returns where the daemon listens.

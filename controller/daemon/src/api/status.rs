@@ -85,7 +85,7 @@ async fn health(
     _: Principal,
     Query(NoQuery {}): Query<NoQuery>,
 ) -> Result<Json<Health>, ApiError> {
-    let status = if context.sandbox_enabled { "healthy" } else { "disabled" };
+    let status = if context.policy.is_some() { "healthy" } else { "disabled" };
     let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
     Ok(Json(Health { status, service: "sandboxes", timestamp }))
 }

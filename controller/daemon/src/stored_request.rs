@@ -1,0 +1,62 @@
+//! What a run of the daemon is asked to do, as the database keeps it.
+//!
+//! Pure. Values of environment variables are never part of it: the database has only their names.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A request for a run, checked and with all defaults filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredRequest {
+    /// Graph, `sandbox:NAME`; it names the program unless `argv` is there.
+    pub graph_id: String,
+    /// Program and arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// OpenAI messages for the agent; a task is one message of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<Value>>,
+    /// Models that calls may name, the default first.
+    pub models: Vec<String>,
+    /// Image.
+    pub image: String,
+    /// Names of the environment variables that the request sets.
+    #[serde(default)]
+    pub variables: BTreeSet<String>,
+    /// Limits.
+    pub limits: RunLimits,
+    /// Idle time after which the run ends, in minutes.
+    pub ttl_minutes: u32,
+    /// Metadata for LiteLLM, beside the run's own names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Value>,
+}
+
+/// Limits of a run. `None` is no limit of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunLimits {
+    /// Longest time of an attempt, in seconds.
+    pub timeout_s: u64,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Thousandths of a processor.
+    pub cpu_millis: u64,
+    /// Processes and threads.
+    pub pids: u64,
+    /// Calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u64>,
+    /// Tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// Concurrent calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<u64>,
+    /// Rate of calls, such as `5/s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+}
