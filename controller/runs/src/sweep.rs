@@ -23,6 +23,7 @@ use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
+pub(crate) use orphan::take_down_with;
 pub use orphan::{recover_orphans, take_down};
 
 /// Graph of the preflight probe. Its calls are not calls of a run.
@@ -183,7 +184,7 @@ async fn remove_renamed(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, S
 }
 
 /// Deletes a virtual key of a run that is over.
-async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), RevokeError> {
+pub(crate) async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), RevokeError> {
     match &host.litellm {
         Some((_, litellm)) if is_at_our_litellm(host, key) => virtual_key::revoke(&host.store, litellm, key).await,
         _ => virtual_key::abandon(&host.store, key).await,

@@ -13,12 +13,15 @@ use tokio::time::timeout;
 use super::{PROBE_GRAPH, SweepError, TakenDown, catch_up, is_at_our_litellm, revoke};
 use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, DrivenRun, drive};
+use crate::engine::OutputConfig;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::check_closed;
+use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
 use crate::resources::{RunEnd, RunResources};
+use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
 
 /// Maximum time that the end of a run waits for the deletion of another run's key.
@@ -78,6 +81,16 @@ pub async fn take_down(
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
 ) -> Result<TakenDown, SweepError> {
+    take_down_with(host, orphan, None, observer).await
+}
+
+/// Takes down an orphan, and reads its output if there is a way.
+pub(crate) async fn take_down_with(
+    host: &Arc<Host>,
+    orphan: &OpenRun,
+    output: Option<OutputConfig>,
+    observer: &Arc<dyn Observer>,
+) -> Result<TakenDown, SweepError> {
     let key = &orphan.entry.key;
     let generation = match host.store.take_over(orphan, &host.owner).await {
         Ok(generation) => generation,
@@ -85,7 +98,10 @@ pub async fn take_down(
         Err(StoreError::Stale(_)) => return Ok(TakenDown::default()),
         Err(error) => return Err(error.into()),
     };
-    let resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
+    let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
+    if let Some(output) = output.filter(|_| resources.state().container != ContainerState::Absent) {
+        resources.reattach(output, StopPolicy::after(Duration::ZERO)).await?;
+    }
     let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");
     let (_never, mut cancelled) = watch::channel(None);
     let context = DriveContext {

@@ -128,9 +128,10 @@ mod tests {
         );
         for name in ["old.0", "open.0"] {
             let record = records.create(&key(name)).expect("there is room");
-            for file in
-                [REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000", "result.json.new"]
-            {
+            for file in [
+                REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
+                "result.json.new",
+            ] {
                 record.write(file, b"{}").expect("there is room");
             }
         }

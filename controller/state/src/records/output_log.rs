@@ -8,6 +8,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
+
 use super::output_index::{ENTRY_LEN, IndexEntry, valid_entries};
 use super::segments::stored_end;
 use super::{OUTPUT_INDEX, RecordedStream, RunRecord, SegmentLimits, SegmentWriter};
@@ -20,7 +22,7 @@ const ENTRIES_MAX: u64 = 1 << 20;
 /// Writer of a run's output, which a later process can continue.
 #[derive(Debug)]
 pub struct OutputLog {
-    index: File,
+    index: Flock<File>,
     entries: u64,
     streams: [SegmentWriter; 2],
     lengths: [u64; 2],
@@ -44,11 +46,13 @@ impl OutputLog {
     /// Opens the output of a record to continue it. Bytes that a killed process has left half stored are cut off.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Errors of the file system, and `WouldBlock` while another writer has it open.
     pub fn open(record: &RunRecord, limits: SegmentLimits) -> io::Result<Self> {
         let directory = record.directory();
         let path = record.path(OUTPUT_INDEX);
         let index = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        // A process that is killed gives the lock back.
+        let index = Flock::lock(index, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
         let bytes = fs::read(&path)?;
         let names = RecordedStream::ALL.map(RecordedStream::as_str);
         let ends = if limits.each == 0 { [u64::MAX; 2] } else { stored_ends(directory, names)? };
@@ -183,6 +187,8 @@ mod tests {
                 if *dies_in_index {
                     dying.index.write_all(&[1; ENTRY_LEN - 1]).expect("there is room");
                 }
+                prop_assert!(OutputLog::open(&record, limits).is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
+                drop(dying);
                 let mut log = OutputLog::open(&record, limits).expect("it is ours");
                 prop_assert_eq!(log.stored(stream), offset);
                 log.append(LoggedBytes { stream, offset, time_us: 1, bytes }).expect("there is room");

@@ -58,12 +58,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// Errors of the file system.
-    pub fn resume(
-        directory: &Path,
-        name: &'static str,
-        limits: SegmentLimits,
-        position: u64,
-    ) -> io::Result<Self> {
+    pub fn resume(directory: &Path, name: &'static str, limits: SegmentLimits, position: u64) -> io::Result<Self> {
         let mut writer = Self { position, ..Self::new(directory, name, limits) };
         for start in starts(directory, name)? {
             let path = directory.join(file_name(name, start));
