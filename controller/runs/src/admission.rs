@@ -53,6 +53,7 @@ pub async fn admit(host: &Host, request: &RunRequest) -> Result<(Admitted, Optio
         model: spec.models.first().cloned(),
         image: spec.image.clone(),
         owner: host.owner.clone(),
+        driver: spec.driver(),
     };
     let admitted = host.store.admit(Admission { entry, cap: spec.max_cost, default: spec.hold }).await?;
     Ok((admitted, note.map(|error| error_chain(&error))))

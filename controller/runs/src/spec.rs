@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
+use sluice_state::store::RunDriver;
 
 use crate::blueprint::{SandboxLimits, Volume};
 use crate::bridge::Bridge;
@@ -68,6 +69,12 @@ pub struct DaemonOptions {
 }
 
 impl RunSpec {
+    /// Returns the kind of program that drives the run.
+    #[must_use]
+    pub fn driver(&self) -> RunDriver {
+        if self.daemon.is_some() { RunDriver::Daemon } else { RunDriver::Once }
+    }
+
     /// Returns the lifetime of the sidecar: that of a daemon's run outlives its controller.
     #[must_use]
     pub fn sidecar_lifetime(&self) -> SidecarLifetime {

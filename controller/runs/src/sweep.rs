@@ -10,7 +10,7 @@ use sluice_contract::text::error_chain;
 use sluice_state::keys::KeyError;
 use sluice_state::ledger::{AuditArchive, LedgerError};
 use sluice_state::run::Phase;
-use sluice_state::store::{OpenRun, StoreError};
+use sluice_state::store::{OpenRun, RunDriver, StoreError};
 use sluice_state::virtual_keys::KeyRecord;
 
 use crate::engine::EngineError;
@@ -67,6 +67,21 @@ pub enum SweepMode {
     Remove,
 }
 
+/// Runs of a sweep. Those of a daemon have a controller also while no process drives them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepScope {
+    /// Runs without a daemon.
+    OneShot,
+    /// Also runs of a daemon. The caller holds the daemon's lock.
+    All,
+}
+
+impl SweepScope {
+    fn has(self, run: &OpenRun) -> bool {
+        self == Self::All || run.entry.driver == RunDriver::Once
+    }
+}
+
 /// A sweep, or one removal of a sweep, that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
@@ -118,10 +133,12 @@ impl From<AdoptError> for SweepError {
 pub async fn sweep(
     host: &Arc<Host>,
     mode: SweepMode,
+    scope: SweepScope,
     observer: &Arc<dyn Observer>,
 ) -> Result<Vec<Leftover>, SweepError> {
     let open = host.store.open_runs().await?;
-    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenRun::is_orphaned);
+    let is_leftover = |run: &OpenRun| run.is_orphaned() && scope.has(run);
+    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(is_leftover);
     let mut leftovers = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();

@@ -10,7 +10,7 @@ use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{PROBE_GRAPH, SweepError, TakenDown, catch_up, is_at_our_litellm, revoke};
+use super::{PROBE_GRAPH, SweepError, SweepScope, TakenDown, catch_up, is_at_our_litellm, revoke};
 use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, DrivenRun, drive};
 use crate::engine::OutputConfig;
@@ -30,12 +30,12 @@ const REVOKE_WITHIN: Duration = Duration::from_secs(2);
 /// Error message of a run whose controller was killed.
 const INTERRUPTED: &str = "the controller of the run was killed, and another one took the run down";
 
-/// Takes down the runs of killed controllers; a later call tries again where this one fails. Returns the faults of their
+/// Takes down the runs of killed controllers other than daemons; a later call tries again where this one fails. Returns the faults of their
 /// audit files, which are reported once.
 pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> Vec<String> {
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
-    for orphan in open.iter().filter(|open| open.is_orphaned()) {
+    for orphan in open.iter().filter(|open| open.is_orphaned() && SweepScope::OneShot.has(open)) {
         let Ok(TakenDown { fault, workspace }) = take_down(host, orphan, observer).await else { continue };
         let workspace = workspace.map(|path| format!("its results were not out; its workspace is kept in {path}"));
         for remark in fault.into_iter().chain(workspace) {

@@ -32,7 +32,7 @@ async fn every_older_schema_is_upgraded() {
         let store = database.open();
 
         assert_eq!(store.witnesses(&run_row("r1").key).await.expect("the table is there"), [], "{schema}");
-        store.append_event("test.done", "r1.0", "{}").await.expect("the table is there");
+        store.append_outbox_event("test.done", "r1.0", "{}").await.expect("the table is there");
     }
 }
 
@@ -57,7 +57,7 @@ async fn events_of_schema_seven_are_kept() {
     drop(connection);
 
     let store = database.open();
-    let added = store.append_event("run.closed", "r1.0", r#"{"exit":0}"#).await.expect("it is writable");
+    let added = store.append_outbox_event("run.closed", "r1.0", r#"{"exit":0}"#).await.expect("it is writable");
 
     let event = |id, kind: &str, subject: &str, made_us| OutboxEvent {
         id,
@@ -68,7 +68,7 @@ async fn events_of_schema_seven_are_kept() {
         entry: None,
         made_us,
     };
-    let mut events = store.events_after(0, 9).await.expect("it is readable");
+    let mut events = store.outbox_events_after(0, 9).await.expect("it is readable");
     let last = events.pop().expect("it was added");
     let posted = OutboxEvent { entry: Some(1), ..event(2, "receipt.posted", "r1/0/a", 6) };
     assert_eq!(events, [event(1, "receipt.pending", "r1/0/a", 5), posted]);
