@@ -123,7 +123,7 @@ pub async fn resume(
         resources.reattach(output, stop).await?;
     }
     let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, observer };
-    let mut driven = drive(run, resources, &context, &mut cancelled).await?;
+    let mut driven = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     if observed.container == ContainerState::Absent {
         // It went with the container, and the record has it.
         driven.end.output = recorded_output(&host.layout.records().of(&key), max)?;

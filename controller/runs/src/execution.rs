@@ -54,7 +54,7 @@ impl Execution {
         let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
         let context =
             DriveContext { host: Arc::clone(&host), key: key.clone(), generation: 0, timeout: spec.timeout, observer };
-        let driven = drive(Run::new(), resources, &context, cancelled).await?;
+        let driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
         // The sidecar has ended. If this process is killed before the key is deleted, the next run deletes it.
         let revoking = (spec.key_mode != KeyMode::Master).then(|| {
             let (store, litellm, key) = (host.store.clone(), spec.litellm(), key.clone());

@@ -40,8 +40,7 @@ pub(super) struct SweepArgs {
 
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
     let scope = if args.daemon_runs { SweepScope::All } else { SweepScope::OneShot };
-    let leftovers =
-        if args.dry_run { look(&args.host, scope).await? } else { remove(&args.host, scope).await? };
+    let leftovers = if args.dry_run { look(&args.host, scope).await? } else { remove(&args.host, scope).await? };
     leftovers.iter().for_each(log);
     let stuck = stuck(&leftovers);
     if args.json {
@@ -77,9 +76,7 @@ async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, Com
     // No daemon starts before the sweep has ended.
     let _lock = match scope {
         SweepScope::OneShot => None,
-        SweepScope::All => {
-            Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?)
-        }
+        SweepScope::All => Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?),
     };
     let leftovers = sweep(&host, SweepMode::Remove, scope, &progress::silent()).await;
     let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;

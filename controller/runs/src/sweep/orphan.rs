@@ -111,7 +111,7 @@ pub(crate) async fn take_down_with(
         timeout: Duration::ZERO,
         observer: Arc::clone(observer),
     };
-    let DrivenRun { run, end } = drive(run, resources, &context, &mut cancelled).await?;
+    let DrivenRun { run, end } = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     // The audit log counts although the controller did not see the end of the run.
     let (fault, workspace) = (end.totals.fault.clone(), end.collected.report.workspace.clone());
     let (error, code) = match fault {
