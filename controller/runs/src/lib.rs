@@ -7,8 +7,10 @@
 
 pub mod admission;
 pub mod adoption;
+pub mod audit_follow;
 pub mod blueprint;
 pub mod bridge;
+pub mod call_event;
 pub mod capture;
 pub mod daemon_run;
 pub mod drive;
@@ -46,6 +48,7 @@ pub mod upstream;
 pub mod verdict;
 pub mod virtual_key;
 pub mod workspace;
+pub mod workspace_files;
 
 #[cfg(test)]
 mod test_engine;
