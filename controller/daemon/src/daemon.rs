@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
-use sluice_state::daemon_lock::DaemonLock;
+use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
@@ -44,10 +43,8 @@ const LOGIN_REPORT: Duration = Duration::from_secs(60);
 pub enum DaemonError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    #[error("cannot lock {}", .0.display())]
-    Lock(PathBuf, #[source] io::Error),
-    #[error("another daemon uses the state directory {}; stop it, or name another with --state-dir", .0.display())]
-    SecondDaemon(PathBuf),
+    #[error(transparent)]
+    Lock(#[from] DaemonLockError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -182,8 +179,7 @@ impl RunningDaemon {
 
 /// Takes the lock of the state directory.
 pub(crate) fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
-    let lock = DaemonLock::take(layout).map_err(|error| DaemonError::Lock(layout.daemon_lock(), error))?;
-    lock.ok_or_else(|| DaemonError::SecondDaemon(layout.state().to_owned()))
+    Ok(DaemonLock::hold(layout.state())?)
 }
 
 /// Decides where to listen.

@@ -5,15 +5,20 @@
 //! each step from the record and the observed state; `resources` performs it; `drive` is the loop. After a crash, another
 //! controller continues from what it finds: `adoption` decides if it resumes the run or takes it down.
 
+pub mod admission;
 pub mod adoption;
+pub mod audit_follow;
 pub mod blueprint;
 pub mod bridge;
+pub mod call_event;
 pub mod capture;
+pub mod daemon_run;
 pub mod drive;
 pub mod engine;
 pub mod envelope;
 pub mod event_log;
 pub mod exchange;
+mod execution;
 pub mod forward;
 pub mod host;
 pub mod input;
@@ -28,6 +33,7 @@ pub mod removal;
 pub mod report;
 pub mod resources;
 pub mod rundir;
+pub mod sandbox_user;
 pub mod sidecar;
 pub mod sidecar_user;
 pub mod signals;
@@ -42,6 +48,7 @@ pub mod upstream;
 pub mod verdict;
 pub mod virtual_key;
 pub mod workspace;
+pub mod workspace_files;
 
 #[cfg(test)]
 mod test_engine;

@@ -14,7 +14,7 @@ use crate::tokens::TokenSource;
 async fn one_daemon_has_a_state_directory() {
     let daemon = TestDaemon::start().await;
     let error = start(&daemon.settings, TokenSource::Empty).await.expect_err("it is in use");
-    assert!(matches!(error, DaemonError::SecondDaemon(_)), "{error}");
+    assert!(matches!(error, DaemonError::Lock(_)), "{error}");
     daemon.running.stop().await;
     assert!(!daemon.settings.run_dir.join("admin.sock").exists(), "its sockets are gone");
     start(&daemon.settings, TokenSource::Empty).await.expect("it is free").stop().await;

@@ -9,7 +9,6 @@ use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::{REPOSITORY, WORKSPACE};
 use sluice_runs::bridge::Bridge;
 use sluice_runs::one_shot::RunRequest;
-use sluice_runs::sidecar::SidecarLifetime;
 use sluice_runs::spec::RunSpec;
 use sluice_runs::upstream;
 use sluice_runs::verdict::Contract;
@@ -90,7 +89,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             max_cost: settings.run.max_cost,
             hold: settings.run.hold,
             prices: settings.run.prices.clone(),
-            sidecar_lifetime: SidecarLifetime::WithController,
+            daemon: None,
             sidecar_flags: settings.run.sidecar_flags.clone(),
             // Last: it creates the directory of --out.
             exchange: exchange(args, settings, &volumes)?,
