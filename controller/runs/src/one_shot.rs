@@ -4,7 +4,7 @@ use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
 use sluice_state::budget::{Admission, Admitted, BudgetError, BudgetLog};
 use sluice_state::run::{Cancel, Run};
-use sluice_state::store::{RunRow, StoreError};
+use sluice_state::store::{RunDriver, RunRow, StoreError};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -81,6 +81,7 @@ pub async fn admit(host: &Host, request: &RunRequest) -> Result<(Admitted, Optio
         model: spec.models.first().cloned(),
         image: spec.image.clone(),
         owner: host.owner.clone(),
+        driver: RunDriver::Once,
     };
     let admitted = host.store.admit(Admission { entry, cap: spec.max_cost, default: spec.hold }).await?;
     Ok((admitted, note.map(|error| error_chain(&error))))

@@ -11,7 +11,7 @@ use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
 use sluice_state::process::Process;
 use sluice_state::run::{Phase, Run};
-use sluice_state::store::{OpenRun, RunRow, Store};
+use sluice_state::store::{OpenRun, RunDriver, RunRow, Store};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -81,6 +81,7 @@ impl TestHost {
             model: None,
             image: String::new(),
             owner,
+            driver: RunDriver::Once,
         };
         self.host.store.begin(entry).await.expect("it is new");
         let run = Run { phase: Phase::Running, ..Run::new() };

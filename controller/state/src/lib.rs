@@ -1,15 +1,18 @@
 //! The state of one controller: its directory, its database, its keys.
 //!
-//! The only crate that opens the database. Runs, receipts, budgets and virtual keys are rows; the rules of each table are
-//! beside its queries.
+//! The only crate that opens the database. Runs, receipts, budgets, virtual keys and what the daemon keeps are rows; the
+//! rules of each table are beside its queries.
 
+pub mod agents;
 mod append_log;
 pub mod backup;
 pub mod budget;
 pub mod control_log;
 pub mod daemon_lock;
 pub mod decisions;
+pub mod events;
 pub mod file;
+pub mod idempotency;
 pub mod keys;
 pub mod layout;
 pub mod ledger;
@@ -21,8 +24,10 @@ pub mod process;
 pub mod receipt;
 pub mod records;
 pub mod run;
+pub mod sandboxes;
 pub mod spend_log_turns;
 pub mod state_directory;
 pub mod store;
+pub mod tokens;
 pub mod virtual_keys;
 pub mod witness;

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use rusqlite::Connection;
 use sluice_contract::time::unix_micros;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 mod columns;
 mod connect;
@@ -24,6 +24,7 @@ mod error;
 mod history;
 mod migrations;
 mod outbox;
+mod parameters;
 mod readers;
 mod runs;
 mod witnesses;
@@ -34,9 +35,10 @@ pub(crate) use error::{is_damage, is_retryable_io};
 pub use history::{KnownRun, RunFilter};
 pub use outbox::{ConsumerPosition, OutboxEvent};
 pub(crate) use outbox::{EventContent, NewEvent, append as append_event};
+pub(crate) use parameters::{Parameters, all_of};
 use readers::{Readers, ReadersEnded};
 pub(crate) use runs::insert as insert_run;
-pub use runs::{OpenRun, RunRow};
+pub use runs::{OpenRun, RunDriver, RunRow};
 
 /// A handle to the database. Clones share its threads.
 #[derive(Debug, Clone)]
@@ -48,6 +50,8 @@ pub struct Store {
     readers: Option<Arc<Readers>>,
     /// True if reads may use the writer while it is idle and no reader exists.
     is_one_shot: bool,
+    /// The newest event of the log that a handle has committed.
+    events: Arc<watch::Sender<u64>>,
     /// Waits for the end of the writer. Dropped after the sender, whose end it waits for.
     _closing: Option<Arc<Closing>>,
 }
@@ -98,7 +102,14 @@ impl Store {
         let (writer, thread) = spawn_writer(connect::open_for_queries(path)?, None);
         // A process that ends before its connection is closed leaves the helper files of SQLite.
         let closing = Some(Arc::new(Closing(Some(thread))));
-        Ok(Self { writer, pending: Arc::default(), readers: None, is_one_shot: false, _closing: closing })
+        Ok(Self {
+            writer,
+            pending: Arc::default(),
+            readers: None,
+            is_one_shot: false,
+            events: Arc::default(),
+            _closing: closing,
+        })
     }
 
     /// Opens an existing database for reads only: it may be evidence, and is not changed.
@@ -113,7 +124,13 @@ impl Store {
         let (readers, readers_ended) = readers.unzip();
         let (writer, _) = spawn_writer(connection, readers_ended);
         let readers = readers.map(Arc::new);
-        Self { writer, pending: Arc::default(), readers, is_one_shot: false, _closing: None }
+        Self { writer, pending: Arc::default(), readers, is_one_shot: false, events: Arc::default(), _closing: None }
+    }
+
+    /// Returns the signal that an event was committed. It is sent by the job that committed it, so that a caller that does
+    /// not wait for the job does not lose it.
+    pub(crate) fn event_signal(&self) -> Arc<watch::Sender<u64>> {
+        Arc::clone(&self.events)
     }
 
     /// Runs a job on the connection that writes, after all jobs that were submitted to it before.

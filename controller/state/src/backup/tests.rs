@@ -3,7 +3,7 @@ use std::os::unix::fs::MetadataExt;
 use super::manifest::MANIFEST;
 use super::*;
 use crate::process::Process;
-use crate::store::RunRow;
+use crate::store::{RunDriver, RunRow};
 
 struct State {
     directory: tempfile::TempDir,
@@ -21,7 +21,10 @@ async fn state() -> State {
     let owner = Process::current().expect("there is /proc");
     let (account, agent, image) = ("acct".into(), "agent".into(), "image".into());
     let key: RunKey = "r1.0".parse().expect("a run");
-    store.begin(RunRow { key: key.clone(), account, agent, model: None, image, owner }).await.expect("it is new");
+    store
+        .begin(RunRow { key: key.clone(), account, agent, model: None, image, owner, driver: RunDriver::Once })
+        .await
+        .expect("it is new");
     fs::write(layout.run(&key).audit, "a line\n").expect("it is ours");
     fs::write(layout.budget_log(), "a change\n").expect("it is ours");
     fs::create_dir(layout.run(&key).root).expect("there is room");

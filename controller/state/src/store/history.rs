@@ -46,7 +46,7 @@ pub struct RunFilter {
 }
 
 const COLUMNS: &str = "run_id, attempt, account, agent, model, image, owner_pid, owner_start, owner_boot, generation, \
-    sidecar_pid, sidecar_start, sidecar_boot, phase, verdict, error_code, exit_code, created_us, updated_us, \
+    sidecar_pid, sidecar_start, sidecar_boot, driver, phase, verdict, error_code, exit_code, created_us, updated_us, \
     (SELECT sum(calls) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt), \
     (SELECT sum(nano_usd_high) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt), \
     (SELECT sum(nano_usd_low) FROM usage_sums AS sums WHERE sums.run_id = runs.run_id AND sums.attempt = runs.attempt)";
@@ -116,20 +116,20 @@ impl Store {
 
 fn known_run(row: &Row<'_>) -> rusqlite::Result<KnownRun> {
     let OpenRun { entry, generation, sidecar } = super::runs::open_run(row)?;
-    let verdict: Option<String> = row.get(14)?;
-    let calls: Option<i64> = row.get(19)?;
-    let (high, low): (Option<i64>, Option<i64>) = (row.get(20)?, row.get(21)?);
+    let verdict: Option<String> = row.get(15)?;
+    let calls: Option<i64> = row.get(20)?;
+    let (high, low): (Option<i64>, Option<i64>) = (row.get(21)?, row.get(22)?);
     Ok(KnownRun {
         entry,
-        phase: row.get(13)?,
+        phase: row.get(14)?,
         generation,
         sidecar,
         // A newer build may know more verdicts.
         verdict: verdict.and_then(|text| serde_json::from_str(&text).ok()),
-        error_code: row.get(15)?,
-        exit_code: row.get(16)?,
-        created_us: row.get(17)?,
-        updated_us: row.get(18)?,
+        error_code: row.get(16)?,
+        exit_code: row.get(17)?,
+        created_us: row.get(18)?,
+        updated_us: row.get(19)?,
         calls: calls.map_or(0, i64::cast_unsigned),
         nano_usd: high.zip(low).map(|(high, low)| (i128::from(high) << 32) + i128::from(low)),
     })
@@ -139,6 +139,7 @@ fn known_run(row: &Row<'_>) -> rusqlite::Result<KnownRun> {
 mod tests {
     use super::*;
     use crate::run::{Run, RunEvent};
+    use crate::store::RunDriver;
 
     fn row(key: &str, account: &str) -> RunRow {
         RunRow {
@@ -148,6 +149,7 @@ mod tests {
             model: None,
             image: "image".to_owned(),
             owner: Process::current().expect("there is /proc"),
+            driver: RunDriver::Once,
         }
     }
 

@@ -72,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite, also for a kind or a payload that is not valid.
-    pub async fn append_event(&self, kind: &str, subject: &str, payload: &str) -> Result<i64, StoreError> {
+    pub async fn append_outbox_event(&self, kind: &str, subject: &str, payload: &str) -> Result<i64, StoreError> {
         let (kind, subject, payload) = (kind.to_owned(), subject.to_owned(), payload.to_owned());
         self.write(move |connection| {
             let content = EventContent::Payload { subject: &subject, payload: &payload };
@@ -85,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// Errors of SQLite.
-    pub async fn events_after(&self, id: i64, limit: u32) -> Result<Vec<OutboxEvent>, StoreError> {
+    pub async fn outbox_events_after(&self, id: i64, limit: u32) -> Result<Vec<OutboxEvent>, StoreError> {
         self.query(move |connection| {
             let mut query = connection.prepare_cached(
                 "SELECT outbox.id, kind, coalesce(subject, source_reference), payload, receipt, entry, made_us

@@ -18,6 +18,16 @@ pub struct RunRow {
     pub image: String,
     /// The controller that drives the run.
     pub owner: Process,
+    pub driver: RunDriver,
+}
+
+/// Kind of the program that drives a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunDriver {
+    /// A command that ends with its run. If it is killed, any other command removes what is left of the run.
+    Once,
+    /// The daemon. Its runs go on while it is not there, and only a daemon takes them over.
+    Daemon,
 }
 
 /// A run that has not ended.
@@ -105,13 +115,23 @@ impl Store {
         self.query(|connection| {
             let mut query = connection.prepare(
                 "SELECT run_id, attempt, account, agent, model, image, owner_pid, owner_start, owner_boot, generation,
-                        sidecar_pid, sidecar_start, sidecar_boot
+                        sidecar_pid, sidecar_start, sidecar_boot, driver
                  FROM runs WHERE phase <> 'closed' ORDER BY created_us",
             )?;
             let rows = query.query_map([], open_run)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
         .await
+    }
+
+    /// Returns the runs that have not ended and that programs of this kind drive, oldest first.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn open_runs_of(&self, driver: RunDriver) -> Result<Vec<OpenRun>, StoreError> {
+        let mut open = self.open_runs().await?;
+        open.retain(|run| run.entry.driver == driver);
+        Ok(open)
     }
 
     /// Takes over a run, and returns its new generation. Of several controllers that try, one succeeds.
@@ -178,8 +198,8 @@ impl Store {
 pub(crate) fn insert(connection: &Connection, entry: &RunRow) -> Result<(), StoreError> {
     let done = connection.execute(
         "INSERT INTO runs (run_id, attempt, phase, account, agent, model, image, owner_pid, owner_start, owner_boot,
-                           created_us, updated_us)
-         VALUES (?1, ?2, 'pending', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10)",
+                           created_us, updated_us, driver)
+         VALUES (?1, ?2, 'pending', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10, ?11)",
         params![
             entry.key.run_id.as_str(),
             entry.key.attempt,
@@ -191,6 +211,7 @@ pub(crate) fn insert(connection: &Connection, entry: &RunRow) -> Result<(), Stor
             ticks(&entry.owner),
             entry.owner.boot,
             now_us(),
+            entry.driver.as_str(),
         ],
     );
     match done {
@@ -218,6 +239,7 @@ pub(super) fn open_run(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
             model: row.get(4)?,
             image: row.get(5)?,
             owner: process(6)?.expect("the column is not null"),
+            driver: RunDriver::of(&row.get::<_, String>(13)?),
         },
         generation: row.get(9)?,
         sidecar: process(10)?,
@@ -226,6 +248,21 @@ pub(super) fn open_run(row: &Row<'_>) -> rusqlite::Result<OpenRun> {
 
 fn ticks(process: &Process) -> i64 {
     process.start.cast_signed()
+}
+
+impl RunDriver {
+    /// Returns the word in the database.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Daemon => "daemon",
+        }
+    }
+
+    fn of(word: &str) -> Self {
+        if word == Self::Daemon.as_str() { Self::Daemon } else { Self::Once }
+    }
 }
 
 impl OpenRun {

@@ -44,5 +44,6 @@ fn run_row(name: &str) -> RunRow {
         model: None,
         image: "image".into(),
         owner: Process::current().expect("there is /proc"),
+        driver: RunDriver::Once,
     }
 }

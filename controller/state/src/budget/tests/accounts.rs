@@ -7,7 +7,7 @@ use crate::budget::{Admission, Balance, BudgetError};
 use crate::ledger::Settlement;
 use crate::process::Process;
 use crate::run::{Phase, Run};
-use crate::store::{RunRow, Store};
+use crate::store::{RunDriver, RunRow, Store};
 
 struct TestDatabase {
     directory: TempDir,
@@ -104,6 +104,7 @@ async fn admit(store: &Store, name: &str, cap: Option<i64>) -> Option<Option<i64
         model: None,
         image: "image".into(),
         owner: Process::current().expect("there is /proc"),
+        driver: RunDriver::Once,
     };
     match store.admit(Admission { entry, cap, default: 40 }).await {
         Ok(admitted) => Some(admitted.cap),

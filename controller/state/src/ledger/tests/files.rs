@@ -146,7 +146,7 @@ async fn posted_rows_stay_when_their_file_is_altered() {
 async fn unread_runs_are_posted_once() {
     use crate::process::Process;
     use crate::run::{Phase, Run};
-    use crate::store::RunRow;
+    use crate::store::{RunDriver, RunRow};
     let ledger = TestLedger::new();
     let closed = Run { phase: Phase::Closed, ..Run::new() };
     for name in ["read.0", "nothing.0", "open.0"] {
@@ -157,6 +157,7 @@ async fn unread_runs_are_posted_once() {
             model: None,
             image: "image".into(),
             owner: Process::current().expect("there is /proc"),
+            driver: RunDriver::Once,
         };
         ledger.store.begin(entry).await.expect("it is new");
         if name != "open.0" {

@@ -32,7 +32,7 @@ async fn every_older_schema_is_upgraded() {
         let store = database.open();
 
         assert_eq!(store.witnesses(&run_row("r1").key).await.expect("the table is there"), [], "{schema}");
-        store.append_event("test.done", "r1.0", "{}").await.expect("the table is there");
+        store.append_outbox_event("test.done", "r1.0", "{}").await.expect("the table is there");
     }
 }
 
@@ -57,7 +57,7 @@ async fn events_of_schema_seven_are_kept() {
     drop(connection);
 
     let store = database.open();
-    let added = store.append_event("run.closed", "r1.0", r#"{"exit":0}"#).await.expect("it is writable");
+    let added = store.append_outbox_event("run.closed", "r1.0", r#"{"exit":0}"#).await.expect("it is writable");
 
     let event = |id, kind: &str, subject: &str, made_us| OutboxEvent {
         id,
@@ -68,7 +68,7 @@ async fn events_of_schema_seven_are_kept() {
         entry: None,
         made_us,
     };
-    let mut events = store.events_after(0, 9).await.expect("it is readable");
+    let mut events = store.outbox_events_after(0, 9).await.expect("it is readable");
     let last = events.pop().expect("it was added");
     let posted = OutboxEvent { entry: Some(1), ..event(2, "receipt.posted", "r1/0/a", 6) };
     assert_eq!(events, [event(1, "receipt.pending", "r1/0/a", 5), posted]);
@@ -81,4 +81,24 @@ async fn events_of_schema_seven_are_kept() {
     ] {
         assert!(database.connect().execute_batch(statement).is_err(), "{statement}");
     }
+}
+
+#[tokio::test]
+async fn runs_of_schema_nine_are_driven_once() {
+    let database = Database::new();
+    let connection = older(&database, 9);
+    connection
+        .execute_batch(
+            "INSERT INTO runs (run_id, attempt, phase, account, agent, image, owner_pid, owner_start, owner_boot, created_us,
+                               updated_us)
+             VALUES ('r1', 0, 'running', 'acct', 'sandbox:agent', 'image', 1, 1, 'b', 1, 1)",
+        )
+        .expect("it is right");
+    drop(connection);
+
+    let store = database.open();
+
+    let open = store.open_runs_of(RunDriver::Once).await.expect("it is readable");
+    assert_eq!(open.iter().map(|open| open.entry.key.to_string()).collect::<Vec<_>>(), ["r1.0"]);
+    assert_eq!(store.open_runs_of(RunDriver::Daemon).await.expect("it is readable"), []);
 }

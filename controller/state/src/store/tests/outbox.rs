@@ -3,11 +3,11 @@
 use super::*;
 
 async fn append(store: &Store, subject: &str) -> i64 {
-    store.append_event("run.closed", subject, "{}").await.expect("it is writable")
+    store.append_outbox_event("run.closed", subject, "{}").await.expect("it is writable")
 }
 
 async fn subjects_after(store: &Store, id: i64, limit: u32) -> Vec<String> {
-    let events = store.events_after(id, limit).await.expect("it is readable");
+    let events = store.outbox_events_after(id, limit).await.expect("it is readable");
     events.into_iter().map(|event| event.subject).collect()
 }
 
@@ -106,6 +106,6 @@ async fn invalid_events_are_refused() {
     for (kind, subject, payload) in
         [("", "s", "{}"), ("a b", "s", "{}"), (long.as_str(), "s", "{}"), ("a", "", "{}"), ("a", "s", "{")]
     {
-        assert!(store.append_event(kind, subject, payload).await.is_err(), "{kind} {subject} {payload}");
+        assert!(store.append_outbox_event(kind, subject, payload).await.is_err(), "{kind} {subject} {payload}");
     }
 }

@@ -70,7 +70,7 @@ async fn queries_read_older_schemas_without_an_upgrade() {
 
         let store = Store::open_for_queries(&database.path()).expect("it is readable");
 
-        assert_eq!(store.events_after(0, 9).await.expect("the table is there"), [], "{schema}");
+        assert_eq!(store.outbox_events_after(0, 9).await.expect("the table is there"), [], "{schema}");
         let found: u32 = database.connect().pragma_query_value(None, "user_version", |row| row.get(0)).expect("ours");
         assert_eq!(found as usize, schema);
     }

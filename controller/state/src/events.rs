@@ -1,0 +1,157 @@
+//! The event log: what happened to runs and agents, in the order of commits.
+//!
+//! `seq` grows in the order in which events become visible: SQLite lets one transaction write at a time, and a number is
+//! given inside it. So a reader that asks for what is after the last `seq` that it has seen misses no event. What
+//! retention removed in front of a reader is reported to it as a gap.
+//!
+//! Events of agents are evicted by their own run's quota. All others are removed by their age alone, so that a sandbox
+//! cannot push out the record of what was done to it.
+
+mod append;
+mod content;
+mod list;
+mod read;
+mod retention;
+mod select;
+
+pub use append::AppendedEvent;
+pub(crate) use append::{announce, append};
+pub use content::{
+    EVENT_DATA_MAX, EVENT_TYPE_MAX, EventFault, JSON_DEPTH_MAX, JSON_MEMBERS_MAX, check_event_data, check_event_type,
+    check_json,
+};
+pub use list::{Direction, EventPage, EventQuery, HeartbeatSummary, TOTAL_COUNT_MAX, Trajectory, TrajectoryQuery};
+pub use read::{EventBatch, EventGap};
+pub use retention::{EventAges, EventQuota};
+pub use select::{EventFilter, SEARCH_ROWS_MAX};
+
+/// Type of the events that say only that an agent lives.
+pub const HEARTBEAT: &str = "agent.heartbeat";
+
+/// Reporter of an event. It follows from the credential, never from the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventSource {
+    /// The program in the sandbox: a claim.
+    Agent,
+    /// A program that serves the sandbox from outside of the daemon.
+    Worker,
+    /// The daemon itself: an observation.
+    System,
+}
+
+/// An event to append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewLoggedEvent {
+    /// `evt_…`, for an event that may be reported twice and is appended once; none for a new id.
+    pub id: Option<String>,
+    /// Owner of the run or of the agent.
+    pub owner: String,
+    /// The run, for an event of a run.
+    pub sandbox_id: Option<String>,
+    /// Attempt of the run.
+    pub attempt: Option<u32>,
+    /// The agent.
+    pub agent_id: Option<String>,
+    /// Zone of the agent.
+    pub zone_id: Option<String>,
+    /// Words joined by dots.
+    pub event_type: String,
+    /// The reporter.
+    pub source: EventSource,
+    /// One JSON value.
+    pub event_data: String,
+    /// The diff whose beginning is in the data.
+    pub diff: Option<EventDiff>,
+    /// Time in microseconds since 1970.
+    pub created_us: i64,
+}
+
+/// The diff of an event, which is outside of its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventDiff {
+    /// The text.
+    pub text: String,
+    /// True if its end was cut off.
+    pub truncated: bool,
+}
+
+/// An event of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named and described in NewLoggedEvent")]
+pub struct LoggedEvent {
+    /// Position in the log.
+    pub seq: i64,
+    pub id: String,
+    pub owner: String,
+    pub sandbox_id: Option<String>,
+    pub attempt: Option<u32>,
+    pub agent_id: Option<String>,
+    pub zone_id: Option<String>,
+    pub event_type: String,
+    pub source: EventSource,
+    pub event_data: String,
+    pub created_us: i64,
+}
+
+impl EventSource {
+    /// Returns the word in the database and in output.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Worker => "worker",
+            Self::System => "system",
+        }
+    }
+}
+
+impl NewLoggedEvent {
+    /// Returns an event of the system about an owner's run.
+    #[must_use]
+    pub fn of_run(owner: &str, sandbox_id: &str, event_type: &str, event_data: String, created_us: i64) -> Self {
+        Self {
+            id: None,
+            owner: owner.to_owned(),
+            sandbox_id: Some(sandbox_id.to_owned()),
+            attempt: None,
+            agent_id: None,
+            zone_id: None,
+            event_type: event_type.to_owned(),
+            source: EventSource::System,
+            event_data,
+            diff: None,
+            created_us,
+        }
+    }
+
+    /// Checks the content.
+    ///
+    /// # Errors
+    /// [`EventFault`]
+    pub fn check(&self) -> Result<(), EventFault> {
+        check_event_type(&self.event_type)?;
+        if self.source == EventSource::Agent && !is_type_of_agent(&self.event_type) {
+            return Err(EventFault::ReservedType);
+        }
+        check_event_data(&self.event_data)
+    }
+
+    /// Returns true if the quota of its run may remove the event.
+    fn is_evictable(&self) -> bool {
+        self.source != EventSource::System && is_type_of_agent(&self.event_type)
+    }
+
+    fn bytes(&self) -> u64 {
+        // About what a row and its places in the indexes take.
+        const ROW: usize = 200;
+        let diff = self.diff.as_ref().map_or(0, |diff| diff.text.len());
+        (ROW + self.event_type.len() + self.event_data.len() + diff) as u64
+    }
+}
+
+fn is_type_of_agent(event_type: &str) -> bool {
+    event_type.strip_prefix("agent.").is_some_and(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests;
