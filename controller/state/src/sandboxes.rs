@@ -1,1 +1,25 @@
-//! Rows.
+//! Runs of the daemon: one row for all attempts of a run.
+//!
+//! Every change is a compare-and-swap on the row's generation, follows the edges of [`lifecycle`], and appends its events in
+//! the same transaction. Rows are never removed: an id stays used.
+
+mod activity;
+mod change;
+mod claim;
+mod create;
+mod error;
+mod lifecycle;
+mod list;
+mod row;
+
+pub use activity::SandboxActivity;
+pub use change::NextAttempt;
+pub use claim::{Claim, ClaimLimits, ClaimedSandbox};
+pub use create::{CreatedSandbox, NewSandbox, RunAgent};
+pub use error::SandboxError;
+pub use lifecycle::{DesiredState, IllegalStep, SandboxState, SandboxStep, SandboxVerdict, after_step};
+pub use list::{SandboxCursor, SandboxFilter, SandboxPage};
+pub use row::Sandbox;
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,12 @@
 //! Budgets in the database: admission of runs, and changes by the operator.
 
 use rusqlite::{Transaction, TransactionBehavior, params};
-use sluice_contract::Account;
+use sluice_contract::{Account, RunKey};
 
 use super::account_state::{self, AccountState, BudgetHold, SettledHolds};
 use super::error::BudgetError;
 use super::log::{BudgetChange, ChangeKind};
-use super::{Balance, Shortfall, holds};
+use super::{Balance, Shortfall, holds, still_held};
 use crate::operator;
 use crate::store::{self, RunRow, Store, now_us};
 
@@ -35,17 +35,11 @@ impl Store {
     /// [`BudgetError::Insufficient`], and those of [`Store::begin`].
     pub async fn admit(&self, request: Admission) -> Result<Admitted, BudgetError> {
         self.write(move |connection| {
-            let Admission { entry, cap, default } = request;
             // Of runs that arrive at once, each sees the holds of those before it.
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            store::insert_run(&transaction, &entry)?;
-            let state = account_state::read(&transaction, &entry.account, SettledHolds::RecordEnd)?;
-            let cap = match state {
-                None => cap,
-                Some(state) => Some(insert_hold(&transaction, &entry, cap, default, &state)?),
-            };
+            let (admitted, _) = admit(&transaction, &request)?;
             transaction.commit()?;
-            Ok(Admitted { cap })
+            Ok(admitted)
         })
         .await
     }
@@ -129,6 +123,38 @@ impl Store {
         })
         .await
     }
+}
+
+/// Adds the row of an attempt together with its hold, in the caller's transaction. Also returns the row of the hold.
+pub(crate) fn admit(
+    transaction: &Transaction<'_>,
+    request: &Admission,
+) -> Result<(Admitted, Option<i64>), BudgetError> {
+    let Admission { entry, cap, default } = request;
+    store::insert_run(transaction, entry)?;
+    let Some(state) = account_state::read(transaction, &entry.account, SettledHolds::RecordEnd)? else {
+        return Ok((Admitted { cap: *cap }, None));
+    };
+    let cap = insert_hold(transaction, entry, *cap, *default, &state)?;
+    Ok((Admitted { cap: Some(cap) }, Some(transaction.last_insert_rowid())))
+}
+
+/// Returns what is left of a cap after the attempts of a run before this one. A call of unknown cost takes what was reserved
+/// for it, and an attempt whose audit file was not read takes everything.
+pub(crate) fn cap_left(transaction: &Transaction<'_>, next: &RunKey, cap: i64) -> Result<i64, BudgetError> {
+    let mut left = cap;
+    for attempt in 0..next.attempt {
+        let key = RunKey { run_id: next.run_id.clone(), attempt };
+        let usage = holds::usage(transaction, &key)?;
+        let taken = usage.billed + still_held(left, usage.billed, &usage.state);
+        left = i64::try_from((i128::from(left) - taken).max(0)).unwrap_or(left);
+    }
+    Ok(left)
+}
+
+/// Ends the hold of an attempt of which nothing has existed.
+pub(crate) fn release_unused(transaction: &Transaction<'_>, hold: i64) -> rusqlite::Result<()> {
+    holds::end(transaction, hold, "settled")
 }
 
 /// Inserts the hold of a new run, and returns its amount.

@@ -1,0 +1,302 @@
+//! Changes of a run: its steps, further attempts, and the state that its owner wants.
+
+use rusqlite::{OptionalExtension, Transaction, TransactionBehavior, params};
+use serde_json::json;
+use sluice_contract::{RunId, RunKey};
+
+use super::SandboxError;
+use super::create::check_name;
+use super::lifecycle::{DesiredState, SandboxState, SandboxStep, SandboxVerdict, after_step};
+use super::row::{Sandbox, report, seen, update};
+use crate::agents::{self, NewAgent};
+use crate::budget::{self, Admission};
+use crate::events::announce;
+use crate::process::Process;
+use crate::run::Phase;
+use crate::store::{RunDriver, RunRow, Store, StoreError};
+
+/// A further attempt of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NextAttempt {
+    /// The daemon.
+    pub daemon: Process,
+    /// Time before which it is not claimed, in microseconds since 1970.
+    pub next_try_us: i64,
+    /// Reason, for the event.
+    pub reason: String,
+}
+
+impl Store {
+    /// Takes a step of a run that its caller has seen at this generation. The last step of a run releases its agent.
+    /// Claims and further attempts have functions of their own.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotFound`], [`SandboxError::StaleGeneration`], [`SandboxError::IllegalStep`].
+    pub async fn step_sandbox(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        step: SandboxStep,
+        reason: &str,
+        now_us: i64,
+    ) -> Result<Sandbox, SandboxError> {
+        let reason = reason.to_owned();
+        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            if matches!(step, SandboxStep::Claim | SandboxStep::Retry | SandboxStep::Reopen) {
+                let step = step.name();
+                return Err(super::IllegalStep { state: sandbox.state, step }.into());
+            }
+            let seq = take_step(transaction, &mut sandbox, &step, &reason, now_us)?;
+            Ok((sandbox, Some(seq)))
+        })
+        .await
+    }
+
+    /// Puts a run that has failed into the queue again, before it has ended. The new attempt has what is left of the run's
+    /// cap, and its own hold on the budget. The attempt before must be closed, and its audit file read.
+    ///
+    /// # Errors
+    /// As of [`Store::step_sandbox`]; [`SandboxError::RetriesSpent`], [`SandboxError::CapSpent`], [`SandboxError::Budget`].
+    pub async fn retry_sandbox(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        next: NextAttempt,
+        now_us: i64,
+    ) -> Result<Sandbox, SandboxError> {
+        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            let state = after_step(sandbox.state, sandbox.verdict.as_ref(), &SandboxStep::Retry)?;
+            if sandbox.key.attempt >= sandbox.max_retries {
+                return Err(SandboxError::RetriesSpent(sandbox.max_retries));
+            }
+            let seq = begin_attempt(transaction, &mut sandbox, state, &next, now_us)?;
+            Ok((sandbox, Some(seq)))
+        })
+        .await
+    }
+
+    /// Puts a run that has ended without success into the queue again, since a person asks for it. Its agent must be free, and
+    /// its name must not be in use. It has a new deadline, and no new cap.
+    ///
+    /// # Errors
+    /// As of [`Store::step_sandbox`]; [`SandboxError::Agent`], [`SandboxError::NameTaken`], [`SandboxError::CapSpent`],
+    /// [`SandboxError::Budget`].
+    pub async fn reopen_sandbox(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        next: NextAttempt,
+        now_us: i64,
+    ) -> Result<Sandbox, SandboxError> {
+        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            let state = after_step(sandbox.state, sandbox.verdict.as_ref(), &SandboxStep::Reopen)?;
+            if sandbox.agent_ephemeral {
+                agents::create_ephemeral(transaction, &ephemeral_agent(&sandbox))?;
+            } else {
+                agents::connect(transaction, &sandbox.owner, &sandbox.agent_id)?;
+            }
+            check_name(transaction, &sandbox.owner, sandbox.name.as_deref())?;
+            sandbox.deadline_us = None;
+            let seq = begin_attempt(transaction, &mut sandbox, state, &next, now_us)?;
+            Ok((sandbox, Some(seq)))
+        })
+        .await
+    }
+
+    /// Records the state that the owner of a live run wants.
+    ///
+    /// # Errors
+    /// As of [`Store::step_sandbox`].
+    pub async fn set_desired_state(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        desired: DesiredState,
+    ) -> Result<Sandbox, SandboxError> {
+        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            if sandbox.state.is_ended() {
+                return Err(super::IllegalStep { state: sandbox.state, step: desired.as_str() }.into());
+            }
+            sandbox.desired_state = desired;
+            update(transaction, &mut sandbox)?;
+            Ok((sandbox, None))
+        })
+        .await
+    }
+
+    /// Records since when a running run is paused, or that it is not.
+    ///
+    /// # Errors
+    /// As of [`Store::step_sandbox`].
+    pub async fn record_pause(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        paused_us: Option<i64>,
+    ) -> Result<Sandbox, SandboxError> {
+        self.change_sandbox(run_id, generation, move |transaction, mut sandbox| {
+            if paused_us.is_some() && sandbox.state != SandboxState::Running {
+                return Err(super::IllegalStep { state: sandbox.state, step: "pause" }.into());
+            }
+            sandbox.paused_us = paused_us;
+            update(transaction, &mut sandbox)?;
+            Ok((sandbox, None))
+        })
+        .await
+    }
+
+    async fn change_sandbox(
+        &self,
+        run_id: &RunId,
+        generation: u64,
+        change: impl FnOnce(&Transaction<'_>, Sandbox) -> Result<(Sandbox, Option<i64>), SandboxError> + Send + 'static,
+    ) -> Result<Sandbox, SandboxError> {
+        let (run_id, signal) = (run_id.clone(), self.event_signal());
+        self.write(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let before = seen(&transaction, &run_id, generation)?;
+            let (after, seq) = change(&transaction, before)?;
+            transaction.commit()?;
+            if let Some(seq) = seq {
+                announce(&signal, seq);
+            }
+            Ok(after)
+        })
+        .await
+    }
+}
+
+/// Takes a step, writes the row and appends its events. Returns the position of the last one.
+pub(super) fn take_step(
+    transaction: &Transaction<'_>,
+    sandbox: &mut Sandbox,
+    step: &SandboxStep,
+    reason: &str,
+    now_us: i64,
+) -> Result<i64, SandboxError> {
+    let from = sandbox.state;
+    (sandbox.state, sandbox.verdict) = after_step(from, sandbox.verdict.as_ref(), step)?;
+    match step {
+        SandboxStep::Claim => {
+            sandbox.claimed_us = Some(now_us);
+            sandbox.deadline_us.get_or_insert(now_us.saturating_add(sandbox.run_time_us));
+        }
+        SandboxStep::Start => {
+            sandbox.started_us = Some(now_us);
+            sandbox.last_work_us = Some(now_us);
+            sandbox.last_observed_work_us = Some(now_us);
+        }
+        SandboxStep::Drop(_) => drop_attempt(transaction, sandbox)?,
+        _ => {}
+    }
+    if sandbox.state.is_ended() {
+        sandbox.ended_us = Some(now_us);
+        sandbox.paused_us = None;
+    }
+    update(transaction, sandbox)?;
+    let mut seq = report_change(transaction, sandbox, from, reason, now_us)?;
+    if sandbox.state.is_ended() {
+        agents::release(transaction, &sandbox.owner, &sandbox.agent_id)?;
+        let verdict = sandbox.verdict.as_ref();
+        let data = json!({
+            "state": sandbox.state.as_str(),
+            "outcome": verdict.map(SandboxVerdict::outcome),
+            "failure_code": verdict.and_then(|verdict| verdict.failure().0),
+        });
+        seq = report(transaction, sandbox, "sandbox.stopped", &data, now_us)?;
+    }
+    Ok(seq)
+}
+
+fn report_change(
+    transaction: &Transaction<'_>,
+    sandbox: &Sandbox,
+    from: SandboxState,
+    reason: &str,
+    now_us: i64,
+) -> rusqlite::Result<i64> {
+    let data = json!({ "from": from.as_str(), "to": sandbox.state.as_str(), "reason": reason });
+    report(transaction, sandbox, "run.state_changed", &data, now_us)
+}
+
+/// Closes an attempt of which nothing has existed, and releases its hold.
+fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox) -> Result<(), SandboxError> {
+    transaction.execute(
+        "UPDATE runs SET phase = ?3, error_code = ?4 WHERE run_id = ?1 AND attempt = ?2",
+        params![
+            sandbox.key.run_id.as_str(),
+            sandbox.key.attempt,
+            Phase::Closed.as_str(),
+            sandbox.verdict.as_ref().map(|verdict| verdict.failure().0.unwrap_or("cancelled")),
+        ],
+    )?;
+    if let Some(hold) = sandbox.hold {
+        budget::release_unused(transaction, hold)?;
+    }
+    Ok(())
+}
+
+/// Adds the row and the hold of the next attempt.
+fn begin_attempt(
+    transaction: &Transaction<'_>,
+    sandbox: &mut Sandbox,
+    (state, verdict): (SandboxState, Option<SandboxVerdict>),
+    next: &NextAttempt,
+    now_us: i64,
+) -> Result<i64, SandboxError> {
+    let from = sandbox.state;
+    let before = sandbox.key.clone();
+    sandbox.key.attempt += 1;
+    let cap = match sandbox.cap {
+        None => None,
+        Some(cap) => match budget::cap_left(transaction, &sandbox.key, cap)? {
+            0 => return Err(SandboxError::CapSpent),
+            left => Some(left),
+        },
+    };
+    let entry = RunRow { key: sandbox.key.clone(), ..row_of(transaction, &before, &next.daemon)? };
+    let (admitted, hold) = budget::admit(transaction, &Admission { entry, cap, default: sandbox.hold_nano })?;
+    sandbox.cap = sandbox.cap.or(admitted.cap);
+    (sandbox.attempt_cap, sandbox.hold) = (admitted.cap, hold);
+    (sandbox.state, sandbox.verdict) = (state, verdict);
+    sandbox.desired_state = DesiredState::Running;
+    sandbox.next_try_us = next.next_try_us;
+    (sandbox.claimed_us, sandbox.started_us, sandbox.ended_us) = (None, None, None);
+    (sandbox.last_work_us, sandbox.last_observed_work_us) = (None, None);
+    (sandbox.last_heartbeat_us, sandbox.heartbeat_status, sandbox.paused_us) = (None, None, None);
+    update(transaction, sandbox)?;
+    Ok(report_change(transaction, sandbox, from, &next.reason, now_us)?)
+}
+
+/// Returns the row of an attempt, driven by this daemon.
+fn row_of(transaction: &Transaction<'_>, key: &RunKey, daemon: &Process) -> Result<RunRow, SandboxError> {
+    let row = transaction
+        .prepare_cached("SELECT account, agent, model, image FROM runs WHERE run_id = ?1 AND attempt = ?2")?
+        .query_row(params![key.run_id.as_str(), key.attempt], |row| {
+            Ok(RunRow {
+                key: key.clone(),
+                account: row.get(0)?,
+                agent: row.get(1)?,
+                model: row.get(2)?,
+                image: row.get(3)?,
+                owner: daemon.clone(),
+                driver: RunDriver::Daemon,
+            })
+        })
+        .optional()?;
+    row.ok_or_else(|| StoreError::Stale(key.clone()).into())
+}
+
+/// Returns the agent of a single run as it was made for its first attempt.
+fn ephemeral_agent(sandbox: &Sandbox) -> NewAgent {
+    NewAgent {
+        owner: sandbox.owner.clone(),
+        agent_id: sandbox.agent_id.clone(),
+        name: None,
+        zone_id: None,
+        billing_account_id: sandbox.account.clone(),
+        allow_sandbox: true,
+        grants: "[]".to_owned(),
+        metadata: "{}".to_owned(),
+    }
+}

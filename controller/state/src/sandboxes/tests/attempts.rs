@@ -1,0 +1,217 @@
+//! Steps, retries and the end of a run.
+
+use super::*;
+use crate::budget::BudgetError;
+use crate::run::{Phase, Run};
+
+fn next(daemon: &Daemon) -> NextAttempt {
+    NextAttempt { daemon: daemon.process.clone(), next_try_us: 70, reason: "internal".to_owned() }
+}
+
+impl Daemon {
+    async fn retry(&self, run_id: &str) -> Result<Sandbox, SandboxError> {
+        let generation = self.find(run_id).await.generation;
+        self.store.retry_sandbox(&id(run_id), generation, next(self), 60).await
+    }
+
+    async fn reopen(&self, run_id: &str) -> Result<Sandbox, SandboxError> {
+        let generation = self.find(run_id).await.generation;
+        self.store.reopen_sandbox(&id(run_id), generation, next(self), 60).await
+    }
+
+    async fn fail(&self, run_id: &str) {
+        assert_eq!(self.claim(100).await.as_deref(), Some(run_id));
+        self.step(run_id, SandboxStep::Decide(failed("internal"))).await;
+    }
+
+    /// Closes the row of an attempt, as the controller does, with what its audit file says.
+    async fn close(&self, sandbox: &Sandbox, spent: i64) {
+        let closed = Run { phase: Phase::Closed, ..Run::new() };
+        self.store.record(&sandbox.key, 1, &closed, None).await.expect("it is ours");
+        let (run, attempt) = (sandbox.key.run_id.as_str(), sandbox.key.attempt);
+        self.sql(&format!(
+            "INSERT INTO readings (run_id, attempt, worth, lines, ended, read_us) VALUES ('{run}', {attempt}, 'complete', 9, 1, 1);
+             INSERT INTO receipts (source_system, source_reference, payload_hash, run_id, attempt, call, call_id, account,
+                                   graph_id, method, path, stream, origin_us, origin_day, arrived_us, arrived_day)
+             VALUES ('sluice-audit', '{run}/{attempt}/1', hex(zeroblob(32)), '{run}', {attempt}, 1, '1', 'acct', '', 'POST',
+                     '/', 0, 1, '2026-11-20', 1, '2026-11-20');
+             INSERT INTO entries (receipt, source_system, source_reference, payload_hash, status, cost_usd, nano_usd,
+                                  price_source, origin_us, origin_day, arrived_us, arrived_day)
+             SELECT id, 'made-up', source_reference || '#', payload_hash, 'posted', 'x', {spent}, 'x', 1, '2026-11-20', 1,
+                    '2026-11-20'
+             FROM receipts WHERE source_reference = '{run}/{attempt}/1'"
+        ));
+    }
+}
+
+#[tokio::test]
+async fn a_run_goes_through_its_states() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    assert!(matches!(daemon.try_step("r1", SandboxStep::Start).await, Err(SandboxError::IllegalStep(_))));
+    assert!(matches!(daemon.try_step("r1", SandboxStep::Claim).await, Err(SandboxError::IllegalStep(_))));
+    daemon.claim(10).await.expect("it is in the queue");
+    for (step, state) in [
+        (SandboxStep::Start, SandboxState::Running),
+        (SandboxStep::Complete, SandboxState::Completing),
+        (SandboxStep::Resume, SandboxState::Running),
+        (SandboxStep::Decide(SandboxVerdict::Success), SandboxState::Completing),
+    ] {
+        assert_eq!(daemon.step("r1", step).await.state, state);
+        assert_eq!(daemon.agent_state("a").await, AgentState::Connected);
+    }
+    let ended = daemon.step("r1", SandboxStep::Finish).await;
+    assert_eq!((ended.state, ended.ended_us, ended.generation), (SandboxState::Completed, Some(50), 6));
+    assert_eq!(daemon.find("r1").await, ended);
+    assert_eq!(daemon.agent_state("a").await, AgentState::Idle);
+    let events = daemon.events().await;
+    let types: Vec<_> = events.iter().map(|event| event.event_type.as_str()).collect();
+    assert_eq!((types[0], types[types.len() - 1]), ("sandbox.created", "sandbox.stopped"));
+    assert_eq!(types[1..types.len() - 1], ["run.state_changed"; 6]);
+    assert_eq!(events[1].event_data, r#"{"from":"PENDING","reason":"claimed","to":"CREATING"}"#);
+    assert_eq!(events[7].event_data, r#"{"failure_code":null,"outcome":"success","state":"COMPLETED"}"#);
+}
+
+#[tokio::test]
+async fn a_stale_generation_is_refused() {
+    let daemon = Daemon::new(&["a"]).await;
+    let created = daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    daemon.claim(10).await.expect("it is in the queue");
+    let stale = daemon.store.step_sandbox(&id("r1"), created.generation, SandboxStep::Start, "test", 1).await;
+    assert!(matches!(stale, Err(SandboxError::StaleGeneration { found: 1 })));
+    let unknown = daemon.store.step_sandbox(&id("r2"), 0, SandboxStep::Start, "test", 1).await;
+    assert!(matches!(unknown, Err(SandboxError::NotFound(_))));
+    let r1 = id("r1");
+    let (one, two) = tokio::join!(
+        daemon.store.step_sandbox(&r1, 1, SandboxStep::Start, "test", 1),
+        daemon.store.step_sandbox(&r1, 1, SandboxStep::Decide(failed("stale_start")), "test", 1),
+    );
+    assert_eq!((one.is_ok(), two.is_ok()), (true, false));
+}
+
+#[tokio::test]
+async fn a_cancelled_queue_entry_holds_nothing() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.budget(100).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    assert_eq!(daemon.held().await, 40);
+    daemon.step("r1", SandboxStep::Drop(SandboxVerdict::Cancelled)).await;
+    assert_eq!((daemon.held().await, daemon.agent_state("a").await), (0, AgentState::Idle));
+    assert_eq!(daemon.store.open_runs().await.expect("it is readable"), []);
+    assert_eq!(daemon.claim(100).await, None);
+}
+
+#[tokio::test]
+async fn retries_wait_and_are_counted() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(NewSandbox { max_retries: 1, ..daemon.sandbox("r1", "a") }, 1).await;
+    assert!(matches!(daemon.retry("r1").await, Err(SandboxError::IllegalStep(_))));
+    daemon.fail("r1").await;
+    let retried = daemon.retry("r1").await.expect("it has a retry");
+    assert_eq!((retried.key.to_string(), retried.state), ("r1.1".to_owned(), SandboxState::Pending));
+    assert_eq!((retried.verdict, retried.claimed_us, retried.deadline_us), (None, None, Some(1100)));
+    assert_eq!(daemon.agent_state("a").await, AgentState::Connected);
+    assert_eq!((daemon.claim(69).await, daemon.store.next_try(69).await.expect("ours")), (None, Some(70)));
+    daemon.fail("r1").await;
+    assert_eq!(daemon.find("r1").await.deadline_us, Some(1100), "retries do not move the deadline");
+    assert!(matches!(daemon.retry("r1").await, Err(SandboxError::RetriesSpent(1))));
+    daemon.step("r1", SandboxStep::Finish).await;
+    assert_eq!(daemon.agent_state("a").await, AgentState::Idle);
+}
+
+#[tokio::test]
+async fn attempts_share_one_cap() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.budget(1000).await;
+    daemon.create(NewSandbox { cap: Some(100), ..daemon.ephemeral("r1") }, 1).await;
+    daemon.fail("r1").await;
+    assert!(matches!(daemon.retry("r1").await, Err(SandboxError::CapSpent)), "what it spent is not known");
+    daemon.close(&daemon.find("r1").await, 30).await;
+    let second = daemon.retry("r1").await.expect("70 are left");
+    assert_eq!((second.cap, second.attempt_cap, daemon.held().await), (Some(100), Some(70), 70));
+    daemon.fail("r1").await;
+    daemon.close(&second, 70).await;
+    assert!(matches!(daemon.retry("r1").await, Err(SandboxError::CapSpent)));
+    daemon.step("r1", SandboxStep::Finish).await;
+    assert!(matches!(daemon.reopen("r1").await, Err(SandboxError::CapSpent)));
+    assert_eq!(daemon.agent("r1").await, None, "a refused retry leaves nothing");
+}
+
+#[tokio::test]
+async fn a_retry_needs_room_in_the_budget() {
+    let daemon = Daemon::new(&[]).await;
+    daemon.budget(100).await;
+    daemon.create(NewSandbox { cap: Some(100), ..daemon.ephemeral("r1") }, 1).await;
+    daemon.fail("r1").await;
+    daemon.close(&daemon.find("r1").await, 10).await;
+    daemon.create(NewSandbox { cap: Some(50), ..daemon.ephemeral("r2") }, 1).await;
+    let refused = daemon.retry("r1").await;
+    assert!(matches!(refused, Err(SandboxError::Budget(BudgetError::Insufficient(_)))), "{refused:?}");
+    assert_eq!(daemon.find("r1").await.key.attempt, 0);
+}
+
+#[tokio::test]
+async fn a_person_can_reopen_a_failed_run() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    daemon.create(daemon.ephemeral("r2"), 2).await;
+    daemon.end("r1", SandboxVerdict::Success).await;
+    assert!(matches!(daemon.reopen("r1").await, Err(SandboxError::IllegalStep(_))));
+    daemon.end("r2", SandboxVerdict::Cancelled).await;
+    assert_eq!(daemon.agent("r2").await, None);
+    let reopened = daemon.reopen("r2").await.expect("it was cancelled");
+    assert_eq!((reopened.key.attempt, reopened.ended_us, reopened.deadline_us), (1, None, None));
+    assert!(daemon.agent("r2").await.expect("it is there again").ephemeral);
+    daemon.create(daemon.sandbox("r3", "a"), 3).await;
+    daemon.step("r3", SandboxStep::Drop(failed("timeout"))).await;
+    daemon.create(daemon.sandbox("r4", "a"), 4).await;
+    assert!(matches!(daemon.reopen("r3").await, Err(SandboxError::Agent(_))), "its agent has another run");
+}
+
+#[tokio::test]
+async fn a_suspension_lets_the_run_end() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    let idle = daemon.store.transition_agent("o", "a", moved(AgentState::Idle)).await;
+    assert!(idle.expect_err("it has a run").to_string().contains("live run"));
+    daemon.store.transition_agent("o", "a", moved(AgentState::Suspended)).await.expect("it is possible");
+    assert!(daemon.store.delete_agent("o", "a").await.is_err());
+    daemon.end("r1", SandboxVerdict::Success).await;
+    assert_eq!(daemon.agent_state("a").await, AgentState::Suspended);
+}
+
+#[tokio::test]
+async fn signs_of_life_are_no_changes() {
+    let daemon = Daemon::new(&["a"]).await;
+    let created = daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    let seen = |work_us, observed_work_us, heartbeat: Option<(i64, &str)>| SandboxActivity {
+        key: created.key.clone(),
+        work_us,
+        observed_work_us,
+        heartbeat: heartbeat.map(|(time, status)| (time, Some(status.to_owned()))),
+    };
+    let unknown = SandboxActivity { key: "r9.0".parse().expect("a key"), ..seen(Some(1), None, None) };
+    let batch = vec![seen(Some(5), None, Some((7, "running"))), unknown, seen(Some(3), Some(3), Some((6, "idle")))];
+    daemon.store.record_activity(batch).await.expect("it is writable");
+    let found = daemon.find("r1").await;
+    assert_eq!((found.last_work_us, found.last_observed_work_us), (Some(5), Some(3)));
+    assert_eq!((found.last_heartbeat_us, found.heartbeat_status.as_deref()), (Some(7), Some("running")));
+    assert_eq!(found.generation, created.generation);
+}
+
+#[tokio::test]
+async fn wishes_and_pauses_are_recorded() {
+    let daemon = Daemon::new(&["a"]).await;
+    daemon.create(daemon.sandbox("r1", "a"), 1).await;
+    let paused = daemon.store.set_desired_state(&id("r1"), 0, DesiredState::Paused).await.expect("it lives");
+    assert_eq!(paused.desired_state, DesiredState::Paused);
+    assert!(daemon.store.record_pause(&id("r1"), 1, Some(5)).await.is_err(), "it does not run");
+    daemon.claim(9).await.expect("it is in the queue");
+    let running = daemon.step("r1", SandboxStep::Start).await;
+    let paused = daemon.store.record_pause(&id("r1"), running.generation, Some(5)).await.expect("it runs");
+    assert_eq!(daemon.find("r1").await, paused);
+    daemon.step("r1", SandboxStep::Decide(SandboxVerdict::Cancelled)).await;
+    let ended = daemon.step("r1", SandboxStep::Finish).await;
+    assert_eq!(ended.paused_us, None);
+    assert!(daemon.store.set_desired_state(&id("r1"), ended.generation, DesiredState::Stopped).await.is_err());
+}
