@@ -18,6 +18,7 @@ pub mod engine;
 pub mod envelope;
 pub mod event_log;
 pub mod exchange;
+pub mod exec;
 mod execution;
 pub mod forward;
 pub mod host;
