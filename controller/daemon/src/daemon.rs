@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
 use sluice_state::keys::{KeyError, Keys};
@@ -24,6 +25,8 @@ use crate::front::Front;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
+use crate::runs::orchestrator::Orchestrator;
+use crate::runs::service::RunService;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::systemd;
@@ -62,6 +65,8 @@ pub enum DaemonError {
     Socket(#[from] SocketError),
     #[error("cannot listen on {0}")]
     Bind(SocketAddr, #[source] io::Error),
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error("the start cannot be recorded in the control log")]
     NotRecorded,
     #[error("{0} ended by itself, so the daemon ends; start it again, and report this with the log")]
@@ -104,7 +109,7 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
-            policy: settings.policy.clone().map(Arc::new),
+            policy: settings.runs.as_ref().map(|runs| Arc::new(runs.policy.clone())),
             variables: VariableValues::default(),
             work: Notify::new(),
             log: settings.log,
@@ -113,7 +118,7 @@ impl Daemon {
         let configuration = json!({
             "behind_proxy": settings.behind_proxy,
             "listen": settings.listen,
-            "sandbox_enabled": settings.policy.is_some(),
+            "sandbox_enabled": settings.runs.is_some(),
             "tls": settings.tls_cert.is_some(),
         });
         let started = ControlEntry {
@@ -129,6 +134,9 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+        if let Some(orchestrator) = orchestrator(settings, &context).await? {
+            tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
+        }
         if let Some(time) = systemd::watchdog() {
             tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
         }
@@ -166,6 +174,18 @@ impl RunningDaemon {
             (context.log)("some requests did not end in time and were cut");
         }
     }
+}
+
+/// Opens the host of runs, with the daemon's own handle to the database.
+async fn orchestrator(
+    settings: &DaemonSettings,
+    context: &Arc<ApiContext>,
+) -> Result<Option<Orchestrator>, DaemonError> {
+    let (Some(runs), Some(policy)) = (&settings.runs, &context.policy) else { return Ok(None) };
+    let host = Arc::new(Host { store: context.store.clone(), ..Host::open(&runs.host).await? });
+    let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
+    let service = RunService { host, planner, output_max, stop_grace };
+    Ok(Some(Orchestrator::new(Arc::clone(context), Arc::clone(policy), service)))
 }
 
 /// Takes the lock of the state directory.

@@ -41,7 +41,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
-        policy: None,
+        runs: None,
         limits: HttpLimits::default(),
         log: |_| {},
     }

@@ -35,6 +35,8 @@ pub struct DaemonRun {
     pub host: Arc<Host>,
     pub request: RunRequest,
     pub admitted: Admitted,
+    /// Generation of the attempt's row.
+    pub generation: u32,
     pub stop: StopPolicy,
     /// Writes the record of the run, begun by [`RunRecorder::begin_logged`].
     pub recorder: RunRecorder,
@@ -70,13 +72,14 @@ pub enum Adopted {
 /// # Panics
 /// Without [`DaemonOptions`](crate::spec::DaemonOptions).
 pub async fn run(run: DaemonRun, mut cancelled: watch::Receiver<Option<Cancel>>) -> Result<CompletedRun, StoreError> {
-    let DaemonRun { host, request, admitted, stop, recorder, observer } = run;
+    let DaemonRun { host, request, admitted, generation, stop, recorder, observer } = run;
     let options = request.spec.daemon.as_ref().expect("the run of a daemon has its options");
     let (log, notes) = log_config(Some(&recorder), options.output_max).await;
     let execution = Execution {
         host,
         request,
         admitted,
+        generation,
         output: OutputConfig::Logged(log),
         printer: None,
         stop,

@@ -27,6 +27,8 @@ pub(crate) struct Execution {
     pub(crate) host: Arc<Host>,
     pub(crate) request: RunRequest,
     pub(crate) admitted: Admitted,
+    /// Number of takeovers of the row that the run has already.
+    pub(crate) generation: u32,
     pub(crate) output: OutputConfig,
     /// Writes the forwarded output.
     pub(crate) printer: Option<Printer>,
@@ -42,7 +44,7 @@ impl Execution {
         self,
         cancelled: &mut watch::Receiver<Option<Cancel>>,
     ) -> Result<CompletedRun, StoreError> {
-        let Self { host, request, admitted, output, printer, stop, recorder, mut observer } = self;
+        let Self { host, request, admitted, generation, output, printer, stop, recorder, mut observer } = self;
         if let Some(recorder) = &recorder {
             observer = Arc::new(Observers(vec![recorder.log(), observer]));
         }
@@ -53,7 +55,7 @@ impl Execution {
         let kept = output.max();
         let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
         let context =
-            DriveContext { host: Arc::clone(&host), key: key.clone(), generation: 0, timeout: spec.timeout, observer };
+            DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout: spec.timeout, observer };
         let driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
         // The sidecar has ended. If this process is killed before the key is deleted, the next run deletes it.
         let revoking = (spec.key_mode != KeyMode::Master).then(|| {
@@ -65,7 +67,7 @@ impl Execution {
             memory: Some(spec.limits.memory),
             output: u64::try_from(kept).ok(),
         };
-        let completion = Completion { host, key, generation: 0, contract, limits };
+        let completion = Completion { host, key, generation, contract, limits };
         let mut completed = completion.finish(driven, printer).await?;
         if let Some(recorder) = recorder {
             complete_record(recorder, &mut completed);

@@ -33,6 +33,7 @@ pub mod record;
 pub mod removal;
 pub mod report;
 pub mod resources;
+pub mod run_image;
 pub mod rundir;
 pub mod sandbox_user;
 pub mod sidecar;
