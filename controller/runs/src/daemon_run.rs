@@ -80,7 +80,7 @@ pub async fn run(run: DaemonRun, mut cancelled: watch::Receiver<Option<Cancel>>)
         request,
         admitted,
         generation,
-        output: OutputConfig::Logged(log),
+        output: OutputConfig::Logged(Box::new(log)),
         printer: None,
         stop,
         recorder: Some(recorder),
@@ -109,7 +109,7 @@ pub async fn resume(
         Some(recorder) => Arc::new(Observers(vec![recorder.log(), observer])),
         None => observer,
     };
-    let resumption = Resumption { contract, output: OutputConfig::Logged(log), stop, limits, observer };
+    let resumption = Resumption { contract, output: OutputConfig::Logged(Box::new(log)), stop, limits, observer };
     let mut completed = match adoption::resume(Arc::clone(&host), orphan.clone(), resumption, cancelled).await? {
         Resumed::Completed(completed) => completed,
         Resumed::Refused(resumption) => {

@@ -184,8 +184,7 @@ impl ExecDriver {
         };
         if stopped.is_some() {
             let pid = self.host.engine.exec_state(&self.id).await.ok().and_then(|state| state.pid);
-            let tree = self.tree.clone();
-            let _ = tokio::task::spawn_blocking(move || tree.kill(pid)).await;
+            self.tree.kill(pid).await;
             let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
         }
         let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
@@ -221,15 +220,15 @@ impl OutputCounter {
         sender: &mpsc::UnboundedSender<OutputChunk>,
     ) {
         while let Some(chunk) = output.next().await {
-            if let Some(chunk) = self.take(chunk) {
+            if let Some(chunk) = self.take(&chunk) {
                 // A caller that is gone does not end the program.
                 let _ = sender.send(chunk);
             }
         }
     }
 
-    fn take(&mut self, chunk: OutputChunk) -> Option<OutputChunk> {
-        let (stream, bytes) = match &chunk {
+    fn take(&mut self, chunk: &OutputChunk) -> Option<OutputChunk> {
+        let (stream, bytes) = match chunk {
             OutputChunk::Stdout(bytes) => (0, bytes),
             OutputChunk::Stderr(bytes) => (1, bytes),
         };
@@ -259,7 +258,7 @@ mod tests {
     fn output_beyond_the_bound_is_counted_and_dropped() {
         let mut counter = OutputCounter::default();
         let chunk = Bytes::from(vec![b'x'; 3 << 20]);
-        let taken: Vec<_> = (0..4).filter_map(|_| counter.take(OutputChunk::Stderr(chunk.clone()))).collect();
+        let taken: Vec<_> = (0..4).filter_map(|_| counter.take(&OutputChunk::Stderr(chunk.clone()))).collect();
         let len = |chunk: &OutputChunk| match chunk {
             OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes.len() as u64,
         };

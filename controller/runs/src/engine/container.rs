@@ -113,7 +113,7 @@ impl Engine {
                 let exit = self.watch_exit(name, "next-exit").await;
                 self.start_watched(name, &exit).await?;
                 let (docker, name) = (self.docker.clone(), name.to_owned());
-                Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, output, exit)))
+                Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, *output, exit)))
             }
         }
     }
@@ -145,7 +145,7 @@ impl Engine {
             OutputConfig::Logged(output) => {
                 let exit = self.watch_exit(name, "not-running").await;
                 let (docker, name) = (self.docker.clone(), name.to_owned());
-                return Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, output, exit)));
+                return Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, *output, exit)));
             }
         };
         let streams = self.attach(name, &output).await?;

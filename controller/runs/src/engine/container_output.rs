@@ -14,7 +14,7 @@ pub enum OutputConfig {
     /// Over attached streams: it ends with this process.
     Attached(StdioConfig),
     /// From the engine's log: another process can continue.
-    Logged(LogConfig),
+    Logged(Box<LogConfig>),
 }
 
 impl OutputConfig {

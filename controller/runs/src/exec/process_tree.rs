@@ -35,20 +35,23 @@ struct ProcessLinks {
 }
 
 impl ProcessTree {
-    /// Kills all processes that are found, until none is. Returns false if there are still some.
-    pub(super) fn kill(&self, pid: Option<i32>) -> bool {
+    /// Kills all processes that are found, until none is. `pid` is the program's own, if it is known.
+    pub(super) async fn kill(&self, pid: Option<i32>) {
         for _ in 0..PASSES {
-            let found = self.find(pid);
-            if found.is_empty() {
-                return true;
+            let tree = self.clone();
+            let pass = tokio::task::spawn_blocking(move || tree.kill_once(pid));
+            if pass.await.unwrap_or(0) == 0 {
+                return;
             }
-            for process in found {
-                // A process that has ended meanwhile is not one of its pid's later owners.
-                let _ = process.signal(Signal::SIGKILL);
-            }
-            std::thread::sleep(PASS_AGAIN);
+            tokio::time::sleep(PASS_AGAIN).await;
         }
-        false
+    }
+
+    /// Kills the processes that are found, and returns their number.
+    fn kill_once(&self, pid: Option<i32>) -> usize {
+        let found = self.find(pid);
+        // A process that has ended meanwhile is told apart from later ones with its pid.
+        found.iter().filter(|process| process.signal(Signal::SIGKILL).is_ok()).count()
     }
 
     fn find(&self, pid: Option<i32>) -> Vec<Process> {

@@ -45,7 +45,7 @@ async fn a_log_whose_beginning_is_gone_adds_nothing() {
     assert!(take_all(stream::iter([out("a\n")]), true, &moved).await);
     assert_eq!((stdout(&moved).as_str(), lock(&moved).loss), ("", Some(LogLoss::Full)));
     let full = sink(60, None);
-    assert!(take_all(stream::iter([out("a\n")]), true, &full).await == false);
+    assert!(!take_all(stream::iter([out("a\n")]), true, &full).await);
     assert!(take_all(stream::iter([out("a\n"), out("b\n"), out("c\n")]), true, &full).await);
     assert_eq!((stdout(&full).as_str(), lock(&full).loss), ("a\n", Some(LogLoss::Full)));
 }
