@@ -13,6 +13,7 @@ use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::readiness::Readiness;
+use crate::stop_signal::StopSignal;
 
 /// What handlers share.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct ApiContext {
     pub limits: HttpLimits,
     /// State of the daemon.
     pub readiness: Readiness,
+    /// The end of the daemon, at which streams end.
+    pub stop: StopSignal,
     /// True if sandboxes may be created.
     pub sandbox_enabled: bool,
     /// The operator's log.

@@ -97,6 +97,7 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
+        let mut tasks = Tasks::default();
         let context = Arc::new(ApiContext {
             layout,
             store,
@@ -105,6 +106,7 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
+            stop: tasks.signal(),
             sandbox_enabled: settings.sandbox_enabled,
             log: settings.log,
         });
@@ -121,7 +123,6 @@ impl Daemon {
             ..ControlEntry::default()
         };
         context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
-        let mut tasks = Tasks::default();
         let addresses = bound.addresses;
         for (listener, front, count) in bound.listeners {
             tasks.spawn("a listener", |stop| listener.run(front, count, stop));
