@@ -15,6 +15,7 @@ use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::readiness::Readiness;
 use crate::run_policy::RunPolicy;
+use crate::stop_signal::StopSignal;
 use crate::variable_values::VariableValues;
 
 /// What handlers share.
@@ -40,6 +41,8 @@ pub struct ApiContext {
     pub variables: VariableValues,
     /// Wakes the orchestrator after a change that no event reports, such as another desired state.
     pub work: Notify,
+    /// The end of the daemon, at which streams end.
+    pub stop: StopSignal,
     /// The operator's log.
     pub log: fn(&str),
 }

@@ -101,6 +101,7 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
+        let mut tasks = Tasks::default();
         let context = Arc::new(ApiContext {
             layout,
             store,
@@ -112,6 +113,7 @@ impl Daemon {
             policy: settings.runs.as_ref().map(|runs| Arc::new(runs.policy.clone())),
             variables: VariableValues::default(),
             work: Notify::new(),
+            stop: tasks.signal(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;
@@ -127,7 +129,6 @@ impl Daemon {
             ..ControlEntry::default()
         };
         context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
-        let mut tasks = Tasks::default();
         let addresses = bound.addresses;
         for (listener, front, count) in bound.listeners {
             tasks.spawn("a listener", |stop| listener.run(front, count, stop));
