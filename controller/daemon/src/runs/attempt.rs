@@ -18,7 +18,7 @@ use sluice_state::run::{Cancel, Phase};
 use sluice_state::sandboxes::{
     DesiredState, NextAttempt, Sandbox, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
 };
-use sluice_state::store::{OpenRun, now_us};
+use sluice_state::store::{KnownRun, OpenRun, now_us};
 use tokio::sync::{mpsc, watch};
 
 use super::call_events::CallReporter;
@@ -269,6 +269,9 @@ impl Attempt {
     /// Returns the verdict of an attempt that was closed before its end was concluded.
     async fn recorded_verdict(&self) -> SandboxVerdict {
         match self.context.store.find_run(&self.run.key).await {
+            Ok(Some(KnownRun { exit_code: None, .. })) => {
+                failed(ErrorCode::Internal, "the daemon ended before it recorded the result of the run".to_owned())
+            }
             Ok(Some(known)) => match SandboxState::of_one_shot(Phase::Closed, known.error_code.as_deref()) {
                 (_, Some(verdict)) => verdict,
                 _ => SandboxVerdict::Success,
