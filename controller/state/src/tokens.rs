@@ -1,1 +1,10 @@
-//! Rows.
+//! Tokens of the API. The database has their hashes, and their values are at the clients.
+
+mod rows;
+mod value;
+
+pub use rows::{NewToken, Token, TokenError, TokenLookup, TokenRole, create_value};
+pub use value::{TOKEN_PREFIX, TokenValue};
+
+#[cfg(test)]
+mod tests;

@@ -76,6 +76,36 @@ async fn a_restored_backup_has_everything_but_its_name() {
 }
 
 #[tokio::test]
+async fn a_restored_backup_has_what_the_daemon_keeps() {
+    use crate::agents::NewAgent;
+    use crate::events::{EventFilter, EventQuota, NewLoggedEvent};
+    use crate::tokens::{NewToken, TokenLookup, TokenRole, create_value};
+
+    let state = state().await;
+    let (owner, agent_id) = ("o".to_owned(), "a".to_owned());
+    let value = create_value().expect("there are random bytes");
+    let token =
+        NewToken { owner: owner.clone(), role: TokenRole::Owner, accounts: Vec::new(), label: None, life_us: None };
+    state.store.create_token(&value, token, 1).await.expect("it is writable");
+    let (grants, metadata) = ("[]".to_owned(), "{}".to_owned());
+    let billing_account_id = "acct".to_owned();
+    let (name, zone_id, allow_sandbox) = (None, None, true);
+    let agent = NewAgent { owner, agent_id, name, zone_id, billing_account_id, allow_sandbox, grants, metadata };
+    state.store.register_agent(agent).await.expect("it is writable");
+    let event = NewLoggedEvent::of_run("o", "r1", "llm.call", "{}".to_owned(), 1);
+    state.store.append_events(vec![event], EventQuota::default()).await.expect("it is writable");
+
+    state.back_up("copy").await.expect("there is room");
+    restore(&state.path("copy"), &state.path("again")).expect("it is whole");
+
+    let store = Store::open(&Layout::at(&state.path("again")).database()).expect("it is whole");
+    let found = store.find_token(value.expose(), 2).await.expect("it is readable");
+    assert!(matches!(found, TokenLookup::Valid(_)), "{found:?}");
+    assert!(store.find_agent("o", "a").await.expect("it is readable").is_some());
+    assert_eq!(store.events_after(0, EventFilter::default(), 9).await.expect("it is readable").events.len(), 1);
+}
+
+#[tokio::test]
 async fn existing_directories_are_not_overwritten() {
     let state = state().await;
     state.back_up("copy").await.expect("there is room");

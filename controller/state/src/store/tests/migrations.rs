@@ -82,3 +82,23 @@ async fn events_of_schema_seven_are_kept() {
         assert!(database.connect().execute_batch(statement).is_err(), "{statement}");
     }
 }
+
+#[tokio::test]
+async fn runs_of_schema_nine_are_driven_once() {
+    let database = Database::new();
+    let connection = older(&database, 9);
+    connection
+        .execute_batch(
+            "INSERT INTO runs (run_id, attempt, phase, account, agent, image, owner_pid, owner_start, owner_boot, created_us,
+                               updated_us)
+             VALUES ('r1', 0, 'running', 'acct', 'sandbox:agent', 'image', 1, 1, 'b', 1, 1)",
+        )
+        .expect("it is right");
+    drop(connection);
+
+    let store = database.open();
+
+    let open = store.open_runs_of(RunDriver::Once).await.expect("it is readable");
+    assert_eq!(open.iter().map(|open| open.entry.key.to_string()).collect::<Vec<_>>(), ["r1.0"]);
+    assert_eq!(store.open_runs_of(RunDriver::Daemon).await.expect("it is readable"), []);
+}

@@ -72,3 +72,18 @@ async fn the_first_witness_of_a_line_stays() {
     }
     assert_eq!(store.witnesses(&key).await.expect("it is readable"), [seen(0, b"a"), seen(7, b"b")]);
 }
+
+#[tokio::test]
+async fn open_runs_are_told_apart_by_driver() {
+    let database = Database::new();
+    let store = database.open();
+    store.begin(run_row("r1")).await.expect("the id is free");
+    let daemon = RunRow { driver: RunDriver::Daemon, ..run_row("r2") };
+    store.begin(daemon.clone()).await.expect("the id is free");
+    assert_eq!(store.open_runs().await.expect("it is readable").len(), 2);
+    let open = store.open_runs_of(RunDriver::Daemon).await.expect("it is readable");
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0].entry, daemon);
+    let known = store.find_run(&daemon.key).await.expect("it is readable").expect("it is known");
+    assert_eq!((known.entry, known.phase.as_str()), (daemon, "pending"));
+}
