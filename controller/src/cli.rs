@@ -40,6 +40,7 @@ mod stderr_log;
 mod style;
 mod sweep;
 mod table;
+mod token;
 mod usage;
 
 use error::{CommandError, WRONG_USAGE};
@@ -93,6 +94,7 @@ enum Command {
     Audit(Box<audit::AuditArgs>),
     Agents(agents::AgentsArgs),
     Serve(serve::ServeArgs),
+    Token(token::TokenArgs),
     Config(config::ConfigArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
@@ -156,6 +158,7 @@ impl Command {
             Self::Audit(args) => audit::run(&args).await,
             Self::Agents(args) => agents::run(&args).await,
             Self::Serve(args) => serve::run(&args).await,
+            Self::Token(args) => token::run(&args).await,
             Self::Config(args) => config::run(&args),
             Self::Schema(args) => schema::run(&args),
             Self::Completions(args) => Ok(completions::completions(&args, command_line())),

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sluice_state::store::StoreError;
+use sluice_state::tokens::TokenError;
 
 use crate::credential::Credential;
 use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::request_rate::RequestRate;
-use crate::tokens::TokenSource;
+use crate::tokens::Tokens;
 
 /// A listener, as far as access depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Refused {
     /// Its credential is not valid. The answer waits so long.
     BadCredential(Duration),
     /// Tokens cannot be looked up.
-    Unavailable(StoreError),
+    Unavailable(TokenError),
     /// Its token sends too many requests.
     TooMany(Duration),
 }
@@ -46,7 +46,7 @@ pub enum Refused {
 /// Decides who sends a request.
 #[derive(Debug)]
 pub struct Access {
-    tokens: TokenSource,
+    tokens: Tokens,
     requests: Mutex<RequestRate<String>>,
     failures: Mutex<FailedLogins>,
     delay: Duration,
@@ -61,7 +61,7 @@ struct FailedLogins {
 impl Access {
     /// Returns the access by these tokens.
     #[must_use]
-    pub(crate) fn new(tokens: TokenSource, limits: &HttpLimits) -> Self {
+    pub(crate) fn new(tokens: Tokens, limits: &HttpLimits) -> Self {
         let requests = RequestRate::new(limits.requests_per_second.into(), limits.request_burst);
         let logins = RequestRate::new(f64::from(limits.failed_logins) / 60.0, limits.failed_logins);
         Self {
@@ -101,7 +101,7 @@ impl Access {
     ///
     /// # Errors
     /// Tokens cannot be looked up.
-    pub async fn is_current(&self, principal: &Principal) -> Result<bool, StoreError> {
+    pub async fn is_current(&self, principal: &Principal) -> Result<bool, TokenError> {
         self.tokens.is_current(principal).await
     }
 

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 use crate::access::Access;
 use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
-use crate::principal::{Principal, Role, Way};
+use crate::principal::Principal;
 use crate::readiness::Readiness;
 use crate::run_policy::RunPolicy;
 use crate::variable_values::VariableValues;
@@ -95,18 +95,8 @@ impl Principal {
     fn signs(&self, entry: ControlEntry) -> ControlEntry {
         ControlEntry {
             principal: self.id.clone(),
-            role: match self.role {
-                Role::Admin => "admin",
-                Role::Owner => "owner",
-                Role::Viewer => "viewer",
-                Role::Chat => "chat",
-            }
-            .to_owned(),
-            way: match self.way {
-                Way::AdminSocket => "admin_socket",
-                Way::Bearer => "bearer",
-            }
-            .to_owned(),
+            role: self.role.as_str().to_owned(),
+            way: self.way.as_str().to_owned(),
             source: self.source.map(|address| address.to_string()),
             ..entry
         }

@@ -12,6 +12,7 @@ use sluice_state::daemon_lock::DaemonLock;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
+use sluice_state::tokens::TokenError;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -29,7 +30,7 @@ use crate::stop_signal::StopSignal;
 use crate::systemd;
 use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
-use crate::tokens::TokenSource;
+use crate::tokens::Tokens;
 use crate::unix_socket::{ListeningSocket, SocketError, make_directory};
 use crate::variable_values::VariableValues;
 
@@ -50,6 +51,8 @@ pub enum DaemonError {
     SecondDaemon(PathBuf),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Tokens(#[from] TokenError),
     #[error(transparent)]
     Keys(#[from] KeyError),
     #[error(transparent)]
@@ -89,21 +92,9 @@ impl Daemon {
     /// [`DaemonError`]; then nothing of it runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
         let layout = Layout::open(&settings.state)?;
-        let store = |layout: &Layout| Store::open_with_readers(&layout.database(), READERS);
         let lock = take_lock(&layout)?;
-        let store = store(&layout)?;
-        let tokens = TokenSource::Empty;
-        Self::start_with(settings, layout, lock, store, tokens).await
-    }
-
-    /// Starts the daemon with this source of tokens.
-    pub(crate) async fn start_with(
-        settings: &DaemonSettings,
-        layout: Layout,
-        lock: DaemonLock,
-        store: Store,
-        tokens: TokenSource,
-    ) -> Result<RunningDaemon, DaemonError> {
+        let store = Store::open_with_readers(&layout.database(), READERS)?;
+        let tokens = Tokens(store.clone());
         let plan = plan(settings, tokens.has_any().await?)?;
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
@@ -181,7 +172,7 @@ impl RunningDaemon {
 }
 
 /// Takes the lock of the state directory.
-pub(crate) fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
+fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
     let lock = DaemonLock::take(layout).map_err(|error| DaemonError::Lock(layout.daemon_lock(), error))?;
     lock.ok_or_else(|| DaemonError::SecondDaemon(layout.state().to_owned()))
 }

@@ -4,30 +4,26 @@
 
 use std::net::IpAddr;
 
-use serde::Serialize;
-
-/// Role of a principal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Everything.
-    Admin,
-    /// The objects of one owner.
-    Owner,
-    /// The same, to look at.
-    Viewer,
-    /// Chat routes alone.
-    Chat,
-}
+pub use sluice_state::tokens::TokenRole as Role;
 
 /// Way on which a request came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Root on `admin.sock`, without a token.
     AdminSocket,
     /// A token.
     Bearer,
+}
+
+impl Way {
+    /// Returns the word in the control log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AdminSocket => "admin_socket",
+            Self::Bearer => "bearer",
+        }
+    }
 }
 
 /// Who sends a request.

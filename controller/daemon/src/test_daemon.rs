@@ -3,29 +3,25 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use sluice_state::layout::Layout;
-use sluice_state::store::Store;
+use sluice_state::store::{Store, now_us};
+use sluice_state::tokens::{NewToken, Token, TokenValue, create_value};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::daemon::{Daemon, DaemonError, RunningDaemon, take_lock};
+use crate::daemon::{Daemon, RunningDaemon};
 use crate::limits::HttpLimits;
-use crate::principal::{Principal, Role};
+use crate::principal::Role;
 use crate::settings::DaemonSettings;
-use crate::tokens::TokenSource;
-
-/// Tokens that a test can revoke.
-pub(crate) type FixedTokens = Arc<Mutex<BTreeMap<String, Principal>>>;
 
 /// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
 pub(crate) struct TestDaemon {
     pub(crate) running: RunningDaemon,
     pub(crate) settings: DaemonSettings,
-    pub(crate) tokens: FixedTokens,
+    tokens: BTreeMap<String, (TokenValue, Token)>,
     _scratch: TempDir,
 }
 
@@ -51,17 +47,24 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
     }
 }
 
-fn fixed_tokens() -> FixedTokens {
-    let rows = [
+/// Makes the tokens, each known to a test by a short name.
+async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue, Token)> {
+    let layout = Layout::open(&settings.state).expect("there is room");
+    let store = Store::open(&layout.database()).expect("there is room");
+    let mut tokens = BTreeMap::new();
+    for (name, role, accounts) in [
         ("admin", Role::Admin, &[][..]),
         ("alice", Role::Owner, &["acct-1"]),
         ("bob", Role::Owner, &["acct-2"]),
         ("viewer", Role::Viewer, &["acct-1"]),
-    ];
-    let token = |(name, role, accounts): (&str, Role, &[&str])| {
-        (format!("slu_{name}"), Principal::for_tests(role, name, accounts))
-    };
-    Arc::new(Mutex::new(rows.into_iter().map(token).collect()))
+    ] {
+        let accounts = accounts.iter().map(ToString::to_string).collect();
+        let new = NewToken { owner: name.to_owned(), role, accounts, label: None, life_us: None };
+        let value = create_value().expect("the kernel has random bytes");
+        let token = store.create_token(&value, new, now_us()).await.expect("there is room");
+        tokens.insert(format!("slu_{name}"), (value, token));
+    }
+    tokens
 }
 
 impl TestDaemon {
@@ -73,13 +76,23 @@ impl TestDaemon {
         let scratch = tempfile::tempdir().expect("there is room");
         let mut settings = settings(scratch.path());
         change(&mut settings);
-        let tokens = fixed_tokens();
-        let running = start(&settings, TokenSource::Fixed(Arc::clone(&tokens))).await.expect("it starts");
+        let tokens = make_tokens(&settings).await;
+        let running = Daemon::start(&settings).await.expect("it starts");
         Self { running, settings, tokens, _scratch: scratch }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.running.addresses()[0]
+    }
+
+    /// Returns the header of a token; any other text stays as it is.
+    pub(crate) fn bearer(&self, name: &str) -> String {
+        format!("Authorization: Bearer {}", self.tokens.get(name).map_or(name, |(value, _)| value.expose()))
+    }
+
+    /// Returns the id of a token.
+    pub(crate) fn token_id(&self, name: &str) -> &str {
+        &self.tokens[name].1.id
     }
 
     pub(crate) fn socket(&self, name: &str) -> PathBuf {
@@ -90,7 +103,7 @@ impl TestDaemon {
     pub(crate) async fn request(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
         let stream = TcpStream::connect(self.address()).await.expect("it listens");
         let host = format!("Host: {}", self.address());
-        let token = format!("Authorization: Bearer {token}");
+        let token = self.bearer(token);
         exchange(stream, method, path, &[&host, &token], body.map(Value::to_string).as_deref()).await
     }
 
@@ -110,14 +123,6 @@ impl TestDaemon {
         let headers: Vec<_> = ["Host: localhost"].iter().chain(headers).copied().collect();
         exchange(stream, method, path, &headers, None).await
     }
-}
-
-/// Starts a daemon with this source of tokens.
-pub(crate) async fn start(settings: &DaemonSettings, tokens: TokenSource) -> Result<RunningDaemon, DaemonError> {
-    let layout = Layout::open(&settings.state)?;
-    let lock = take_lock(&layout)?;
-    let store = Store::open_with_readers(&layout.database(), 2)?;
-    Daemon::start_with(settings, layout, lock, store, tokens).await
 }
 
 /// Sends one request, and reads its answer to the end of the connection.

@@ -1,46 +1,54 @@
-//! Where tokens are looked up.
+//! The tokens of the database, as principals.
 
-use sluice_state::store::StoreError;
+use sluice_state::store::{Store, now_us};
+use sluice_state::tokens::{Token, TokenError, TokenLookup, TokenValue};
 
-use crate::principal::Principal;
+use crate::principal::{Principal, Way};
 
-/// Source of tokens.
+/// The tokens of a database.
 #[derive(Debug, Clone)]
-pub(crate) enum TokenSource {
-    /// There is no token: only root on `admin.sock` has access.
-    Empty,
-    /// These tokens, each with its principal.
-    #[cfg(test)]
-    Fixed(std::sync::Arc<std::sync::Mutex<std::collections::BTreeMap<String, Principal>>>),
-}
+pub(crate) struct Tokens(pub(crate) Store);
 
-impl TokenSource {
+impl Tokens {
     /// Returns the principal of a token that is valid now.
-    pub(crate) async fn find(&self, token: &str) -> Result<Option<Principal>, StoreError> {
-        match self {
-            Self::Empty => Ok(None),
-            #[cfg(test)]
-            Self::Fixed(tokens) => Ok(tokens.lock().expect("no test panics").get(token).cloned()),
+    pub(crate) async fn find(&self, text: &str) -> Result<Option<Principal>, TokenError> {
+        // A text that is no token is not looked up.
+        if TokenValue::parse(text).is_none() {
+            return Ok(None);
+        }
+        let now = now_us();
+        match self.0.find_token(text, now).await? {
+            TokenLookup::Valid(token) => {
+                self.0.record_token_use(&token, now).await?;
+                Ok(Some(principal(token)))
+            }
+            TokenLookup::Expired(_) | TokenLookup::Revoked(_) | TokenLookup::Unknown => Ok(None),
         }
     }
 
-    /// Returns whether the token of a principal is still valid.
-    pub(crate) async fn is_current(&self, principal: &Principal) -> Result<bool, StoreError> {
-        match self {
-            Self::Empty => Ok(true),
-            #[cfg(test)]
-            Self::Fixed(tokens) => {
-                Ok(tokens.lock().expect("no test panics").values().any(|known| known.id == principal.id))
-            }
-        }
+    /// Returns whether a principal still has its role. Root needs no token.
+    pub(crate) async fn is_current(&self, principal: &Principal) -> Result<bool, TokenError> {
+        let Some(id) = principal.id.strip_prefix(PREFIX) else { return Ok(true) };
+        Ok(self.0.find_token_by_id(id).await?.is_some_and(|token| token.is_valid(now_us())))
     }
 
     /// Returns whether any token is valid now.
-    pub(crate) async fn has_any(&self) -> Result<bool, StoreError> {
-        match self {
-            Self::Empty => Ok(false),
-            #[cfg(test)]
-            Self::Fixed(tokens) => Ok(!tokens.lock().expect("no test panics").is_empty()),
-        }
+    pub(crate) async fn has_any(&self) -> Result<bool, TokenError> {
+        let now = now_us();
+        Ok(self.0.list_tokens().await?.iter().any(|token| token.is_valid(now)))
+    }
+}
+
+/// Beginning of the id of a principal that has a token.
+const PREFIX: &str = "token:";
+
+fn principal(token: Token) -> Principal {
+    Principal {
+        id: format!("{PREFIX}{}", token.id),
+        owner: token.owner,
+        role: token.role,
+        accounts: token.accounts,
+        way: Way::Bearer,
+        source: None,
     }
 }

@@ -10,7 +10,10 @@ const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usag
 /// ones.
 const UNUSED: [(&[&str], &[&str]); 2] = [
     (
-        &["receipts", "usage", "ledger", "budget", "audit", "backup", "restore", "prune", "ps", "inspect", "logs"],
+        &[
+            "receipts", "usage", "ledger", "budget", "audit", "backup", "restore", "prune", "ps", "inspect", "logs",
+            "token",
+        ],
         &["docker_host", "upstream", "ca", "key_file", "proxy"],
     ),
     (&["agents"], &["upstream", "ca", "key_file", "proxy", "state_dir"]),

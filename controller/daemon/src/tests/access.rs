@@ -1,10 +1,15 @@
 //! Who may do what, on which listener.
 
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use serde_json::json;
 
+use sluice_state::store::{Store, now_us};
+
+use crate::principal::{Principal, Role};
 use crate::test_daemon::TestDaemon;
+use crate::tokens::Tokens;
 
 const BUDGETS: &str = "/api/v1/budgets";
 
@@ -39,14 +44,15 @@ async fn root_needs_no_token_on_the_admin_socket() {
 
 #[tokio::test]
 async fn a_credential_is_judged_alone() {
-    let daemon = TestDaemon::start().await;
+    let daemon = TestDaemon::with(|settings| settings.limits.failed_login_delay = Duration::ZERO).await;
+    let admin = &*daemon.bearer("slu_admin");
     let bad = [
         &["Authorization: Bearer slu_unknown"][..],
         &["Authorization: Bearer"],
         &["Authorization: Basic cm9vdDo="],
         &["Cookie: session=1"],
-        &["Authorization: Bearer slu_admin", "Cookie: a=b"],
-        &["Authorization: Bearer slu_admin", "Authorization: Bearer slu_admin"],
+        &[admin, "Cookie: a=b"],
+        &[admin, admin],
     ];
     for headers in bad {
         for path in [BUDGETS, "/alive", "/ready"] {
@@ -54,10 +60,10 @@ async fn a_credential_is_judged_alone() {
             assert_eq!(answer.status, 401, "{path} {headers:?}: root's own uid does not help");
         }
     }
-    let owner = &["Authorization: Bearer slu_alice"];
+    let owner = &[&*daemon.bearer("slu_alice")];
     let answer = daemon.over_socket("admin.sock", "GET", "/ready", owner).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, "ready\n"), "an owner sees no reasons");
-    let answer = daemon.over_socket("admin.sock", "GET", "/ready", &["Authorization: Bearer slu_admin"]).await;
+    let answer = daemon.over_socket("admin.sock", "GET", "/ready", &[admin]).await;
     assert_eq!(answer.json(), json!({ "status": "ready", "reasons": {} }));
 }
 
@@ -65,7 +71,14 @@ async fn a_credential_is_judged_alone() {
 async fn a_revoked_token_is_refused_at_once() {
     let daemon = TestDaemon::start().await;
     assert_eq!(daemon.get("slu_alice", BUDGETS).await.status, 200);
-    daemon.tokens.lock().expect("no test panics").remove("slu_alice");
+    let principal = Principal {
+        id: format!("token:{}", daemon.token_id("slu_alice")),
+        ..Principal::for_tests(Role::Owner, "alice", &["acct-1"])
+    };
+    let tokens = Tokens(Store::open(&daemon.settings.state.join("sluice.db")).expect("it is there"));
+    assert!(tokens.is_current(&principal).await.expect("it is there"));
+    tokens.0.revoke_token(daemon.token_id("slu_alice"), now_us()).await.expect("it is there");
+    assert!(!tokens.is_current(&principal).await.expect("it is there"), "its streams end");
     assert_eq!(daemon.get("slu_alice", BUDGETS).await.error(), (401, "unauthorized".to_owned()));
 }
 
@@ -73,7 +86,7 @@ async fn a_revoked_token_is_refused_at_once() {
 async fn foreign_hosts_and_pages_are_refused_before_routing() {
     let daemon = TestDaemon::start().await;
     let own = format!("Host: {}", daemon.address());
-    let token = "Authorization: Bearer slu_admin";
+    let token = &*daemon.bearer("slu_admin");
     for path in ["/alive", BUDGETS, "/nothing"] {
         for host in ["Host: evil.example", "Host: 127.0.0.1", "Host: evil.example:8787"] {
             assert_eq!(

@@ -77,7 +77,7 @@ async fn only_admins_change_budgets_and_each_change_is_recorded() {
     let mut lines = Vec::new();
     control_log::verify(&Layout::at(state).control_log(), &keys, |line| lines.push(line.clone())).expect("it is whole");
     let told: Vec<_> = lines.iter().map(|line| (line.operation.as_str(), line.principal.as_str())).collect();
-    let admin = "token:admin";
+    let admin = &*format!("token:{}", daemon.token_id("slu_admin"));
     let expected = [("daemon.start", "daemon"), ("budget.set", admin), ("budget.add", admin), ("budget.remove", admin)];
     assert_eq!(told, expected);
     assert_eq!(lines[1].after, Some(json!({ "kind": "set", "usd": "12.5" })));

@@ -5,19 +5,18 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::daemon::DaemonError;
+use crate::daemon::{Daemon, DaemonError};
 use crate::listen_plan::ListenRefusal;
-use crate::test_daemon::{TestDaemon, read_answer, settings, start};
-use crate::tokens::TokenSource;
+use crate::test_daemon::{TestDaemon, read_answer, settings};
 
 #[tokio::test]
 async fn one_daemon_has_a_state_directory() {
     let daemon = TestDaemon::start().await;
-    let error = start(&daemon.settings, TokenSource::Empty).await.expect_err("it is in use");
+    let error = Daemon::start(&daemon.settings).await.expect_err("it is in use");
     assert!(matches!(error, DaemonError::SecondDaemon(_)), "{error}");
     daemon.running.stop().await;
     assert!(!daemon.settings.run_dir.join("admin.sock").exists(), "its sockets are gone");
-    start(&daemon.settings, TokenSource::Empty).await.expect("it is free").stop().await;
+    Daemon::start(&daemon.settings).await.expect("it is free").stop().await;
 }
 
 #[tokio::test]
@@ -25,7 +24,7 @@ async fn it_refuses_to_listen_unsafely() {
     let scratch = tempfile::tempdir().expect("there is room");
     let mut settings = settings(scratch.path());
     settings.listen = vec!["0.0.0.0:0".to_owned()];
-    let error = start(&settings, TokenSource::Empty).await.expect_err("it is unsafe");
+    let error = Daemon::start(&settings).await.expect_err("it is unsafe");
     assert!(matches!(error, DaemonError::Listen(ListenRefusal::NoTls(_))), "{error}");
     assert!(!settings.run_dir.exists(), "nothing is bound");
 }
@@ -41,8 +40,11 @@ async fn a_stop_finishes_the_request_under_way() {
     assert_eq!(&first, b"HTTP/1.1 200");
 
     let mut busy = UnixStream::connect(daemon.socket("api.sock")).await.expect("it listens");
-    let head = "PUT /api/v1/budgets/acct-1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer slu_admin\r\n\
-                Content-Type: application/json\r\nContent-Length: 26\r\nExpect: 100-continue\r\n\r\n";
+    let head = format!(
+        "PUT /api/v1/budgets/acct-1 HTTP/1.1\r\nHost: localhost\r\n{}\r\n\
+                Content-Type: application/json\r\nContent-Length: 26\r\nExpect: 100-continue\r\n\r\n",
+        daemon.bearer("slu_admin")
+    );
     busy.write_all(head.as_bytes()).await.expect("it listens");
     let mut interim = [0; 25];
     tokio::io::AsyncReadExt::read_exact(&mut busy, &mut interim).await.expect("the handler reads the body");
