@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -25,8 +25,10 @@ use crate::front::Front;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
+use crate::request_rate::RequestRate;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
+use crate::stream_count::StreamCount;
 use crate::systemd;
 use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
@@ -74,7 +76,7 @@ pub enum DaemonError {
 /// A daemon that takes requests.
 #[derive(Debug)]
 pub struct RunningDaemon {
-    context: Arc<ApiContext>,
+    pub(crate) context: Arc<ApiContext>,
     tasks: Tasks,
     addresses: Vec<SocketAddr>,
     /// Released last.
@@ -99,6 +101,8 @@ impl Daemon {
         let keys = Keys::open(layout.state())?;
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
+        let mut tasks = Tasks::default();
+        let limits = &settings.limits;
         let context = Arc::new(ApiContext {
             layout,
             store,
@@ -110,6 +114,10 @@ impl Daemon {
             policy: settings.policy.clone().map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
+            streams: StreamCount::new(limits.streams, limits.streams_per_token),
+            waits: StreamCount::new(limits.waits, limits.waits),
+            creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
+            stop: tasks.stop_signal(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;
@@ -125,7 +133,6 @@ impl Daemon {
             ..ControlEntry::default()
         };
         context.record_own(started).await.map_err(|_| DaemonError::NotRecorded)?;
-        let mut tasks = Tasks::default();
         let addresses = bound.addresses;
         for (listener, front, count) in bound.listeners {
             tasks.spawn("a listener", |stop| listener.run(front, count, stop));
