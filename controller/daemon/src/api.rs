@@ -19,9 +19,20 @@ use crate::extract::Query;
 use crate::principal::Principal;
 
 mod accounts;
+mod agent_accounts;
 mod budgets;
+mod event_stream;
+mod event_view;
+mod events;
+mod idempotent;
+mod names;
+mod quantity;
 mod receipts;
+mod sandboxes;
+mod state_errors;
 pub(crate) mod status;
+mod streams;
+mod timestamp;
 mod usage;
 
 /// Handlers' state.
@@ -49,6 +60,9 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(budgets::routes())
         .merge(receipts::routes())
         .merge(usage::routes())
+        .merge(sandboxes::routes())
+        .merge(events::routes())
+        .merge(streams::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(context))
@@ -58,7 +72,15 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Doc::openapi();
-    for group in [status::Doc::openapi(), budgets::Doc::openapi(), receipts::Doc::openapi(), usage::Doc::openapi()] {
+    for group in [
+        status::Doc::openapi(),
+        budgets::Doc::openapi(),
+        receipts::Doc::openapi(),
+        usage::Doc::openapi(),
+        sandboxes::Doc::openapi(),
+        events::Doc::openapi(),
+        streams::Doc::openapi(),
+    ] {
         document.merge(group);
     }
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("a token of sluice token create"));

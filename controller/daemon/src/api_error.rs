@@ -161,4 +161,4 @@ macro_rules! internal {
     };
 }
 
-internal!(sluice_state::store::StoreError sluice_state::ledger::LedgerError std::io::Error);
+internal!(sluice_state::tokens::TokenError sluice_state::store::StoreError sluice_state::ledger::LedgerError std::io::Error);

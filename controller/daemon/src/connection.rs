@@ -24,7 +24,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = front.context().limits;
-    let clock = ConnectionClock::new(limits.head_time, limits.idle_time);
+    let clock = ConnectionClock::new(limits.head_time, limits.idle_time, limits.write_time);
     let stream = TokioIo::new(clock.watch(stream));
     let service = service_fn(|request| {
         clock.head_ended();

@@ -1,4 +1,4 @@
-//! The times of one connection: the wait for a request, and the wait for the rest of its head.
+//! The times of one connection: the wait for a request, for the rest of its head, and for a client that does not read.
 //!
 //! hyper has one time for both. An idle connection may wait longer than a head may take.
 
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +31,14 @@ pub(crate) struct ConnectionClock {
     phase: watch::Sender<(Phase, Instant)>,
     head: Duration,
     idle: Duration,
+    write: Duration,
 }
 
 impl ConnectionClock {
     /// Returns the clock of a new connection, whose first head is awaited.
     #[must_use]
-    pub(crate) fn new(head: Duration, idle: Duration) -> Self {
-        Self { phase: watch::Sender::new((Phase::Head, Instant::now())), head, idle }
+    pub(crate) fn new(head: Duration, idle: Duration, write: Duration) -> Self {
+        Self { phase: watch::Sender::new((Phase::Head, Instant::now())), head, idle, write }
     }
 
     /// The head of a request was read.
@@ -83,7 +84,7 @@ impl ConnectionClock {
 
     /// Returns the stream, whose first bytes of a head are noticed.
     pub(crate) fn watch<S>(&self, stream: S) -> WatchedStream<S> {
-        WatchedStream { stream, clock: self.clone() }
+        WatchedStream { stream, clock: self.clone(), stalled: None }
     }
 
     /// Returns the body, whose end is noticed.
@@ -93,11 +94,27 @@ impl ConnectionClock {
     }
 }
 
-/// A stream whose reads the clock sees.
+/// A stream whose reads the clock sees, and whose client must take what is written.
 #[derive(Debug)]
 pub(crate) struct WatchedStream<S> {
     stream: S,
     clock: ConnectionClock,
+    /// Set while the client takes nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> WatchedStream<S> {
+    /// Ends a write that waits for the client for too long.
+    fn bound<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let time = self.clock.write;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
@@ -113,11 +130,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.bound(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.bound(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -164,6 +183,7 @@ mod tests {
 
     const HEAD: Duration = Duration::from_secs(10);
     const IDLE: Duration = Duration::from_secs(60);
+    const WRITE: Duration = Duration::from_secs(30);
 
     async fn expires_after(clock: &ConnectionClock) -> Duration {
         let start = Instant::now();
@@ -173,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_head_has_less_time_than_a_pause() {
-        let clock = ConnectionClock::new(HEAD, IDLE);
+        let clock = ConnectionClock::new(HEAD, IDLE, WRITE);
         assert_eq!(expires_after(&clock).await, HEAD, "the first head");
         clock.head_ended();
         drop(clock.watch_body(Body::empty()));
@@ -185,9 +205,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_may_take_any_time() {
-        let clock = ConnectionClock::new(HEAD, IDLE);
+        let clock = ConnectionClock::new(HEAD, IDLE, WRITE);
         clock.head_ended();
         let day = Duration::from_secs(86_400);
         assert!(tokio::time::timeout(day, clock.expired()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_left() {
+        use tokio::io::AsyncWriteExt;
+        let clock = ConnectionClock::new(HEAD, IDLE, WRITE);
+        let (ours, mut theirs) = tokio::io::duplex(8);
+        let mut ours = clock.watch(ours);
+        ours.write_all(b"12345678").await.expect("there is room");
+        let start = Instant::now();
+        let error = ours.write_all(b"9").await.expect_err("there is no room");
+        assert_eq!((error.kind(), start.elapsed()), (io::ErrorKind::TimedOut, WRITE));
+        // One that reads again gets the whole time again.
+        let mut read = [0; 8];
+        tokio::io::AsyncReadExt::read_exact(&mut theirs, &mut read).await.expect("it was written");
+        ours.write_all(b"9").await.expect("there is room");
     }
 }

@@ -1,6 +1,6 @@
 //! What handlers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use sluice_state::control_log::{ControlEntry, ControlLog};
 use sluice_state::keys::Keys;
@@ -14,8 +14,10 @@ use crate::api_error::ApiError;
 use crate::limits::HttpLimits;
 use crate::principal::Principal;
 use crate::readiness::Readiness;
+use crate::request_rate::RequestRate;
 use crate::run_policy::RunPolicy;
 use crate::stop_signal::StopSignal;
+use crate::stream_count::StreamCount;
 use crate::variable_values::VariableValues;
 
 /// What handlers share.
@@ -41,7 +43,13 @@ pub struct ApiContext {
     pub variables: VariableValues,
     /// Wakes the orchestrator after a change that no event reports, such as another desired state.
     pub work: Notify,
-    /// The end of the daemon, at which streams end.
+    /// Open streams of events.
+    pub(crate) streams: Arc<StreamCount>,
+    /// Requests that wait for the state of a run.
+    pub(crate) waits: Arc<StreamCount>,
+    /// Runs that each owner has created lately.
+    pub(crate) creations: Mutex<RequestRate<String>>,
+    /// The stop of the daemon, which ends streams and waits.
     pub stop: StopSignal,
     /// The operator's log.
     pub log: fn(&str),

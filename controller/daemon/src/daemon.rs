@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -25,10 +25,12 @@ use crate::front::Front;
 use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
+use crate::request_rate::RequestRate;
 use crate::runs::orchestrator::Orchestrator;
 use crate::runs::service::RunService;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
+use crate::stream_count::StreamCount;
 use crate::systemd;
 use crate::tasks::Tasks;
 use crate::tls::{self, TlsError};
@@ -76,7 +78,7 @@ pub enum DaemonError {
 /// A daemon that takes requests.
 #[derive(Debug)]
 pub struct RunningDaemon {
-    context: Arc<ApiContext>,
+    pub(crate) context: Arc<ApiContext>,
     tasks: Tasks,
     addresses: Vec<SocketAddr>,
     /// Released last.
@@ -102,6 +104,7 @@ impl Daemon {
         let control = Arc::new(ControlLog::open(&layout, &keys)?);
         let access = Access::new(tokens, &settings.limits);
         let mut tasks = Tasks::default();
+        let limits = &settings.limits;
         let context = Arc::new(ApiContext {
             layout,
             store,
@@ -113,7 +116,10 @@ impl Daemon {
             policy: settings.runs.as_ref().map(|runs| Arc::new(runs.policy.clone())),
             variables: VariableValues::default(),
             work: Notify::new(),
-            stop: tasks.signal(),
+            streams: StreamCount::new(limits.streams, limits.streams_per_token),
+            waits: StreamCount::new(limits.waits, limits.waits),
+            creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
+            stop: tasks.stop_signal(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;

@@ -37,6 +37,16 @@ pub struct HttpLimits {
     pub failed_logins: u32,
     /// That delay.
     pub failed_login_delay: Duration,
+    /// Streams of one token.
+    pub streams_per_token: usize,
+    /// Streams of all tokens.
+    pub streams: usize,
+    /// Requests that wait for the state of a run.
+    pub waits: usize,
+    /// Runs that one owner may create in a minute.
+    pub creations: u32,
+    /// Time in which a client must take some bytes of its answer.
+    pub write_time: Duration,
     /// Time for a graceful stop.
     pub stop_time: Duration,
 }
@@ -59,6 +69,11 @@ impl Default for HttpLimits {
             request_burst: 100,
             failed_logins: 10,
             failed_login_delay: Duration::from_secs(1),
+            streams_per_token: 20,
+            streams: 500,
+            waits: 100,
+            creations: 60,
+            write_time: Duration::from_secs(30),
             stop_time: Duration::from_secs(10),
         }
     }

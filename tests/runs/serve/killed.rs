@@ -54,12 +54,7 @@ async fn a_daemon_killed_at_any_moment_loses_no_run() {
     let daemon = sluice.serve().await;
     for id in &ids {
         // Attempts that were killed while they were created are made again.
-        let mut run = Value::Null;
-        let ended = sluice_testkit::wait::poll(std::time::Duration::from_secs(90), async || {
-            run = daemon.run(id).await;
-            run["state"] == "COMPLETED" || run["state"] == "FAILED"
-        });
-        assert!(ended.await, "{run}");
+        let run = daemon.ended(id).await;
         assert_eq!(run["outcome"], "success", "{run}");
     }
     assert_eq!(sluice.containers().await, [""; 0]);

@@ -79,6 +79,17 @@ impl<'a> Daemon<'a> {
         run
     }
 
+    /// Waits until a run has ended, also after further attempts: the first waits for 10 s.
+    pub async fn ended(&self, id: &str) -> Value {
+        let mut run = Value::Null;
+        let ended = poll(PATIENCE * 4, async || {
+            run = self.run(id).await;
+            run["ended_at"].is_string()
+        });
+        assert!(ended.await, "no end in time: {run}\n{}", self.process.stderr());
+        run
+    }
+
     /// The events of a run, oldest first.
     pub async fn events(&self, id: &str) -> Vec<Value> {
         let page = self.get(&format!("/api/v1/sandboxes/{id}/events?limit=500")).await.expect(200).json();

@@ -8,12 +8,13 @@ use axum::{Json, Router};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sluice_contract::{Account, units};
+use sluice_contract::Account;
 use sluice_state::budget::{Balance, BudgetError, BudgetLog};
 use sluice_state::control_log::ControlEntry;
 use sluice_state::ledger::usd;
 use utoipa::{OpenApi, ToSchema};
 
+use super::quantity::Quantity;
 use super::{Context, NoQuery};
 use crate::api_error::{ApiError, ErrorBody};
 use crate::context::ApiContext;
@@ -105,7 +106,7 @@ async fn list(
 struct BudgetChange {
     kind: ChangeKind,
     /// Amount in dollars; required for `set` and `add`.
-    usd: Option<Amount>,
+    usd: Option<Quantity>,
 }
 
 /// Kind of a change.
@@ -118,14 +119,6 @@ enum ChangeKind {
     Add,
     /// The account has no limit any more.
     Remove,
-}
-
-/// Dollars, as a text such as `0.25`, or as a number.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
-enum Amount {
-    Text(String),
-    Number(f64),
 }
 
 /// Changes the budget of an account. Admins alone.
@@ -195,16 +188,12 @@ impl ChangeKind {
 
 /// Returns the amount of a change in nano-USD; 0 for a removal.
 fn amount(change: &BudgetChange) -> Result<i64, ApiError> {
-    let text = match (&change.usd, change.kind) {
-        (None, ChangeKind::Remove) => return Ok(0),
-        (Some(_), ChangeKind::Remove) => {
-            return Err(ApiError::invalid("usd", "a removal has no amount; leave usd out"));
-        }
-        (None, _) => return Err(ApiError::invalid("usd", "set and add need an amount of dollars, such as \"0.25\"")),
-        (Some(Amount::Text(text)), _) => text.clone(),
-        (Some(Amount::Number(number)), _) => number.to_string(),
-    };
-    units::nano_usd(&text).map_err(|error| ApiError::invalid("usd", error.to_string()))
+    match (&change.usd, change.kind) {
+        (None, ChangeKind::Remove) => Ok(0),
+        (Some(_), ChangeKind::Remove) => Err(ApiError::invalid("usd", "a removal has no amount; leave usd out")),
+        (None, _) => Err(ApiError::invalid("usd", "set and add need an amount of dollars, such as \"0.25\"")),
+        (Some(amount), _) => amount.usd("usd"),
+    }
 }
 
 async fn budgets(context: &ApiContext, account: Option<&Account>) -> Result<Vec<AccountBudget>, ApiError> {

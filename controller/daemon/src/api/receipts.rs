@@ -50,9 +50,21 @@ struct ReceiptQuery {
     cursor: Option<String>,
 }
 
+/// A page of a list of receipts.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PageQuery {
+    /// Number of receipts, 1 to 500.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
 /// A page of receipts, in the order in which the calls were made.
 #[derive(Debug, Serialize, ToSchema)]
-struct Receipts {
+pub(super) struct Receipts {
     /// Receipts, as `sluice receipts --json` prints them.
     #[schema(value_type = Vec<Object>)]
     receipts: Vec<BookedReceipt>,
@@ -83,19 +95,24 @@ async fn list(
     Query(query): Query<ReceiptQuery>,
 ) -> Result<Json<Receipts>, ApiError> {
     let scope = principal.require(Operation::Read)?;
-    let limit = query.limit.unwrap_or(LIMIT);
-    if !(1..=LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
-    }
-    let after = query.cursor.as_deref().map(Cursor::parse).transpose()?;
     let filter = Filter {
         account: accounts::asked(scope, query.account)?,
         run_id: query.run_id,
         model: query.model,
         open: query.open,
-        from_us: after.map(|cursor| cursor.origin_us),
         ..Filter::default()
     };
+    page(&context, filter, PageQuery { limit: query.limit, cursor: query.cursor }).await.map(Json)
+}
+
+/// Returns a page of the receipts of a filter.
+pub(super) async fn page(context: &ApiContext, filter: Filter, query: PageQuery) -> Result<Receipts, ApiError> {
+    let limit = query.limit.unwrap_or(LIMIT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
+    }
+    let after = query.cursor.as_deref().map(Cursor::parse).transpose()?;
+    let filter = Filter { from_us: after.map(|cursor| cursor.origin_us), ..filter };
     let (found, page) = mpsc::channel();
     let (mut skip, mut left) = (after.map_or(0, |cursor| cursor.given), limit + 1);
     let take = move |receipt| {
@@ -111,7 +128,7 @@ async fn list(
     let has_more = receipts.len() > limit;
     receipts.truncate(limit);
     let next = if has_more { Cursor::after(&receipts, after) } else { None };
-    Ok(Json(Receipts { receipts, next_cursor: next.map(Cursor::text), has_more }))
+    Ok(Receipts { receipts, next_cursor: next.map(Cursor::text), has_more })
 }
 
 impl Cursor {

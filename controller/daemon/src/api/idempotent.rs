@@ -1,0 +1,77 @@
+//! The header Idempotency-Key: a request that a client repeats is done once.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use sluice_contract::Hash;
+use sluice_state::idempotency::{IdempotencyError, IdempotencyKey, KeyReservation};
+use sluice_state::store::now_us;
+
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::principal::Principal;
+
+/// The key of a request, if it has one.
+#[derive(Debug)]
+pub(super) struct RequestKey {
+    key: Option<String>,
+    method: String,
+    path: String,
+}
+
+/// What a key says about a request.
+#[derive(Debug)]
+pub(super) enum Repetition {
+    /// It is new. The key, if there is one, is reserved.
+    New(Option<IdempotencyKey>),
+    /// It was done before, and made this.
+    Done(String),
+}
+
+impl FromRequestParts<Arc<ApiContext>> for RequestKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<ApiContext>) -> Result<Self, ApiError> {
+        let mut keys = parts.headers.get_all("idempotency-key").iter();
+        let key = match (keys.next(), keys.next()) {
+            (None, _) => None,
+            // A key that is no text is not valid, nor are two.
+            (Some(key), None) => Some(key.to_str().unwrap_or_default().to_owned()),
+            (Some(_), Some(_)) => Some(String::new()),
+        };
+        let (method, path) = (parts.method.to_string(), parts.uri.path().to_owned());
+        Ok(Self { key, method, path })
+    }
+}
+
+impl RequestKey {
+    /// Reserves the key for a request of this digest.
+    ///
+    /// # Errors
+    /// 409: the key belongs to another request, or to one that is being served. 422: it is not valid. 429: too many.
+    pub(super) async fn reserve(
+        self,
+        context: &ApiContext,
+        principal: &Principal,
+        digest: Hash,
+    ) -> Result<Repetition, ApiError> {
+        let Self { key: Some(key), method, path } = self else { return Ok(Repetition::New(None)) };
+        let key = IdempotencyKey { principal: principal.id.clone(), method, route: path, key, request_hash: digest };
+        match context.store.reserve_key(key.clone(), now_us()).await? {
+            KeyReservation::Reserved => Ok(Repetition::New(Some(key))),
+            KeyReservation::Done { object_id } => Ok(Repetition::Done(object_id)),
+        }
+    }
+}
+
+/// Releases the key of a request that has made nothing.
+///
+/// # Errors
+/// Errors of the database.
+pub(super) async fn release(context: &ApiContext, key: Option<IdempotencyKey>) -> Result<(), IdempotencyError> {
+    match key {
+        Some(key) => context.store.release_key(key).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,243 @@
+//! Runs: creation, lists, details, cancellation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use sluice_state::control_log::ControlEntry;
+use sluice_state::sandboxes::{
+    DesiredState, Sandbox, SandboxCursor, SandboxError, SandboxFilter, SandboxState, SandboxStep, SandboxVerdict,
+};
+use sluice_state::store::now_us;
+use utoipa::{OpenApi, ToSchema};
+
+use super::names::check_text;
+use super::{Context, NoQuery};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::context::ApiContext;
+use crate::extract::{PathNames, Query};
+use crate::permission::Operation;
+use crate::principal::Principal;
+
+mod actions;
+mod create;
+pub(super) mod lookup;
+mod request;
+mod requested_limits;
+pub(super) mod view;
+mod wait;
+
+use view::{SandboxDetail, SandboxView};
+
+#[derive(OpenApi)]
+#[openapi(paths(
+    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts
+))]
+pub(super) struct Doc;
+
+pub(super) fn routes() -> Router<Arc<ApiContext>> {
+    Router::new()
+        .route("/api/v1/sandboxes", get(list).post(create::create))
+        .route("/api/v1/sandboxes/{id}", get(show).delete(cancel))
+        .route("/api/v1/sandboxes/{id}/wait", get(wait::wait))
+        .route("/api/v1/sandboxes/{id}/retry", post(actions::retry))
+        .route("/api/v1/sandboxes/{id}/connect", post(actions::connect))
+        .route("/api/v1/sandboxes/{id}/fail", post(actions::fail))
+        .route("/api/v1/sandboxes/{id}/receipts", get(actions::receipts))
+}
+
+/// Number of runs of a page, at most and by default.
+const LIMIT_MAX: u32 = 500;
+const LIMIT: u32 = 100;
+/// Characters of a search.
+const SEARCH_MAX: usize = 200;
+/// Times that a change is tried anew when the run has changed in between.
+const TRIES: usize = 8;
+
+/// Selection of runs.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct SandboxQuery {
+    /// States, joined by commas.
+    state: Option<String>,
+    /// Only runs of this agent.
+    agent_id: Option<String>,
+    /// `NAME=VALUE`: only runs with this label.
+    label: Option<String>,
+    /// A text that id, name, agent, project or account contains.
+    q: Option<String>,
+    /// Number of runs, 1 to 500.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// A page of runs, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct Sandboxes {
+    sandboxes: Vec<SandboxView>,
+    /// Number of selected runs in each state, also in those that `state` leaves out.
+    counts: BTreeMap<&'static str, u64>,
+    /// Cursor of the next page; null on the last one.
+    next_cursor: Option<String>,
+    /// Whether more runs follow.
+    has_more: bool,
+}
+
+/// Lists runs, newest first.
+#[utoipa::path(
+    get, path = "/api/v1/sandboxes", params(SandboxQuery),
+    responses(
+        (status = 200, body = Sandboxes), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 422, body = ErrorBody)
+    )
+)]
+async fn list(
+    State(context): Context,
+    principal: Principal,
+    Query(query): Query<SandboxQuery>,
+) -> Result<Json<Sandboxes>, ApiError> {
+    let scope = principal.require(Operation::Read)?;
+    let limit = query.limit.unwrap_or(LIMIT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(ApiError::invalid("limit", "limit is a number from 1 to 500"));
+    }
+    if let Some(text) = &query.q {
+        check_text("q", text, SEARCH_MAX)?;
+    }
+    let filter = SandboxFilter {
+        owner: scope.owner().map(str::to_owned),
+        states: query.state.as_deref().map_or(Ok(Vec::new()), states)?,
+        agent_id: query.agent_id,
+        label: query.label.as_deref().map(label).transpose()?,
+        text: query.q,
+    };
+    let after = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    let page = context.store.list_sandboxes(filter, after, limit).await?;
+    let mut counts: BTreeMap<_, _> = SandboxState::ALL.map(|state| (state.as_str(), 0)).into();
+    counts.extend(page.counts.into_iter().map(|(state, count)| (state.as_str(), count)));
+    Ok(Json(Sandboxes {
+        sandboxes: page.sandboxes.into_iter().map(SandboxView::of).collect(),
+        counts,
+        has_more: page.next.is_some(),
+        next_cursor: page.next.map(|next| format!("{}.{}", next.created_us, next.run_id)),
+    }))
+}
+
+fn states(text: &str) -> Result<Vec<SandboxState>, ApiError> {
+    let wrong = || {
+        let message = "state is one of PENDING, CREATING, RUNNING, COMPLETING, COMPLETED, FAILED, or several of them, \
+                       joined by commas";
+        ApiError::invalid("state", message)
+    };
+    text.split(',').map(|word| SandboxState::of(word).ok_or_else(wrong)).collect()
+}
+
+fn label(text: &str) -> Result<(String, String), ApiError> {
+    let (name, value) = text
+        .split_once('=')
+        .filter(|(name, _)| !name.is_empty())
+        .ok_or_else(|| ApiError::invalid("label", "label is NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn parse_cursor(text: &str) -> Result<SandboxCursor, ApiError> {
+    let wrong = || ApiError::invalid("cursor", "cursor is the next_cursor of the page before, unchanged");
+    let (created, run_id) = text.split_once('.').ok_or_else(wrong)?;
+    Ok(SandboxCursor {
+        created_us: created.parse().map_err(|_| wrong())?,
+        run_id: run_id.parse().map_err(|_| wrong())?,
+    })
+}
+
+/// Shows a run.
+#[utoipa::path(
+    get, path = "/api/v1/sandboxes/{id}", params(("id" = String, Path, description = "Id, or a name of the own owner")),
+    responses(
+        (status = 200, body = SandboxDetail), (status = 401, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 422, body = ErrorBody)
+    )
+)]
+async fn show(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Json<SandboxDetail>, ApiError> {
+    let sandbox = lookup::named(&context, &principal, Operation::Read, &id).await?;
+    Ok(Json(view::detail(&context, sandbox).await?))
+}
+
+/// Cancels a run. Its record stays.
+#[utoipa::path(
+    delete, path = "/api/v1/sandboxes/{id}", params(("id" = String, Path, description = "The whole id; no name")),
+    responses(
+        (status = 202, description = "The run was live, and ends", body = SandboxView),
+        (status = 200, description = "The run has ended before", body = SandboxView),
+        (status = 401, body = ErrorBody), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody), (status = 422, body = ErrorBody), (status = 503, body = ErrorBody)
+    )
+)]
+async fn cancel(
+    State(context): Context,
+    principal: Principal,
+    PathNames([id]): PathNames<1>,
+    Query(NoQuery {}): Query<NoQuery>,
+) -> Result<Response, ApiError> {
+    let mut sandbox = lookup::identified(&context, &principal, Operation::Control, &id).await?;
+    if sandbox.state.is_ended() {
+        return Ok(Json(SandboxView::of(sandbox)).into_response());
+    }
+    record(&context, &principal, "sandbox.cancel", &sandbox, ControlEntry::default()).await?;
+    for _ in 0..TRIES {
+        let run_id = sandbox.key.run_id.clone();
+        let changed = match (sandbox.state, sandbox.desired_state) {
+            (SandboxState::Pending, _) => {
+                let step = SandboxStep::Drop(SandboxVerdict::Cancelled);
+                context.store.step_sandbox(&run_id, sandbox.generation, step, "cancelled", now_us()).await
+            }
+            (state, DesiredState::Stopped) if !state.is_ended() => Ok(sandbox),
+            (state, _) if state.is_ended() => Ok(sandbox),
+            _ => context.store.set_desired_state(&run_id, sandbox.generation, DesiredState::Stopped).await,
+        };
+        match changed {
+            Ok(sandbox) => {
+                if sandbox.state.is_ended() {
+                    context.variables.forget(&run_id);
+                }
+                context.work.notify_one();
+                return Ok((StatusCode::ACCEPTED, Json(SandboxView::of(sandbox))).into_response());
+            }
+            // It has changed since it was read.
+            Err(SandboxError::StaleGeneration { .. } | SandboxError::IllegalStep(_)) => {
+                sandbox = lookup::identified(&context, &principal, Operation::Control, run_id.as_str()).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(SandboxError::StaleGeneration { found: sandbox.generation }.into())
+}
+
+/// Records an operation on a run before it takes effect, and returns the number of its line.
+async fn record(
+    context: &ApiContext,
+    principal: &Principal,
+    operation: &str,
+    sandbox: &Sandbox,
+    entry: ControlEntry,
+) -> Result<u64, ApiError> {
+    let entry = ControlEntry {
+        operation: operation.to_owned(),
+        object: Some(sandbox.key.run_id.to_string()),
+        owner: Some(sandbox.owner.clone()),
+        ..entry
+    };
+    context.record(principal, entry).await
+}

@@ -1,0 +1,303 @@
+//! Creation of a run.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::LOCATION;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sluice_contract::RunId;
+use sluice_state::agents::{Agent, NewAgent};
+use sluice_state::control_log::ControlEntry;
+use sluice_state::idempotency::IdempotencyKey;
+use sluice_state::process::Process;
+use sluice_state::sandboxes::{CreatedSandbox, NewSandbox, RunAgent, Sandbox};
+use sluice_state::store::now_us;
+use utoipa::ToSchema;
+
+use super::request::SandboxRequest;
+use crate::api::idempotent::{Repetition, RequestKey, release};
+use crate::api::{Context, agent_accounts, names};
+use crate::api_error::{ApiError, ErrorBody};
+use crate::context::ApiContext;
+use crate::extract::{JsonBody, Query};
+use crate::permission::Operation;
+use crate::principal::Principal;
+use crate::run_policy::RunPolicy;
+use crate::variable_values::Variables;
+
+/// Number of automatic retries of a run.
+const RETRIES: u32 = 3;
+
+/// Kind of a creation.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct CreationQuery {
+    /// Only checks whether the run could be created.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// A run that was created.
+#[derive(Debug, Serialize, ToSchema)]
+struct CreatedRun {
+    /// Id of the run; none for a dry run.
+    sandbox_id: Option<String>,
+    /// The same.
+    run_id: Option<String>,
+    /// Attempt, from 0.
+    attempt: u32,
+    /// State of the run.
+    state: &'static str,
+    /// Its agent.
+    agent: RunAgentView,
+    /// Host directories that the run sees.
+    mount_table: Vec<String>,
+    /// Whether the account has a budget, of which an amount is held.
+    budget_checked: bool,
+}
+
+/// The agent of a run.
+#[derive(Debug, Serialize, ToSchema)]
+struct RunAgentView {
+    agent_id: String,
+    /// Its state; null if it was removed with the run.
+    state: Option<&'static str>,
+    /// Number of its runs so far.
+    generation: Option<u64>,
+    /// True if it exists for this run only.
+    ephemeral: bool,
+}
+
+/// Creates a run, which waits in the queue.
+#[utoipa::path(
+    post, path = "/api/v1/sandboxes", params(
+        CreationQuery,
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 255 characters: the same key creates one run")
+    ),
+    request_body = SandboxRequest,
+    responses(
+        (status = 201, description = "The run; Location names it", body = CreatedRun),
+        (status = 200, description = "The run that this key has created before, or a dry run", body = CreatedRun),
+        (status = 400, body = ErrorBody), (status = 401, body = ErrorBody), (status = 402, body = ErrorBody),
+        (status = 403, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
+        (status = 413, body = ErrorBody), (status = 415, body = ErrorBody), (status = 422, body = ErrorBody),
+        (status = 429, body = ErrorBody), (status = 503, body = ErrorBody)
+    )
+)]
+pub(super) async fn create(
+    State(context): Context,
+    principal: Principal,
+    Query(query): Query<CreationQuery>,
+    key: RequestKey,
+    body: JsonBody<SandboxRequest>,
+) -> Result<Response, ApiError> {
+    principal.require(Operation::Create)?;
+    let policy = context.policy.clone().ok_or_else(sandbox_disabled)?;
+    if query.dry_run {
+        let new = new_run(&context, &principal, &policy, body.value).await?;
+        let created = context.store.check_sandbox(new.sandbox, now_us()).await?;
+        let mut run = CreatedRun::new(&created);
+        (run.sandbox_id, run.run_id) = (None, None);
+        return Ok(Json(run).into_response());
+    }
+    let key = match key.reserve(&context, &principal, body.digest).await? {
+        Repetition::Done(run_id) => return repeated(&context, &principal, &run_id).await,
+        Repetition::New(key) => key,
+    };
+    match record_and_create(&context, &principal, &policy, body, key.clone()).await {
+        Ok(created) => {
+            context.work.notify_one();
+            let run = CreatedRun::new(&created);
+            let location = format!("/api/v1/sandboxes/{}", created.sandbox.key.run_id);
+            Ok((StatusCode::CREATED, [(LOCATION, location)], Json(run)).into_response())
+        }
+        Err(error) => {
+            release(&context, key).await?;
+            Err(error)
+        }
+    }
+}
+
+async fn record_and_create(
+    context: &ApiContext,
+    principal: &Principal,
+    policy: &RunPolicy,
+    body: JsonBody<SandboxRequest>,
+    key: Option<IdempotencyKey>,
+) -> Result<CreatedSandbox, ApiError> {
+    const OPERATION: &str = "sandbox.create";
+    let NewRun { mut sandbox, variables } = new_run(context, principal, policy, body.value).await?;
+    take_creation(context, &sandbox.owner)?;
+    sandbox.idempotency = key;
+    let run_id = sandbox.run_id.clone();
+    let entry = ControlEntry {
+        operation: OPERATION.to_owned(),
+        object: Some(run_id.to_string()),
+        owner: Some(sandbox.owner.clone()),
+        request: Some(body.digest),
+        after: Some(json!({ "account": sandbox.account, "image": sandbox.image, "name": sandbox.name })),
+        ..ControlEntry::default()
+    };
+    let seq = context.record(principal, entry).await?;
+    // An orchestrator may claim the run as soon as it is there.
+    context.variables.keep(run_id.clone(), variables);
+    match context.store.create_sandbox(sandbox, now_us()).await {
+        Ok(created) => Ok(created),
+        Err(error) => {
+            context.variables.forget(&run_id);
+            let error = ApiError::from(error);
+            context.record_failure(principal, OPERATION, seq, error.code()).await?;
+            Err(error)
+        }
+    }
+}
+
+/// Returns the error of a host that creates no runs.
+pub(super) fn sandbox_disabled() -> ApiError {
+    let message = "this host creates no sandboxes; an admin sets sandbox_enabled and an upstream key";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "sandbox_disabled", message)
+}
+
+/// Counts a creation of an owner.
+pub(super) fn take_creation(context: &ApiContext, owner: &str) -> Result<(), ApiError> {
+    let mut creations = context.creations.lock().unwrap_or_else(PoisonError::into_inner);
+    creations.take(owner.to_owned(), Instant::now()).map_err(|wait| {
+        let message = "this owner creates more runs in a minute than the daemon takes; wait as Retry-After says";
+        ApiError::too_many("creations_limited", message, wait.as_secs() + 1)
+    })
+}
+
+/// Returns the owner of the new run.
+fn owner(principal: &Principal, named: Option<&str>) -> Result<String, ApiError> {
+    match named {
+        Some(_) if principal.may(Operation::GrantAgent).is_none() => Err(ApiError::admin_only()),
+        Some(owner) => names::check_text("owner_id", owner, 255).map(|()| owner.to_owned()),
+        None => Ok(principal.owner.clone()),
+    }
+}
+
+/// Returns the registered agent of the new run.
+async fn registered(
+    context: &ApiContext,
+    principal: &Principal,
+    owner: &str,
+    agent_id: &str,
+) -> Result<Agent, ApiError> {
+    let found = context.store.find_agent(owner, agent_id).await?;
+    if let Some(agent) = found.filter(|agent| !agent.ephemeral) {
+        return Ok(agent);
+    }
+    if owner != principal.owner && context.store.find_agent(&principal.owner, agent_id).await?.is_some() {
+        let message = "the agent belongs to another owner than owner_id; name its owner";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "not_owner", message));
+    }
+    Err(ApiError::not_found())
+}
+
+/// A run to create, and the values of its variables.
+struct NewRun {
+    sandbox: NewSandbox,
+    variables: Variables,
+}
+
+/// Checks a request, and returns the run that it asks for.
+async fn new_run(
+    context: &ApiContext,
+    principal: &Principal,
+    policy: &RunPolicy,
+    request: SandboxRequest,
+) -> Result<NewRun, ApiError> {
+    let owner = owner(principal, request.owner_id.as_deref())?;
+    let agent = match &request.agent_id {
+        Some(id) => Some(registered(context, principal, &owner, id).await?),
+        None => None,
+    };
+    let checked = request.check(policy)?;
+    let run_id = names::run_id(uuid::Uuid::new_v4().as_u128());
+    let run_id: RunId = run_id.parse().map_err(|error| ApiError::internal(&error))?;
+    let (agent, account) = match agent {
+        Some(agent) => {
+            agent_accounts::check(principal, &agent.billing_account_id)?;
+            (RunAgent::Registered(agent.agent_id), agent.billing_account_id)
+        }
+        None => {
+            let account = agent_accounts::default(principal, Some(policy))?;
+            (RunAgent::Ephemeral(ephemeral(&owner, &run_id, &account)), account)
+        }
+    };
+    let sandbox = NewSandbox {
+        run_id,
+        owner,
+        agent,
+        name: checked.name,
+        project: None,
+        account,
+        graph: checked.stored.graph_id.clone(),
+        model: checked.stored.models.first().cloned(),
+        image: checked.stored.image.clone(),
+        daemon: Process::current()?,
+        cap: checked.cap,
+        hold_nano: policy.hold,
+        max_retries: RETRIES,
+        retry_on: checked.retry_on,
+        request: serde_json::to_string(&checked.stored).map_err(|error| ApiError::internal(&error))?,
+        priority: checked.priority,
+        labels: checked.labels,
+        depends_on: checked.depends_on,
+        run_time_us: sluice_contract::time::duration_micros(policy.run_time),
+        mount_paths: Vec::new(),
+        queued_max: policy.queued_max,
+        idempotency: None,
+    };
+    Ok(NewRun { sandbox, variables: checked.variables })
+}
+
+/// Returns the agent of a run that names none.
+fn ephemeral(owner: &str, run_id: &RunId, account: &str) -> NewAgent {
+    NewAgent {
+        owner: owner.to_owned(),
+        agent_id: run_id.to_string(),
+        name: None,
+        zone_id: None,
+        billing_account_id: account.to_owned(),
+        allow_sandbox: true,
+        grants: "[]".to_owned(),
+        metadata: "{}".to_owned(),
+    }
+}
+
+/// Answers a request that was done before. The caller may see the run, or it is not there for it.
+async fn repeated(context: &Arc<ApiContext>, principal: &Principal, run_id: &str) -> Result<Response, ApiError> {
+    let sandbox = super::lookup::identified(context, principal, Operation::Create, run_id).await?;
+    let agent = context.store.find_agent(&sandbox.owner, &sandbox.agent_id).await?;
+    Ok(Json(CreatedRun::of(&sandbox, agent.as_ref())).into_response())
+}
+
+impl CreatedRun {
+    fn new(created: &CreatedSandbox) -> Self {
+        Self { budget_checked: created.is_budget_checked, ..Self::of(&created.sandbox, Some(&created.agent)) }
+    }
+
+    fn of(sandbox: &Sandbox, agent: Option<&Agent>) -> Self {
+        Self {
+            sandbox_id: Some(sandbox.key.run_id.to_string()),
+            run_id: Some(sandbox.key.run_id.to_string()),
+            attempt: sandbox.key.attempt,
+            state: sandbox.state.as_str(),
+            agent: RunAgentView {
+                agent_id: sandbox.agent_id.clone(),
+                state: agent.map(|agent| agent.state.as_str()),
+                generation: agent.map(|agent| agent.generation),
+                ephemeral: sandbox.agent_ephemeral,
+            },
+            mount_table: Vec::new(),
+            budget_checked: sandbox.hold.is_some(),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The request for a run: its members, their rules, and what is stored of it.
+//!
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sluice_contract::RunId;
+use sluice_runs::blueprint::reserved_variable;
+use utoipa::ToSchema;
+use zeroize::Zeroizing;
+
+use super::requested_limits::{Profile, RequestedLimits, limits};
+use crate::api::names::{check_text, is_run_name};
+use crate::api::quantity::Quantity;
+use crate::api::state_errors::unknown_dependency;
+use crate::api_error::ApiError;
+use crate::run_policy::RunPolicy;
+use crate::stored_request::StoredRequest;
+use crate::variable_values::Variables;
+
+/// A request for a run. One of `task`, `messages` and `argv` is needed.
+// No Debug: values of variables are secrets.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SandboxRequest {
+    /// A registered agent; one of its own for the run otherwise.
+    pub(super) agent_id: Option<String>,
+    /// Owner of the run. Admins alone.
+    pub(super) owner_id: Option<String>,
+    /// Name, unique among the live runs of the owner.
+    name: Option<String>,
+    /// One message of the user.
+    task: Option<String>,
+    /// OpenAI messages, in place of a task.
+    #[schema(value_type = Option<Vec<Object>>)]
+    messages: Option<Vec<Value>>,
+    /// Program and arguments, in place of those of the graph.
+    argv: Option<Vec<String>>,
+    /// `sandbox:NAME`; `sandbox:agent` by default.
+    graph_id: Option<String>,
+    /// Model of calls that name none.
+    model: Option<String>,
+    /// Further models that calls may name.
+    #[serde(default)]
+    models: Vec<String>,
+    /// Image, one of those that the host allows.
+    image: Option<String>,
+    /// Environment variables. Their values are kept in memory alone.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Limits.
+    #[serde(default)]
+    limits: RequestedLimits,
+    /// Sizes for what `limits` leaves out.
+    #[serde(default)]
+    profile: Profile,
+    /// Minutes without work after which the run ends.
+    #[schema(minimum = 1, maximum = 1440)]
+    ttl_minutes: Option<u32>,
+    /// Cap of all attempts in dollars.
+    max_cost_usd: Option<Quantity>,
+    /// Runs of a higher priority begin first.
+    #[schema(minimum = -100, maximum = 100)]
+    #[serde(default)]
+    priority: i64,
+    /// Own runs that must succeed first.
+    #[serde(default)]
+    depends_on: Vec<String>,
+    /// Labels.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    /// Metadata of its calls.
+    metadata: Option<RunMetadata>,
+    /// Failure codes that are retried besides those that always are.
+    #[serde(default)]
+    retry_on: Vec<String>,
+}
+
+/// Metadata of a run's calls.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+struct RunMetadata {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    existing_trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_user_id: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mask_input: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mask_output: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+}
+
+/// A request that keeps the rules.
+pub(super) struct CheckedRequest {
+    pub(super) name: Option<String>,
+    pub(super) stored: StoredRequest,
+    pub(super) cap: Option<i64>,
+    pub(super) priority: i64,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) depends_on: BTreeSet<RunId>,
+    pub(super) retry_on: Vec<String>,
+    pub(super) variables: Variables,
+}
+
+const GRAPH: &str = "sandbox:agent";
+const LABELS_MAX: usize = 32;
+const LABEL_LENGTH: usize = 63;
+const DEPENDENCIES_MAX: usize = 16;
+const MODELS_MAX: usize = 32;
+const ARGV_BYTES: usize = 64 << 10;
+const PRIORITY_MAX: i64 = 100;
+const TTL_MAX: u32 = 1440;
+const TEXT_MAX: usize = 255;
+
+impl SandboxRequest {
+    /// Checks all members against their rules and the policy, and fills in what is left out.
+    ///
+    /// # Errors
+    /// 422, with the name of the member.
+    pub(super) fn check(self, policy: &RunPolicy) -> Result<CheckedRequest, ApiError> {
+        if let Some(name) = &self.name
+            && !is_run_name(name)
+        {
+            let message = "a name is 1 to 63 characters of a-z, 0-9 and . _ -, begins with a letter or a digit and not \
+                           with r_, and is none of health, new, stream, wait, events";
+            return Err(ApiError::invalid("name", message));
+        }
+        check_labels(&self.labels)?;
+        let ttl_default = u32::try_from(policy.idle.as_secs().div_ceil(60)).unwrap_or(TTL_MAX).clamp(1, TTL_MAX);
+        let ttl_minutes = self.ttl_minutes.unwrap_or(ttl_default);
+        if !(1..=TTL_MAX).contains(&ttl_minutes) {
+            return Err(ApiError::invalid("ttl_minutes", "ttl_minutes is a number from 1 to 1440"));
+        }
+        if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&self.priority) {
+            return Err(ApiError::invalid("priority", "priority is a number from -100 to 100"));
+        }
+        let cap = self.max_cost_usd.as_ref().map(|cap| cap.usd("max_cost_usd")).transpose()?;
+        if cap == Some(0) {
+            return Err(ApiError::invalid("max_cost_usd", "a run without money makes no call; leave max_cost_usd out"));
+        }
+        let models = models(self.model, self.models, &policy.models)?;
+        let (graph_id, image) = program(self.graph_id, self.image, self.argv.as_deref(), policy)?;
+        let is_single = self.argv.is_none() && policy.graph(&graph_id).is_some_and(|graph| graph.takes_one_message);
+        let messages = messages(self.task, self.messages, self.argv.is_some(), is_single)?;
+        let stored = StoredRequest {
+            graph_id,
+            argv: self.argv,
+            messages,
+            models,
+            image,
+            variables: self.env.keys().cloned().collect(),
+            limits: limits(&self.limits, self.profile, policy)?,
+            ttl_minutes,
+            metadata: self.metadata.map(RunMetadata::checked).transpose()?,
+        };
+        Ok(CheckedRequest {
+            name: self.name,
+            stored,
+            cap: cap.or(policy.max_cost),
+            priority: self.priority,
+            labels: self.labels,
+            depends_on: dependencies(&self.depends_on)?,
+            retry_on: failure_codes(self.retry_on)?,
+            variables: variables(self.env)?,
+        })
+    }
+}
+
+fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), ApiError> {
+    let is_word = |text: &str| text.chars().count() <= LABEL_LENGTH && !text.contains(char::is_control);
+    let is_label = |(name, value): (&String, &String)| !name.is_empty() && is_word(name) && is_word(value);
+    if labels.len() <= LABELS_MAX && labels.iter().all(is_label) {
+        return Ok(());
+    }
+    Err(ApiError::invalid("labels", "labels are at most 32 names of 1 to 63 characters, with values of at most 63"))
+}
+
+/// Returns the models, the default first.
+fn models(model: Option<String>, further: Vec<String>, default: &[String]) -> Result<Vec<String>, ApiError> {
+    let mut models: Vec<String> = Vec::new();
+    for model in model.into_iter().chain(further) {
+        let is_name = (1..=TEXT_MAX).contains(&model.len()) && model.bytes().all(|byte| byte.is_ascii_graphic());
+        if !is_name {
+            return Err(ApiError::invalid("model", "a model is 1 to 255 characters of visible ASCII"));
+        }
+        if !models.contains(&model) {
+            models.push(model);
+        }
+    }
+    if models.len() > MODELS_MAX {
+        return Err(ApiError::invalid("models", "a run has at most 32 models"));
+    }
+    if models.is_empty() {
+        models = default.to_vec();
+    }
+    let needed = || ApiError::invalid("model", "name a model: this host has no default one");
+    if models.is_empty() { Err(needed()) } else { Ok(models) }
+}
+
+/// Returns graph and image.
+fn program(
+    graph_id: Option<String>,
+    image: Option<String>,
+    argv: Option<&[String]>,
+    policy: &RunPolicy,
+) -> Result<(String, String), ApiError> {
+    if let Some(argv) = argv {
+        let bytes: usize = argv.iter().map(|argument| argument.len() + 1).sum();
+        if argv.first().is_none_or(String::is_empty) || bytes > ARGV_BYTES {
+            return Err(ApiError::invalid("argv", "argv is a program and its arguments, at most 64 KiB together"));
+        }
+    }
+    let known = policy.graph(graph_id.as_deref().unwrap_or(GRAPH));
+    if known.is_none() && (argv.is_none() || graph_id.is_some()) {
+        let message = "this host has no such program; GET /ai/agents lists those that it has, or send argv";
+        let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_graph", message);
+        return Err(error.with_details(json!({ "field": "graph_id" })));
+    }
+    if let Some(image) = &image
+        && !policy.allows_image(image)
+    {
+        let message = "this image is not in the list of this host; leave it out, or ask an admin to add it";
+        let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "image_not_allowed", message);
+        return Err(error.with_details(json!({ "field": "image" })));
+    }
+    let image = image.or_else(|| known.and_then(|graph| graph.image.clone()));
+    let graph_id = known.map_or(GRAPH, |graph| graph.graph_id.as_str()).to_owned();
+    Ok((graph_id, image.unwrap_or_else(|| policy.default_image.clone())))
+}
+
+/// Returns the messages of the request.
+fn messages(
+    task: Option<String>,
+    messages: Option<Vec<Value>>,
+    has_argv: bool,
+    is_single: bool,
+) -> Result<Option<Vec<Value>>, ApiError> {
+    let messages = match (task, messages) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::invalid("task", "send either task or messages; a task is one message of the user"));
+        }
+        (Some(task), None) if task.trim().is_empty() => {
+            return Err(ApiError::invalid("task", "the task is empty; say what the agent is to do"));
+        }
+        (Some(task), None) => vec![json!({ "role": "user", "content": task })],
+        (None, Some(messages)) => messages,
+        (None, None) if has_argv => return Ok(None),
+        (None, None) => {
+            return Err(ApiError::invalid("task", "one of task, messages and argv is needed"));
+        }
+    };
+    let is_message = |message: &Value| message.is_object() && message["role"].is_string();
+    if messages.is_empty() || !messages.iter().all(is_message) {
+        return Err(ApiError::invalid("messages", "messages is a list of objects, each with a role, and not empty"));
+    }
+    if is_single && (messages.len() != 1 || messages[0]["role"] != "user" || !messages[0]["content"].is_string()) {
+        return Err(ApiError::invalid("messages", "this program takes exactly one message of the user; send a task"));
+    }
+    Ok(Some(messages))
+}
+
+fn dependencies(depends_on: &[String]) -> Result<BTreeSet<RunId>, ApiError> {
+    if depends_on.len() > DEPENDENCIES_MAX {
+        return Err(ApiError::invalid("depends_on", "a run depends on at most 16 others"));
+    }
+    depends_on.iter().map(|id| id.parse().map_err(|_| unknown_dependency())).collect()
+}
+
+fn failure_codes(codes: Vec<String>) -> Result<Vec<String>, ApiError> {
+    let is_code = |code: &String| {
+        (1..=LABEL_LENGTH).contains(&code.len()) && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    if codes.len() <= LABELS_MAX && codes.iter().all(is_code) {
+        return Ok(codes);
+    }
+    Err(ApiError::invalid("retry_on", "retry_on is a list of at most 32 failure codes, such as container_failed"))
+}
+
+fn variables(env: BTreeMap<String, String>) -> Result<Variables, ApiError> {
+    for name in env.keys() {
+        if let Some(reason) = reserved_variable(name) {
+            return Err(ApiError::invalid("env", format!("a variable of env {reason}; leave it out")));
+        }
+    }
+    Ok(env.into_iter().map(|(name, value)| (name, Zeroizing::new(value))).collect())
+}
+
+impl RunMetadata {
+    fn checked(self) -> Result<Value, ApiError> {
+        let Self { user_id, session_id, existing_trace_id, trace_user_id, request_id, .. } = &self;
+        for (field, text) in [
+            ("metadata.user_id", user_id),
+            ("metadata.session_id", session_id),
+            ("metadata.existing_trace_id", existing_trace_id),
+            ("metadata.trace_user_id", trace_user_id),
+            ("metadata.request_id", request_id),
+        ] {
+            text.as_ref().map_or(Ok(()), |text| check_text(field, text, TEXT_MAX))?;
+        }
+        if self.tags.len() > LABELS_MAX {
+            return Err(ApiError::invalid("metadata.tags", "metadata has at most 32 tags"));
+        }
+        self.tags.iter().try_for_each(|tag| check_text("metadata.tags", tag, TEXT_MAX))?;
+        Ok(json!(self))
+    }
+}

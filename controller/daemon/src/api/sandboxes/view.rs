@@ -1,0 +1,215 @@
+//! A run as answers show it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use sluice_state::events::{EventFilter, EventQuery};
+use sluice_state::ledger::usd;
+use sluice_state::sandboxes::{Sandbox, SandboxState, SandboxVerdict};
+use sluice_state::store::now_us;
+use utoipa::ToSchema;
+
+use crate::api::timestamp::{timestamp, timestamp_of};
+use crate::api_error::ApiError;
+use crate::context::ApiContext;
+use crate::stored_request::{RunLimits, StoredRequest};
+
+/// A run.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct SandboxView {
+    /// Id of the run.
+    sandbox_id: String,
+    /// The same.
+    run_id: String,
+    /// Present attempt, from 0.
+    attempt: u32,
+    name: Option<String>,
+    owner_id: String,
+    agent_id: String,
+    billing_account_id: String,
+    /// `PENDING`, `CREATING`, `RUNNING`, `COMPLETING`, `COMPLETED` or `FAILED`.
+    state: &'static str,
+    /// State that its owner wants: `running`, `paused` or `stopped`.
+    desired_state: &'static str,
+    /// State of its container: `absent`, `creating`, `running`, `paused` or `stopping`.
+    observed_state: &'static str,
+    /// `success`, `cancelled` or `failed`, when it is decided.
+    outcome: Option<&'static str>,
+    failure_code: Option<String>,
+    error_message: Option<String>,
+    paused_at: Option<String>,
+    labels: BTreeMap<String, String>,
+    priority: i64,
+    /// Cap of all attempts in dollars.
+    max_cost_usd: Option<String>,
+    created_at: String,
+    claimed_at: Option<String>,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+    /// Time at which it ends at the latest.
+    deadline_at: Option<String>,
+    last_work_at: Option<String>,
+    last_heartbeat_at: Option<String>,
+    heartbeat_status: Option<String>,
+    /// Number of changes.
+    generation: u64,
+}
+
+/// A run with its request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct SandboxDetail {
+    #[serde(flatten)]
+    sandbox: SandboxView,
+    /// Reason of the last change of its state.
+    reason: Option<String>,
+    /// What a run in the queue waits for: `turn`, `retry` or `dependencies`.
+    waiting_for: Option<&'static str>,
+    graph_id: String,
+    models: Vec<String>,
+    image: String,
+    /// Names of the environment variables that the request set.
+    env_names: Vec<String>,
+    limits: LimitsView,
+    ttl_minutes: u32,
+    depends_on: Vec<String>,
+    /// Exit code of the command `sluice run` for the last attempt that has ended.
+    exit_code: Option<i32>,
+}
+
+/// Limits of a run, in the grammar of settings.
+#[derive(Debug, Serialize, ToSchema)]
+struct LimitsView {
+    timeout: String,
+    memory: String,
+    cpus: String,
+    pids: u64,
+    max_calls: Option<u64>,
+    max_tokens: Option<u64>,
+    max_concurrency: Option<u64>,
+    rate: Option<String>,
+}
+
+impl SandboxView {
+    /// Returns the id of the run.
+    pub(in crate::api) fn sandbox_id(&self) -> &str {
+        &self.sandbox_id
+    }
+
+    /// Returns a run.
+    pub(in crate::api) fn of(sandbox: Sandbox) -> Self {
+        let (code, message) = sandbox.verdict.as_ref().map_or((None, None), SandboxVerdict::failure);
+        let (failure_code, error_message) = (code.map(str::to_owned), message.map(str::to_owned));
+        Self {
+            sandbox_id: sandbox.key.run_id.to_string(),
+            run_id: sandbox.key.run_id.to_string(),
+            attempt: sandbox.key.attempt,
+            state: sandbox.state.as_str(),
+            desired_state: sandbox.desired_state.as_str(),
+            observed_state: observed_state(&sandbox),
+            outcome: sandbox.verdict.as_ref().map(SandboxVerdict::outcome),
+            failure_code,
+            error_message,
+            paused_at: timestamp_of(sandbox.paused_us),
+            max_cost_usd: sandbox.cap.map(|cap| usd(cap.into())),
+            created_at: timestamp(sandbox.created_us),
+            claimed_at: timestamp_of(sandbox.claimed_us),
+            started_at: timestamp_of(sandbox.started_us),
+            ended_at: timestamp_of(sandbox.ended_us),
+            deadline_at: timestamp_of(sandbox.deadline_us),
+            last_work_at: timestamp_of(sandbox.last_work_us),
+            last_heartbeat_at: timestamp_of(sandbox.last_heartbeat_us),
+            heartbeat_status: sandbox.heartbeat_status,
+            name: sandbox.name,
+            owner_id: sandbox.owner,
+            agent_id: sandbox.agent_id,
+            billing_account_id: sandbox.account,
+            labels: sandbox.labels,
+            priority: sandbox.priority,
+            generation: sandbox.generation,
+        }
+    }
+}
+
+fn observed_state(sandbox: &Sandbox) -> &'static str {
+    match sandbox.state {
+        SandboxState::Pending | SandboxState::Completed | SandboxState::Failed => "absent",
+        SandboxState::Creating => "creating",
+        SandboxState::Running if sandbox.paused_us.is_some() => "paused",
+        SandboxState::Running => "running",
+        SandboxState::Completing => "stopping",
+    }
+}
+
+/// Returns a run with its request.
+pub(in crate::api) async fn detail(context: &ApiContext, sandbox: Sandbox) -> Result<SandboxDetail, ApiError> {
+    let run_id = &sandbox.key.run_id;
+    let text = context.store.sandbox_request(run_id).await?.ok_or_else(ApiError::not_found)?;
+    let request: StoredRequest = serde_json::from_str(&text).map_err(|error| ApiError::internal(&error))?;
+    let depends_on = context.store.sandbox_dependencies(run_id).await?;
+    Ok(SandboxDetail {
+        reason: reason(context, &sandbox).await?,
+        waiting_for: waiting_for(context, &sandbox, &depends_on).await?,
+        graph_id: request.graph_id,
+        models: request.models,
+        image: request.image,
+        env_names: request.variables.into_iter().collect(),
+        limits: LimitsView::of(request.limits),
+        ttl_minutes: request.ttl_minutes,
+        depends_on,
+        exit_code: exit_code(context, &sandbox).await?,
+        sandbox: SandboxView::of(sandbox),
+    })
+}
+
+/// Returns the exit code of the present attempt, if it has ended.
+pub(in crate::api) async fn exit_code(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<i32>, ApiError> {
+    Ok(context.store.find_run(&sandbox.key).await?.and_then(|run| run.exit_code))
+}
+
+async fn reason(context: &ApiContext, sandbox: &Sandbox) -> Result<Option<String>, ApiError> {
+    let filter = EventFilter {
+        sandbox_id: Some(sandbox.key.run_id.to_string()),
+        types: vec!["run.state_changed".to_owned()],
+        ..EventFilter::default()
+    };
+    let page = context.store.list_events(EventQuery { filter, limit: 1, ..EventQuery::default() }).await?;
+    let data = page.events.first().and_then(|event| serde_json::from_str::<Value>(&event.event_data).ok());
+    Ok(data.and_then(|data| data["reason"].as_str().map(str::to_owned)))
+}
+
+async fn waiting_for(
+    context: &ApiContext,
+    sandbox: &Sandbox,
+    depends_on: &[String],
+) -> Result<Option<&'static str>, ApiError> {
+    if sandbox.state != SandboxState::Pending {
+        return Ok(None);
+    }
+    if sandbox.next_try_us > now_us() {
+        return Ok(Some("retry"));
+    }
+    for id in depends_on {
+        let Ok(id) = id.parse() else { continue };
+        let other = context.store.find_sandbox(None, &id).await?;
+        if other.is_none_or(|other| other.verdict != Some(SandboxVerdict::Success) || !other.state.is_ended()) {
+            return Ok(Some("dependencies"));
+        }
+    }
+    Ok(Some("turn"))
+}
+
+impl LimitsView {
+    fn of(limits: RunLimits) -> Self {
+        Self {
+            timeout: format!("{}s", limits.timeout_s),
+            memory: limits.memory.to_string(),
+            cpus: format!("{}.{:03}", limits.cpu_millis / 1000, limits.cpu_millis % 1000),
+            pids: limits.pids,
+            max_calls: limits.max_calls,
+            max_tokens: limits.max_tokens,
+            max_concurrency: limits.max_concurrency,
+            rate: limits.rate,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Answers to errors of agents, runs and idempotency keys.
+
+use http::StatusCode;
+use serde_json::json;
+use sluice_state::agents::{AgentError, TransitionError};
+use sluice_state::idempotency::IdempotencyError;
+use sluice_state::sandboxes::SandboxError;
+
+use crate::api_error::ApiError;
+
+fn conflict(code: &'static str, error: &dyn std::error::Error) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, code, error.to_string())
+}
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        match error {
+            SandboxError::NotFound(_) => Self::not_found(),
+            SandboxError::NameTaken(_) => conflict("name_taken", &error),
+            SandboxError::UnknownDependency(_) => unknown_dependency(),
+            SandboxError::QueueFull(_) => Self::too_many("queue_full", error.to_string(), 60),
+            SandboxError::StaleGeneration { .. } => conflict("stale_generation", &error),
+            SandboxError::IllegalStep(step) => {
+                conflict("invalid_state", &step).with_details(json!({ "state": step.state.as_str() }))
+            }
+            SandboxError::RetriesSpent(_) => conflict("retries_spent", &error),
+            SandboxError::CapSpent => conflict("cap_spent", &error),
+            SandboxError::Agent(error) => error.into(),
+            SandboxError::Budget(error) => error.into(),
+            SandboxError::Idempotency(error) => error.into(),
+            SandboxError::Store(error) => error.into(),
+        }
+    }
+}
+
+/// Returns the answer to a dependency that the owner does not have. It is the same for one of another owner.
+pub(super) fn unknown_dependency() -> ApiError {
+    let message = "depends_on names a run that you do not have; list your runs";
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_dependency", message)
+        .with_details(json!({ "field": "depends_on" }))
+}
+
+impl From<AgentError> for ApiError {
+    fn from(error: AgentError) -> Self {
+        match error {
+            AgentError::NotFound(_) => Self::not_found(),
+            AgentError::HasLiveRun(_) => conflict("agent_busy", &error),
+            AgentError::Connected(_) => conflict("agent_connected", &error),
+            AgentError::NotAllowed(_) => Self::new(StatusCode::FORBIDDEN, "sandbox_not_allowed", error.to_string()),
+            AgentError::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "agent_suspended", error.to_string()),
+            AgentError::Transition(TransitionError::AdminOnly) => {
+                Self::new(StatusCode::FORBIDDEN, "admin_only", TransitionError::AdminOnly.to_string())
+            }
+            AgentError::Transition(error @ TransitionError::StaleGeneration { .. }) => {
+                conflict("stale_generation", &error)
+            }
+            AgentError::Transition(error) => conflict("invalid_transition", &error),
+            AgentError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<IdempotencyError> for ApiError {
+    fn from(error: IdempotencyError) -> Self {
+        match error {
+            IdempotencyError::Invalid => Self::invalid("Idempotency-Key", error.to_string()),
+            IdempotencyError::OtherRequest => conflict("idempotency_conflict", &error),
+            IdempotencyError::InUse | IdempotencyError::Lost => conflict("idempotency_in_use", &error),
+            IdempotencyError::TooMany => Self::too_many("idempotency_keys", error.to_string(), 3600),
+            IdempotencyError::Store(error) => error.into(),
+        }
+    }
+}
