@@ -1,6 +1,5 @@
 //! Runs of the daemon: `sluice serve` and its API, on a real engine.
 
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_testkit::{Sluice, Upstream};
 
@@ -54,8 +53,7 @@ async fn a_run_goes_from_the_queue_to_its_receipt() {
     assert_eq!(calls, ["llm.call_started", "llm.call", "llm.call_started", "llm.call"]);
     assert_eq!(receipts["receipts"].as_array().map(Vec::len), Some(2), "{receipts}");
     assert_eq!(sluice.audit(&id).outcomes().len(), 2);
-    daemon.process().signal(Signal::SIGTERM);
-    drop(daemon);
+    daemon.stop().await;
     sluice.assert_nothing_left().await;
 }
 

@@ -28,6 +28,7 @@ use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
 use crate::runs::orchestrator::Orchestrator;
 use crate::runs::service::RunService;
+use crate::runs::sweeper;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::StreamCount;
@@ -142,6 +143,8 @@ impl Daemon {
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
         if let Some(orchestrator) = orchestrator(settings, &context).await? {
+            let (context, host) = (Arc::clone(&context), Arc::clone(orchestrator.host()));
+            tasks.spawn("the sweep", |stop| sweeper::run(context, host, stop));
             tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
         }
         if let Some(time) = systemd::watchdog() {

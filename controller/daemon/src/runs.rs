@@ -11,4 +11,5 @@ pub mod orchestrator;
 pub mod retries;
 pub mod service;
 mod steps;
+pub(crate) mod sweeper;
 pub mod watchdog;

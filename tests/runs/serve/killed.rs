@@ -57,6 +57,8 @@ async fn a_daemon_killed_at_any_moment_loses_no_run() {
         let run = daemon.ended(id).await;
         assert_eq!(run["outcome"], "success", "{run}");
     }
+    // What a daemon had only begun to remove when it was killed.
+    sluice.command(["sweep"]).finish().await.expect(0);
     assert_eq!(sluice.containers().await, [""; 0]);
     assert!(sluice.processes().is_empty());
     assert!(sluice.runs().iter().all(|path| path.to_string_lossy().contains(".removed")), "{:?}", sluice.runs());

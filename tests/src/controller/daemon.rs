@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::invocation::RunningCommand;
@@ -96,6 +97,12 @@ impl<'a> Daemon<'a> {
         let mut events = page["events"].as_array().cloned().unwrap_or_default();
         events.sort_by_key(|event| event["seq"].as_i64());
         events
+    }
+
+    /// SIGTERM, and waits until it has ended in order.
+    pub async fn stop(self) {
+        self.process.signal(Signal::SIGTERM);
+        self.process.finish().await.expect(0);
     }
 
     /// SIGKILL, and waits until it is gone.

@@ -36,7 +36,9 @@ pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) 
     }
     inspect::files(&state, sluice.key(), &mut faults);
     let audit = state.join("audit");
-    (faults, names(&audit).iter().map(|name| CheckedAuditFile::read(audit.join(name))).collect())
+    // The log of what people do has lines of its own.
+    let files = names(&audit).into_iter().filter(|name| name != "control.jsonl");
+    (faults, files.map(|name| CheckedAuditFile::read(audit.join(name))).collect())
 }
 
 /// The pids of processes that have a path below `state` in their command line: sidecars.
