@@ -87,7 +87,7 @@ impl EventStream {
                 self.ping_at = Instant::now() + QUIET;
                 return Some(frame);
             }
-            if self.is_last {
+            if self.is_last || self.stop.is_stopped() {
                 return None;
             }
             if self.is_newest {
@@ -151,7 +151,12 @@ impl EventStream {
         Ok(())
     }
 
-    fn push(&mut self, name: Option<&'static str>, id: Option<i64>, data: &impl serde::Serialize) -> Result<(), ApiError> {
+    fn push(
+        &mut self,
+        name: Option<&'static str>,
+        id: Option<i64>,
+        data: &impl serde::Serialize,
+    ) -> Result<(), ApiError> {
         let frame = frame(name, id, data).map_err(|error| ApiError::internal(&error))?;
         self.frames.push_back(frame);
         Ok(())

@@ -143,7 +143,10 @@ pub(super) fn types(text: &str) -> Result<Vec<String>, ApiError> {
     if types.len() <= TYPES_MAX && types.iter().all(is_type) {
         return Ok(types.into_iter().map(str::to_owned).collect());
     }
-    Err(ApiError::invalid("types", "types are at most 32 event types, joined by commas, such as agent.*,run.state_changed"))
+    Err(ApiError::invalid(
+        "types",
+        "types are at most 32 event types, joined by commas, such as agent.*,run.state_changed",
+    ))
 }
 
 fn limit(asked: Option<u32>, max: u32) -> Result<u32, ApiError> {

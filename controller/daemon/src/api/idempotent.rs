@@ -57,8 +57,7 @@ impl RequestKey {
         digest: Hash,
     ) -> Result<Repetition, ApiError> {
         let Self { key: Some(key), method, path } = self else { return Ok(Repetition::New(None)) };
-        let key =
-            IdempotencyKey { principal: principal.id.clone(), method, route: path, key, request_hash: digest };
+        let key = IdempotencyKey { principal: principal.id.clone(), method, route: path, key, request_hash: digest };
         match context.store.reserve_key(key.clone(), now_us()).await? {
             KeyReservation::Reserved => Ok(Repetition::New(Some(key))),
             KeyReservation::Done { object_id } => Ok(Repetition::Done(object_id)),

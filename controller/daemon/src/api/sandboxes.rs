@@ -36,15 +36,7 @@ use view::{SandboxDetail, SandboxView};
 
 #[derive(OpenApi)]
 #[openapi(paths(
-    list,
-    show,
-    cancel,
-    create::create,
-    wait::wait,
-    actions::retry,
-    actions::connect,
-    actions::fail,
-    actions::receipts
+    list, show, cancel, create::create, wait::wait, actions::retry, actions::connect, actions::fail, actions::receipts
 ))]
 pub(super) struct Doc;
 

@@ -46,9 +46,7 @@ impl From<AgentError> for ApiError {
             AgentError::NotFound(_) => Self::not_found(),
             AgentError::HasLiveRun(_) => conflict("agent_busy", &error),
             AgentError::Connected(_) => conflict("agent_connected", &error),
-            AgentError::NotAllowed(_) => {
-                Self::new(StatusCode::FORBIDDEN, "sandbox_not_allowed", error.to_string())
-            }
+            AgentError::NotAllowed(_) => Self::new(StatusCode::FORBIDDEN, "sandbox_not_allowed", error.to_string()),
             AgentError::Suspended(_) => Self::new(StatusCode::FORBIDDEN, "agent_suspended", error.to_string()),
             AgentError::Transition(TransitionError::AdminOnly) => {
                 Self::new(StatusCode::FORBIDDEN, "admin_only", TransitionError::AdminOnly.to_string())

@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::Router;
 use futures_util::stream;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -35,9 +35,7 @@ use crate::principal::Principal;
 pub(super) struct Doc;
 
 pub(super) fn routes() -> Router<Arc<ApiContext>> {
-    Router::new()
-        .route("/api/v1/events/stream", get(of_all))
-        .route("/api/v1/sandboxes/{id}/stream", get(of_one))
+    Router::new().route("/api/v1/events/stream", get(of_all)).route("/api/v1/sandboxes/{id}/stream", get(of_one))
 }
 
 /// Runs in a snapshot.
@@ -107,8 +105,7 @@ async fn of_all(
     let newest = context.store.newest_event().await?;
     let live = SandboxFilter { owner, states: LIVE.to_vec(), agent_id: query.agent, ..SandboxFilter::default() };
     let page = context.store.list_sandboxes(live, None, SNAPSHOT_RUNS).await?;
-    let is_selected =
-        |sandbox: &SandboxView| filter.sandbox_id.as_deref().is_none_or(|id| sandbox.sandbox_id() == id);
+    let is_selected = |sandbox: &SandboxView| filter.sandbox_id.as_deref().is_none_or(|id| sandbox.sandbox_id() == id);
     let sandboxes: Vec<_> = page.sandboxes.into_iter().map(SandboxView::of).filter(is_selected).collect();
     let snapshot = json!({ "seq": newest, "sandboxes": sandboxes, "has_more": page.next.is_some() });
     open(context, principal, filter, None, (asked.unwrap_or(newest), &snapshot))

@@ -182,11 +182,8 @@ pub(super) async fn fail(
     if sandbox.state.is_ended() {
         return Err(illegal(&sandbox, "fail"));
     }
-    let entry = ControlEntry {
-        request: Some(body.digest),
-        reason: Some(body.value.reason.clone()),
-        ..ControlEntry::default()
-    };
+    let entry =
+        ControlEntry { request: Some(body.digest), reason: Some(body.value.reason.clone()), ..ControlEntry::default() };
     let seq = record(&context, &principal, OPERATION, &sandbox, entry).await?;
     let verdict = SandboxVerdict::Failed { code: "agent_failed".to_owned(), message: Some(body.value.reason) };
     let step = match sandbox.state {

@@ -3,9 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use http::StatusCode;
 use http::header::LOCATION;
 use serde::{Deserialize, Serialize};

@@ -55,11 +55,7 @@ const MEMORY_MIN: u64 = 16 << 20;
 ///
 /// # Errors
 /// 422: a value that is none, or one that exceeds what is allowed.
-pub(super) fn limits(
-    requested: &RequestedLimits,
-    profile: Profile,
-    policy: &RunPolicy,
-) -> Result<RunLimits, ApiError> {
+pub(super) fn limits(requested: &RequestedLimits, profile: Profile, policy: &RunPolicy) -> Result<RunLimits, ApiError> {
     let RunPolicy { limits: standard, limits_max: most, .. } = policy;
     let (memory, cpu_millis, pids) = match profile {
         Profile::Strict => (standard.memory / 2, standard.cpu_millis / 2, standard.pids / 2),
@@ -85,10 +81,7 @@ pub(super) fn limits(
         max_calls: optional("limits.max_calls", &requested.max_calls, standard.max_calls, most.max_calls)?,
         max_tokens: optional("limits.max_tokens", &requested.max_tokens, standard.max_tokens, most.max_tokens)?,
         max_concurrency: optional(
-            "limits.max_concurrency",
-            &requested.max_concurrency,
-            standard.max_concurrency,
-            most.max_concurrency,
+            "limits.max_concurrency", &requested.max_concurrency, standard.max_concurrency, most.max_concurrency,
         )?,
         rate: call_rate(requested.rate.as_ref(), standard.rate.as_deref(), most.rate.as_deref())?,
     })

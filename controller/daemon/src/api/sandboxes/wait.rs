@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use axum::Json;
 use http::StatusCode;
 use serde::Deserialize;
 use sluice_contract::units;
@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_later_state_is_enough() {
-        let reached = |until: Until| SandboxState::ALL.into_iter().filter(move |state| until.is_reached(*state)).count();
+        let reached =
+            |until: Until| SandboxState::ALL.into_iter().filter(move |state| until.is_reached(*state)).count();
         assert_eq!([Until::Running, Until::Completing, Until::Ended].map(reached), [4, 3, 2]);
     }
 }
