@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::DaemonLock;
+use sluice_state::idempotency::IdempotencyError;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
@@ -55,6 +56,8 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Tokens(#[from] TokenError),
+    #[error(transparent)]
+    RequestKeys(#[from] IdempotencyError),
     #[error(transparent)]
     Keys(#[from] KeyError),
     #[error(transparent)]
@@ -103,6 +106,8 @@ impl Daemon {
         let access = Access::new(tokens, &settings.limits);
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
+        // Those of requests that a daemon was serving when it was killed.
+        store.release_all_keys().await?;
         let context = Arc::new(ApiContext {
             layout,
             store,

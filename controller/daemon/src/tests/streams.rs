@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sluice_state::events::{EventDiff, EventQuota, EventSource, NewLoggedEvent};
+use sluice_state::events::{EventAges, EventDiff, EventQuota, EventSource, NewLoggedEvent};
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 use sluice_state::store::now_us;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::test_daemon::TestDaemon;
+use crate::test_daemon::{TestDaemon, policy};
 
 /// A client of a stream.
 struct Client {
@@ -30,7 +30,7 @@ impl Client {
     async fn open(daemon: &TestDaemon, token: &str, path: &str, header: &str) -> Self {
         let mut stream = TcpStream::connect(daemon.address()).await.expect("it listens");
         let (host, token) = (daemon.address(), daemon.bearer(token));
-        let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{token}\r\n{header}\r\n");
+        let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n{header}\r\n");
         stream.write_all(text.as_bytes()).await.expect("it reads");
         Self { stream, text: String::new() }
     }
@@ -166,14 +166,54 @@ async fn owners_stream_their_own_events_alone() {
 
 #[tokio::test]
 async fn a_revoked_token_ends_its_stream() {
-    let daemon = TestDaemon::with_runs().await;
+    let daemon = TestDaemon::with(|settings| {
+        settings.policy = Some(policy());
+        settings.limits.stream_check = Duration::from_millis(50);
+    })
+    .await;
     let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let wait = format!("/api/v1/sandboxes/{id}/wait?timeout=60");
+    for with_event in [false, true] {
+        let name = if with_event { "slu_bob" } else { "slu_alice" };
+        let mut client = Client::open(&daemon, name, "/api/v1/events/stream", "").await;
+        client.status().await;
+        client.frame().await.expect("a snapshot");
+        let revoke = async {
+            daemon.store().revoke_token(daemon.token_id(name), now_us()).await.expect("it is there");
+            if with_event {
+                append(&daemon, "bob", "r_x", "agent.progress", &json!({})).await;
+            }
+        };
+        let (waited, ()) = tokio::join!(daemon.get(name, &wait), revoke);
+        assert!([401, 404].contains(&waited.status), "{waited:?}");
+        assert!(client.frame().await.is_none(), "nothing more is shown");
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_stream_is_kept_alive() {
+    let daemon = TestDaemon::with(|settings| settings.limits.stream_quiet = Duration::from_millis(50)).await;
     let mut client = Client::open(&daemon, "slu_alice", "/api/v1/events/stream", "").await;
     client.status().await;
-    client.frame().await.expect("a snapshot");
-    daemon.store().revoke_token(daemon.token_id("slu_alice"), now_us()).await.expect("it is there");
-    append(&daemon, "alice", &id, "agent.progress", &json!({})).await;
-    assert!(client.frame().await.is_none(), "the event is not shown");
+    for _ in 0..3 {
+        client.until(": ping\n\n").await.expect("a ping");
+    }
+}
+
+#[tokio::test]
+async fn what_retention_removed_is_a_gap() {
+    let daemon = TestDaemon::with_runs().await;
+    let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
+    let first = append(&daemon, "alice", &id, "agent.progress", &json!({})).await;
+    let last = append(&daemon, "alice", &id, "agent.progress", &json!({})).await;
+    let ages = EventAges { agent_before_us: i64::MAX, system_before_us: 0 };
+    assert_eq!(daemon.store().remove_old_events(ages).await.expect("it is writable"), 2);
+    let path = format!("/api/v1/sandboxes/{id}/stream?after=0");
+    let mut client = Client::open(&daemon, "slu_alice", &path, "").await;
+    client.status().await;
+    let frames = client.frames(3).await;
+    assert_eq!((frames[1].name.as_str(), &frames[1].data), ("gap", &json!({ "from": first, "to": last })));
+    assert_eq!(frames[2].data["event_type"], "sandbox.created");
 }
 
 #[tokio::test]
