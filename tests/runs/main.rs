@@ -29,6 +29,7 @@ mod repo;
 mod rerun;
 mod results;
 mod secrets;
+mod serve;
 mod settings;
 mod state_directory;
 mod virtual_keys;

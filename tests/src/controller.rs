@@ -17,10 +17,12 @@ use crate::sidecar::{CANARY, inspect};
 use crate::upstream::Upstream;
 use crate::wait::{PATIENCE, poll};
 
+mod daemon;
 mod invocation;
 mod remains;
 mod report;
 
+pub use daemon::Daemon;
 pub use invocation::{FinishedCommand, Invocation, RunningCommand};
 pub use report::{ReportAudit, ReportReceipt, ReportStream, ReportStreams, ReportTimings, RunReport};
 

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
+use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
-use sluice_state::daemon_lock::DaemonLock;
+use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
 use sluice_state::idempotency::IdempotencyError;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
@@ -27,6 +27,9 @@ use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
+use crate::run_policy::RunPolicy;
+use crate::runs::orchestrator::Orchestrator;
+use crate::runs::service::RunService;
 use crate::settings::DaemonSettings;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::StreamCount;
@@ -48,10 +51,8 @@ const LOGIN_REPORT: Duration = Duration::from_secs(60);
 pub enum DaemonError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    #[error("cannot lock {}", .0.display())]
-    Lock(PathBuf, #[source] io::Error),
-    #[error("another daemon uses the state directory {}; stop it, or name another with --state-dir", .0.display())]
-    SecondDaemon(PathBuf),
+    #[error(transparent)]
+    Lock(#[from] DaemonLockError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -70,6 +71,8 @@ pub enum DaemonError {
     Socket(#[from] SocketError),
     #[error("cannot listen on {0}")]
     Bind(SocketAddr, #[source] io::Error),
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error("the start cannot be recorded in the control log")]
     NotRecorded,
     #[error("{0} ended by itself, so the daemon ends; start it again, and report this with the log")]
@@ -96,6 +99,15 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]; then nothing of it runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
+        let policy = settings.runs.as_ref().map(|runs| runs.policy.clone());
+        Self::start_with(settings, policy).await
+    }
+
+    /// Starts the daemon with a policy. Without the settings of runs, what is created stays in the queue.
+    pub(crate) async fn start_with(
+        settings: &DaemonSettings,
+        policy: Option<RunPolicy>,
+    ) -> Result<RunningDaemon, DaemonError> {
         let layout = Layout::open(&settings.state)?;
         let lock = take_lock(&layout)?;
         let store = Store::open_with_readers(&layout.database(), READERS)?;
@@ -116,20 +128,20 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
-            policy: settings.policy.clone().map(Arc::new),
+            policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
             waits: StreamCount::new(limits.waits, limits.waits),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
-            stop: tasks.stop_signal(),
+            stop: tasks.signal(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;
         let configuration = json!({
             "behind_proxy": settings.behind_proxy,
             "listen": settings.listen,
-            "sandbox_enabled": settings.policy.is_some(),
+            "sandbox_enabled": settings.runs.is_some(),
             "tls": settings.tls_cert.is_some(),
         });
         let started = ControlEntry {
@@ -144,6 +156,9 @@ impl Daemon {
         }
         let reporter = Arc::clone(&context);
         tasks.spawn("the count of failed logins", |stop| report_failed_logins(reporter, stop));
+        if let Some(orchestrator) = orchestrator(settings, &context).await? {
+            tasks.spawn("the orchestrator of runs", |stop| orchestrator.run(stop));
+        }
         if let Some(time) = systemd::watchdog() {
             tasks.spawn("the watchdog", |stop| systemd::keep_alive(time, stop));
         }
@@ -183,10 +198,21 @@ impl RunningDaemon {
     }
 }
 
+/// Opens the host of runs, with the daemon's own handle to the database.
+async fn orchestrator(
+    settings: &DaemonSettings,
+    context: &Arc<ApiContext>,
+) -> Result<Option<Orchestrator>, DaemonError> {
+    let (Some(runs), Some(policy)) = (&settings.runs, &context.policy) else { return Ok(None) };
+    let host = Arc::new(Host { store: context.store.clone(), ..Host::open(&runs.host).await? });
+    let (planner, output_max, stop_grace) = (Arc::clone(&runs.planner), runs.output_max, runs.stop_grace);
+    let service = RunService { host, planner, output_max, stop_grace };
+    Ok(Some(Orchestrator::new(Arc::clone(context), Arc::clone(policy), service)))
+}
+
 /// Takes the lock of the state directory.
 fn take_lock(layout: &Layout) -> Result<DaemonLock, DaemonError> {
-    let lock = DaemonLock::take(layout).map_err(|error| DaemonError::Lock(layout.daemon_lock(), error))?;
-    lock.ok_or_else(|| DaemonError::SecondDaemon(layout.state().to_owned()))
+    Ok(DaemonLock::hold(layout.state())?)
 }
 
 /// Decides where to listen.

@@ -25,6 +25,7 @@ pub mod readiness;
 mod request_rate;
 pub mod request_source;
 pub mod run_policy;
+pub mod runs;
 pub mod settings;
 pub mod stop_signal;
 pub mod stored_request;
@@ -38,7 +39,7 @@ pub mod variable_values;
 
 pub use daemon::{Daemon, DaemonError, RunningDaemon};
 pub use limits::HttpLimits;
-pub use settings::DaemonSettings;
+pub use settings::{DaemonSettings, RunSettings};
 
 #[cfg(test)]
 mod test_daemon;

@@ -1,9 +1,14 @@
 //! The settings of the daemon.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_runs::host::HostSettings;
 
 use crate::limits::HttpLimits;
 use crate::run_policy::RunPolicy;
+use crate::runs::service::Planner;
 use crate::tls::TlsFiles;
 
 /// The settings of the daemon.
@@ -21,12 +26,27 @@ pub struct DaemonSettings {
     pub tls_key: Option<PathBuf>,
     /// Origin of the proxy before the daemon.
     pub behind_proxy: Option<String>,
-    /// What runs may be; none if no sandboxes may be created.
-    pub policy: Option<RunPolicy>,
+    /// Runs; none if no sandboxes may be created.
+    pub runs: Option<RunSettings>,
     /// Limits of requests.
     pub limits: HttpLimits,
     /// The operator's log.
     pub log: fn(&str),
+}
+
+/// The settings of runs.
+#[derive(Debug, Clone)]
+pub struct RunSettings {
+    /// What runs may be.
+    pub policy: RunPolicy,
+    /// The host.
+    pub host: HostSettings,
+    /// Makes requests of what is stored.
+    pub planner: Arc<dyn Planner>,
+    /// Bytes of output that are kept of each stream.
+    pub output_max: u64,
+    /// Time that a program has after SIGTERM.
+    pub stop_grace: Duration,
 }
 
 impl DaemonSettings {

@@ -23,6 +23,12 @@ impl Default for Tasks {
 }
 
 impl Tasks {
+    /// Returns the signal at which all tasks end.
+    #[must_use]
+    pub fn signal(&self) -> StopSignal {
+        self.signal.clone()
+    }
+
     /// Starts a task. It ends after the signal that it receives; one that ends before it ends the daemon.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(StopSignal) -> F)
     where
@@ -33,12 +39,6 @@ impl Tasks {
             task.await;
             name
         });
-    }
-
-    /// Returns the signal that the tasks receive.
-    #[must_use]
-    pub fn stop_signal(&self) -> StopSignal {
-        self.signal.clone()
     }
 
     /// Waits for the first task that ends, and returns its name; `None` for one that panicked. Waits for ever without tasks.

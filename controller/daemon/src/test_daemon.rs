@@ -46,7 +46,7 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
         tls_cert: None,
         tls_key: None,
         behind_proxy: None,
-        policy: None,
+        runs: None,
         limits: HttpLimits::default(),
         log: |_| {},
     }
@@ -115,17 +115,21 @@ impl TestDaemon {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut DaemonSettings)) -> Self {
+        Self::with_policy(None, change).await
+    }
+
+    pub(crate) async fn with_policy(policy: Option<RunPolicy>, change: impl FnOnce(&mut DaemonSettings)) -> Self {
         let scratch = tempfile::tempdir().expect("there is room");
         let mut settings = settings(scratch.path());
         change(&mut settings);
         let tokens = make_tokens(&settings).await;
-        let running = Daemon::start(&settings).await.expect("it starts");
+        let running = Daemon::start_with(&settings, policy).await.expect("it starts");
         Self { running, settings, tokens, _scratch: scratch }
     }
 
-    /// Starts a daemon that creates runs.
+    /// Starts a daemon that creates runs. They stay in the queue.
     pub(crate) async fn with_runs() -> Self {
-        Self::with(|settings| settings.policy = Some(policy())).await
+        Self::with_policy(Some(policy()), |_| {}).await
     }
 
     /// The database, with the daemon's own signal of commits.

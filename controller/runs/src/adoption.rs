@@ -15,13 +15,15 @@ use sluice_state::store::OpenRun;
 use tokio::sync::watch;
 
 use crate::drive::{DriveContext, drive};
-use crate::engine::StdioConfig;
+use crate::engine::OutputConfig;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::{CompletedRun, Completion};
 use crate::plan::{ContainerState, ObservedState, SidecarState};
+use crate::record::recorded_output;
 use crate::resources::RunResources;
 use crate::spec::EXPIRY_MARGIN;
+use crate::stop::StopPolicy;
 use crate::sweep::SweepError;
 use crate::verdict::{Contract, LimitValues};
 
@@ -30,6 +32,8 @@ use crate::verdict::{Contract, LimitValues};
 pub enum Adoption {
     /// Drive it on, for no longer than this.
     Resume(Duration),
+    /// Take it down with the verdict that it has.
+    Complete,
     /// Take it down.
     TakeDown,
 }
@@ -39,6 +43,8 @@ pub enum Adoption {
 pub struct AdoptedRun {
     /// Recorded phase; `None` if it is not known.
     pub phase: Option<Phase>,
+    /// True if the run has its verdict.
+    pub has_verdict: bool,
     /// Existing resources.
     pub observed: ObservedState,
     /// Expiry of the container.
@@ -48,7 +54,7 @@ pub struct AdoptedRun {
 impl AdoptedRun {
     /// Decides what happens to the run.
     ///
-    /// A container that has started is resumed, also if it has ended meanwhile or if the start was not recorded. A run
+    /// A run with a verdict keeps it. A container that has started is resumed, also if it has ended meanwhile or if the start was not recorded. A run
     /// without a specification cannot create resources, so each of them has to exist. A passed deadline is a resumption
     /// without time: the run ends as timed out.
     #[must_use]
@@ -57,6 +63,7 @@ impl AdoptedRun {
         let has_started = matches!(self.observed.container, ContainerState::Running | ContainerState::Exited);
         let is_whole = self.observed.directories && self.observed.sidecar == SidecarState::Alive;
         match self.expires {
+            _ if self.has_verdict && self.phase == Some(Phase::Completing) => Adoption::Complete,
             Some(expires) if is_open && has_started && is_whole => {
                 let deadline = expires.checked_sub(EXPIRY_MARGIN).unwrap_or(SystemTime::UNIX_EPOCH);
                 Adoption::Resume(deadline.duration_since(now).unwrap_or_default())
@@ -71,14 +78,23 @@ impl AdoptedRun {
 #[allow(missing_docs, reason = "named like their types")]
 pub struct Resumption {
     pub contract: Contract,
-    /// Receives output from now on. Input is not possible.
-    pub output: StdioConfig,
-    pub stop_grace: Duration,
+    /// Receives output: attached output from now on, logged output as a whole. Input is not possible.
+    pub output: OutputConfig,
+    pub stop: StopPolicy,
+    pub limits: LimitValues,
     pub observer: Arc<dyn Observer>,
 }
 
-/// Resumes a run of a controller that is gone, and drives it to its end. Returns `None` without any change if the run can
-/// only be taken down. A sweep deletes its virtual key.
+/// Result of a resumption.
+#[derive(Debug)]
+pub enum Resumed {
+    /// The run was driven to its end.
+    Completed(Box<CompletedRun>),
+    /// Nothing was changed: the run can only be taken down.
+    Refused(Box<Resumption>),
+}
+
+/// Resumes a run of a controller that is gone, and drives it to its end. A sweep deletes its virtual key.
 ///
 /// # Errors
 /// [`SweepError`]; [`StoreError::Stale`](sluice_state::store::StoreError::Stale) if another controller adopts the run.
@@ -87,20 +103,33 @@ pub async fn resume(
     orphan: OpenRun,
     resumption: Resumption,
     mut cancelled: watch::Receiver<Option<Cancel>>,
-) -> Result<Option<CompletedRun>, SweepError> {
+) -> Result<Resumed, SweepError> {
     let key = orphan.entry.key.clone();
     let mut resources = RunResources::adopt(&host, &key, orphan.sidecar.clone()).await?;
-    let phase = host.store.phase(&key).await?.as_deref().and_then(parse_phase);
-    let adopted = AdoptedRun { phase, observed: resources.state(), expires: resources.expires() };
-    let Adoption::Resume(timeout) = adopted.decide(SystemTime::now()) else { return Ok(None) };
-    let Resumption { contract, output, stop_grace, observer } = resumption;
+    let known = host.store.find_run(&key).await?;
+    let phase = known.as_ref().and_then(|known| parse_phase(&known.phase));
+    let verdict = known.and_then(|known| known.verdict);
+    let (observed, expires) = (resources.state(), resources.expires());
+    let adopted = AdoptedRun { phase, has_verdict: verdict.is_some(), observed, expires };
+    let (run, timeout) = match adopted.decide(SystemTime::now()) {
+        Adoption::Resume(timeout) => (Run { phase: Phase::Running, ..Run::new() }, timeout),
+        Adoption::Complete => (Run { phase: Phase::Completing, verdict, ..Run::new() }, Duration::ZERO),
+        Adoption::TakeDown => return Ok(Resumed::Refused(Box::new(resumption))),
+    };
+    let Resumption { contract, output, stop, limits, observer } = resumption;
     let generation = host.store.take_over(&orphan, &host.owner).await?;
-    resources.reattach(output, stop_grace).await?;
+    let max = output.max();
+    if observed.container != ContainerState::Absent {
+        resources.reattach(output, stop).await?;
+    }
     let context = DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout, observer };
-    let run = Run { phase: Phase::Running, ..Run::new() };
-    let driven = drive(run, resources, &context, &mut cancelled).await?;
-    let completion = Completion { host, key, generation, contract, limits: LimitValues::default() };
-    Ok(Some(completion.finish(driven, None).await?))
+    let mut driven = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
+    if observed.container == ContainerState::Absent {
+        // It went with the container, and the record has it.
+        driven.end.output = recorded_output(&host.layout.records().of(&key), max)?;
+    }
+    let completion = Completion { host, key, generation, contract, limits };
+    Ok(Resumed::Completed(Box::new(completion.finish(driven, None).await?)))
 }
 
 fn parse_phase(word: &str) -> Option<Phase> {

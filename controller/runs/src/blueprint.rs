@@ -12,7 +12,6 @@ use sluice_state::layout::RunPaths;
 
 use crate::bridge::{BRIDGE_TARGET, Bridge};
 use crate::input::Stdin;
-use crate::rundir::SANDBOX_UID;
 
 /// Mount point of the workspace.
 pub const WORKSPACE: &str = "/workspace";
@@ -27,6 +26,10 @@ const SOCKET_DIRECTORY: &str = "/llm-sock";
 const PORT: u16 = 8080;
 /// Label with the time after which a container is of no use, in seconds since 1970.
 pub const EXPIRES_LABEL: &str = "sluice.expires";
+/// Label of a daemon's container.
+pub const DRIVER_LABEL: &str = "sluice.driver";
+/// Value of that label.
+pub const DAEMON: &str = "daemon";
 
 /// Specification of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,10 @@ pub struct ContainerSpec<'a> {
     pub stdin: Stdin,
     /// Gives our terminal to the program.
     pub tty: bool,
+    /// User and group of the program.
+    pub uid: u32,
+    /// Size of the engine's log in bytes for a run of a daemon, whose output is read from there.
+    pub log_max: Option<u64>,
     /// Limits.
     pub limits: &'a SandboxLimits,
     /// The run's directories.
@@ -133,6 +140,9 @@ pub struct Blueprint {
     pub stdin: Stdin,
     /// True if the program has a terminal.
     pub tty: bool,
+    /// Size of the engine's log, in bytes; otherwise it only holds the end of a crash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_max: Option<u64>,
     /// Seccomp profile.
     #[serde(skip)]
     pub seccomp: String,
@@ -189,15 +199,14 @@ pub fn blueprint(spec: &ContainerSpec<'_>) -> Blueprint {
         entrypoint,
         argv: spec.argv.to_vec(),
         env: env.into_iter().map(|(name, value)| format!("{name}={value}")).collect(),
-        user: format!("{SANDBOX_UID}:{SANDBOX_UID}"),
+        user: format!("{0}:{0}", spec.uid),
         workdir: spec.workdir.to_owned(),
         labels: labels(spec),
         mounts,
         tmpfs: [("/tmp", "64m"), ("/run", "8m")]
             .map(|(path, size)| {
                 // With an owner: runc gives a tmpfs the mode of the image's own directory and ignores `mode`.
-                let options =
-                    format!("rw,noexec,nosuid,nodev,size={size},uid={SANDBOX_UID},gid={SANDBOX_UID},mode=1777");
+                let options = format!("rw,noexec,nosuid,nodev,size={size},uid={0},gid={0},mode=1777", spec.uid);
                 (path.to_owned(), options)
             })
             .into(),
@@ -208,6 +217,7 @@ pub fn blueprint(spec: &ContainerSpec<'_>) -> Blueprint {
         shm: 16 << 20,
         stdin: spec.stdin,
         tty: spec.tty,
+        log_max: spec.log_max,
         seccomp: spec.seccomp.to_owned(),
     }
 }
@@ -282,6 +292,9 @@ fn environment(spec: &ContainerSpec<'_>) -> BTreeMap<String, String> {
 fn labels(spec: &ContainerSpec<'_>) -> BTreeMap<String, String> {
     let mut labels = identity(spec.key, spec.instance);
     labels.insert(EXPIRES_LABEL.to_owned(), spec.expires.to_string());
+    if spec.log_max.is_some() {
+        labels.insert(DRIVER_LABEL.to_owned(), DAEMON.to_owned());
+    }
     labels
 }
 
@@ -319,6 +332,8 @@ mod tests {
             volumes: &[volume(Path::new("/src/app"), "/workspace/repo", MountAccess::ReadOnly)],
             stdin: Stdin::Closed,
             tty: false,
+            uid: crate::rundir::SANDBOX_UID,
+            log_max: None,
             limits: &SandboxLimits { memory: 512 << 20, cpu_millis: 1000, pids: 256 },
             paths: &paths,
             seccomp: "{}",
@@ -339,8 +354,13 @@ mod tests {
         assert_eq!(mounted.mounts.iter().filter(|mount| !own.mounts.contains(mount)).collect::<Vec<_>>(), [&more]);
         assert_eq!(mounted.env.iter().filter(|name| !own.env.contains(name)).collect::<Vec<_>>(), ["HOME=/workspace"]);
         let home = BTreeMap::from([("HOME".into(), "/tmp".into())]);
-        let chosen = blueprint(&ContainerSpec { bridge: &bridge, env: &home, ..spec });
+        let chosen = blueprint(&ContainerSpec { bridge: &bridge, env: &home, ..spec.clone() });
         assert!(chosen.env.contains(&"HOME=/tmp".to_owned()), "{:?}", chosen.env);
+
+        let daemon = blueprint(&ContainerSpec { uid: 2_000_007, log_max: Some(1 << 20), ..spec });
+        assert_eq!((daemon.user.as_str(), daemon.log_max), ("2000007:2000007", Some(1 << 20)));
+        assert!(daemon.tmpfs.values().all(|options| options.contains("uid=2000007,gid=2000007")), "{daemon:?}");
+        assert_eq!((daemon.labels.get(DRIVER_LABEL), own.labels.get(DRIVER_LABEL)), (Some(&DAEMON.to_owned()), None));
     }
 
     #[test]

@@ -47,6 +47,13 @@ impl Capture {
         self.tail.extend(rest);
     }
 
+    /// Counts bytes that are not known. The digest leaves them out.
+    pub fn skip(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        // The head cannot grow beyond a gap.
+        self.half = self.half.min(self.head.len());
+    }
+
     /// Returns the captured part.
     #[must_use]
     pub fn finish(self) -> Captured {

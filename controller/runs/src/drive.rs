@@ -4,7 +4,7 @@
 //! way to execute runs: an engine that offers these four can be driven. There is no trait, since there is one engine.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
 use sluice_contract::text::error_chain;
@@ -132,6 +132,9 @@ fn apply(run: Run, event: RunEvent, observer: &dyn Observer) -> Run {
             ..before.clone()
         }
     });
+    if before.phase != after.phase {
+        observer.observe(Observation::Entered { phase: after.phase, from: before.phase, at: SystemTime::now() });
+    }
     if before.verdict.is_none()
         && let Some(verdict) = &after.verdict
     {

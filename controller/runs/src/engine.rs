@@ -13,17 +13,25 @@ use tokio::time::timeout;
 mod attach;
 mod attached;
 mod container;
+mod container_output;
 mod create;
 mod error;
+mod exec;
 mod info;
 mod inspect;
 mod live_output;
+mod log_frames;
+mod logged;
 mod window;
 
 pub use attached::{AttachedContainer, StdioConfig};
+pub use container_output::{ContainerOutput, OutputConfig, RunningContainer};
 pub use error::EngineError;
+pub use exec::{ExecSpec, ExecState, ExecStreams};
 pub use info::EngineInfo;
 pub use inspect::{FoundContainer, ListedContainer};
+pub use log_frames::log_size;
+pub use logged::{LogConfig, LogLoss, LoggedContainer};
 
 const QUICK: Duration = Duration::from_secs(10);
 const SLOW: Duration = Duration::from_secs(60);

@@ -83,7 +83,7 @@ impl Observer for EventLog {
     fn observe(&self, observation: Observation<'_>) {
         use LogLevel::{Error, Info};
         match observation {
-            Observation::StepBegun(_) => {}
+            Observation::StepBegun(_) | Observation::Entered { .. } => {}
             Observation::StepDone { step, took } => {
                 self.write(Info, "step_done", json!({ "step": step, "took_ms": took.as_millis() }));
             }

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use sluice_contract::text::error_chain;
 use sluice_state::layout::RunPaths;
 
-use crate::rundir::SANDBOX_UID;
-use crate::workspace;
+use crate::{rundir, workspace};
 
 mod apply;
 mod baseline;
@@ -50,8 +49,6 @@ const REPOSITORY: &str = "repo";
 const OUT: &str = "out";
 /// Maximum size of a file of `--file`.
 const INPUT_MAX: u64 = 2 << 30;
-/// User of the sandbox.
-const USER: Owner = Owner { uid: SANDBOX_UID, gid: SANDBOX_UID };
 
 /// The files that go into a run and come out of it.
 #[derive(Debug, Clone, Default)]
@@ -119,6 +116,8 @@ impl FileExchange {
     /// [`ExchangeError`].
     pub(crate) fn bring_in(&self, paths: &RunPaths) -> Result<RunFiles, ExchangeError> {
         let at_work = |error| ExchangeError::at(paths.work.display().to_string())(error);
+        let uid = rundir::sandbox_uid(paths).map_err(at_work)?;
+        let user = Owner { uid, gid: uid };
         if self.has_output() {
             // A sweep keeps the workspace of a run that has this file.
             std::fs::write(keep_marker(paths), b"").map_err(at_work)?;
@@ -126,7 +125,7 @@ impl FileExchange {
         for input in &self.inputs {
             let (directory, name) = input.name.rsplit_once('/').unwrap_or(("", &input.name));
             let directory = workspace::make_directory(&paths.work, directory).map_err(at_work)?;
-            let place = Place { directory: &directory, name: name.as_bytes(), owner: USER, mode: 0o644 };
+            let place = Place { directory: &directory, name: name.as_bytes(), owner: user, mode: 0o644 };
             place.write(&input.file, INPUT_MAX).map_err(ExchangeError::at(input.path.display().to_string()))?;
         }
         if self.out.is_some() {
@@ -145,7 +144,7 @@ impl FileExchange {
             }
             None => None,
         };
-        let baseline = baseline::copy_in(&host, &work, base.as_ref(), owner, USER)?;
+        let baseline = baseline::copy_in(&host, &work, base.as_ref(), owner, user)?;
         let config = executed::read(&repository.directory.path, &baseline);
         Ok(RunFiles { baseline: Some(baseline), config })
     }

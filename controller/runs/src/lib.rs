@@ -5,15 +5,21 @@
 //! each step from the record and the observed state; `resources` performs it; `drive` is the loop. After a crash, another
 //! controller continues from what it finds: `adoption` decides if it resumes the run or takes it down.
 
+pub mod admission;
 pub mod adoption;
+pub mod audit_follow;
 pub mod blueprint;
 pub mod bridge;
+pub mod call_event;
 pub mod capture;
+pub mod daemon_run;
 pub mod drive;
 pub mod engine;
 pub mod envelope;
 pub mod event_log;
 pub mod exchange;
+pub mod exec;
+mod execution;
 pub mod forward;
 pub mod host;
 pub mod input;
@@ -27,7 +33,9 @@ pub mod record;
 pub mod removal;
 pub mod report;
 pub mod resources;
+pub mod run_image;
 pub mod rundir;
+pub mod sandbox_user;
 pub mod sidecar;
 pub mod sidecar_user;
 pub mod signals;
@@ -42,6 +50,7 @@ pub mod upstream;
 pub mod verdict;
 pub mod virtual_key;
 pub mod workspace;
+pub mod workspace_files;
 
 #[cfg(test)]
 mod test_engine;

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use sluice_state::run::{RunVerdict, Step};
+use sluice_state::run::{Phase, RunVerdict, Step};
 
 use crate::step_error::StepError;
 
@@ -28,6 +28,15 @@ pub enum Observation<'a> {
         error: &'a StepError,
         /// Duration of the step.
         took: Duration,
+    },
+    /// The run has entered a phase. Its record follows.
+    Entered {
+        /// The phase.
+        phase: Phase,
+        /// The phase before.
+        from: Phase,
+        /// Time of the change.
+        at: SystemTime,
     },
     /// The program runs. This is the time that it has left.
     Waiting(Duration),

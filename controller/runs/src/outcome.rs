@@ -15,7 +15,7 @@ use crate::forward::Printer;
 use crate::host::Host;
 use crate::report::{ReportParts, RunReport};
 use crate::resources::RunEnd;
-use crate::verdict::{Contract, ErrorCode, Judgement, LimitValues, RunEvidence, judge};
+use crate::verdict::{Contract, ErrorCode, Judgement, LimitValues, OutputLoss, RunEvidence, judge};
 use crate::virtual_key::RevokeError;
 use crate::{signals, tty};
 
@@ -72,7 +72,7 @@ impl Completion {
             verdict,
             contract: self.contract,
             stdout: &stdout,
-            truncated: output.0.left_out() > 0,
+            truncated: output.0.left_out() > 0 || output_loss == Some(OutputLoss::LogFull),
             output_loss,
             limits: self.limits,
             is_short_of_memory,

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use sluice_contract::RunKey;
 use sluice_state::records::{
-    CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, Records, RunRecord, SIDECAR_LOG, SegmentLimits,
+    CONTROLLER_LOG, MESSAGES, OutputContent, OutputLog, REQUEST, RESULT, Records, RunRecord, SIDECAR_LOG, SegmentLimits,
 };
 
+use crate::capture::{Capture, Captured};
 use crate::event_log::EventLog;
 use crate::output_record::{OutputRecorder, RecordingThread};
 
@@ -29,7 +30,8 @@ const LOG_END: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct RunRecorder {
     record: RunRecord,
-    output: RecordingThread,
+    /// `None` for a run whose output comes from the engine's log.
+    output: Option<RecordingThread>,
     log: Arc<EventLog>,
 }
 
@@ -45,20 +47,58 @@ impl RunRecorder {
         messages: Option<&[u8]>,
         output_max: usize,
     ) -> io::Result<Self> {
-        let record = records.create(key)?;
-        if let Some(messages) = messages {
-            record.write(MESSAGES, messages)?;
-        }
-        record.write_json(REQUEST, request)?;
+        let record = create(records, key, request, messages)?;
         let log = EventLog::append(&record.path(CONTROLLER_LOG), key)?;
         let output = RecordingThread::start(record.directory(), SegmentLimits::within(output_max));
-        Ok(Self { record, output, log: Arc::new(log) })
+        Ok(Self { record, output: Some(output), log: Arc::new(log) })
     }
 
-    /// Returns the recorder of the program's output.
+    /// Creates the record of a run whose output comes from the engine's log.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn begin_logged(
+        records: &Records,
+        key: &RunKey,
+        request: &RequestRecord,
+        messages: Option<&[u8]>,
+    ) -> io::Result<Self> {
+        let record = create(records, key, request, messages)?;
+        Self::append(record, key)
+    }
+
+    /// Continues the record of a run that another controller began; `None` if the run has no record.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn resume(records: &Records, key: &RunKey) -> io::Result<Option<Self>> {
+        let record = records.of(key);
+        if record.exists() { Self::append(record, key).map(Some) } else { Ok(None) }
+    }
+
+    fn append(record: RunRecord, key: &RunKey) -> io::Result<Self> {
+        let log = EventLog::append(&record.path(CONTROLLER_LOG), key)?;
+        Ok(Self { record, output: None, log: Arc::new(log) })
+    }
+
+    /// Opens the stored output to continue it. At most `output_max` bytes of each stream are kept.
+    ///
+    /// # Errors
+    /// Errors of the file system, and `WouldBlock` while another one writes it.
+    pub fn output_log(&self, output_max: usize) -> io::Result<OutputLog> {
+        OutputLog::open(&self.record, SegmentLimits::within(output_max))
+    }
+
+    /// Returns the record.
     #[must_use]
-    pub fn output(&self) -> OutputRecorder {
-        self.output.recorder()
+    pub fn record(&self) -> &RunRecord {
+        &self.record
+    }
+
+    /// Returns the recorder of attached output.
+    #[must_use]
+    pub fn output(&self) -> Option<OutputRecorder> {
+        self.output.as_ref().map(RecordingThread::recorder)
     }
 
     /// Returns the log of the controller.
@@ -72,10 +112,19 @@ impl RunRecorder {
     /// # Errors
     /// The first error of the file system, also that of an earlier write of output.
     pub fn finish(self, result: &ResultRecord) -> io::Result<()> {
-        let output = self.output.finish();
+        let output = self.output.map_or(Ok(()), RecordingThread::finish);
         self.record.write_json(RESULT, result)?;
         output
     }
+}
+
+fn create(records: &Records, key: &RunKey, request: &RequestRecord, messages: Option<&[u8]>) -> io::Result<RunRecord> {
+    let record = records.create(key)?;
+    if let Some(messages) = messages {
+        record.write(MESSAGES, messages)?;
+    }
+    record.write_json(REQUEST, request)?;
+    Ok(record)
 }
 
 /// Adds the result of a run that another controller began, if the run has a record without one.
@@ -87,6 +136,24 @@ pub fn add_result(record: &RunRecord, result: impl FnOnce() -> ResultRecord) -> 
         return Ok(());
     }
     record.write_json(RESULT, &result())
+}
+
+/// Returns the recorded output of a run whose container is gone, as if it had been captured.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn recorded_output(record: &RunRecord, max: usize) -> io::Result<(Captured, Captured)> {
+    let mut captures = [Capture::new(max / 2), Capture::new(max / 2)];
+    let mut reader = record.output(0);
+    while let Some(piece) = reader.next_piece()? {
+        let capture = &mut captures[piece.stream as usize];
+        match piece.content {
+            OutputContent::Bytes(bytes) => capture.push(&bytes),
+            OutputContent::Missing(bytes) => capture.skip(bytes),
+        }
+    }
+    let [out, err] = captures;
+    Ok((out.finish(), err.finish()))
 }
 
 /// Copies the log of a sidecar that has ended into the record, if there are both. A long log loses its middle.

@@ -14,7 +14,7 @@ use sluice_state::run::{RunEvent, Step};
 use sluice_state::store::StoreError;
 
 use crate::capture::Captured;
-use crate::engine::{EngineError, StdioConfig};
+use crate::engine::{EngineError, OutputConfig, StdioConfig, log_size};
 use crate::exchange::{Collected, RunFiles};
 use crate::host::Host;
 use crate::input::Stdin;
@@ -24,7 +24,7 @@ use crate::step_error::StepError;
 use crate::stop::StopPolicy;
 use crate::timings::Timings;
 use crate::verdict::OutputLoss;
-use crate::{blueprint, record};
+use crate::{blueprint, record, rundir};
 
 mod audit;
 mod files;
@@ -118,7 +118,7 @@ pub enum AdoptError {
 impl RunResources {
     /// Returns the resources of a run that has none yet.
     #[must_use]
-    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: StdioConfig, stop: StopPolicy) -> Self {
+    pub fn new(host: &Arc<Host>, key: &RunKey, spec: Arc<RunSpec>, output: OutputConfig, stop: StopPolicy) -> Self {
         Self::with_spec(host, key, Some(spec), output, stop)
     }
 
@@ -128,6 +128,7 @@ impl RunResources {
     /// [`AdoptError`].
     pub async fn adopt(host: &Arc<Host>, key: &RunKey, sidecar: Option<Process>) -> Result<Self, AdoptError> {
         let output = StdioConfig { stdin: Stdin::Closed, tty: false, max: 0, live: None, record: None };
+        let output = OutputConfig::Attached(output);
         let mut resources = Self::with_spec(host, key, None, output, StopPolicy::after(Duration::ZERO));
         resources.ownership = PathOwnership::ThisRun;
         resources.sidecar.adopt(sidecar);
@@ -140,7 +141,7 @@ impl RunResources {
         host: &Arc<Host>,
         key: &RunKey,
         spec: Option<Arc<RunSpec>>,
-        output: StdioConfig,
+        output: OutputConfig,
         stop: StopPolicy,
     ) -> Self {
         let paths = host.layout.run(key);
@@ -158,13 +159,12 @@ impl RunResources {
         }
     }
 
-    /// Connects to the running container of an adopted run: from here on its output is captured, and it is given this much
-    /// time to stop.
+    /// Connects to the container of an adopted run: its output is captured, and it is stopped by these rules.
     ///
     /// # Errors
     /// [`EngineError`].
-    pub async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
-        self.sandbox.reattach(output, stop_grace).await
+    pub async fn reattach(&mut self, output: OutputConfig, stop: StopPolicy) -> Result<(), EngineError> {
+        self.sandbox.reattach(output, stop).await
     }
 
     /// Returns the time at which the container expires; `None` without a container of this run.
@@ -257,7 +257,8 @@ impl RunResources {
 
     async fn prepare(&mut self) -> Result<(), StepError> {
         let spec = Arc::clone(self.spec.as_ref().expect("only a run with a specification is prepared"));
-        files::create(&self.paths, &self.key, &self.host.sidecar_users)?;
+        let sandbox_users = spec.daemon.as_ref().map(|daemon| &daemon.sandbox_users);
+        files::create(&self.paths, &self.key, &self.host.sidecar_users, sandbox_users)?;
         self.ownership = PathOwnership::ThisRun;
         files::fill_workspace(&self.paths, &spec)?;
         self.files = files::bring_in(&self.paths, spec).await?;
@@ -297,7 +298,9 @@ impl RunResources {
     /// Returns the results, and lets go of the streams of the container.
     #[must_use]
     pub fn finish(mut self) -> RunEnd {
-        let notes = self.sidecar.take_notes();
+        let mut notes = self.sidecar.take_notes();
+        self.sandbox.detach();
+        notes.extend(self.sandbox.record_error().map(|error| format!("a part of the output is not recorded: {error}")));
         let timings = Timings { sidecar_ready: self.sidecar.ready_ms(), ..self.sandbox.timings() };
         let (totals, audit) = self.audit.finish();
         RunEnd {
@@ -328,6 +331,9 @@ fn container_blueprint(host: &Host, key: &RunKey, paths: &RunPaths, spec: &RunSp
         bridge: &spec.bridge,
         argv: &spec.argv,
         workdir: &spec.workdir,
+        // Without its directory the engine refuses the container.
+        uid: rundir::sandbox_uid(paths).unwrap_or(rundir::SANDBOX_UID),
+        log_max: spec.daemon.as_ref().map(|daemon| log_size(daemon.output_max)),
         env: &spec.env,
         model: spec.models.first().map(String::as_str),
         volumes: &spec.volumes,

@@ -16,20 +16,31 @@ use nix::unistd::{UnlinkatFlags, unlinkat};
 use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
 
+use crate::sandbox_user::SandboxUsers;
 use crate::sidecar_user::{SidecarUser, SidecarUsers};
 
-/// User and group of the agent, in its container and on our disk.
+/// User and group of the agent of a one-shot run, in its container and on our disk.
 pub const SANDBOX_UID: u32 = 1001;
 
-/// Creates the directories of a new run, and gives the directory of its socket to the user that its sidecar will become.
+/// Creates the directories of a new run. The directory of its socket belongs to the user that its sidecar will become, the
+/// workspace to the user of its agent: a free one of these, or [`SANDBOX_UID`].
 ///
 /// # Errors
-/// Errors of the kernel, and `AlreadyExists`.
-pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Result<()> {
+/// Errors of the kernel, `AlreadyExists`, and a range without a free user.
+pub fn create(
+    paths: &RunPaths,
+    key: &RunKey,
+    users: &SidecarUsers,
+    sandbox_users: Option<&SandboxUsers>,
+) -> io::Result<()> {
     let runs = paths.root.parent().unwrap_or(Path::new("/"));
     // Until the directory has its owner, no other run may pick a user.
     let _picking = Flock::lock(File::open(runs)?, FlockArg::LockExclusive).map_err(|(_, error)| error)?;
-    let user = users.pick(key, &taken(runs)?);
+    let user = users.pick(key, &taken(runs, "sock")?);
+    let agent = match sandbox_users {
+        Some(users) => users.pick(key, &taken(runs, "work")?).map_err(io::Error::other)?,
+        None => SANDBOX_UID,
+    };
     let make = |path: &Path, mode| DirBuilder::new().mode(mode).create(path);
     make(&paths.root, 0o700)?;
     // The sandbox reaches the socket through this directory.
@@ -39,7 +50,15 @@ pub fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> io::Resul
     fs::set_permissions(&paths.sock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     // The sidecar removes its socket at the end, when it is no longer root.
     chown(&paths.sock, Some(user.uid), Some(user.gid))?;
-    chown(&paths.work, Some(SANDBOX_UID), Some(SANDBOX_UID))
+    chown(&paths.work, Some(agent), Some(agent))
+}
+
+/// Returns the user of a run's agent: the owner of its workspace, which no program in the sandbox can change.
+///
+/// # Errors
+/// Errors of the kernel, such as `NotFound`.
+pub fn sandbox_uid(paths: &RunPaths) -> io::Result<u32> {
+    Ok(fs::symlink_metadata(&paths.work)?.uid())
 }
 
 /// Returns the user that a run's sidecar becomes: the owner of its socket's directory. `None` means that it keeps ours, as in
@@ -53,9 +72,10 @@ pub fn sidecar_user(paths: &RunPaths) -> io::Result<Option<SidecarUser>> {
     Ok((user.uid != nix::unistd::Uid::effective().as_raw()).then_some(user))
 }
 
-/// Returns the users of all existing runs.
-fn taken(runs: &Path) -> io::Result<Vec<u32>> {
-    let owner = |run: io::Result<fs::DirEntry>| Some(fs::metadata(run.ok()?.path().join("sock")).ok()?.uid());
+/// Returns the owners of this directory of all existing runs, also of those that are being removed.
+fn taken(runs: &Path, directory: &str) -> io::Result<Vec<u32>> {
+    let owner =
+        |run: io::Result<fs::DirEntry>| Some(fs::symlink_metadata(run.ok()?.path().join(directory)).ok()?.uid());
     Ok(fs::read_dir(runs)?.filter_map(owner).collect())
 }
 

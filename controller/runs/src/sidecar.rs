@@ -21,7 +21,6 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::rundir::SANDBOX_UID;
 use crate::sidecar_user::SidecarUser;
 
 /// Time within which a sidecar is ready. A start takes milliseconds.
@@ -52,6 +51,8 @@ pub struct SidecarSpec<'a> {
     pub upstream: &'a Upstream,
     /// Models that calls may name; an empty list allows every model.
     pub models: &'a [String],
+    /// User of the agent, which may connect.
+    pub sandbox_uid: u32,
     /// User that the sidecar becomes; otherwise it keeps ours.
     pub user: Option<SidecarUser>,
     /// Time after which the sidecar ends by itself.
@@ -242,7 +243,7 @@ fn arguments(spec: &SidecarSpec<'_>) -> Vec<OsString> {
     flag("--drain", format!("{}s", DRAIN.as_secs()).into());
     // The list of users decides who connects: the agent, and we for the health request.
     flag("--socket-mode", "0666".into());
-    flag("--peer-uid", SANDBOX_UID.to_string().into());
+    flag("--peer-uid", spec.sandbox_uid.to_string().into());
     flag("--peer-uid", nix::unistd::Uid::effective().to_string().into());
     if let Some(SidecarUser { uid, gid }) = spec.user {
         flag("--user", format!("{uid}:{gid}").into());

@@ -63,13 +63,7 @@ impl SidecarUsers {
     /// share a user.
     #[must_use]
     pub fn pick(&self, run: &RunKey, taken: &[u32]) -> SidecarUser {
-        let (first, len) = (*self.uids.0.start(), self.uids.len());
-        let digest = Sha256::digest(run.to_string());
-        let begin = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes")) % len;
-        let nth = |n: u64| first + u32::try_from((begin + n) % len).expect("a range of ids has no more ids");
-        // One more than the taken ones: one of them is free, if the range is large enough.
-        let candidates = (0..len.min(taken.len() as u64 + 1)).map(nth);
-        let uid = { candidates }.find(|uid| !taken.contains(uid)).unwrap_or_else(|| nth(0));
+        let uid = self.uids.pick(run, taken);
         SidecarUser { uid, gid: self.gid.unwrap_or(uid) }
     }
 
@@ -79,28 +73,53 @@ impl SidecarUsers {
         if let (Some(gid), true) = (self.gid, self.gid == host.engine) {
             return Some(format!("group {gid} may use the engine's socket; name another group with sidecar_gid"));
         }
-        let [passwd, group] = [(host.passwd, "user"), (host.group, "group")];
-        let found = [passwd, group].into_iter().find_map(|(text, what)| {
-            let (name, id) = named(text).find(|(_, id)| self.uids.contains(*id))?;
-            Some(format!("{what} {name} of this host has the id {id}"))
-        });
-        let subordinate = || {
-            let mut ranges = host.subordinate.iter().flat_map(|text| subordinate(text));
-            let (name, first, last) = ranges.find(|(_, first, last)| self.uids.overlaps(*first, *last))?;
-            Some(format!("the subordinate ids {first}-{last} belong to {name}"))
-        };
-        let unmapped = || {
-            let ids = [self.uids.0.clone(), self.gid.map_or_else(|| self.uids.0.clone(), |gid| gid..=gid)];
-            let mut maps = host.maps.iter().zip(ids).filter(|(map, _)| !map.is_empty());
-            let is_unmapped = maps.any(|(map, ids)| !is_mapped(map, &ids));
-            is_unmapped.then(|| format!("the user namespace of this process does not map {}", self.uids))
-        };
-        let reason = found.or_else(subordinate).or_else(unmapped)?;
-        Some(format!("{reason}; name an unused range with sidecar_uid"))
+        self.uids.conflict(self.gid, host).map(|reason| format!("{reason}; name an unused range with sidecar_uid"))
     }
 }
 
 impl UidRange {
+    /// Picks the first free id after a position that the run's name determines. In a full range it is a taken one.
+    pub(crate) fn pick(&self, run: &RunKey, taken: &[u32]) -> u32 {
+        let (first, len) = (*self.0.start(), self.len());
+        let digest = Sha256::digest(run.to_string());
+        let begin = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes")) % len;
+        let nth = |n: u64| first + u32::try_from((begin + n) % len).expect("a range of ids has no more ids");
+        // One more than the taken ones: one of them is free, if the range is large enough.
+        let candidates = (0..len.min(taken.len() as u64 + 1)).map(nth);
+        { candidates }.find(|uid| !taken.contains(uid)).unwrap_or_else(|| nth(0))
+    }
+
+    /// Returns a conflict of these ids with the host's own users. A group can stand for all groups.
+    pub(crate) fn conflict(&self, gid: Option<u32>, host: &HostIds<'_>) -> Option<String> {
+        let [passwd, group] = [(host.passwd, "user"), (host.group, "group")];
+        let found = [passwd, group].into_iter().find_map(|(text, what)| {
+            let (name, id) = named(text).find(|(_, id)| self.contains(*id))?;
+            Some(format!("{what} {name} of this host has the id {id}"))
+        });
+        let subordinate = || {
+            let mut ranges = host.subordinate.iter().flat_map(|text| subordinate(text));
+            let (name, first, last) = ranges.find(|(_, first, last)| self.overlaps(*first, *last))?;
+            Some(format!("the subordinate ids {first}-{last} belong to {name}"))
+        };
+        let unmapped = || {
+            let ids = [self.0.clone(), gid.map_or_else(|| self.0.clone(), |gid| gid..=gid)];
+            let mut maps = host.maps.iter().zip(ids).filter(|(map, _)| !map.is_empty());
+            let is_unmapped = maps.any(|(map, ids)| !is_mapped(map, &ids));
+            is_unmapped.then(|| format!("the user namespace of this process does not map {self}"))
+        };
+        found.or_else(subordinate).or_else(unmapped)
+    }
+
+    /// Returns the first account of a passwd file that has one of these ids.
+    pub(crate) fn account<'a>(&self, passwd: &'a str) -> Option<&'a str> {
+        named(passwd).find_map(|(name, id)| self.contains(id).then_some(name))
+    }
+
+    /// Returns true if both ranges have an id in common.
+    pub(crate) fn intersects(&self, other: &Self) -> bool {
+        self.overlaps((*other.0.start()).into(), (*other.0.end()).into())
+    }
+
     fn len(&self) -> u64 {
         u64::from(self.0.end() - self.0.start()) + 1
     }

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use sluice_litellm::client::{Litellm, LitellmError};
 use sluice_litellm::secret::ApiKey;
+use sluice_state::store::RunDriver;
 use sluice_upstream::Upstream;
 
 use crate::blueprint::{SandboxLimits, Volume};
 use crate::bridge::Bridge;
 use crate::exchange::FileExchange;
 use crate::input::Stdin;
+use crate::sandbox_user::SandboxUsers;
 use crate::sidecar::SidecarLifetime;
 use crate::virtual_key::KeyMode;
 
@@ -53,11 +55,33 @@ pub struct RunSpec {
     pub hold: i64,
     /// A price list to use instead of LiteLLM's.
     pub prices: Option<PathBuf>,
-    pub sidecar_lifetime: SidecarLifetime,
+    /// `None` for a run that ends with its controller.
+    pub daemon: Option<DaemonOptions>,
     pub sidecar_flags: Vec<String>,
 }
 
+/// Options of a run that a daemon drives, which may be restarted meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaemonOptions {
+    /// Users of sandboxes; each run has one of its own.
+    pub sandbox_users: SandboxUsers,
+    /// Number of bytes of output that the engine's log holds in any case.
+    pub output_max: u64,
+}
+
 impl RunSpec {
+    /// Returns the kind of program that drives the run.
+    #[must_use]
+    pub fn driver(&self) -> RunDriver {
+        if self.daemon.is_some() { RunDriver::Daemon } else { RunDriver::Once }
+    }
+
+    /// Returns the lifetime of the sidecar: that of a daemon's run outlives its controller.
+    #[must_use]
+    pub fn sidecar_lifetime(&self) -> SidecarLifetime {
+        if self.daemon.is_some() { SidecarLifetime::Independent } else { SidecarLifetime::WithController }
+    }
+
     /// Returns a client of the LiteLLM at the upstream, with the operator's key.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use sluice_contract::text::error_chain;
 use sluice_state::keys::KeyError;
 use sluice_state::ledger::{AuditArchive, LedgerError};
 use sluice_state::run::Phase;
-use sluice_state::store::{OpenRun, StoreError};
+use sluice_state::store::{OpenRun, RunDriver, StoreError};
 use sluice_state::virtual_keys::KeyRecord;
 
 use crate::engine::EngineError;
@@ -23,6 +23,7 @@ use crate::{exchange, removal, rundir, virtual_key};
 
 mod orphan;
 
+pub(crate) use orphan::take_down_with;
 pub use orphan::{recover_orphans, take_down};
 
 /// Graph of the preflight probe. Its calls are not calls of a run.
@@ -64,6 +65,21 @@ pub enum SweepMode {
     DryRun,
     /// Removes leftovers.
     Remove,
+}
+
+/// Runs of a sweep. Those of a daemon have a controller also while no process drives them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepScope {
+    /// Runs without a daemon.
+    OneShot,
+    /// Also runs of a daemon. The caller holds the daemon's lock.
+    All,
+}
+
+impl SweepScope {
+    fn has(self, run: &OpenRun) -> bool {
+        self == Self::All || run.entry.driver == RunDriver::Once
+    }
 }
 
 /// A sweep, or one removal of a sweep, that failed.
@@ -117,10 +133,12 @@ impl From<AdoptError> for SweepError {
 pub async fn sweep(
     host: &Arc<Host>,
     mode: SweepMode,
+    scope: SweepScope,
     observer: &Arc<dyn Observer>,
 ) -> Result<Vec<Leftover>, SweepError> {
     let open = host.store.open_runs().await?;
-    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(OpenRun::is_orphaned);
+    let is_leftover = |run: &OpenRun| run.is_orphaned() && scope.has(run);
+    let (orphans, live): (Vec<_>, Vec<_>) = open.into_iter().partition(is_leftover);
     let mut leftovers = Vec::new();
     for orphan in &orphans {
         let name = orphan.entry.key.to_string();
@@ -183,7 +201,7 @@ async fn remove_renamed(host: &Host, mode: SweepMode) -> Result<Vec<Leftover>, S
 }
 
 /// Deletes a virtual key of a run that is over.
-async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), RevokeError> {
+pub(crate) async fn revoke(host: &Host, key: &KeyRecord) -> Result<(), RevokeError> {
     match &host.litellm {
         Some((_, litellm)) if is_at_our_litellm(host, key) => virtual_key::revoke(&host.store, litellm, key).await,
         _ => virtual_key::abandon(&host.store, key).await,

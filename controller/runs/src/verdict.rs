@@ -62,6 +62,8 @@ pub enum OutputLoss {
     CutOff,
     /// The run was adopted by another controller, and its earlier output is gone.
     BeforeAdoption,
+    /// The program wrote more than the engine's log holds.
+    LogFull,
 }
 
 /// Facts about a run that is over.

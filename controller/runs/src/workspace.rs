@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -13,16 +14,15 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{Gid, Uid, fchown};
 
-use crate::rundir::SANDBOX_UID;
-
 /// Creates the file DIRECTORY/NAME in the workspace, and gives both to the agent.
 ///
 /// # Errors
 /// Errors of the kernel, also when a file or a link has the name.
 pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> io::Result<()> {
     let inner = make_directory(workspace, directory)?;
+    let owner = owner_of(workspace)?;
     let file = beneath(&inner, name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o644)?;
-    fchown(&file, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
+    fchown(&file, Some(owner.0), Some(owner.1))?;
     File::from(file).write_all(content)
 }
 
@@ -33,15 +33,22 @@ pub fn write(workspace: &Path, directory: &str, name: &str, content: &[u8]) -> i
 pub fn make_directory(workspace: &Path, path: &str) -> io::Result<OwnedFd> {
     const TOP: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
     let mut directory = open(workspace, TOP, Mode::empty())?;
+    let owner = owner_of(workspace)?;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         match mkdirat(&directory, name, Mode::from_bits_truncate(0o755)) {
             Ok(()) | Err(Errno::EEXIST) => {}
             Err(error) => return Err(error.into()),
         }
         directory = beneath(&directory, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
-        fchown(&directory, Some(Uid::from_raw(SANDBOX_UID)), Some(Gid::from_raw(SANDBOX_UID)))?;
+        fchown(&directory, Some(owner.0), Some(owner.1))?;
     }
     Ok(directory)
+}
+
+/// Returns the agent's user and group: those of the workspace.
+fn owner_of(workspace: &Path) -> io::Result<(Uid, Gid)> {
+    let meta = std::fs::symlink_metadata(workspace)?;
+    Ok((Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid())))
 }
 
 fn beneath(directory: impl AsFd, name: &str, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {

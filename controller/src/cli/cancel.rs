@@ -12,7 +12,7 @@ use sluice_contract::text::error_chain;
 use sluice_runs::host::Host;
 use sluice_runs::removal;
 use sluice_runs::sweep::take_down;
-use sluice_state::store::{KnownRun, Store};
+use sluice_state::store::{KnownRun, RunDriver, Store};
 
 use super::database::open;
 use super::error::CommandError;
@@ -49,6 +49,12 @@ pub(super) async fn run(args: &CancelArgs) -> Result<ExitCode, CommandError> {
     let key = run.entry.key.clone();
     if run.is_closed() {
         return Err(failed(format!("run {key} is over already; sluice inspect {key} shows its result")));
+    }
+    if run.entry.driver == RunDriver::Daemon {
+        // Its owner is a process that drives other runs as well.
+        return Err(failed(format!(
+            "run {key} belongs to a daemon; cancel it there, or stop the daemon and run sluice sweep --daemon-runs"
+        )));
     }
     let done = if run.entry.owner.is_alive() {
         signal(&run)?;

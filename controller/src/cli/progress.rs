@@ -132,7 +132,9 @@ fn line(observation: Observation<'_>) -> Option<String> {
             Some(format!("cannot {}: {}", step.as_str(), error_chain(error)))
         }
         Observation::Note(text) => Some(text.to_owned()),
-        Observation::StepBegun(_) | Observation::Waiting(_) | Observation::Decided(_) => None,
+        Observation::StepBegun(_) | Observation::Entered { .. } | Observation::Waiting(_) | Observation::Decided(_) => {
+            None
+        }
     }
 }
 

@@ -39,6 +39,7 @@ mod recording;
 mod request;
 mod request_error;
 mod rerun;
+pub(super) mod seccomp;
 mod watch;
 
 pub(super) use args::RunArgs;

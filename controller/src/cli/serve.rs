@@ -3,23 +3,30 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use sluice_contract::exit;
 use sluice_daemon::run_policy::{Graph, RunPolicy};
 use sluice_daemon::stored_request::RunLimits;
-use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits};
+use sluice_daemon::{Daemon, DaemonError, DaemonSettings, HttpLimits, RunSettings};
+use sluice_runs::sandbox_user;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
 use super::output::say;
+use super::run::seccomp;
 use crate::agent_catalogue::Agent;
 use crate::settings::Settings;
 
 /// Longest time from the claim of a run to its end, retries included.
 const RUN_TIME: Duration = Duration::from_secs(2 * 3600);
+
+mod planner;
+
+use planner::SettingsPlanner;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,7 +95,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
         tls_cert: serve.tls_cert,
         tls_key: serve.tls_key,
         behind_proxy: serve.behind_proxy,
-        policy: (serve.sandbox_enabled && has_key).then(|| policy(&all)),
+        runs: if serve.sandbox_enabled && has_key { Some(runs(all)?) } else { None },
         limits: HttpLimits::default(),
         log: say,
     };
@@ -108,6 +115,18 @@ pub(super) async fn run(args: &ServeArgs) -> Result<ExitCode, CommandError> {
     });
     stopped.await.map_err(|error| CommandError::new(exit::FAILED, &error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn runs(settings: Settings) -> Result<RunSettings, CommandError> {
+    let seccomp = seccomp::profile(&settings).map_err(|error| CommandError::usage(&error))?;
+    let sandbox_users = sandbox_user::DEFAULT_UIDS.parse().expect("a test reads it");
+    Ok(RunSettings {
+        policy: policy(&settings),
+        host: settings.host.clone(),
+        output_max: settings.run.output_max as u64,
+        stop_grace: settings.run.stop_grace,
+        planner: Arc::new(SettingsPlanner { settings, seccomp, sandbox_users }),
+    })
 }
 
 /// Returns what runs may be.

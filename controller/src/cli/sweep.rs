@@ -9,7 +9,8 @@ use sluice_contract::exit;
 use sluice_contract::text::{error_chain, sanitize};
 use sluice_runs::event_log::LogLevel;
 use sluice_runs::host::Host;
-use sluice_runs::sweep::{Leftover, SweepMode, sweep};
+use sluice_runs::sweep::{Leftover, SweepMode, SweepScope, sweep};
+use sluice_state::daemon_lock::DaemonLock;
 
 use super::error::CommandError;
 use super::host_args::HostArgs;
@@ -27,6 +28,9 @@ pub(super) struct SweepArgs {
     /// List what would be removed, and write nothing
     #[arg(long)]
     dry_run: bool,
+    /// Also end the runs of a daemon that is not running. Without it they stay for the next daemon
+    #[arg(long)]
+    daemon_runs: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -35,7 +39,8 @@ pub(super) struct SweepArgs {
 }
 
 pub(super) async fn run(args: &SweepArgs) -> Result<ExitCode, CommandError> {
-    let leftovers = if args.dry_run { look(&args.host).await? } else { remove(&args.host).await? };
+    let scope = if args.daemon_runs { SweepScope::All } else { SweepScope::OneShot };
+    let leftovers = if args.dry_run { look(&args.host, scope).await? } else { remove(&args.host, scope).await? };
     leftovers.iter().for_each(log);
     let stuck = stuck(&leftovers);
     if args.json {
@@ -57,18 +62,23 @@ fn stuck(leftovers: &[Leftover]) -> Option<CommandError> {
 }
 
 /// Lists leftovers, and writes nothing.
-async fn look(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
+async fn look(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, CommandError> {
     let host = Host::open_to_look(&args.host_without_key()?).await.map_err(|error| CommandError::failed(&error))?;
     let Some(host) = host else { return Ok(Vec::new()) };
-    let leftovers = sweep(&Arc::new(host), SweepMode::DryRun, &progress::silent()).await;
+    let leftovers = sweep(&Arc::new(host), SweepMode::DryRun, scope, &progress::silent()).await;
     leftovers.map_err(|error| CommandError::failed(&error))
 }
 
 /// Removes leftovers and old records, and looks up open costs.
-async fn remove(args: &HostArgs) -> Result<Vec<Leftover>, CommandError> {
+async fn remove(args: &HostArgs, scope: SweepScope) -> Result<Vec<Leftover>, CommandError> {
     let settings = args.settings()?;
     let host = Arc::new(Host::open(&settings.host).await.map_err(|error| CommandError::failed(&error))?);
-    let leftovers = sweep(&host, SweepMode::Remove, &progress::silent()).await;
+    // No daemon starts before the sweep has ended.
+    let _lock = match scope {
+        SweepScope::OneShot => None,
+        SweepScope::All => Some(DaemonLock::hold(host.layout.state()).map_err(|error| CommandError::failed(&error))?),
+    };
+    let leftovers = sweep(&host, SweepMode::Remove, scope, &progress::silent()).await;
     let leftovers = leftovers.map_err(|error| CommandError::failed(&error))?;
     remove_records(&host, settings.record).await;
     if let Some(reconcile) = ReconcileLoop::new(&settings.litellm, host.store.clone()) {

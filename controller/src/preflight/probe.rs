@@ -68,7 +68,7 @@ async fn send(
     secret.check()?;
     let paths = &layout.run(key);
     let keys = Keys::open(layout.state())?;
-    rundir::create(paths, key, &settings.host.sidecar_users)
+    rundir::create(paths, key, &settings.host.sidecar_users, None)
         .map_err(|error| ProbeError::Directory(paths.root.clone(), error))?;
     keys.write_run_key(key, &paths.audit_key)?;
     let spec = SidecarSpec {
@@ -79,6 +79,7 @@ async fn send(
         graph_id: PROBE_GRAPH,
         upstream,
         models: &[],
+        sandbox_uid: rundir::SANDBOX_UID,
         user: rundir::sidecar_user(paths).map_err(ProbeError::User)?,
         deadline: Duration::from_secs(60),
         lifetime: SidecarLifetime::WithController,

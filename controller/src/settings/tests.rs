@@ -80,6 +80,21 @@ fn file_and_flags_together_allow_what_calls_contain() {
 }
 
 #[test]
+fn addresses_of_the_daemon_replace_each_other() {
+    let file = ScratchFile::new("serve", "listen = ['127.0.0.1:1', '[::1]:1']\nsandbox_enabled = true\n");
+    let serve = |flags: &[(&'static str, &str)], file| layers(flags, &[], file).and_then(|layers| layers.serve());
+    let default = serve(&[], None).expect("it is right");
+    assert_eq!((default.listen, default.sandbox_enabled), (vec!["127.0.0.1:8787".to_owned()], false));
+    let of_file = serve(&[], Some(&file)).expect("it is right");
+    assert_eq!((of_file.listen.len(), of_file.sandbox_enabled), (2, true));
+    let of_flag = serve(&[("listen", "127.0.0.1:2")], Some(&file)).expect("it is right");
+    assert_eq!(of_flag.listen, ["127.0.0.1:2"]);
+    let wrong = ScratchFile::new("serve-profile", "[[profiles]]\naccount = 'a'\nlisten = '127.0.0.1:1'\n");
+    let error = serve(&[], Some(&wrong)).expect_err("it is no setting of a run").to_string();
+    assert!(error.contains("listen is a setting of the host"), "{error}");
+}
+
+#[test]
 fn the_memory_of_the_sidecar_becomes_its_flag() {
     for (value, flag) in [("1g", "1073741824"), ("none", "none")] {
         let settings = layers(&[], &[("SLUICE_SIDECAR_MEMORY", value)], None).and_then(|layers| layers.settings());
@@ -191,7 +206,7 @@ fn an_error_of_a_file_names_line_and_key() {
         ("memory = '1g'\nmemory = '2g'\n", "FILE:2:1: memory: duplicate key"),
         ("\n\nupsteam = 'x'\n", "FILE:3:1: there is no setting named upsteam; did you mean upstream?"),
         ("timeout = '1s'\n  pids = [3]\n", "FILE:2:10: pids is array; write a text or a number"),
-        ("[run]\ntimeout = '1s'\n", "FILE:1:2: there is no setting named run; there are upstream, "),
+        ("[job]\ntimeout = '1s'\n", "FILE:1:2: there is no setting named job; there are upstream, "),
         ("\ntimeout = 'soon'\n", "timeout in FILE:2: 'soon' is not a time"),
         ("[[agents]]\nagentId = 'a'\nargv = ['x']\n[[agents]]\nagentId = 'b'\n", "FILE:4:1: agents: "),
         ("[[profiles]]\npids = 100\n", "FILE:1:1: profiles: each one needs an agent"),

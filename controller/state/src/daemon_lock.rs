@@ -1,30 +1,50 @@
-//! The lock of the daemon: one for each state directory. It does not stop commands and one-shot runs.
+//! The lock of a state directory's daemon: who holds it drives the daemon's runs.
+//!
+//! One-shot runs do not take it. The kernel gives the lock of a killed process back.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
-use crate::layout::Layout;
+/// Name of the file in the state directory.
+pub const DAEMON_LOCK: &str = "daemon.lock";
 
-/// A held lock; dropping it, or the end of the process, releases it.
+/// The held lock.
 #[derive(Debug)]
-pub struct DaemonLock(#[allow(dead_code, reason = "it is held")] Flock<File>);
+pub struct DaemonLock {
+    _file: Flock<File>,
+}
+
+/// A lock that cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonLockError {
+    /// Another process holds it.
+    #[error("a daemon of {} is running, or a sweep of its runs; stop it first, or name another --state-dir", .0.display())]
+    Held(PathBuf),
+    /// The file cannot be opened.
+    #[error("cannot open {}", .0.display())]
+    Io(PathBuf, #[source] io::Error),
+}
 
 impl DaemonLock {
-    /// Takes the lock; `None` while a daemon holds it.
+    /// Takes the lock of a state directory, or fails at once.
     ///
     /// # Errors
-    /// Errors of the file system.
-    pub fn take(layout: &Layout) -> io::Result<Option<Self>> {
+    /// [`DaemonLockError`].
+    pub fn hold(state: &Path) -> Result<Self, DaemonLockError> {
+        let path = state.join(DAEMON_LOCK);
+        let failed = |error| DaemonLockError::Io(path.clone(), error);
+        let flags = OFlag::O_NOFOLLOW.bits();
         let file =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(layout.daemon_lock())?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => Ok(Some(Self(lock))),
-            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-            Err((_, error)) => Err(error.into()),
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(flags).open(&path);
+        match Flock::lock(file.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(Self { _file: file }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(DaemonLockError::Held(state.to_owned())),
+            Err((_, error)) => Err(failed(error.into())),
         }
     }
 }
@@ -34,13 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_daemon_holds_the_lock() {
-        let scratch = tempfile::tempdir().expect("there is room");
-        let layout = Layout::open(&scratch.path().join("st")).expect("there is room");
-        let held = DaemonLock::take(&layout).expect("there is room").expect("it is free");
-        assert!(DaemonLock::take(&layout).expect("there is room").is_none());
-        Layout::open(layout.state()).expect("commands go on");
+    fn one_process_holds_the_lock() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let held = DaemonLock::hold(directory.path()).expect("it is free");
+        let refused = DaemonLock::hold(directory.path()).expect_err("it is held");
+        assert!(matches!(refused, DaemonLockError::Held(_)), "{refused}");
         drop(held);
-        assert!(DaemonLock::take(&layout).expect("there is room").is_some());
+        DaemonLock::hold(directory.path()).expect("it is free again");
+        let missing = DaemonLock::hold(&directory.path().join("none")).expect_err("there is no directory");
+        assert!(matches!(missing, DaemonLockError::Io(..)), "{missing}");
     }
 }

@@ -131,6 +131,18 @@ impl Store {
         .await
     }
 
+    /// Removes the keys whose time is over.
+    ///
+    /// # Errors
+    /// Errors of SQLite.
+    pub async fn remove_old_keys(&self, now_us: i64) -> Result<u64, IdempotencyError> {
+        self.write(move |connection| {
+            let before_us = now_us.saturating_sub(KEY_LIFE_US);
+            Ok(connection.execute("DELETE FROM idempotency_keys WHERE created_us <= ?1", [before_us])? as u64)
+        })
+        .await
+    }
+
     /// Releases all reservations: those of requests that a daemon was serving when it was killed.
     ///
     /// # Errors
@@ -303,5 +315,6 @@ mod tests {
         assert!(matches!(refused, Err(IdempotencyError::TooMany)));
         store.reserve_key(key("tok_b", "k", "x"), 6).await.expect("another principal has its own");
         store.reserve_key(key("tok_a", "k", "x"), 5 + KEY_LIFE_US).await.expect("the old ones are gone");
+        assert_eq!(store.remove_old_keys(6 + KEY_LIFE_US).await.expect("it is writable"), 1);
     }
 }

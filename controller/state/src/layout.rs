@@ -126,12 +126,6 @@ impl Layout {
         self.state.join("audit").join("control.jsonl")
     }
 
-    /// Returns the path of the file that the daemon locks.
-    #[must_use]
-    pub fn daemon_lock(&self) -> PathBuf {
-        self.state.join("daemon.lock")
-    }
-
     /// Returns the name that marks the containers of this controller; `None` if it has none yet.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 pub mod agents;
 mod append_log;
+pub mod audit_tail;
 pub mod backup;
 pub mod budget;
 pub mod control_log;

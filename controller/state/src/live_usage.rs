@@ -2,15 +2,17 @@
 //!
 //! The file is read once, line by line. The sums are for people: only the tally at the end checks the chain.
 
-use std::io::{self, BufReader, Seek, SeekFrom};
+use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use serde::Serialize;
+use sluice_contract::Usd;
+use sluice_contract::audit_line::AuditLine;
 use sluice_contract::reader::{self, Record};
 use sluice_contract::record::Usage;
-use sluice_contract::{Usd, audit_line};
 
-use crate::witness;
+use crate::audit_tail::{TailError, read_lines};
 
 /// Sums over the lines that were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -44,23 +46,17 @@ impl LiveUsageReader {
     /// # Errors
     /// Errors of the file system. A file that does not exist has no lines.
     pub fn read_new(&mut self, path: &Path) -> io::Result<&LiveUsage> {
-        let mut file = match witness::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(&self.usage),
-            file => file?,
+        if self.is_broken {
+            return Ok(&self.usage);
+        }
+        let add = |line: &AuditLine<'_>| {
+            self.usage.add(&line.record);
+            ControlFlow::Continue(())
         };
-        file.seek(SeekFrom::Start(self.at.offset))?;
-        let (mut file, mut line) = (BufReader::new(file), Vec::new());
-        while !self.is_broken {
-            reader::read_line(&mut file, &mut line)?;
-            if line.last() != Some(&b'\n') {
-                break;
-            }
-            match audit_line::AuditLine::parse(self.at, &line) {
-                Ok(parsed) => self.usage.add(&parsed.record),
-                Err(_) => self.is_broken = true,
-            }
-            self.at.line += 1;
-            self.at.offset += line.len() as u64;
+        match read_lines(path, &mut self.at, add) {
+            Ok(()) => {}
+            Err(TailError::Line(_)) => self.is_broken = true,
+            Err(TailError::Io(error)) => return Err(error),
         }
         Ok(&self.usage)
     }

@@ -15,10 +15,15 @@ use sluice_contract::RunKey;
 use crate::file;
 
 mod expiry;
+mod output_index;
+mod output_log;
+mod output_reader;
 mod segments;
 mod stream_reader;
 
 pub use expiry::{RemovedRecords, is_due};
+pub use output_log::{LoggedBytes, OutputLog};
+pub use output_reader::{OutputContent, OutputPiece, OutputReader};
 pub use segments::{SegmentLimits, SegmentWriter};
 pub use stream_reader::{StreamPart, StreamReader};
 
@@ -33,6 +38,9 @@ pub const SIDECAR_LOG: &str = "sidecar.log";
 /// File with the log of the controller, one JSON object per line.
 pub const CONTROLLER_LOG: &str = "controller.log";
 
+/// File with times and places of a daemon run's output.
+pub const OUTPUT_INDEX: &str = "output.index";
+
 /// A recorded output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordedStream {
@@ -43,6 +51,9 @@ pub enum RecordedStream {
 }
 
 impl RecordedStream {
+    /// Both streams.
+    pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+
     /// Returns the first part of the names of its files.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -141,5 +152,11 @@ impl RunRecord {
     #[must_use]
     pub fn stream(&self, stream: RecordedStream) -> StreamReader {
         StreamReader::new(&self.directory, stream.as_str())
+    }
+
+    /// Returns a reader of a daemon run's output, from a position that an earlier reader has returned, or 0.
+    #[must_use]
+    pub fn output(&self, position: u64) -> OutputReader {
+        OutputReader::new(&self.directory, position)
     }
 }

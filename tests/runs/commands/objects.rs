@@ -89,6 +89,10 @@ fn cases_of_state(receipt: &str) -> Vec<Case> {
         case("budget remove acct-1 --json", "budget", 0),
         case("budget show acct-1 --json", "budget", 2),
         case("budget history --json", "budget-history", 0),
+        case("token create --owner alice --role owner --account acct-1 --json", "token", 0),
+        case("token create --owner alice --role owner --json", "token", 2),
+        case("token list --json", "token", 0),
+        case("token revoke tok_nope --json", "token", 2),
         case("reconcile --json --no-wait", "reconcile", 125),
     ]
 }
@@ -99,6 +103,7 @@ fn cases_of_audit(id: &str) -> Vec<Case> {
         case("audit verify nope --json", "audit-verify", 4),
         case("audit verify ./altered.jsonl --json", "audit-verify", 1),
         case("audit verify ./torn.jsonl --json", "audit-verify", 3),
+        case("audit verify control --json", "audit-verify", 0),
         case(&format!("audit show {id} --json"), "audit-show", 0),
         case("audit show ./altered.jsonl --json", "audit-show", 1),
         case("audit show nope --json", "audit-show", 4),

@@ -13,7 +13,7 @@ use crate::test_daemon::{TestDaemon, read_answer, settings};
 async fn one_daemon_has_a_state_directory() {
     let daemon = TestDaemon::start().await;
     let error = Daemon::start(&daemon.settings).await.expect_err("it is in use");
-    assert!(matches!(error, DaemonError::SecondDaemon(_)), "{error}");
+    assert!(matches!(error, DaemonError::Lock(_)), "{error}");
     daemon.running.stop().await;
     assert!(!daemon.settings.run_dir.join("admin.sock").exists(), "its sockets are gone");
     Daemon::start(&daemon.settings).await.expect("it is free").stop().await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sluice_contract::RunId;
 use sluice_state::sandboxes::{SandboxStep, SandboxVerdict};
 
-use crate::test_daemon::{TestDaemon, policy};
+use crate::test_daemon::TestDaemon;
 
 const PATH: &str = "/api/v1/sandboxes";
 
@@ -249,10 +249,7 @@ async fn waits_end_when_the_daemon_stops() {
 
 #[tokio::test]
 async fn a_run_that_failed_is_tried_again() {
-    let daemon = TestDaemon::with(|settings| {
-        settings.policy = Some(crate::run_policy::RunPolicy { queued_max: 9, ..policy() });
-    })
-    .await;
+    let daemon = TestDaemon::with_runs().await;
     let id = daemon.create("slu_alice", json!({ "task": "x", "name": "n" })).await;
     let path = format!("{PATH}/{id}");
     let answer = daemon.request("slu_alice", "POST", &format!("{path}/retry"), None).await;

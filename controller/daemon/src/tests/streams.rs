@@ -166,11 +166,8 @@ async fn owners_stream_their_own_events_alone() {
 
 #[tokio::test]
 async fn a_revoked_token_ends_its_stream() {
-    let daemon = TestDaemon::with(|settings| {
-        settings.policy = Some(policy());
-        settings.limits.stream_check = Duration::from_millis(50);
-    })
-    .await;
+    let often = Duration::from_millis(50);
+    let daemon = TestDaemon::with_policy(Some(policy()), |settings| settings.limits.stream_check = often).await;
     let id = daemon.create("slu_alice", json!({ "task": "x" })).await;
     let wait = format!("/api/v1/sandboxes/{id}/wait?timeout=60");
     for with_event in [false, true] {

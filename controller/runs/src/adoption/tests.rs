@@ -3,6 +3,7 @@
 use sluice_contract::RunKey;
 
 use super::*;
+use crate::engine::StdioConfig;
 use crate::input::Stdin;
 use crate::observer::{NoObserver, Observation};
 use crate::test_engine::{ScriptedContainer, TestHost, TestSidecar, from_now};
@@ -42,8 +43,11 @@ fn a_run_is_resumed_where_its_sidecar_lives() {
         (None, WHOLE, expires(60), Adoption::TakeDown),
     ];
     for (phase, observed, expires, expected) in rows {
-        let adopted = AdoptedRun { phase, observed, expires };
+        let adopted = AdoptedRun { phase, has_verdict: false, observed, expires };
         assert_eq!(adopted.decide(NOW), expected, "{adopted:?}");
+        let has_ended = AdoptedRun { has_verdict: true, ..adopted };
+        let expected = if phase == Some(Phase::Completing) { Adoption::Complete } else { expected };
+        assert_eq!(has_ended.decide(NOW), expected, "{has_ended:?}");
     }
 }
 
@@ -62,9 +66,23 @@ impl Observer for WaitSignal {
 fn resumption(observer: Arc<dyn Observer>) -> Resumption {
     Resumption {
         contract: Contract::Plain,
-        output: StdioConfig { stdin: Stdin::Closed, tty: false, max: 1024, live: None, record: None },
-        stop_grace: Duration::from_secs(1),
+        output: OutputConfig::Attached(StdioConfig {
+            stdin: Stdin::Closed,
+            tty: false,
+            max: 1024,
+            live: None,
+            record: None,
+        }),
+        stop: StopPolicy::after(Duration::from_secs(1)),
+        limits: LimitValues::default(),
         observer,
+    }
+}
+
+fn completed(resumed: Resumed) -> CompletedRun {
+    match resumed {
+        Resumed::Completed(completed) => *completed,
+        Resumed::Refused(_) => panic!("it is not resumed"),
     }
 }
 
@@ -86,7 +104,7 @@ async fn a_resumed_run_ends_with_its_own_exit_code() {
     waits.0.notified().await;
     assert!(!resumed.is_finished() && sidecar.process().is_alive());
     test.set(ScriptedContainer::Exited(42));
-    let completed = resumed.await.expect("no panic").expect("it is driven").expect("it is resumed");
+    let completed = completed(resumed.await.expect("no panic").expect("it is driven"));
 
     assert_eq!(completed.report.exit_code, 42, "{:?}", completed.report);
     assert_eq!(completed.report.stdout, "later");
@@ -105,11 +123,11 @@ async fn a_resumed_run_ends_at_its_deadline() {
     let orphan = test.orphan(&key(), expires, Some(&sidecar.process())).await;
     let (_cancel, cancelled) = watch::channel(None);
 
-    let completed = resume(Arc::clone(&test.host), orphan, resumption(Arc::new(NoObserver)), cancelled)
+    let ended = resume(Arc::clone(&test.host), orphan, resumption(Arc::new(NoObserver)), cancelled)
         .await
         .expect("it is driven");
 
-    assert_eq!(completed.expect("it is resumed").report.error_code, Some("timeout"));
+    assert_eq!(completed(ended).report.error_code, Some("timeout"));
     assert_eq!(test.container(), ScriptedContainer::Absent);
 }
 
@@ -124,7 +142,7 @@ async fn a_run_without_a_sidecar_is_not_touched() {
         .await
         .expect("it answers");
 
-    assert!(resumed.is_none());
+    assert!(matches!(resumed, Resumed::Refused(_)));
     assert_eq!(test.container(), ScriptedContainer::Running);
     assert_eq!(test.host.store.open_runs().await.expect("it is open"), [orphan]);
 }

@@ -17,6 +17,7 @@ impl Observer for Collector {
             Observation::StepBegun(step) => format!("begun {step:?}"),
             Observation::StepDone { step, .. } => format!("done {step:?}"),
             Observation::StepFailed { step, error, .. } => format!("failed {step:?}: {}", error_chain(error)),
+            Observation::Entered { phase, .. } => format!("entered {phase:?}"),
             Observation::Waiting(_) => "waiting".to_owned(),
             Observation::Decided(verdict) => format!("decided {verdict:?}"),
             Observation::Note(note) => note.to_owned(),
@@ -67,9 +68,9 @@ async fn an_observer_sees_each_step_and_the_verdict() {
 
     let seen = observer.0.lock().expect("no observer panics").clone();
     let expected = [
-        "waiting", "decided TimedOut", "begun StopContainer", "done StopContainer", "begun RemoveContainer",
-        "done RemoveContainer", "begun Tally", "done Tally", "begun RemoveDirectories", "done RemoveDirectories",
-        "begun Close", "done Close",
+        "waiting", "entered Completing", "decided TimedOut", "begun StopContainer", "done StopContainer",
+        "begun RemoveContainer", "done RemoveContainer", "begun Tally", "done Tally", "begun RemoveDirectories",
+        "done RemoveDirectories", "begun Close", "done Close", "entered Closed",
     ];
     assert_eq!(seen, expected);
 }

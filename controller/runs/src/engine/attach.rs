@@ -9,10 +9,11 @@ use std::pin::Pin;
 use bollard::Docker;
 use bollard::container::LogOutput;
 use bollard::errors::Error;
+use bollard::exec::StartExecResults;
 use bollard::query_parameters::AttachContainerOptionsBuilder;
 use bytes::BytesMut;
 use futures_util::{Stream, StreamExt, stream};
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE};
 use http::{Method, Request, StatusCode};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -39,35 +40,60 @@ pub(super) async fn framed(docker: &Docker, name: &str, stdin: Stdin) -> Result<
     let has_stdin = stdin == Stdin::Ours;
     let options = AttachContainerOptionsBuilder::new().stream(true).stdin(has_stdin).stdout(true).stderr(true).build();
     let attached = docker.attach_container(name, Some(options)).await?;
+    Ok(ContainerStreams { output: frames(attached.output), input: attached.input })
+}
+
+fn frames(
+    frames: impl Stream<Item = Result<LogOutput, Error>> + Send + 'static,
+) -> Pin<Box<dyn Stream<Item = OutputChunk> + Send>> {
     // An error is the end: the connection is gone.
-    let output = attached.output.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(async |chunk| {
+    Box::pin(frames.take_while(|chunk| std::future::ready(chunk.is_ok())).filter_map(async |chunk| {
         match chunk {
             Ok(LogOutput::StdOut { message }) => Some(OutputChunk::Stdout(message)),
             Ok(LogOutput::StdErr { message }) => Some(OutputChunk::Stderr(message)),
             // A container without a terminal sends neither.
             Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. }) | Err(_) => None,
         }
-    });
-    Ok(ContainerStreams { output: Box::pin(output), input: attached.input })
+    }))
 }
 
 /// Attaches to a container with a terminal: all of its output is stdout.
 pub(super) async fn raw(docker: &Docker, socket: &Path, name: &str, stdin: Stdin) -> Result<ContainerStreams, Error> {
-    let stream = UnixStream::connect(socket).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection.with_upgrades());
     let version = docker.client_version();
     let stdin = if stdin == Stdin::Ours { "1" } else { "0" };
     let path = format!(
         "/v{version}/containers/{name}/attach?stream=1&stdin={stdin}&stdout=1&stderr=1&detachKeys={NO_DETACH_KEYS}"
     );
+    upgrade(socket, path, String::new()).await
+}
+
+/// Starts a created exec without a terminal.
+pub(super) async fn framed_exec(docker: &Docker, id: &str) -> Result<ContainerStreams, Error> {
+    match docker.start_exec(id, None).await? {
+        StartExecResults::Attached { output, input } => Ok(ContainerStreams { output: frames(output), input }),
+        StartExecResults::Detached => unreachable!("it was not asked to detach"),
+    }
+}
+
+/// Starts a created exec with a terminal: all of its output is stdout.
+pub(super) async fn raw_exec(docker: &Docker, socket: &Path, id: &str) -> Result<ContainerStreams, Error> {
+    let path = format!("/v{}/exec/{id}/start", docker.client_version());
+    upgrade(socket, path, r#"{"Detach":false,"Tty":true}"#.to_owned()).await
+}
+
+/// Sends a request after which the connection carries the bytes of a terminal.
+async fn upgrade(socket: &Path, path: String, body: String) -> Result<ContainerStreams, Error> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection.with_upgrades());
     let request = Request::builder()
         .method(Method::POST)
         .uri(path)
         .header(HOST, "localhost")
         .header(CONNECTION, "Upgrade")
         .header(UPGRADE, "tcp")
-        .body(String::new())?;
+        .header(CONTENT_TYPE, "application/json")
+        .body(body)?;
     let response = sender.send_request(request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let message = format!("no raw connection to the container's terminal: {}", response.status());

@@ -18,8 +18,10 @@ use tokio::time::timeout;
 
 use super::attach::ContainerStreams;
 use super::attached::{AttachedContainer, StdioConfig};
+use super::container_output::{OutputConfig, RunningContainer};
 use super::error::refused;
 use super::inspect::FoundContainer;
+use super::logged::LoggedContainer;
 use super::{Engine, EngineError, LOOK_AGAIN, QUICK, SLOW, attach, create, window, within};
 use crate::blueprint::{Blueprint, EXPIRES_LABEL};
 use crate::plan::ContainerState;
@@ -104,28 +106,52 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`]; the container is not running then.
-    pub async fn start(&self, name: &str, output: StdioConfig) -> Result<AttachedContainer, EngineError> {
+    pub async fn start(&self, name: &str, output: OutputConfig) -> Result<RunningContainer, EngineError> {
+        match output {
+            OutputConfig::Attached(output) => self.start_attached(name, output).await.map(RunningContainer::Attached),
+            OutputConfig::Logged(output) => {
+                let exit = self.watch_exit(name, "next-exit").await;
+                self.start_watched(name, &exit).await?;
+                let (docker, name) = (self.docker.clone(), name.to_owned());
+                Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, *output, exit)))
+            }
+        }
+    }
+
+    async fn start_attached(&self, name: &str, output: StdioConfig) -> Result<AttachedContainer, EngineError> {
         let streams = self.attach(name, &output).await?;
         let exit = self.watch_exit(name, "next-exit").await;
-        let started = self.docker.start_container(name, None::<StartContainerOptions>);
-        if let Err(error) = within(SLOW, "start the container", started).await {
-            exit.abort();
-            return Err(refused(error));
-        }
+        self.start_watched(name, &exit).await?;
         let resizer = if output.tty { Some(self.share_terminal(name, &output).await?) } else { None };
         let init = if output.live.is_some() { self.init_of(name).await } else { None };
         Ok(AttachedContainer::new(streams, output, init, exit, resizer))
     }
 
-    /// Attaches to a container that another controller has started. Earlier output does not come again.
+    async fn start_watched(&self, name: &str, exit: &JoinHandle<()>) -> Result<(), EngineError> {
+        let started = self.docker.start_container(name, None::<StartContainerOptions>);
+        within(SLOW, "start the container", started).await.map_err(|error| {
+            exit.abort();
+            refused(error)
+        })
+    }
+
+    /// Connects to a container that another controller has started. Earlier output comes again only from the log.
     ///
     /// # Errors
     /// [`EngineError`]; the container keeps running.
-    pub async fn reattach(&self, name: &str, output: StdioConfig) -> Result<AttachedContainer, EngineError> {
+    pub async fn reattach(&self, name: &str, output: OutputConfig) -> Result<RunningContainer, EngineError> {
+        let output = match output {
+            OutputConfig::Attached(output) => output,
+            OutputConfig::Logged(output) => {
+                let exit = self.watch_exit(name, "not-running").await;
+                let (docker, name) = (self.docker.clone(), name.to_owned());
+                return Ok(RunningContainer::Logged(LoggedContainer::new(docker, name, *output, exit)));
+            }
+        };
         let streams = self.attach(name, &output).await?;
         let exit = self.watch_exit(name, "not-running").await;
         let init = if output.live.is_some() { self.init_of(name).await } else { None };
-        Ok(AttachedContainer::new(streams, output, init, exit, None))
+        Ok(RunningContainer::Attached(AttachedContainer::new(streams, output, init, exit, None)))
     }
 
     async fn attach(&self, name: &str, output: &StdioConfig) -> Result<ContainerStreams, EngineError> {

@@ -75,17 +75,22 @@ fn host(blueprint: &Blueprint) -> HostConfig {
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         restart_policy: Some(RestartPolicy { name: Some(RestartPolicyNameEnum::NO), maximum_retry_count: None }),
         auto_remove: Some(false),
-        // Only for the end of a crash: the output is read from the attached streams.
+        // Output is read from the attached streams, or from this log. A log of one file must not be compressed.
         log_config: Some(HostConfigLogConfig {
             typ: Some("local".to_owned()),
             config: Some(
-                [("max-size", "64k"), ("max-file", "1"), ("compress", "false")]
+                [("max-size", &*log_size(blueprint.log_max)), ("max-file", "1"), ("compress", "false")]
                     .map(|(name, value)| (name.to_owned(), value.to_owned()))
                     .into(),
             ),
         }),
         ..HostConfig::default()
     }
+}
+
+/// Returns the size of the engine's log. Of attached output it only holds the end of a crash.
+fn log_size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "64k".to_owned(), |bytes| bytes.to_string())
 }
 
 fn mount(volume: &Volume) -> Mount {

@@ -7,18 +7,24 @@ use sluice_contract::RunKey;
 use sluice_state::layout::RunPaths;
 
 use crate::exchange::{self, Collected, RunFiles};
+use crate::sandbox_user::SandboxUsers;
 use crate::sidecar_user::SidecarUsers;
 use crate::spec::RunSpec;
 use crate::step_error::StepError;
 use crate::{blueprint, removal, rundir, workspace};
 
 /// Creates the directories of a run whose id was never used.
-pub(super) fn create(paths: &RunPaths, key: &RunKey, users: &SidecarUsers) -> Result<(), StepError> {
+pub(super) fn create(
+    paths: &RunPaths,
+    key: &RunKey,
+    users: &SidecarUsers,
+    sandbox_users: Option<&SandboxUsers>,
+) -> Result<(), StepError> {
     paths.check()?;
     if paths.audit.exists() {
         return Err(StepError::IdUsed(paths.audit.clone()));
     }
-    rundir::create(paths, key, users).map_err(|error| failed(paths, error))
+    rundir::create(paths, key, users, sandbox_users).map_err(|error| failed(paths, error))
 }
 
 /// Writes the messages into the workspace, and the mount points of the volumes in it.

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sluice_contract::RunKey;
 use sluice_state::run::{ContainerExit, RunEvent, Step};
-use tokio::time::timeout;
 
 use crate::blueprint::{self, Blueprint};
 use crate::capture::{Capture, Captured};
-use crate::engine::{AttachedContainer, Engine, EngineError, StdioConfig};
+use crate::engine::{ContainerOutput, Engine, EngineError, LogLoss, OutputConfig, RunningContainer};
 use crate::host::Host;
 use crate::memory_pressure::MemoryPressure;
 use crate::plan::ContainerState;
@@ -17,8 +16,6 @@ use crate::stop::StopPolicy;
 use crate::timings::{Timings, ms_since};
 use crate::verdict::OutputLoss;
 
-/// Time within which the last output of a container that has ended is read.
-const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Time that the output of a stopped program may wait for a reader, beyond the time that the program has.
 const LAST_FORWARD: Duration = Duration::from_millis(500);
 /// Maximum difference of two clocks that report the same end.
@@ -37,11 +34,12 @@ pub(super) struct Sandbox {
     state: ContainerState,
     expires: Option<SystemTime>,
     stop: StopPolicy,
-    output: Option<StdioConfig>,
-    attached: Option<AttachedContainer>,
+    output: Option<OutputConfig>,
+    running: Option<RunningContainer>,
     captured: Option<(Captured, Captured)>,
     finished: Option<SystemTime>,
     output_loss: Option<OutputLoss>,
+    record_error: Option<String>,
     init: Option<i32>,
     memory: MemoryPressure,
     timings: Timings,
@@ -58,7 +56,7 @@ enum StreamsAtKill {
 }
 
 impl Sandbox {
-    pub(super) fn new(host: &Host, key: &RunKey, output: StdioConfig, stop: StopPolicy) -> Self {
+    pub(super) fn new(host: &Host, key: &RunKey, output: OutputConfig, stop: StopPolicy) -> Self {
         Self {
             engine: host.engine.clone(),
             name: blueprint::container_name(key),
@@ -68,10 +66,11 @@ impl Sandbox {
             expires: None,
             stop,
             output: Some(output),
-            attached: None,
+            running: None,
             captured: None,
             finished: None,
             output_loss: None,
+            record_error: None,
             init: None,
             memory: MemoryPressure::default(),
             timings: Timings::default(),
@@ -141,21 +140,23 @@ impl Sandbox {
     async fn start(&mut self) -> Result<(), EngineError> {
         let begun = Instant::now();
         let output = self.output.take().expect("a container is started once");
-        self.attached = Some(self.engine.start(self.target(), output).await?);
+        self.running = Some(self.engine.start(self.target(), output).await?);
         self.state = ContainerState::Running;
         self.timings.container_start = Some(ms_since(begun));
         self.phase_begun = Some(Instant::now());
         Ok(())
     }
 
-    /// Connects to a container that another controller has started. Output from before is not captured.
-    pub(super) async fn reattach(&mut self, output: StdioConfig, stop_grace: Duration) -> Result<(), EngineError> {
-        self.stop = StopPolicy::after(stop_grace);
+    /// Connects to a container that another controller has started. Attached output from before is not captured.
+    pub(super) async fn reattach(&mut self, output: OutputConfig, stop: StopPolicy) -> Result<(), EngineError> {
+        self.stop = stop;
         self.output = None;
-        self.output_loss = Some(OutputLoss::BeforeAdoption);
+        let is_logged = matches!(output, OutputConfig::Logged(_));
+        self.output_loss = (!is_logged).then_some(OutputLoss::BeforeAdoption);
         self.phase_begun = Some(Instant::now());
-        if self.state == ContainerState::Running {
-            self.attached = Some(self.engine.reattach(self.target(), output).await?);
+        // A log is there also when the program has ended.
+        if self.state == ContainerState::Running || is_logged {
+            self.running = Some(self.engine.reattach(self.target(), output).await?);
         }
         Ok(())
     }
@@ -163,8 +164,8 @@ impl Sandbox {
     /// Asks the program to end, then kills it. Each attempt has a deadline.
     async fn stop(&mut self) -> Result<(), EngineError> {
         let grace = std::mem::take(&mut self.stop.grace);
-        if let Some(attached) = &self.attached {
-            attached.stop_waiting(grace + LAST_FORWARD);
+        if let Some(running) = &self.running {
+            running.stop_waiting(grace + LAST_FORWARD);
         }
         let attempts = [
             ("SIGTERM", grace, StreamsAtKill::Keep),
@@ -199,12 +200,16 @@ impl Sandbox {
         tokio::select! {
             () = self.engine.wait_until_stopped(self.target(), limit) => {}
             () = stop.killed(), if signal == "SIGTERM" => {
-                self.attached.iter().for_each(|attached| attached.stop_waiting(LAST_FORWARD));
+                self.running.iter().for_each(|running| running.stop_waiting(LAST_FORWARD));
             }
         }
     }
 
     async fn remove(&mut self) -> Result<(), EngineError> {
+        if self.running.is_some() {
+            // The program ended under an earlier controller.
+            self.take_last_output().await;
+        }
         if let Some(id) = &self.id {
             self.engine.remove(id).await?;
         }
@@ -214,8 +219,8 @@ impl Sandbox {
 
     /// Waits until the container may have ended. Cancel-safe.
     pub(super) async fn changed(&mut self) {
-        match &mut self.attached {
-            Some(attached) => attached.changed().await,
+        match &mut self.running {
+            Some(running) => running.changed().await,
             None => std::future::pending().await,
         }
     }
@@ -249,10 +254,10 @@ impl Sandbox {
         if let Some(begun) = self.phase_begun.replace(Instant::now()) {
             self.timings.run.get_or_insert(ms_since(begun));
         }
-        if let Some(attached) = &mut self.attached {
-            let _ = timeout(LAST_OUTPUT, attached.drained()).await;
+        if let Some(running) = &mut self.running {
+            running.drained().await;
             // The init process holds the output open to the end. If the output ended earlier, the engine has cut it off.
-            let closed = attached.closed().zip(self.finished);
+            let closed = running.closed().zip(self.finished);
             if closed.is_some_and(|(closed, end)| closed + SAME_TIME < end) {
                 self.output_loss = Some(OutputLoss::CutOff);
             }
@@ -260,10 +265,21 @@ impl Sandbox {
         self.detach();
     }
 
-    fn detach(&mut self) {
-        if let Some(attached) = self.attached.take() {
-            self.captured = Some(attached.finish());
-        }
+    /// Lets go of the streams of the container.
+    pub(super) fn detach(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let ContainerOutput { captured, loss, record_error } = running.finish();
+        self.captured = Some(captured);
+        self.output_loss = self.output_loss.or(loss.map(|loss| match loss {
+            LogLoss::Full => OutputLoss::LogFull,
+            LogLoss::Late => OutputLoss::CutOff,
+        }));
+        self.record_error = record_error;
+    }
+
+    /// Returns why output is not in the record.
+    pub(super) fn record_error(&self) -> Option<&str> {
+        self.record_error.as_deref()
     }
 
     /// Returns captured stdout and stderr.

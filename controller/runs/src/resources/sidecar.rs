@@ -142,9 +142,10 @@ impl RunSidecar {
             graph_id: &spec.graph_id,
             upstream: &spec.upstream,
             models: &spec.models,
+            sandbox_uid: rundir::sandbox_uid(&self.paths).map_err(StepError::SidecarUser)?,
             user,
             deadline: spec.lifetime(),
-            lifetime: spec.sidecar_lifetime,
+            lifetime: spec.sidecar_lifetime(),
             flags: &flags,
         };
         let begun = Instant::now();

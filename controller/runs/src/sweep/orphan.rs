@@ -10,15 +10,18 @@ use sluice_state::store::{OpenRun, StoreError};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{PROBE_GRAPH, SweepError, TakenDown, catch_up, is_at_our_litellm, revoke};
+use super::{PROBE_GRAPH, SweepError, SweepScope, TakenDown, catch_up, is_at_our_litellm, revoke};
 use crate::blueprint::{container_name, identity};
 use crate::drive::{DriveContext, DrivenRun, drive};
+use crate::engine::OutputConfig;
 use crate::host::Host;
 use crate::observer::Observer;
 use crate::outcome::check_closed;
+use crate::plan::ContainerState;
 use crate::record::{self, ResultRecord};
 use crate::report::{ReportParts, RunReport};
 use crate::resources::{RunEnd, RunResources};
+use crate::stop::StopPolicy;
 use crate::verdict::{ErrorCode, Judgement};
 
 /// Maximum time that the end of a run waits for the deletion of another run's key.
@@ -27,12 +30,12 @@ const REVOKE_WITHIN: Duration = Duration::from_secs(2);
 /// Error message of a run whose controller was killed.
 const INTERRUPTED: &str = "the controller of the run was killed, and another one took the run down";
 
-/// Takes down the runs of killed controllers; a later call tries again where this one fails. Returns the faults of their
+/// Takes down the runs of killed controllers other than daemons; a later call tries again where this one fails. Returns the faults of their
 /// audit files, which are reported once.
 pub async fn recover_orphans(host: &Arc<Host>, observer: &Arc<dyn Observer>) -> Vec<String> {
     let open = host.store.open_runs().await.unwrap_or_default();
     let mut faults = Vec::new();
-    for orphan in open.iter().filter(|open| open.is_orphaned()) {
+    for orphan in open.iter().filter(|open| open.is_orphaned() && SweepScope::OneShot.has(open)) {
         let Ok(TakenDown { fault, workspace }) = take_down(host, orphan, observer).await else { continue };
         let workspace = workspace.map(|path| format!("its results were not out; its workspace is kept in {path}"));
         for remark in fault.into_iter().chain(workspace) {
@@ -78,6 +81,16 @@ pub async fn take_down(
     orphan: &OpenRun,
     observer: &Arc<dyn Observer>,
 ) -> Result<TakenDown, SweepError> {
+    take_down_with(host, orphan, None, observer).await
+}
+
+/// Takes down an orphan, and reads its output if there is a way.
+pub(crate) async fn take_down_with(
+    host: &Arc<Host>,
+    orphan: &OpenRun,
+    output: Option<OutputConfig>,
+    observer: &Arc<dyn Observer>,
+) -> Result<TakenDown, SweepError> {
     let key = &orphan.entry.key;
     let generation = match host.store.take_over(orphan, &host.owner).await {
         Ok(generation) => generation,
@@ -85,7 +98,10 @@ pub async fn take_down(
         Err(StoreError::Stale(_)) => return Ok(TakenDown::default()),
         Err(error) => return Err(error.into()),
     };
-    let resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
+    let mut resources = RunResources::adopt(host, key, orphan.sidecar.clone()).await?;
+    if let Some(output) = output.filter(|_| resources.state().container != ContainerState::Absent) {
+        resources.reattach(output, StopPolicy::after(Duration::ZERO)).await?;
+    }
     let run = orphan.as_run().apply(RunEvent::Orphaned).expect("a running run can lose its controller");
     let (_never, mut cancelled) = watch::channel(None);
     let context = DriveContext {
@@ -95,7 +111,7 @@ pub async fn take_down(
         timeout: Duration::ZERO,
         observer: Arc::clone(observer),
     };
-    let DrivenRun { run, end } = drive(run, resources, &context, &mut cancelled).await?;
+    let DrivenRun { run, end } = Box::pin(drive(run, resources, &context, &mut cancelled)).await?;
     // The audit log counts although the controller did not see the end of the run.
     let (fault, workspace) = (end.totals.fault.clone(), end.collected.report.workspace.clone());
     let (error, code) = match fault {

@@ -1,15 +1,12 @@
 //! The request of a run, from flags and settings.
 
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
 use sluice_contract::RunKey;
 use sluice_litellm::ApiKey;
 use sluice_runs::blueprint::{REPOSITORY, WORKSPACE};
 use sluice_runs::bridge::Bridge;
 use sluice_runs::one_shot::RunRequest;
-use sluice_runs::sidecar::SidecarLifetime;
 use sluice_runs::spec::RunSpec;
 use sluice_runs::upstream;
 use sluice_runs::verdict::Contract;
@@ -21,13 +18,12 @@ use super::files::exchange;
 use super::input::{prompt, stdin, tty};
 use super::mounts::volumes;
 use super::request_error::RequestError;
+use super::seccomp;
 use crate::agent_catalogue::{self, Agent, Placeholders};
-use crate::settings::{InvalidValue, Settings, all_missing, missing};
+use crate::settings::{Settings, all_missing, missing};
 
 /// Maximum size of one argument of a program, less room for what an agent puts before the message.
 const ARGUMENT_MAX: usize = 127 << 10;
-/// The system calls that a sandbox may make.
-const SECCOMP: &str = include_str!("../../../../deploy/seccomp.json");
 
 /// Makes the request of a run from args and settings.
 ///
@@ -82,7 +78,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             tty: tty(args, contract)?,
             limits: settings.run.limits.clone(),
             timeout: settings.run.timeout,
-            seccomp: seccomp(settings)?,
+            seccomp: seccomp::profile(settings)?,
             messages: prompt.messages,
             upstream: upstream(settings)?,
             upstream_key: upstream_key(settings)?,
@@ -90,7 +86,7 @@ pub(super) fn read(args: &RunArgs, settings: &Settings) -> Result<RunRequest, Re
             max_cost: settings.run.max_cost,
             hold: settings.run.hold,
             prices: settings.run.prices.clone(),
-            sidecar_lifetime: SidecarLifetime::WithController,
+            daemon: None,
             sidecar_flags: settings.run.sidecar_flags.clone(),
             // Last: it creates the directory of --out.
             exchange: exchange(args, settings, &volumes)?,
@@ -129,16 +125,4 @@ fn run_id(args: &RunArgs) -> Result<sluice_contract::RunId, RequestError> {
         format!("r{day}-{second}-{}", &uuid::Uuid::new_v4().simple().to_string()[..8])
     });
     name.parse().map_err(|error| RequestError::RunId(name, error))
-}
-
-/// Returns the seccomp profile as JSON.
-fn seccomp(settings: &Settings) -> Result<String, RequestError> {
-    let Some(path) = &settings.run.seccomp else { return Ok(SECCOMP.to_owned()) };
-    let invalid = |reason| RequestError::Seccomp { path: path.clone(), reason };
-    let text = fs::read_to_string(path).map_err(|error| invalid(InvalidValue::new(error)))?;
-    match serde_json::from_str::<Value>(&text) {
-        Ok(Value::Object(profile)) if profile.contains_key("defaultAction") => Ok(text),
-        Ok(_) => Err(invalid(InvalidValue::new("it is not a seccomp profile: it has no defaultAction"))),
-        Err(error) => Err(invalid(InvalidValue::new(format!("it is not valid JSON: {error}")))),
-    }
 }

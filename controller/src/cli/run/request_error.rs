@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use sluice_contract::run_id::NameError;
 use sluice_contract::upstream_key::KeyFault;
-use sluice_runs::bridge::UnusableImage;
-use sluice_runs::bridge::program::BridgeProgramError;
-use sluice_runs::engine::EngineError;
+use sluice_runs::run_image::ImageError;
 use sluice_runs::upstream::UpstreamUnreachable;
 
+use super::seccomp::SeccompError;
 use crate::settings::{InvalidValue, SettingError};
 
 /// A request that is not valid.
@@ -33,15 +32,7 @@ pub(super) enum RequestError {
     #[error("there is no image {image} on this engine, and {agent} runs in it; {advice}")]
     NoImage { agent: String, image: String, advice: String },
     #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error("nothing can run in the image {image}: {reason}")]
-    UnusableImage { image: String, reason: UnusableImage },
-    #[error(
-        "the image {image} has no agent that answers a message; give a program after --, such as -- python3 task.py"
-    )]
-    NoAgentInImage { image: String },
-    #[error(transparent)]
-    Bridge(#[from] BridgeProgramError),
+    Image(#[from] ImageError),
     #[error(transparent)]
     Upstream(#[from] UpstreamUnreachable),
     #[error("--interactive: stdin is for a program after --")]
@@ -72,6 +63,6 @@ pub(super) enum RequestError {
     Messages { path: PathBuf, reason: InvalidValue },
     #[error("--{flag} '{given}': {reason}")]
     Volume { flag: &'static str, given: String, reason: InvalidValue },
-    #[error("--seccomp {path}: {reason}")]
-    Seccomp { path: PathBuf, reason: InvalidValue },
+    #[error(transparent)]
+    Seccomp(#[from] SeccompError),
 }

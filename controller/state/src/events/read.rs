@@ -88,6 +88,9 @@ impl Store {
 
 fn batch(snapshot: &Connection, after: i64, filter: &EventFilter, limit: u32) -> rusqlite::Result<EventBatch> {
     let newest = newest(snapshot)?;
+    if newest <= after {
+        return Ok(EventBatch { events: Vec::new(), gap: None, next: after, is_newest: true });
+    }
     let mut parameters = Parameters::default();
     let mut conditions = Conditions::of(filter, &mut parameters);
     conditions.search(format!("seq > {}", parameters.bind(after)));

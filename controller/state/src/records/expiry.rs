@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use sluice_contract::RunKey;
 
 use super::segments::offset_of;
-use super::{CONTROLLER_LOG, MESSAGES, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG};
+use super::{CONTROLLER_LOG, MESSAGES, OUTPUT_INDEX, REQUEST, RESULT, RecordedStream, Records, RunRecord, SIDECAR_LOG};
 
 /// End of the name of a file that is not complete.
 pub(super) const UNFINISHED: &str = ".new";
@@ -103,7 +103,7 @@ impl RunRecord {
 fn is_part(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     let streams = [RecordedStream::Stdout, RecordedStream::Stderr];
-    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG].contains(&name)
+    [REQUEST, MESSAGES, RESULT, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX].contains(&name)
         || streams.iter().any(|stream| offset_of(stream.as_str(), name).is_some())
 }
 
@@ -128,9 +128,10 @@ mod tests {
         );
         for name in ["old.0", "open.0"] {
             let record = records.create(&key(name)).expect("there is room");
-            for file in
-                [REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, "stdout.00000000000000000000", "result.json.new"]
-            {
+            for file in [
+                REQUEST, MESSAGES, SIDECAR_LOG, CONTROLLER_LOG, OUTPUT_INDEX, "stdout.00000000000000000000",
+                "result.json.new",
+            ] {
                 record.write(file, b"{}").expect("there is room");
             }
         }

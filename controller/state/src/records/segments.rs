@@ -54,6 +54,39 @@ impl SegmentWriter {
         Self { directory, name, limits, position: 0, current: None, has_first: false, last: VecDeque::new() }
     }
 
+    /// Continues a stream of which this many bytes count. What is stored beyond them is removed.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn resume(directory: &Path, name: &'static str, limits: SegmentLimits, position: u64) -> io::Result<Self> {
+        let mut writer = Self { position, ..Self::new(directory, name, limits) };
+        for start in starts(directory, name)? {
+            let path = directory.join(file_name(name, start));
+            if start >= position {
+                fs::remove_file(path)?;
+                continue;
+            }
+            let file = OpenOptions::new().append(true).open(path)?;
+            let len = file.metadata()?.len().min(position - start);
+            file.set_len(len)?;
+            if start + len == position {
+                writer.current = Some((file, usize::try_from(len).unwrap_or(usize::MAX)));
+            }
+            if writer.has_first {
+                writer.last.push_back(start);
+            }
+            writer.has_first = true;
+        }
+        Ok(writer)
+    }
+
+    /// Returns how many bytes the next file boundary is away; 0 if nothing is kept.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        let len = self.current.as_ref().map_or(0, |(_, len)| *len);
+        if len < self.limits.each { self.limits.each - len } else { self.limits.each }
+    }
+
     /// Writes bytes that begin at this offset of the stream. The bytes before are missing, if they were not written.
     ///
     /// # Errors
@@ -94,6 +127,22 @@ impl SegmentWriter {
         let (file, len) = self.current.insert((file, 0));
         Ok((file, len))
     }
+}
+
+/// Returns the offset after the last stored byte of a stream.
+pub(super) fn stored_end(directory: &Path, name: &str) -> io::Result<u64> {
+    let Some(start) = starts(directory, name)?.pop() else { return Ok(0) };
+    Ok(start + fs::metadata(directory.join(file_name(name, start)))?.len())
+}
+
+/// Returns the offsets at which the files of a stream begin, in order.
+fn starts(directory: &Path, name: &str) -> io::Result<Vec<u64>> {
+    let mut starts = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        starts.extend(entry?.file_name().to_str().and_then(|file| offset_of(name, file)));
+    }
+    starts.sort_unstable();
+    Ok(starts)
 }
 
 /// Returns the name of the file that begins at this offset. The names of a stream sort by their offsets.

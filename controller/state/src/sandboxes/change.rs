@@ -186,7 +186,7 @@ pub(super) fn take_step(
             sandbox.last_work_us = Some(now_us);
             sandbox.last_observed_work_us = Some(now_us);
         }
-        SandboxStep::Drop(_) => drop_attempt(transaction, sandbox)?,
+        SandboxStep::Drop(_) => drop_attempt(transaction, sandbox, now_us)?,
         _ => {}
     }
     if sandbox.state.is_ended() {
@@ -220,14 +220,15 @@ fn report_change(
 }
 
 /// Closes an attempt of which nothing has existed, and releases its hold.
-fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox) -> Result<(), SandboxError> {
+fn drop_attempt(transaction: &Transaction<'_>, sandbox: &Sandbox, now_us: i64) -> Result<(), SandboxError> {
     transaction.execute(
-        "UPDATE runs SET phase = ?3, error_code = ?4 WHERE run_id = ?1 AND attempt = ?2",
+        "UPDATE runs SET phase = ?3, error_code = ?4, updated_us = ?5 WHERE run_id = ?1 AND attempt = ?2",
         params![
             sandbox.key.run_id.as_str(),
             sandbox.key.attempt,
             Phase::Closed.as_str(),
             sandbox.verdict.as_ref().map(|verdict| verdict.failure().0.unwrap_or("cancelled")),
+            now_us,
         ],
     )?;
     if let Some(hold) = sandbox.hold {

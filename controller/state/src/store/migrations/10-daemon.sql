@@ -137,7 +137,7 @@ CREATE INDEX events_of_run ON events (sandbox_id, seq);
 CREATE INDEX events_of_type ON events (sandbox_id, event_type, seq);
 CREATE INDEX events_of_owner ON events (owner, seq);
 CREATE INDEX events_evictable ON events (owner, sandbox_id, seq, bytes) WHERE evictable = 1;
-CREATE INDEX events_by_age ON events (created_us);
+CREATE INDEX events_by_age ON events (evictable, created_us);
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'an event is never changed'); END;
 CREATE TRIGGER events_once BEFORE INSERT ON events
 WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq OR id = NEW.id)

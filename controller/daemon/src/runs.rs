@@ -1,0 +1,14 @@
+//! The runs of the daemon: claimed from the queue, driven beside each other, adopted after a restart.
+//!
+//! `orchestrator` owns the tasks of all runs and nothing else of them. A task drives one attempt: `attempt` prepares and
+//! drives it, `call_events` reports its calls, `steps` records its life. What ends a run for its time or its silence is
+//! decided in `watchdog`, and what follows a failure in `retries`; both are pure.
+
+mod attempt;
+mod call_events;
+mod live_run;
+pub mod orchestrator;
+pub mod retries;
+pub mod service;
+mod steps;
+pub mod watchdog;

@@ -1,0 +1,119 @@
+//! The calls of a run as events, from its audit file.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sluice_contract::reader::Cursor;
+use sluice_contract::{Hash, RunKey};
+use sluice_runs::audit_follow::AuditFollower;
+use sluice_runs::call_event::CallEvent;
+use sluice_state::events::{EventQuota, EventSource, NewLoggedEvent};
+use sluice_state::sandboxes::{Sandbox, SandboxActivity};
+use sluice_state::store::now_us;
+
+use super::live_run::LiveRun;
+use crate::context::ApiContext;
+
+/// Quota of an agent's own events. Those of calls are never evicted.
+pub(crate) const QUOTA: EventQuota = EventQuota { bytes: 64 << 20, events: 100_000 };
+
+/// Reports the calls of one attempt.
+#[derive(Debug)]
+pub(super) struct CallReporter {
+    context: Arc<ApiContext>,
+    run: Sandbox,
+    follower: AuditFollower,
+    live: Arc<LiveRun>,
+}
+
+impl CallReporter {
+    /// Starts at the beginning of the file: an event that is in the log already is not added again.
+    pub(super) fn new(context: Arc<ApiContext>, run: Sandbox, live: Arc<LiveRun>) -> Self {
+        let audit = context.layout.run(&run.key).audit;
+        Self { context, run, follower: AuditFollower::new(audit, Cursor::default()), live }
+    }
+
+    /// Reports calls until it is dropped.
+    pub(super) async fn follow(&mut self) -> std::convert::Infallible {
+        loop {
+            match self.follower.next().await {
+                Ok(new) => self.report(new.events).await,
+                Err(error) => {
+                    (self.context.log)(&format!("run {}: no more events of calls: {error}", self.run.key));
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Reports what is left of a run that is over.
+    pub(super) async fn finish(mut self) {
+        while let Ok(Some(new)) = self.follower.read_new() {
+            self.report(new.events).await;
+        }
+    }
+
+    async fn report(&self, calls: Vec<CallEvent>) {
+        if calls.is_empty() {
+            return;
+        }
+        for call in &calls {
+            match call {
+                CallEvent::Started(_) => self.live.begin_call(),
+                CallEvent::Ended(_) | CallEvent::Lost(_) => self.live.end_call(),
+            }
+        }
+        let now = now_us();
+        let seen = SandboxActivity {
+            key: self.run.key.clone(),
+            work_us: Some(now),
+            observed_work_us: Some(now),
+            heartbeat: None,
+        };
+        let events = calls.iter().map(|call| event(&self.run, call, now)).collect();
+        let appended = self.context.store.append_events(events, QUOTA).await;
+        if let Err(error) = appended.map(|_| ()).and(self.context.store.record_activity(vec![seen]).await.or(Ok(()))) {
+            // The audit file has them: the follower of a restarted daemon adds them.
+            (self.context.log)(&format!("run {}: events of calls are not in the log: {error}", self.run.key));
+        }
+    }
+}
+
+fn event(run: &Sandbox, call: &CallEvent, now_us: i64) -> NewLoggedEvent {
+    let (event_type, call_id) = match call {
+        CallEvent::Started(call) => ("llm.call_started", &call.call_id),
+        CallEvent::Ended(call) => ("llm.call", &call.call_id),
+        CallEvent::Lost(call) => ("llm.call", &call.call_id),
+    };
+    let data: Value = serde_json::to_value(call).unwrap_or_else(|_| json!({ "call_id": call_id }));
+    NewLoggedEvent {
+        id: Some(event_id(&run.key, event_type, call_id)),
+        attempt: Some(run.key.attempt),
+        agent_id: Some(run.agent_id.clone()),
+        source: EventSource::System,
+        ..NewLoggedEvent::of_run(&run.owner, run.key.run_id.as_str(), event_type, data.to_string(), now_us)
+    }
+}
+
+/// Returns the id of the event of a call: the same for each look at the same file.
+fn event_id(key: &RunKey, event_type: &str, call_id: &str) -> String {
+    let hash = Hash::of(format!("{key}\0{event_type}\0{call_id}").as_bytes()).to_string();
+    format!("evt_{}", &hash[..24])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_event_of_a_call_has_one_id() {
+        let key: RunKey = "r1.0".parse().expect("a key");
+        let id = event_id(&key, "llm.call", "c-1");
+        assert_eq!(id, event_id(&key, "llm.call", "c-1"));
+        assert!(id.starts_with("evt_") && id.len() == 28, "{id}");
+        let others = [("r1.1", "llm.call", "c-1"), ("r1.0", "llm.call_started", "c-1"), ("r1.0", "llm.call", "c-2")];
+        for (key, event_type, call_id) in others {
+            assert_ne!(event_id(&key.parse().expect("a key"), event_type, call_id), id);
+        }
+    }
+}

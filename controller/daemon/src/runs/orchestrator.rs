@@ -1,0 +1,215 @@
+//! Owns the tasks of all runs: adopts, claims, stops.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::text::error_chain;
+use sluice_contract::{RunId, RunKey};
+use sluice_state::run::Cancel;
+use sluice_state::sandboxes::{
+    ClaimLimits, DesiredState, Sandbox, SandboxActivity, SandboxError, SandboxState, SandboxStep, SandboxVerdict,
+};
+use sluice_state::store::now_us;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::attempt::Attempt;
+use super::live_run::LiveRun;
+use super::service::RunService;
+use super::steps::take_step;
+use super::watchdog::overdue;
+use crate::context::ApiContext;
+use crate::run_policy::RunPolicy;
+use crate::stop_signal::StopSignal;
+
+/// Time between two looks at all live runs.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two looks at the queue.
+const CLAIM_EVERY: Duration = Duration::from_millis(20);
+/// What a run that is stopped gets in place of a signal to this process.
+const STOP: Cancel = Cancel { signal: nix::libc::SIGTERM };
+
+/// Owns the tasks of all runs.
+#[derive(Debug)]
+pub struct Orchestrator {
+    context: Arc<ApiContext>,
+    policy: Arc<RunPolicy>,
+    service: RunService,
+    driven: HashMap<RunId, DrivenRun>,
+    tasks: JoinSet<RunId>,
+}
+
+/// A run with a task.
+#[derive(Debug)]
+struct DrivenRun {
+    key: RunKey,
+    cancel: watch::Sender<Option<Cancel>>,
+    live: Arc<LiveRun>,
+    /// Bytes of its output at the last look.
+    output: u64,
+}
+
+impl Orchestrator {
+    /// Makes an orchestrator without runs.
+    #[must_use]
+    pub fn new(context: Arc<ApiContext>, policy: Arc<RunPolicy>, service: RunService) -> Self {
+        Self { context, policy, service, driven: HashMap::new(), tasks: JoinSet::new() }
+    }
+
+    /// Works until the signal. Then the tasks are dropped, and the runs go on by themselves.
+    pub async fn run(mut self, mut stop: StopSignal) {
+        let mut committed = self.context.store.events_committed();
+        let mut look_at = Instant::now();
+        loop {
+            if Instant::now() >= look_at {
+                let looked = self.look().await;
+                self.note("the runs cannot be looked through", looked);
+                look_at = Instant::now() + LOOK_EVERY;
+            }
+            let claimed = self.claim().await;
+            self.note("the queue cannot be read", claimed);
+            let pause = Instant::now() + CLAIM_EVERY;
+            tokio::select! {
+                () = stop.stopped() => return,
+                // An error means that the store is gone; the next look says so.
+                _ = committed.changed() => {}
+                () = self.context.work.notified() => look_at = Instant::now(),
+                Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => self.forget(ended.ok()),
+                () = sleep_until(look_at) => {}
+            }
+            tokio::select! {
+                () = stop.stopped() => return,
+                () = sleep_until(pause) => {}
+            }
+        }
+    }
+
+    fn forget(&mut self, ended: Option<RunId>) {
+        match ended {
+            Some(run) => drop(self.driven.remove(&run)),
+            // A task that panicked does not say whose it was: all without a task are adopted at the next look.
+            None => self.driven.retain(|_, run| !run.cancel.is_closed()),
+        }
+    }
+
+    fn note(&self, what: &'static str, done: Result<(), SandboxError>) {
+        match done {
+            Ok(()) => self.context.readiness.pass("runs"),
+            Err(error) => {
+                let text = format!("{what}: {}", error_chain(&error));
+                (self.context.log)(&text);
+                self.context.readiness.fail("runs", text);
+            }
+        }
+    }
+
+    /// Claims as many runs as there is room for.
+    async fn claim(&mut self) -> Result<(), SandboxError> {
+        let RunPolicy { running_max, owner_running_max, project_running_max, .. } = *self.policy;
+        let limits = ClaimLimits { host: running_max, project: project_running_max, owner: owner_running_max };
+        loop {
+            let claim = self.context.store.claim_next(&self.service.host.owner, limits, now_us()).await?;
+            claim.ended.iter().for_each(|run| self.context.variables.forget(&run.key.run_id));
+            let Some(claimed) = claim.claimed else { return Ok(()) };
+            let generation = claimed.run_generation;
+            self.spawn(claimed.sandbox, |attempt| attempt.begin(generation));
+        }
+    }
+
+    fn spawn<F>(&mut self, run: Sandbox, task: impl FnOnce(Attempt) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (cancel, cancelled) = watch::channel(None);
+        let live = Arc::new(LiveRun::default());
+        let (key, id) = (run.key.clone(), run.key.run_id.clone());
+        let (context, service) = (Arc::clone(&self.context), self.service.clone());
+        let task = task(Attempt { context, service, run, cancelled, live: Arc::clone(&live) });
+        let ended = id.clone();
+        self.tasks.spawn(async move {
+            task.await;
+            ended
+        });
+        self.driven.insert(id, DrivenRun { key, cancel, live, output: 0 });
+    }
+
+    /// Looks at all live runs: adopts those without a task, and ends those that are to end.
+    async fn look(&mut self) -> Result<(), SandboxError> {
+        let live = self.context.store.live_sandboxes().await?;
+        self.record_output().await?;
+        let mut open = None;
+        for run in live {
+            let id = run.key.run_id.clone();
+            let is_driven = self.driven.get(&id).is_some_and(|driven| driven.key == run.key);
+            if run.state.is_active() && !is_driven && !self.driven.contains_key(&id) {
+                if open.is_none() {
+                    open = Some(self.context.store.open_runs().await?);
+                }
+                let open = open.iter().flatten().find(|open| open.entry.key == run.key).cloned();
+                self.spawn(run, |attempt| attempt.resume(open));
+                continue;
+            }
+            self.stop_if_due(&run).await?;
+        }
+        Ok(())
+    }
+
+    async fn stop_if_due(&self, run: &Sandbox) -> Result<(), SandboxError> {
+        let (store, id) = (&self.context.store, &run.key.run_id);
+        if run.desired_state == DesiredState::Stopped {
+            let cancelled = SandboxVerdict::Cancelled;
+            let stop = |run: &Sandbox| match run.state {
+                SandboxState::Pending => Some(SandboxStep::Drop(cancelled.clone())),
+                state if state.is_active() && run.verdict.as_ref() != Some(&cancelled) => {
+                    Some(SandboxStep::Decide(cancelled.clone()))
+                }
+                _ => None,
+            };
+            take_step(store, id, "cancelled", stop).await?;
+            self.cancel(id);
+            return Ok(());
+        }
+        let Some(driven) = self.driven.get(id) else { return Ok(()) };
+        if let Some(due) = overdue(run, driven.live.open_calls(), driven.live.idle(), now_us()) {
+            let verdict = SandboxVerdict::Failed { code: due.code.to_owned(), message: Some(due.message) };
+            let decide = |run: &Sandbox| {
+                (run.state.is_active() && run.verdict.is_none()).then(|| SandboxStep::Decide(verdict.clone()))
+            };
+            take_step(store, id, due.code, decide).await?;
+            self.cancel(id);
+        }
+        Ok(())
+    }
+
+    fn cancel(&self, run: &RunId) {
+        if let Some(driven) = self.driven.get(run) {
+            driven.cancel.send_if_modified(|cancel| cancel.replace(STOP).is_none());
+        }
+    }
+
+    /// Records that runs work whose output has grown.
+    async fn record_output(&mut self) -> Result<(), SandboxError> {
+        let (records, now) = (self.context.layout.records(), now_us());
+        let mut seen = Vec::new();
+        for driven in self.driven.values_mut() {
+            let size = output_size(records.of(&driven.key).directory());
+            if size > driven.output {
+                driven.output = size;
+                let key = driven.key.clone();
+                seen.push(SandboxActivity { key, work_us: Some(now), observed_work_us: Some(now), heartbeat: None });
+            }
+        }
+        if seen.is_empty() { Ok(()) } else { self.context.store.record_activity(seen).await }
+    }
+}
+
+/// Returns the number of bytes in the files of stdout and stderr.
+fn output_size(record: &std::path::Path) -> u64 {
+    let is_output = |name: &str| name.starts_with("stdout") || name.starts_with("stderr");
+    let files = fs::read_dir(record).into_iter().flatten().flatten();
+    let files = files.filter(|file| file.file_name().to_str().is_some_and(is_output));
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}

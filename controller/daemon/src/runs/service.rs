@@ -1,0 +1,59 @@
+//! What the execution of runs needs beside the database.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_contract::RunKey;
+use sluice_runs::admission::RunRequest;
+use sluice_runs::host::Host;
+use sluice_runs::record::RequestRecord;
+use sluice_runs::verdict::Contract;
+use sluice_state::sandboxes::Sandbox;
+
+use crate::stored_request::StoredRequest;
+use crate::variable_values::Variables;
+
+/// A request of the database as a request for a run.
+#[derive(Debug)]
+pub struct PlannedRun {
+    /// The request.
+    pub request: RunRequest,
+    /// Its record.
+    pub record: RequestRecord,
+}
+
+/// A stored request of which no run can be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PlanError(pub String);
+
+/// Makes requests for runs. The settings of programs, images and sidecars are behind it.
+pub trait Planner: fmt::Debug + Send + Sync {
+    /// Makes the request of an attempt.
+    ///
+    /// # Errors
+    /// [`PlanError`], for the owner of the run.
+    fn plan(&self, run: &Sandbox, stored: &StoredRequest, variables: &Variables) -> Result<PlannedRun, PlanError>;
+
+    /// Returns the meaning of a run's stdout.
+    fn contract(&self, stored: &StoredRequest) -> Contract;
+}
+
+/// What the execution of runs needs beside the database.
+#[derive(Debug, Clone)]
+pub struct RunService {
+    /// The host.
+    pub host: Arc<Host>,
+    /// Makes requests.
+    pub planner: Arc<dyn Planner>,
+    /// Bytes of output that are kept of each stream.
+    pub output_max: u64,
+    /// Time that a program has after SIGTERM.
+    pub stop_grace: Duration,
+}
+
+/// Returns the name of a run's directory in messages.
+pub(super) fn shown(key: &RunKey) -> String {
+    format!("run {key}")
+}

@@ -1,0 +1,30 @@
+//! Steps of a run's life, taken against its newest state.
+
+use sluice_contract::RunId;
+use sluice_state::sandboxes::{Sandbox, SandboxError, SandboxStep};
+use sluice_state::store::{Store, now_us};
+
+/// Changes of one run that may come between a look and a step.
+const TRIES: usize = 100;
+
+/// Takes the step that `choose` finds for the present state of a run; none if it finds none. Returns the run as it is then.
+///
+/// # Errors
+/// [`SandboxError`]; [`SandboxError::StaleGeneration`] only if the run changes without end.
+pub(super) async fn take_step(
+    store: &Store,
+    run: &RunId,
+    reason: &str,
+    choose: impl Fn(&Sandbox) -> Option<SandboxStep>,
+) -> Result<Sandbox, SandboxError> {
+    let mut last = None;
+    for _ in 0..TRIES {
+        let sandbox = store.find_sandbox(None, run).await?.ok_or_else(|| SandboxError::NotFound(run.clone()))?;
+        let Some(step) = choose(&sandbox) else { return Ok(sandbox) };
+        match store.step_sandbox(run, sandbox.generation, step, reason, now_us()).await {
+            Err(SandboxError::StaleGeneration { found }) => last = Some(found),
+            done => return done,
+        }
+    }
+    Err(SandboxError::StaleGeneration { found: last.unwrap_or_default() })
+}

@@ -1,0 +1,175 @@
+//! Follower of a run's audit file while its sidecar writes it.
+//!
+//! It continues from a position, so a daemon that stores events and position together neither loses nor repeats a call.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_contract::reader::Cursor;
+use sluice_state::audit_tail::{TailError, read_lines};
+
+use crate::call_event::{CallEvent, events_of};
+
+/// Time between two looks at the file.
+const EVERY: Duration = Duration::from_millis(50);
+/// Maximum number of lines that are taken at one look.
+const LINES_AT_ONCE: usize = 256;
+
+/// Follows one audit file.
+#[derive(Debug)]
+pub struct AuditFollower {
+    path: PathBuf,
+    next: Cursor,
+}
+
+/// Events of new lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowedEvents {
+    /// The events, in the order of the file.
+    pub events: Vec<CallEvent>,
+    /// Position after their lines, from which another follower continues.
+    pub next: Cursor,
+}
+
+impl AuditFollower {
+    /// Starts at a position: `Cursor::default()` or the one after the last stored event.
+    #[must_use]
+    pub fn new(path: PathBuf, next: Cursor) -> Self {
+        Self { path, next }
+    }
+
+    /// Returns the events of the lines that are complete now, or `None` without a new line. Events may be empty: not each
+    /// line is a call.
+    ///
+    /// # Errors
+    /// [`TailError`]. A file with a wrong line has no more events; the tally at the end says so.
+    pub fn read_new(&mut self) -> Result<Option<FollowedEvents>, TailError> {
+        let (begin, mut events, mut lines) = (self.next, Vec::new(), 0);
+        let mut next = begin;
+        let result = read_lines(&self.path, &mut next, |line| {
+            events.extend(events_of(line));
+            lines += 1;
+            if lines < LINES_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        self.next = next;
+        match result {
+            // The lines before the wrong one count.
+            Err(_) if next != begin => {}
+            result => result?,
+        }
+        Ok((next != begin).then_some(FollowedEvents { events, next }))
+    }
+
+    /// Waits for new lines. Cancel-safe: what is not returned comes again.
+    ///
+    /// # Errors
+    /// As of [`AuditFollower::read_new`].
+    pub async fn next(&mut self) -> Result<FollowedEvents, TailError> {
+        loop {
+            if let Some(events) = self.read_new()? {
+                return Ok(events);
+            }
+            tokio::time::sleep(EVERY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::call_event::CallCost;
+
+    fn golden(name: &str) -> Vec<u8> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proxy/contract/tests/golden").join(name);
+        fs::read(path).expect("it is in the repository")
+    }
+
+    fn all(follower: &mut AuditFollower) -> Vec<CallEvent> {
+        let mut events = Vec::new();
+        while let Some(new) = follower.read_new().expect("it is a log") {
+            events.extend(new.events);
+        }
+        events
+    }
+
+    #[test]
+    fn a_follower_that_is_restarted_at_any_byte_loses_and_repeats_nothing() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        for name in ["recovered.jsonl", "signed.jsonl", "refused.jsonl"] {
+            let bytes = golden(name);
+            fs::write(&path, &bytes).expect("there is room");
+            let expected = all(&mut AuditFollower::new(path.clone(), Cursor::default()));
+            for step in [1, 97, 1000] {
+                let (mut events, mut at) = (Vec::new(), Cursor::default());
+                for end in (0..bytes.len()).step_by(step).chain([bytes.len()]) {
+                    fs::write(&path, &bytes[..end]).expect("there is room");
+                    let mut follower = AuditFollower::new(path.clone(), at);
+                    if let Some(new) = follower.read_new().expect("it is a log") {
+                        (events, at) = ([events, new.events].concat(), new.next);
+                    }
+                }
+                assert_eq!(events, expected, "{name} in steps of {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_call_has_a_start_and_an_end() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        let mut follower = AuditFollower::new(path.clone(), Cursor::default());
+        assert_eq!(follower.read_new().expect("no file is no line"), None);
+        fs::write(&path, golden("recovered.jsonl")).expect("there is room");
+        let events = all(&mut follower);
+        let count = |is: fn(&CallEvent) -> bool| events.iter().filter(|event| is(event)).count();
+        let started = count(|event| matches!(event, CallEvent::Started(_)));
+        let ended = count(|event| matches!(event, CallEvent::Ended(_)));
+        let lost = count(|event| matches!(event, CallEvent::Lost(_)));
+        assert!(ended > 0 && lost > 0 && started == ended + lost, "{started} {ended} {lost}");
+        for event in &events {
+            if let CallEvent::Ended(call) = event {
+                assert!(
+                    matches!(&call.cost, CallCost::Known { .. } | CallCost::Unknown { reason: Some(_) }),
+                    "{call:?}"
+                );
+                assert!(call.timing_us.total > 0 && call.call_id.len() == 36, "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_line_ends_the_events() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        fs::write(&path, [golden("signed.jsonl"), b"{}\n".to_vec()].concat()).expect("there is room");
+        let mut follower = AuditFollower::new(path, Cursor::default());
+        assert!(!follower.read_new().expect("its lines before count").expect("there are lines").events.is_empty());
+        assert!(matches!(follower.read_new(), Err(TailError::Line(_))));
+    }
+
+    #[tokio::test]
+    async fn an_event_comes_within_200_ms() {
+        let directory = tempfile::tempdir().expect("there is room");
+        let path = directory.path().join("audit.jsonl");
+        let mut follower = AuditFollower::new(path.clone(), Cursor::default());
+        let bytes = golden("signed.jsonl");
+        let end = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let mut file = OpenOptions::new().create_new(true).append(true).open(&path).expect("there is room");
+        file.write_all(&bytes[..end]).expect("there is room");
+        follower.next().await.expect("it is a log");
+        let writing = tokio::task::spawn_blocking(move || {
+            file.write_all(&bytes[end..]).expect("there is room");
+            Instant::now()
+        });
+        let events = follower.next().await.expect("it is a log");
+        let took = writing.await.expect("it is written").elapsed();
+        assert!(!events.events.is_empty() && took < Duration::from_millis(200), "{took:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Calls of a run as events, from the lines of its audit file.
+//!
+//! The sidecar writes the lines, so they are what Sluice has observed, and not what the agent claims.
+//!
+//! Pure.
+
+use serde::Serialize;
+use sluice_contract::audit_line::{AuditLine, Record};
+use sluice_contract::record::{CallResult, CostSource, Intent, NullReason, Outcome, Timing, Usage};
+
+/// An event of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum CallEvent {
+    /// `llm.call_started`: the call is about to go upstream.
+    Started(CallStarted),
+    /// `llm.call`: the call has ended.
+    Ended(Box<CallEnded>),
+    /// `llm.call` of a call that was open when its sidecar was killed: nothing else will be known of it.
+    Lost(CallLost),
+}
+
+/// Start of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "named like the members of the audit file")]
+pub struct CallStarted {
+    /// Number of the call in the run, from 1.
+    pub call: u64,
+    pub call_id: String,
+    pub method: String,
+    pub path: String,
+    pub model: Option<String>,
+    pub stream: bool,
+    pub ts: String,
+}
+
+/// End of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "named like the members of the audit file")]
+pub struct CallEnded {
+    /// Number of the call in the run, from 1.
+    pub call: u64,
+    pub call_id: String,
+    pub model: Option<String>,
+    pub model_served: Option<String>,
+    pub result: CallResult,
+    pub status: Option<u16>,
+    /// Tokens, with all input in `input`.
+    pub usage: Option<Usage>,
+    pub cost: CallCost,
+    pub cache_hit: bool,
+    pub timing_us: Timing,
+    pub ts: String,
+}
+
+/// Call without an end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "named like the members of the audit file")]
+pub struct CallLost {
+    pub call_id: String,
+    pub cost: CallCost,
+    pub ts: String,
+}
+
+/// Cost of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallCost {
+    /// In US dollars, in the text of its source.
+    Known {
+        /// The amount.
+        usd: String,
+        /// Its source.
+        source: CostSource,
+    },
+    /// Not known.
+    Unknown {
+        /// The reason, if the sidecar said it.
+        reason: Option<NullReason>,
+    },
+}
+
+/// Returns the events of a line.
+#[must_use]
+pub fn events_of(line: &AuditLine<'_>) -> Vec<CallEvent> {
+    match &line.record {
+        Record::Intent(intent) => vec![CallEvent::Started(started(intent))],
+        Record::Outcome(outcome) => vec![CallEvent::Ended(Box::new(ended(outcome)))],
+        Record::Recovered(recovered) => {
+            let cost = CallCost::Unknown { reason: None };
+            let ids = recovered.open_calls.iter().map(ToString::to_string);
+            ids.map(|call_id| CallEvent::Lost(CallLost { call_id, cost: cost.clone(), ts: recovered.ts.to_string() }))
+                .collect()
+        }
+        Record::Open(_) | Record::Refused(_) | Record::Epoch(_) | Record::Close(_) | Record::Other(_) => vec![],
+    }
+}
+
+fn started(intent: &Intent<'_>) -> CallStarted {
+    CallStarted {
+        call: intent.call,
+        call_id: intent.call_id.to_string(),
+        method: intent.method.to_string(),
+        path: intent.path.to_string(),
+        model: intent.model.as_ref().map(ToString::to_string),
+        stream: intent.stream,
+        ts: intent.ts.to_string(),
+    }
+}
+
+fn ended(outcome: &Outcome<'_>) -> CallEnded {
+    let cost = match &outcome.cost_usd {
+        Some(usd) => CallCost::Known { usd: usd.to_string(), source: outcome.cost_source },
+        None => CallCost::Unknown { reason: outcome.null_reason },
+    };
+    CallEnded {
+        call: outcome.call,
+        call_id: outcome.call_id.to_string(),
+        model: outcome.model.as_ref().map(|model| model.0.to_string()),
+        model_served: outcome.model_served.as_ref().map(ToString::to_string),
+        result: outcome.result,
+        status: outcome.status,
+        usage: outcome.usage.map(Usage::inclusive),
+        cost,
+        cache_hit: outcome.cache_hit == Some(true),
+        timing_us: outcome.timing_us,
+        ts: outcome.ts.to_string(),
+    }
+}

@@ -1,0 +1,268 @@
+//! A program that an owner starts in a live sandbox.
+//!
+//! It runs as the run's own user, without privileges, in the limits of the container, and shares the sandbox with the agent:
+//! what it prints may be the agent's. Its time and its output are bounded; output beyond the bound is counted and dropped,
+//! so that a slow reader never holds the container.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use sluice_contract::RunKey;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::blueprint::{container_name, identity};
+use crate::engine::{EngineError, ExecSpec};
+use crate::forward::OutputChunk;
+use crate::host::Host;
+use crate::plan::ContainerState;
+use crate::rundir;
+
+mod process_tree;
+mod request;
+
+use process_tree::ProcessTree;
+use request::MARKER;
+pub use request::{ExecRefused, ExecRequest};
+
+/// Maximum number of bytes of output.
+pub const OUTPUT_MAX: u64 = 8 << 20;
+/// Number of chunks of input that may wait for the program.
+const INPUT_CHUNKS: usize = 16;
+/// Time within which the engine reports the end of a program whose output has ended.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
+/// A program that cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecError {
+    /// The request breaks a rule.
+    #[error(transparent)]
+    Refused(#[from] ExecRefused),
+    /// The run has no running program.
+    #[error("run {0} has no running container")]
+    NotRunning(RunKey),
+    /// The engine did not start it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The run is over.
+    #[error("cannot look up the user of the run")]
+    User(#[source] io::Error),
+}
+
+/// A started program.
+#[derive(Debug)]
+pub struct RunningExec {
+    /// Controls the program.
+    pub control: ExecControl,
+    /// Its output, bounded as a whole; it ends with the program.
+    pub output: mpsc::UnboundedReceiver<OutputChunk>,
+    /// Its end. A caller that goes away does not end the program; its time does.
+    pub end: JoinHandle<ExecEnd>,
+}
+
+/// Controls a started program.
+#[derive(Debug, Clone)]
+pub struct ExecControl {
+    host: Arc<Host>,
+    id: String,
+    input: mpsc::Sender<ExecInput>,
+    cancel: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+enum ExecInput {
+    Bytes(Bytes),
+    Close,
+}
+
+/// The reason why a program was ended before its own end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecStop {
+    /// A caller asked for it.
+    Cancelled,
+    /// Its time is over.
+    TimedOut,
+}
+
+/// The end of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecEnd {
+    /// Exit code, if the engine knows it.
+    pub exit_code: Option<i64>,
+    /// Reason why it was ended.
+    pub stopped: Option<ExecStop>,
+    /// Number of bytes of stdout and of stderr, with those that were dropped.
+    pub bytes: [u64; 2],
+    /// True if bytes were dropped.
+    pub truncated: bool,
+}
+
+/// Starts a program in the container of a live run.
+///
+/// # Errors
+/// [`ExecError`].
+pub async fn start(host: &Arc<Host>, key: &RunKey, request: ExecRequest) -> Result<RunningExec, ExecError> {
+    request.check()?;
+    let found = host.engine.find(&container_name(key), &identity(key, &host.instance)).await?;
+    let found = found.filter(|found| found.state == ContainerState::Running);
+    let container = found.ok_or_else(|| ExecError::NotRunning(key.clone()))?;
+    let uid = rundir::sandbox_uid(&host.layout.run(key)).map_err(ExecError::User)?;
+    let marker = format!("{MARKER}={}", uuid::Uuid::new_v4().simple());
+    let ExecRequest { argv, env, cwd, timeout, tty } = request;
+    let mut env: Vec<String> = env.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    env.push(marker.clone());
+    let spec = ExecSpec { argv, env, cwd, uid, tty };
+    let id = host.engine.create_exec(&container.id, &spec).await?;
+    let streams = host.engine.start_exec(&id, tty).await?;
+    let (input, chunks) = mpsc::channel(INPUT_CHUNKS);
+    let writer = tokio::spawn(write(streams.input, chunks));
+    let (sender, output) = mpsc::unbounded_channel();
+    let (cancel, cancelled) = watch::channel(false);
+    let tree = ProcessTree { init: container.init, marker: marker.into_bytes() };
+    let driver = ExecDriver { host: Arc::clone(host), id: id.clone(), tree, timeout };
+    let end = tokio::spawn(async move {
+        let end = driver.drive(streams.output, sender, cancelled).await;
+        writer.abort();
+        end
+    });
+    Ok(RunningExec { control: ExecControl { host: Arc::clone(host), id, input, cancel }, output, end })
+}
+
+impl ExecControl {
+    /// Passes bytes to the program's stdin. Returns false if the program has not read the earlier ones: try again later.
+    #[must_use]
+    pub fn write(&self, bytes: Bytes) -> bool {
+        self.input.try_send(ExecInput::Bytes(bytes)).is_ok()
+    }
+
+    /// Closes the program's stdin after what was passed. Returns false as [`ExecControl::write`] does.
+    #[must_use]
+    pub fn close_input(&self) -> bool {
+        self.input.try_send(ExecInput::Close).is_ok()
+    }
+
+    /// Sets the size of the program's terminal.
+    ///
+    /// # Errors
+    /// [`EngineError`], also without a terminal.
+    pub async fn resize(&self, rows: u16, columns: u16) -> Result<(), EngineError> {
+        self.host.engine.resize_exec(&self.id, rows, columns).await
+    }
+
+    /// Ends the program and what it has started.
+    pub fn cancel(&self) {
+        self.cancel.send_replace(true);
+    }
+}
+
+/// Drives a started program to its end.
+#[derive(Debug)]
+struct ExecDriver {
+    host: Arc<Host>,
+    id: String,
+    tree: ProcessTree,
+    timeout: Duration,
+}
+
+impl ExecDriver {
+    async fn drive(
+        self,
+        mut output: impl Stream<Item = OutputChunk> + Unpin,
+        sender: mpsc::UnboundedSender<OutputChunk>,
+        mut cancelled: watch::Receiver<bool>,
+    ) -> ExecEnd {
+        let mut counter = OutputCounter::default();
+        let stopped = tokio::select! {
+            () = counter.forward(&mut output, &sender) => None,
+            () = tokio::time::sleep(self.timeout) => Some(ExecStop::TimedOut),
+            // Without a sender nobody can cancel.
+            Ok(_) = cancelled.wait_for(|cancelled| *cancelled) => Some(ExecStop::Cancelled),
+        };
+        if stopped.is_some() {
+            let pid = self.host.engine.exec_state(&self.id).await.ok().and_then(|state| state.pid);
+            self.tree.kill(pid).await;
+            let _ = tokio::time::timeout(END_WITHIN, counter.forward(&mut output, &sender)).await;
+        }
+        let exit_code = tokio::time::timeout(END_WITHIN, self.exit_code()).await.ok().flatten();
+        ExecEnd { exit_code, stopped, bytes: counter.bytes, truncated: counter.forwarded < counter.bytes.iter().sum() }
+    }
+
+    /// Waits for the exit code: the output of a program can end before the program.
+    async fn exit_code(&self) -> Option<i64> {
+        const LOOK_AGAIN: Duration = Duration::from_millis(20);
+        loop {
+            match self.host.engine.exec_state(&self.id).await {
+                Ok(state) if state.exit_code.is_some() => return state.exit_code,
+                // A container that was removed has no programs.
+                Err(EngineError::Refused(_)) => return None,
+                Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    }
+}
+
+/// Counts output, and forwards it up to the bound.
+#[derive(Debug, Default)]
+struct OutputCounter {
+    bytes: [u64; 2],
+    forwarded: u64,
+}
+
+impl OutputCounter {
+    /// Forwards output to its end. Cancel-safe.
+    async fn forward(
+        &mut self,
+        output: &mut (impl Stream<Item = OutputChunk> + Unpin),
+        sender: &mpsc::UnboundedSender<OutputChunk>,
+    ) {
+        while let Some(chunk) = output.next().await {
+            if let Some(chunk) = self.take(&chunk) {
+                // A caller that is gone does not end the program.
+                let _ = sender.send(chunk);
+            }
+        }
+    }
+
+    fn take(&mut self, chunk: &OutputChunk) -> Option<OutputChunk> {
+        let (stream, bytes) = match chunk {
+            OutputChunk::Stdout(bytes) => (0, bytes),
+            OutputChunk::Stderr(bytes) => (1, bytes),
+        };
+        self.bytes[stream] += bytes.len() as u64;
+        let room = usize::try_from(OUTPUT_MAX - self.forwarded).unwrap_or(usize::MAX).min(bytes.len());
+        let bytes = bytes.slice(..room);
+        self.forwarded += room as u64;
+        let chunk = if stream == 0 { OutputChunk::Stdout(bytes) } else { OutputChunk::Stderr(bytes) };
+        (room > 0).then_some(chunk)
+    }
+}
+
+async fn write(mut input: impl AsyncWrite + Unpin, mut chunks: mpsc::Receiver<ExecInput>) {
+    while let Some(ExecInput::Bytes(bytes)) = chunks.recv().await {
+        if input.write_all(&bytes).await.is_err() || input.flush().await.is_err() {
+            return;
+        }
+    }
+    let _ = input.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_beyond_the_bound_is_counted_and_dropped() {
+        let mut counter = OutputCounter::default();
+        let chunk = Bytes::from(vec![b'x'; 3 << 20]);
+        let taken: Vec<_> = (0..4).filter_map(|_| counter.take(&OutputChunk::Stderr(chunk.clone()))).collect();
+        let len = |chunk: &OutputChunk| match chunk {
+            OutputChunk::Stdout(bytes) | OutputChunk::Stderr(bytes) => bytes.len() as u64,
+        };
+        assert_eq!(taken.iter().map(len).sum::<u64>(), OUTPUT_MAX);
+        assert_eq!((counter.bytes, counter.forwarded), ([0, 12 << 20], OUTPUT_MAX));
+    }
+}

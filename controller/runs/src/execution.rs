@@ -1,0 +1,84 @@
+//! The execution of an admitted run by this process, from its first directory to its last record.
+
+use std::sync::Arc;
+
+use sluice_contract::text::error_chain;
+use sluice_state::budget::Admitted;
+use sluice_state::run::{Cancel, Run};
+use sluice_state::store::StoreError;
+use tokio::sync::watch;
+
+use crate::admission::RunRequest;
+use crate::drive::{DriveContext, drive};
+use crate::engine::OutputConfig;
+use crate::forward::Printer;
+use crate::host::Host;
+use crate::observer::{Observer, Observers};
+use crate::outcome::{CompletedRun, Completion};
+use crate::record::{ResultRecord, RunRecorder};
+use crate::resources::RunResources;
+use crate::stop::StopPolicy;
+use crate::verdict::LimitValues;
+use crate::virtual_key::{self, KeyMode};
+
+/// An admitted run, and the way on which its output comes.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    pub(crate) host: Arc<Host>,
+    pub(crate) request: RunRequest,
+    pub(crate) admitted: Admitted,
+    /// Number of takeovers of the row that the run has already.
+    pub(crate) generation: u32,
+    pub(crate) output: OutputConfig,
+    /// Writes the forwarded output.
+    pub(crate) printer: Option<Printer>,
+    pub(crate) stop: StopPolicy,
+    /// Writes the record of the run, if it has one.
+    pub(crate) recorder: Option<RunRecorder>,
+    pub(crate) observer: Arc<dyn Observer>,
+}
+
+impl Execution {
+    /// Runs it.
+    pub(crate) async fn complete(
+        self,
+        cancelled: &mut watch::Receiver<Option<Cancel>>,
+    ) -> Result<CompletedRun, StoreError> {
+        let Self { host, request, admitted, generation, output, printer, stop, recorder, mut observer } = self;
+        if let Some(recorder) = &recorder {
+            observer = Arc::new(Observers(vec![recorder.log(), observer]));
+        }
+        let RunRequest { key, contract, mut spec, .. } = request;
+        // The sidecar enforces the held amount as the cap.
+        spec.max_cost = admitted.cap;
+        let spec = Arc::new(spec);
+        let kept = output.max();
+        let resources = RunResources::new(&host, &key, Arc::clone(&spec), output, stop);
+        let context =
+            DriveContext { host: Arc::clone(&host), key: key.clone(), generation, timeout: spec.timeout, observer };
+        let driven = Box::pin(drive(Run::new(), resources, &context, cancelled)).await?;
+        // The sidecar has ended. If this process is killed before the key is deleted, the next run deletes it.
+        let revoking = (spec.key_mode != KeyMode::Master).then(|| {
+            let (store, litellm, key) = (host.store.clone(), spec.litellm(), key.clone());
+            tokio::spawn(async move { virtual_key::revoke_of(&store, &litellm?, &key).await })
+        });
+        let limits = LimitValues {
+            timeout: Some(spec.timeout),
+            memory: Some(spec.limits.memory),
+            output: u64::try_from(kept).ok(),
+        };
+        let completion = Completion { host, key, generation, contract, limits };
+        let mut completed = completion.finish(driven, printer).await?;
+        if let Some(recorder) = recorder {
+            complete_record(recorder, &mut completed);
+        }
+        Ok(CompletedRun { revoking, ..completed })
+    }
+}
+
+/// Adds the result to the record of a run. An error is a remark: the run is over.
+pub(crate) fn complete_record(recorder: RunRecorder, completed: &mut CompletedRun) {
+    if let Err(error) = recorder.finish(&ResultRecord::of(&completed.report, &completed.notes)) {
+        completed.notes.push(format!("the record of the run is not complete: {}", error_chain(&error)));
+    }
+}

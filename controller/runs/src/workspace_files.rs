@@ -1,0 +1,315 @@
+//! Files of a live sandbox for its owner: read, written and listed although the sandbox changes them meanwhile.
+//!
+//! Each path is resolved by the kernel from a descriptor of the workspace: beneath it, through no link and no mount. What
+//! is opened must be a regular file, and opening never waits. The calls block; they belong on a thread of their own.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
+use sluice_state::layout::RunPaths;
+
+use crate::blueprint::WORKSPACE;
+use crate::rundir;
+
+/// Maximum number of names of one page.
+pub const PAGE_MAX: usize = 1000;
+/// Maximum length of a path.
+const PATH_MAX: usize = 4096;
+
+/// The files of one run.
+#[derive(Debug)]
+pub struct WorkspaceFiles {
+    root: OwnedFd,
+    /// User of the agent, who owns new files.
+    uid: u32,
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    /// Size in bytes when it was opened.
+    pub size: u64,
+    /// Modification time in seconds since 1970.
+    pub modified: i64,
+}
+
+/// A page of names of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileList {
+    /// The names in the order of their bytes.
+    pub entries: Vec<FileEntry>,
+    /// True if there are names after the last one.
+    pub has_more: bool,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileEntry {
+    /// The name, which need not be text.
+    pub name: Vec<u8>,
+    /// Kind.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time in seconds since 1970.
+    pub modified: i64,
+}
+
+/// Kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link, which is never followed.
+    Link,
+    /// Device, FIFO or socket, which is never opened.
+    Other,
+}
+
+/// A file that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// There is no such file.
+    #[error("there is no such file")]
+    NotFound,
+    /// The path leads through a link or out of the workspace.
+    #[error("the path leads through a link, or out of the workspace; name a path without links")]
+    Outside,
+    /// It is not a regular file.
+    #[error("it is not a regular file")]
+    NotAFile,
+    /// It is not a directory.
+    #[error("it is not a directory")]
+    NotADirectory,
+    /// The path is no path of a file.
+    #[error("the path is empty, too long, or has a NUL")]
+    BadPath,
+    /// The content is longer than allowed.
+    #[error("the content is longer than {0} bytes")]
+    TooLarge(u64),
+    /// The kernel refused it.
+    #[error("the file system refuses it")]
+    Io(#[source] io::Error),
+}
+
+impl From<Errno> for FileError {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::ENOENT => Self::NotFound,
+            Errno::ELOOP | Errno::EXDEV => Self::Outside,
+            Errno::ENOTDIR => Self::NotADirectory,
+            // A socket; a directory that is opened for writing, or is in the way of a file.
+            Errno::ENXIO | Errno::EISDIR => Self::NotAFile,
+            Errno::ENAMETOOLONG => Self::BadPath,
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        error.raw_os_error().map_or_else(|| Self::Io(error), |code| Errno::from_raw(code).into())
+    }
+}
+
+/// Returns the path below the workspace of an absolute path in the sandbox; `None` for a path elsewhere.
+#[must_use]
+pub fn below_workspace(path: &[u8]) -> Option<&[u8]> {
+    let rest = path.strip_prefix(WORKSPACE.as_bytes())?;
+    match rest.split_first() {
+        None => Some(b"."),
+        Some((b'/', rest)) => Some(if rest.is_empty() { b"." } else { rest }),
+        Some(_) => None,
+    }
+}
+
+impl WorkspaceFiles {
+    /// Opens the workspace of a run.
+    ///
+    /// # Errors
+    /// [`FileError`]; [`FileError::NotFound`] when the run is over.
+    pub fn open(paths: &RunPaths) -> Result<Self, FileError> {
+        Self::at(&paths.work, rundir::sandbox_uid(paths)?)
+    }
+
+    /// Opens another directory whose files the agent with this user may read.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn at(directory: &Path, uid: u32) -> Result<Self, FileError> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        Ok(Self { root: open(directory, flags, Mode::empty())?, uid })
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read(&self, path: &[u8]) -> Result<OpenFile, FileError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+        let file = beneath(&self.root, &name_of(path)?, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if kind_of(&stat) != FileKind::File {
+            return Err(FileError::NotAFile);
+        }
+        Ok(OpenFile { file: file.into(), size: size_of(&stat), modified: stat.st_mtime })
+    }
+
+    /// Replaces a file, or creates it: other programs see the old content or all of the new. Returns its length.
+    ///
+    /// # Errors
+    /// [`FileError`]; the old content stays.
+    pub fn write(&self, path: &[u8], content: impl Read, max: u64) -> Result<u64, FileError> {
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b"."[..], path),
+        };
+        if matches!(name, b"" | b"." | b"..") {
+            return Err(FileError::BadPath);
+        }
+        let name = name_of(name)?;
+        let directory = self.directory(directory)?;
+        let temporary = CString::new(format!(".sluice-{}.new", uuid::Uuid::new_v4().simple())).expect("it has no NUL");
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW;
+        let file = File::from(beneath(&directory, &temporary, flags, Mode::from_bits_truncate(0o600))?);
+        let written = fill(&file, content, max, self.uid).and_then(|written| {
+            renameat(&directory, temporary.as_c_str(), &directory, name.as_c_str())?;
+            Ok(written)
+        });
+        if written.is_err() {
+            // The sandbox may have removed it.
+            let _ = unlinkat(&directory, temporary.as_c_str(), UnlinkatFlags::NoRemoveDir);
+        }
+        let written = written?;
+        File::from(directory).sync_all()?;
+        Ok(written)
+    }
+
+    /// Lists the names of a directory after this name, at most [`PAGE_MAX`].
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn list(&self, path: &[u8], after: &[u8]) -> Result<FileList, FileError> {
+        let directory = self.directory(path)?;
+        // The first names alone: a sandbox can make more of them than we have memory for.
+        let mut names = BTreeMap::new();
+        for entry in Dir::from_fd(directory.try_clone()?)?.iter() {
+            let name = entry?.file_name().to_owned();
+            let bytes = name.to_bytes();
+            if bytes == b"." || bytes == b".." || bytes <= after {
+                continue;
+            }
+            names.insert(bytes.to_vec(), name);
+            if names.len() > PAGE_MAX + 1 {
+                names.pop_last();
+            }
+        }
+        let has_more = names.len() > PAGE_MAX;
+        let mut entries = Vec::new();
+        for (bytes, name) in names.into_iter().take(PAGE_MAX) {
+            match fstatat(&directory, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => entries.push(FileEntry {
+                    name: bytes,
+                    kind: kind_of(&stat),
+                    size: size_of(&stat),
+                    modified: stat.st_mtime,
+                }),
+                // The sandbox has removed it meanwhile.
+                Err(Errno::ENOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(FileList { entries, has_more })
+    }
+
+    fn directory(&self, path: &[u8]) -> Result<OwnedFd, FileError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK;
+        Ok(beneath(&self.root, &name_of(path)?, flags, Mode::empty())?)
+    }
+}
+
+impl OpenFile {
+    /// Reads bytes at an offset into the buffer, and returns their number: less than its length at the end of the file.
+    ///
+    /// # Errors
+    /// Errors of the kernel.
+    pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut len = 0;
+        while len < buffer.len() {
+            match self.file.read_at(&mut buffer[len..], offset + len as u64) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(len)
+    }
+}
+
+/// Writes the content of a new file, then gives it to the agent.
+fn fill(mut file: &File, content: impl Read, max: u64, uid: u32) -> Result<u64, FileError> {
+    let written = io::copy(&mut content.take(max.saturating_add(1)), &mut file)?;
+    if written > max {
+        return Err(FileError::TooLarge(max));
+    }
+    fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?;
+    fchmod(file, Mode::from_bits_truncate(0o644))?;
+    file.flush()?;
+    file.sync_all()?;
+    Ok(written)
+}
+
+fn name_of(path: &[u8]) -> Result<CString, FileError> {
+    if path.is_empty() || path.len() > PATH_MAX {
+        return Err(FileError::BadPath);
+    }
+    CString::new(path).map_err(|_| FileError::BadPath)
+}
+
+/// Opens a path beneath a directory. The kernel gives up when names change while it looks; then it looks again.
+fn beneath(directory: impl AsFd, path: &CString, flags: OFlag, mode: Mode) -> nix::Result<OwnedFd> {
+    const TRIES: usize = 64;
+    let resolve = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_XDEV;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).mode(mode).resolve(resolve);
+    for _ in 1..TRIES {
+        match openat2(&directory, path.as_c_str(), how) {
+            Err(Errno::EAGAIN | Errno::EINTR) => {}
+            opened => return opened,
+        }
+    }
+    openat2(&directory, path.as_c_str(), how)
+}
+
+fn kind_of(stat: &FileStat) -> FileKind {
+    match SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => FileKind::File,
+        SFlag::S_IFDIR => FileKind::Directory,
+        SFlag::S_IFLNK => FileKind::Link,
+        _ => FileKind::Other,
+    }
+}
+
+fn size_of(stat: &FileStat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Requests of the daemon's database as requests for runs, by the settings of `sluice run`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use sluice_daemon::runs::service::{PlanError, PlannedRun, Planner};
+use sluice_daemon::stored_request::StoredRequest;
+use sluice_daemon::variable_values::Variables;
+use sluice_runs::admission::RunRequest;
+use sluice_runs::blueprint::{SandboxLimits, WORKSPACE};
+use sluice_runs::bridge::Bridge;
+use sluice_runs::exchange::FileExchange;
+use sluice_runs::input::Stdin;
+use sluice_runs::record::{RequestRecord, SCHEMA};
+use sluice_runs::sandbox_user::SandboxUsers;
+use sluice_runs::spec::{DaemonOptions, RunSpec};
+use sluice_runs::verdict::Contract;
+use sluice_state::sandboxes::Sandbox;
+
+use crate::agent_catalogue::{self, Agent, Placeholders};
+use crate::settings::Settings;
+
+/// Makes requests by the settings that the daemon was started with.
+#[derive(Debug)]
+pub(super) struct SettingsPlanner {
+    pub(super) settings: Settings,
+    pub(super) seccomp: String,
+    pub(super) sandbox_users: SandboxUsers,
+}
+
+impl Planner for SettingsPlanner {
+    fn plan(&self, run: &Sandbox, stored: &StoredRequest, variables: &Variables) -> Result<PlannedRun, PlanError> {
+        let Settings { litellm, run: defaults, .. } = &self.settings;
+        let agent = self.agent(stored)?;
+        let (Some(upstream), Some(key)) = (litellm.upstream.clone(), litellm.key.clone()) else {
+            return Err(PlanError("the daemon has no upstream, or no key for it".to_owned()));
+        };
+        let message = stored.messages.as_deref().and_then(only_text);
+        let values = Placeholders { message: message.as_deref(), models: &stored.models };
+        if stored.argv.is_none() && agent.takes_message() && message.is_none() {
+            return Err(PlanError(format!("{} takes one message of the user, as text", agent.agent_id)));
+        }
+        let mut env = agent.variables(values);
+        env.extend(variables.iter().map(|(name, value)| (name.clone(), value.to_string())));
+        let limits = &stored.limits;
+        let request = RunRequest {
+            key: run.key.clone(),
+            agent: agent.agent_id.clone(),
+            contract: self.contract(stored),
+            spec: RunSpec {
+                account: run.account.clone(),
+                graph_id: agent.graph_id.clone(),
+                models: stored.models.clone(),
+                image: stored.image.clone(),
+                // Until the image is looked up.
+                bridge: Bridge::OfImage,
+                argv: stored.argv.clone().unwrap_or_else(|| agent.arguments(values)),
+                workdir: WORKSPACE.to_owned(),
+                env,
+                volumes: Vec::new(),
+                exchange: FileExchange::default(),
+                stdin: Stdin::Closed,
+                tty: false,
+                limits: SandboxLimits { memory: limits.memory, cpu_millis: limits.cpu_millis, pids: limits.pids },
+                timeout: Duration::from_secs(limits.timeout_s),
+                seccomp: self.seccomp.clone(),
+                messages: stored.messages.as_ref().and_then(|messages| serde_json::to_vec(messages).ok()),
+                upstream: upstream.clone(),
+                upstream_key: key,
+                key_mode: litellm.key_mode,
+                max_cost: run.attempt_cap,
+                hold: defaults.hold,
+                prices: defaults.prices.clone(),
+                daemon: Some(DaemonOptions {
+                    sandbox_users: self.sandbox_users.clone(),
+                    output_max: defaults.output_max as u64,
+                }),
+                sidecar_flags: self.sidecar_flags(stored),
+            },
+        };
+        let record = record(&request, stored, &sluice_upstream::redact(&upstream.url));
+        Ok(PlannedRun { request, record })
+    }
+
+    fn contract(&self, stored: &StoredRequest) -> Contract {
+        match self.agent(stored) {
+            Ok(agent) if stored.argv.is_none() => agent.output,
+            _ => Contract::Plain,
+        }
+    }
+}
+
+impl SettingsPlanner {
+    fn agent(&self, stored: &StoredRequest) -> Result<&Agent, PlanError> {
+        agent_catalogue::find(&self.settings.agents, &stored.graph_id)
+            .ok_or_else(|| PlanError(format!("there is no agent {} any more", stored.graph_id)))
+    }
+
+    /// Returns the flags of the settings, with those of the request after them: of a flag that is given twice, the sidecar
+    /// would take none, so the earlier one goes.
+    fn sidecar_flags(&self, stored: &StoredRequest) -> Vec<String> {
+        let limits = &stored.limits;
+        let own = [
+            ("--max-calls", limits.max_calls.map(|number| number.to_string())),
+            ("--max-tokens", limits.max_tokens.map(|number| number.to_string())),
+            ("--max-concurrency", limits.max_concurrency.map(|number| number.to_string())),
+            ("--rate", limits.rate.clone()),
+            ("--metadata", stored.metadata.as_ref().map(ToString::to_string)),
+        ];
+        let mut flags = self.settings.run.sidecar_flags.clone();
+        for (name, value) in own {
+            let Some(value) = value else { continue };
+            remove(&mut flags, name);
+            flags.push(format!("{name}={value}"));
+        }
+        flags
+    }
+}
+
+/// Removes a flag, written as one word or as two.
+fn remove(flags: &mut Vec<String>, name: &str) {
+    let with_value = format!("{name}=");
+    while let Some(at) = flags.iter().position(|flag| flag == name || flag.starts_with(&with_value)) {
+        let words = if flags[at] == name { 2 } else { 1 };
+        flags.drain(at..(at + words).min(flags.len()));
+    }
+}
+
+/// Returns the text of messages that are one text of the user.
+fn only_text(messages: &[serde_json::Value]) -> Option<String> {
+    match messages {
+        [only] if only["role"] == "user" => only["content"].as_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+fn record(request: &RunRequest, stored: &StoredRequest, upstream: &str) -> RequestRecord {
+    let spec = &request.spec;
+    RequestRecord {
+        schema: SCHEMA,
+        sluice: env!("CARGO_PKG_VERSION").to_owned(),
+        run_id: request.key.run_id.to_string(),
+        attempt: request.key.attempt,
+        time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        agent: request.agent.clone(),
+        account: spec.account.clone(),
+        contract: request.contract,
+        models: spec.models.clone(),
+        image: spec.image.clone(),
+        argv: spec.argv.clone(),
+        program: stored.argv.clone().unwrap_or_default(),
+        message: stored.messages.as_deref().and_then(only_text),
+        has_messages: spec.messages.is_some(),
+        variables: stored.variables.iter().cloned().collect(),
+        volumes: Vec::new(),
+        files: Default::default(),
+        stdin: false,
+        interactive: false,
+        tty: false,
+        upstream: upstream.to_owned(),
+        settings: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_of_the_request_replaces_that_of_the_settings() {
+        let mut flags =
+            ["--max-calls", "9", "--rate=5/s", "--max-calls=3", "--audit-sync", "call"].map(str::to_owned).to_vec();
+        remove(&mut flags, "--max-calls");
+        assert_eq!(flags, ["--rate=5/s", "--audit-sync", "call"]);
+        remove(&mut flags, "--rate");
+        assert_eq!(flags, ["--audit-sync", "call"]);
+    }
+}

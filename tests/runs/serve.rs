@@ -1,0 +1,108 @@
+//! Runs of the daemon: `sluice serve` and its API, on a real engine.
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use sluice_testkit::{Sluice, Upstream};
+
+mod killed;
+
+/// Types of events, in their order, without those of calls.
+fn types(events: &[Value]) -> Vec<String> {
+    let names = events.iter().filter_map(|event| event["event_type"].as_str());
+    names.filter(|name| !name.starts_with("llm.")).map(str::to_owned).collect()
+}
+
+/// The state changes among events.
+fn states(events: &[Value]) -> Vec<String> {
+    let changes = events.iter().filter(|event| event["event_type"] == "run.state_changed");
+    changes.filter_map(|event| event["event_data"]["to"].as_str()).map(str::to_owned).collect()
+}
+
+fn shell(script: &str) -> Value {
+    json!({"argv": ["sh", "-c", script], "model": "m"})
+}
+
+const CALL: &str = r#"curl -sf --json '{"model":"m","messages":[]}' $OPENAI_BASE_URL/chat/completions > /dev/null"#;
+
+#[tokio::test]
+async fn a_run_goes_from_the_queue_to_its_receipt() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+
+    let id = daemon.create(shell(&format!("{CALL}; {CALL}; echo done"))).await;
+    let run = daemon.reaches(&id, "COMPLETED").await;
+    let events = daemon.events(&id).await;
+    let receipts = daemon.get(&format!("/api/v1/sandboxes/{id}/receipts")).await.expect(200).json();
+
+    assert_eq!(
+        (&run["outcome"], &run["failure_code"], &run["exit_code"]),
+        (&json!("success"), &Value::Null, &json!(0))
+    );
+    assert_eq!(states(&events), ["CREATING", "RUNNING", "COMPLETING", "COMPLETED"]);
+    let kinds = types(&events);
+    assert_eq!(
+        (kinds.first().map(String::as_str), kinds.last().map(String::as_str)),
+        (Some("sandbox.created"), Some("sandbox.stopped")),
+        "{kinds:?}"
+    );
+    let calls: Vec<_> = events
+        .iter()
+        .filter_map(|event| event["event_type"].as_str())
+        .filter(|name| name.starts_with("llm."))
+        .collect();
+    assert_eq!(calls, ["llm.call_started", "llm.call", "llm.call_started", "llm.call"]);
+    assert_eq!(receipts["receipts"].as_array().map(Vec::len), Some(2), "{receipts}");
+    assert_eq!(sluice.audit(&id).outcomes().len(), 2);
+    daemon.process().signal(Signal::SIGTERM);
+    drop(daemon);
+    sluice.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_failed_program_and_a_missing_image_are_told_apart() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+
+    let failed = daemon.create(shell("exit 42")).await;
+    let run = daemon.reaches(&failed, "FAILED").await;
+
+    assert_eq!((&run["failure_code"], &run["exit_code"]), (&json!("container_failed"), &json!(42)), "{run}");
+    let refused = json!({"argv": ["true"], "model": "m", "image": "no-such-image:1"});
+    daemon.request("POST", "/api/v1/sandboxes", &refused).await.expect(422);
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_in_the_queue_and_at_work() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+
+    let working = daemon.create(shell("sleep 600")).await;
+    daemon.reaches(&working, "RUNNING").await;
+    let waiting = json!({"argv": ["true"], "model": "m", "depends_on": [working]});
+    let waiting = daemon.create(waiting).await;
+    for id in [&waiting, &working] {
+        let ended = daemon.request("DELETE", &format!("/api/v1/sandboxes/{id}"), &Value::Null).await;
+        assert!([200, 202].contains(&ended.status), "{}", ended.text());
+        let run = daemon.reaches(id, "COMPLETED").await;
+        assert_eq!((&run["outcome"], &run["failure_code"]), (&json!("cancelled"), &Value::Null), "{run}");
+    }
+    assert_eq!(sluice.containers().await, [""; 0]);
+    assert!(sluice.processes().is_empty(), "no sidecar is left");
+}
+
+#[tokio::test]
+async fn a_dependency_that_fails_takes_its_dependent_with_it() {
+    let upstream = Upstream::never().start().await;
+    let sluice = Sluice::to(&upstream);
+    let daemon = sluice.serve().await;
+
+    let first = daemon.create(shell("sleep 1; exit 1")).await;
+    let second = daemon.create(json!({"argv": ["true"], "model": "m", "depends_on": [first]})).await;
+
+    let run = daemon.reaches(&second, "FAILED").await;
+    assert_eq!(run["failure_code"], "dependency_failed", "{run}");
+    assert_eq!(daemon.run(&first).await["failure_code"], "container_failed");
+}

@@ -1,0 +1,94 @@
+//! `sluice serve` on the state directory of a test, and requests to it.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::invocation::RunningCommand;
+use super::{Sluice, unique_run_id};
+use crate::client::{ClientAnswer, RawClient};
+use crate::wait::{PATIENCE, poll};
+
+/// A running daemon; killed when dropped. Its runs are removed with the state directory.
+#[derive(Debug)]
+pub struct Daemon<'a> {
+    process: RunningCommand<'a>,
+    sockets: PathBuf,
+}
+
+impl Sluice {
+    /// Starts a daemon that runs sandboxes, with sockets of its own and a free port, and waits until it listens.
+    pub async fn serve(&self) -> Daemon<'_> {
+        self.serve_with([""; 0]).await
+    }
+
+    /// The same with further flags.
+    pub async fn serve_with<A: AsRef<str>>(&self, args: impl IntoIterator<Item = A>) -> Daemon<'_> {
+        let sockets = self.dir().join(unique_run_id("sockets"));
+        let words = ["serve", "--listen", "127.0.0.1:0", "--run-dir", &sockets.display().to_string()];
+        let process = self.command(words).args(args).env("SLUICE_SANDBOX_ENABLED", "true").spawn();
+        process.says("listening on").await;
+        Daemon { process, sockets }
+    }
+}
+
+impl<'a> Daemon<'a> {
+    /// Its process.
+    pub fn process(&self) -> &RunningCommand<'a> {
+        &self.process
+    }
+
+    /// Connects to `admin.sock`, as root.
+    pub async fn connect(&self) -> RawClient {
+        RawClient::connect(self.sockets.join("admin.sock")).await.allowing_any()
+    }
+
+    /// Sends a request as root; a body goes as JSON.
+    pub async fn request(&self, method: &str, path: &str, body: &Value) -> ClientAnswer {
+        let mut client = self.connect().await;
+        match body {
+            Value::Null => client.request(method, path, &[], ()).await,
+            body => client.request(method, path, &[("content-type", "application/json")], body.to_string()).await,
+        }
+    }
+
+    /// `GET` as root.
+    pub async fn get(&self, path: &str) -> ClientAnswer {
+        self.request("GET", path, &Value::Null).await
+    }
+
+    /// Creates a run, and returns its id.
+    pub async fn create(&self, request: Value) -> String {
+        let created = self.request("POST", "/api/v1/sandboxes", &request).await.expect(201).json();
+        created["run_id"].as_str().expect("it has an id").to_owned()
+    }
+
+    /// The run as the API shows it.
+    pub async fn run(&self, id: &str) -> Value {
+        self.get(&format!("/api/v1/sandboxes/{id}")).await.expect(200).json()
+    }
+
+    /// Waits until a run has this state.
+    pub async fn reaches(&self, id: &str, state: &str) -> Value {
+        let mut run = Value::Null;
+        let reached = poll(PATIENCE, async || {
+            run = self.run(id).await;
+            run["state"] == state
+        });
+        assert!(reached.await, "no {state} in time: {run}\n{}", self.process.stderr());
+        run
+    }
+
+    /// The events of a run, oldest first.
+    pub async fn events(&self, id: &str) -> Vec<Value> {
+        let page = self.get(&format!("/api/v1/sandboxes/{id}/events?limit=500")).await.expect(200).json();
+        let mut events = page["events"].as_array().cloned().unwrap_or_default();
+        events.sort_by_key(|event| event["seq"].as_i64());
+        events
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub async fn kill(self) {
+        self.process.kill().await;
+    }
+}
