@@ -20,6 +20,7 @@ use crate::principal::Principal;
 
 mod accounts;
 mod agent_accounts;
+mod agents;
 mod budgets;
 mod event_stream;
 mod event_view;
@@ -61,6 +62,7 @@ pub(crate) fn router(context: &Arc<ApiContext>) -> Router {
         .merge(receipts::routes())
         .merge(usage::routes())
         .merge(sandboxes::routes())
+        .merge(agents::routes())
         .merge(events::routes())
         .merge(streams::routes())
         .fallback(unknown_path)
@@ -78,6 +80,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
         receipts::Doc::openapi(),
         usage::Doc::openapi(),
         sandboxes::Doc::openapi(),
+        agents::Doc::openapi(),
         events::Doc::openapi(),
         streams::Doc::openapi(),
     ] {

@@ -49,7 +49,7 @@ pub struct ApiContext {
     pub(crate) waits: Arc<StreamCount>,
     /// Runs that each owner has created lately.
     pub(crate) creations: Mutex<RequestRate<String>>,
-    /// The stop of the daemon, which ends streams and waits.
+    /// The end of the daemon, at which streams and waits end.
     pub stop: StopSignal,
     /// The operator's log.
     pub log: fn(&str),

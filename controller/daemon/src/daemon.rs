@@ -9,6 +9,7 @@ use serde_json::json;
 use sluice_runs::host::{Host, HostError};
 use sluice_state::control_log::{ControlEntry, ControlLog, ControlLogError};
 use sluice_state::daemon_lock::{DaemonLock, DaemonLockError};
+use sluice_state::idempotency::IdempotencyError;
 use sluice_state::keys::{KeyError, Keys};
 use sluice_state::layout::{Layout, LayoutError};
 use sluice_state::store::{Store, StoreError};
@@ -26,6 +27,7 @@ use crate::listen_plan::{ListenPlan, ListenRefusal, ListenRequest, listen_plan};
 use crate::listener::Listener;
 use crate::readiness::Readiness;
 use crate::request_rate::RequestRate;
+use crate::run_policy::RunPolicy;
 use crate::runs::orchestrator::Orchestrator;
 use crate::runs::service::RunService;
 use crate::runs::sweeper;
@@ -56,6 +58,8 @@ pub enum DaemonError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Tokens(#[from] TokenError),
+    #[error(transparent)]
+    RequestKeys(#[from] IdempotencyError),
     #[error(transparent)]
     Keys(#[from] KeyError),
     #[error(transparent)]
@@ -96,6 +100,15 @@ impl Daemon {
     /// # Errors
     /// [`DaemonError`]; then nothing of it runs.
     pub async fn start(settings: &DaemonSettings) -> Result<RunningDaemon, DaemonError> {
+        let policy = settings.runs.as_ref().map(|runs| runs.policy.clone());
+        Self::start_with(settings, policy).await
+    }
+
+    /// Starts the daemon with a policy. Without the settings of runs, what is created stays in the queue.
+    pub(crate) async fn start_with(
+        settings: &DaemonSettings,
+        policy: Option<RunPolicy>,
+    ) -> Result<RunningDaemon, DaemonError> {
         let layout = Layout::open(&settings.state)?;
         let lock = take_lock(&layout)?;
         let store = Store::open_with_readers(&layout.database(), READERS)?;
@@ -106,6 +119,8 @@ impl Daemon {
         let access = Access::new(tokens, &settings.limits);
         let mut tasks = Tasks::default();
         let limits = &settings.limits;
+        // Those of requests that a daemon was serving when it was killed.
+        store.release_all_keys().await?;
         let context = Arc::new(ApiContext {
             layout,
             store,
@@ -114,13 +129,13 @@ impl Daemon {
             control,
             limits: settings.limits,
             readiness: Readiness::default(),
-            policy: settings.runs.as_ref().map(|runs| Arc::new(runs.policy.clone())),
+            policy: policy.map(Arc::new),
             variables: VariableValues::default(),
             work: Notify::new(),
             streams: StreamCount::new(limits.streams, limits.streams_per_token),
             waits: StreamCount::new(limits.waits, limits.waits),
             creations: Mutex::new(RequestRate::new(f64::from(limits.creations) / 60.0, limits.creations)),
-            stop: tasks.stop_signal(),
+            stop: tasks.signal(),
             log: settings.log,
         });
         let bound = bind(settings, &plan, &context).await?;

@@ -41,6 +41,10 @@ pub struct HttpLimits {
     pub streams_per_token: usize,
     /// Streams of all tokens.
     pub streams: usize,
+    /// Time between two frames of a quiet stream.
+    pub stream_quiet: Duration,
+    /// Longest time after which a stream or a wait of a revoked token ends.
+    pub stream_check: Duration,
     /// Requests that wait for the state of a run.
     pub waits: usize,
     /// Runs that one owner may create in a minute.
@@ -71,6 +75,8 @@ impl Default for HttpLimits {
             failed_login_delay: Duration::from_secs(1),
             streams_per_token: 20,
             streams: 500,
+            stream_quiet: Duration::from_secs(15),
+            stream_check: Duration::from_secs(5),
             waits: 100,
             creations: 60,
             write_time: Duration::from_secs(30),

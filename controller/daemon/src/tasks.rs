@@ -41,12 +41,6 @@ impl Tasks {
         });
     }
 
-    /// Returns the signal that the tasks receive.
-    #[must_use]
-    pub fn stop_signal(&self) -> StopSignal {
-        self.signal.clone()
-    }
-
     /// Waits for the first task that ends, and returns its name; `None` for one that panicked. Waits for ever without tasks.
     pub async fn first_end(&mut self) -> Option<&'static str> {
         match self.set.join_next().await {

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 use sluice_state::layout::Layout;
+use sluice_state::process::Process;
+use sluice_state::sandboxes::{ClaimLimits, SandboxStep};
 use sluice_state::store::{Store, now_us};
 use sluice_state::tokens::{NewToken, Token, TokenValue, create_value};
 use tempfile::TempDir;
@@ -15,7 +18,9 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::daemon::{Daemon, RunningDaemon};
 use crate::limits::HttpLimits;
 use crate::principal::Role;
+use crate::run_policy::{Graph, RunPolicy};
 use crate::settings::DaemonSettings;
+use crate::stored_request::RunLimits;
 
 /// A daemon with four tokens: `slu_admin`, `slu_alice` (owner of acct-1), `slu_bob` (of acct-2), `slu_viewer` (acct-1).
 pub(crate) struct TestDaemon {
@@ -47,6 +52,43 @@ pub(crate) fn settings(scratch: &Path) -> DaemonSettings {
     }
 }
 
+/// Returns a policy with one program, `sandbox:agent`.
+pub(crate) fn policy() -> RunPolicy {
+    let limits = RunLimits {
+        timeout_s: 600,
+        memory: 1 << 30,
+        cpu_millis: 1000,
+        pids: 256,
+        max_calls: None,
+        max_tokens: None,
+        max_concurrency: None,
+        rate: None,
+    };
+    RunPolicy {
+        graphs: vec![Graph {
+            graph_id: "sandbox:agent".to_owned(),
+            name: "agent".to_owned(),
+            description: "an agent".to_owned(),
+            image: Some("agent@sha256:0".to_owned()),
+            takes_one_message: true,
+        }],
+        default_image: "base@sha256:0".to_owned(),
+        images: vec!["tools@sha256:0".to_owned()],
+        models: vec!["small".to_owned()],
+        account: "acct-host".to_owned(),
+        limits_max: RunLimits { timeout_s: 7200, memory: 2 << 30, cpu_millis: 2000, ..limits.clone() },
+        limits,
+        idle: Duration::from_secs(600),
+        run_time: Duration::from_secs(7200),
+        max_cost: None,
+        hold: 1_000_000_000,
+        running_max: 10,
+        owner_running_max: 10,
+        project_running_max: 5,
+        queued_max: 3,
+    }
+}
+
 /// Makes the tokens, each known to a test by a short name.
 async fn make_tokens(settings: &DaemonSettings) -> BTreeMap<String, (TokenValue, Token)> {
     let layout = Layout::open(&settings.state).expect("there is room");
@@ -73,12 +115,47 @@ impl TestDaemon {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut DaemonSettings)) -> Self {
+        Self::with_policy(None, change).await
+    }
+
+    pub(crate) async fn with_policy(policy: Option<RunPolicy>, change: impl FnOnce(&mut DaemonSettings)) -> Self {
         let scratch = tempfile::tempdir().expect("there is room");
         let mut settings = settings(scratch.path());
         change(&mut settings);
         let tokens = make_tokens(&settings).await;
-        let running = Daemon::start(&settings).await.expect("it starts");
+        let running = Daemon::start_with(&settings, policy).await.expect("it starts");
         Self { running, settings, tokens, _scratch: scratch }
+    }
+
+    /// Starts a daemon that creates runs. They stay in the queue.
+    pub(crate) async fn with_runs() -> Self {
+        Self::with_policy(Some(policy()), |_| {}).await
+    }
+
+    /// The database, with the daemon's own signal of commits.
+    pub(crate) fn store(&self) -> &Store {
+        &self.running.context.store
+    }
+
+    /// Creates a run, and returns its id.
+    pub(crate) async fn create(&self, token: &str, body: Value) -> String {
+        let answer = self.request(token, "POST", "/api/v1/sandboxes", Some(&body)).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()["sandbox_id"].as_str().expect("an id").to_owned()
+    }
+
+    /// Takes a step of a run, as the orchestrator does.
+    pub(crate) async fn step(&self, run_id: &str, step: SandboxStep) {
+        let run_id = run_id.parse().expect("an id");
+        let run = self.store().find_sandbox(None, &run_id).await.expect("it is readable").expect("it is there");
+        self.store().step_sandbox(&run_id, run.generation, step, "test", now_us()).await.expect("it is legal");
+    }
+
+    /// Claims the next run.
+    pub(crate) async fn claim(&self) {
+        let limits = ClaimLimits { host: 10, project: 10, owner: 10 };
+        let claim = self.store().claim_next(&Process::current().expect("it is there"), limits, now_us()).await;
+        claim.expect("it is writable").claimed.expect("one waits");
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -109,6 +186,13 @@ impl TestDaemon {
 
     pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
         self.request(token, "GET", path, None).await
+    }
+
+    /// Sends a request over TCP with a token and one more header.
+    pub(crate) async fn with_header(&self, token: &str, request: (&str, &str), body: &Value, header: &str) -> Answer {
+        let stream = TcpStream::connect(self.address()).await.expect("it listens");
+        let headers = [&format!("Host: {}", self.address()), &self.bearer(token), header];
+        exchange(stream, request.0, request.1, &headers.map(|header| header as &str), Some(&body.to_string())).await
     }
 
     /// Sends a request over TCP with these headers alone.

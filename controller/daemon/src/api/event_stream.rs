@@ -25,10 +25,6 @@ use crate::principal::Principal;
 use crate::stop_signal::StopSignal;
 use crate::stream_count::CountedStream;
 
-/// Time between two frames of a quiet stream.
-const QUIET: Duration = Duration::from_secs(15);
-/// Longest time between two checks of the token.
-const CHECK: Duration = Duration::from_secs(5);
 /// Time in which events are taken together.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Events that are read at once. Each has up to 100 kB.
@@ -75,7 +71,7 @@ impl EventStream {
             frames: VecDeque::from([snapshot]),
             is_last: false,
             is_newest: false,
-            ping_at: Instant::now() + QUIET,
+            ping_at: Instant::now(),
             _counted: counted,
         }
     }
@@ -84,10 +80,10 @@ impl EventStream {
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.frames.pop_front() {
-                self.ping_at = Instant::now() + QUIET;
+                self.ping_at = Instant::now() + self.context.limits.stream_quiet;
                 return Some(frame);
             }
-            if self.is_last {
+            if self.is_last || self.stop.is_stopped() {
                 return None;
             }
             if self.is_newest {
@@ -109,7 +105,7 @@ impl EventStream {
         if !self.frames.is_empty() {
             return Some(());
         }
-        let until = self.ping_at.min(Instant::now() + CHECK);
+        let until = self.ping_at.min(Instant::now() + self.context.limits.stream_check);
         tokio::select! {
             () = self.stop.stopped() => None,
             changed = self.committed.changed() => {

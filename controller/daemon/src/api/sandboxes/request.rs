@@ -150,7 +150,7 @@ impl SandboxRequest {
             return Err(ApiError::invalid("max_cost_usd", "a run without money makes no call; leave max_cost_usd out"));
         }
         let models = models(self.model, self.models, &policy.models)?;
-        let (graph_id, image) = program(self.graph_id, self.image, self.argv.as_deref(), policy)?;
+        let (graph_id, image) = program(self.graph_id.as_deref(), self.image, self.argv.as_deref(), policy)?;
         let is_single = self.argv.is_none() && policy.graph(&graph_id).is_some_and(|graph| graph.takes_one_message);
         let messages = messages(self.task, self.messages, self.argv.is_some(), is_single)?;
         let stored = StoredRequest {
@@ -210,7 +210,7 @@ fn models(model: Option<String>, further: Vec<String>, default: &[String]) -> Re
 
 /// Returns graph and image.
 fn program(
-    graph_id: Option<String>,
+    graph_id: Option<&str>,
     image: Option<String>,
     argv: Option<&[String]>,
     policy: &RunPolicy,
@@ -221,7 +221,7 @@ fn program(
             return Err(ApiError::invalid("argv", "argv is a program and its arguments, at most 64 KiB together"));
         }
     }
-    let known = policy.graph(graph_id.as_deref().unwrap_or(GRAPH));
+    let known = policy.graph(graph_id.unwrap_or(GRAPH));
     if known.is_none() && (argv.is_none() || graph_id.is_some()) {
         let message = "this host has no such program; GET /ai/agents lists those that it has, or send argv";
         let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "unknown_graph", message);

@@ -23,8 +23,6 @@ use crate::principal::Principal;
 /// Longest wait, and the one of a request that names none.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 const WAIT: Duration = Duration::from_secs(60);
-/// Longest time between two looks: it bounds how long a revoked token waits.
-const LOOK: Duration = Duration::from_secs(10);
 /// Time in which events are taken together.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -103,7 +101,7 @@ pub(super) async fn wait(
                 }
                 sleep(PAUSE).await;
             }
-            () = sleep(LOOK) => {}
+            () = sleep(context.limits.stream_check) => {}
         }
         if !context.access.is_current(&principal).await? {
             return Err(ApiError::unauthorized());
