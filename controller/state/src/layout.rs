@@ -1,5 +1,5 @@
-//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}` and
-//! `STATE/runs/RUN.ATTEMPT/{sock,conf,work}`.
+//! Paths of one controller: `STATE/{instance,sluice.db,budgets.log,decisions.log,keys,audit,prices,records}`,
+//! `STATE/runs/RUN.ATTEMPT/{sock,conf,work}` and `STATE/kept/RUN.ATTEMPT`.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -84,7 +84,7 @@ impl Layout {
         let layout = Self { state: fs::canonicalize(state).map_err(failed)? };
         // The name comes first: it tells a state directory from others.
         layout.instance().map_err(failed)?;
-        for name in PRIVATE.iter().filter(|name| !["keys", "kept"].contains(*name)) {
+        for name in PRIVATE.iter().filter(|name| **name != "keys") {
             DirBuilder::new().recursive(true).mode(0o700).create(layout.state.join(name)).map_err(failed)?;
         }
         Ok(layout)

@@ -8,8 +8,8 @@ use crate::audit::CheckedAuditFile;
 use crate::sidecar::inspect;
 
 /// Expected entries of a state directory.
-const KNOWN: [&str; 11] = [
-    "audit", "budgets.log", "decisions.log", "instance", "keys", "prices", "records", "runs", "sluice.db",
+const KNOWN: [&str; 12] = [
+    "audit", "budgets.log", "decisions.log", "instance", "keys", "kept", "prices", "records", "runs", "sluice.db",
     "sluice.db-shm", "sluice.db-wal",
 ];
 
@@ -27,6 +27,7 @@ pub(super) async fn of(sluice: &Sluice) -> (Vec<String>, Vec<CheckedAuditFile>) 
     fault("processes", processes.map(|pid| pid.to_string()).collect());
     fault("run directories", sluice.runs().iter().map(|path| path.display().to_string()).collect());
     fault("mounts", mounts_below(&state));
+    fault("kept workspaces", names(&state.join("kept")));
     fault("strange files", names(&state).into_iter().filter(|name| !KNOWN.contains(&name.as_str())).collect());
     let found = sluice.leftovers().await;
     fault("sweep finds", found.into_iter().map(|(kind, name)| format!("{kind} {name}")).collect());
