@@ -175,6 +175,10 @@ impl FileExchange {
             if let Err(error) = outlet.bring_changes_out(self.patch.as_ref(), &mut collected) {
                 collected.errors.push(error_chain(&error));
             }
+        } else if self.repository.is_some() {
+            let lost =
+                "the start of the repository is not known, as after a restart of the controller; no change came out";
+            collected.errors.push(lost.to_owned());
         }
         if let Some(out) = &self.out {
             match bring_files_out(out, paths, interrupt) {

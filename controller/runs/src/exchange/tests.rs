@@ -87,6 +87,17 @@ fn a_workspace_stays_until_its_results_are_kept() {
 }
 
 #[test]
+fn a_lost_start_of_a_repository_keeps_the_workspace() {
+    let run = TestRun::new("r.0");
+    run.bring_in();
+    run.exchange.expect_results(&run.paths).expect("there is room");
+
+    assert_eq!(run.bring_out(&RunFiles::default()).errors.len(), 1);
+
+    assert!(rescue(&run.paths).expect("there is room").is_some());
+}
+
+#[test]
 fn results_that_are_out_are_not_kept() {
     let run = TestRun::new("r.0");
     let files = run.bring_in();
