@@ -9,7 +9,7 @@ use sluice_contract::text::{error_chain, sanitize};
 use sluice_state::budget::BudgetLog;
 use sluice_state::keys::Keys;
 use sluice_state::layout::Layout;
-use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, UnsignedFiles};
+use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, LateOutcome, UnsignedFiles};
 
 use super::super::audit::given_keys;
 use super::super::database::open_or_create;
@@ -90,7 +90,7 @@ fn report(file: &Path, imported: Result<ImportedFile, ImportError>, format: Outp
 }
 
 fn line(imported: &ImportedFile) -> String {
-    let ImportedFile { file, run, already_imported, complete, key_id, added } = imported;
+    let ImportedFile { file, run, already_imported, complete, key_id, added, late } = imported;
     let done = if *already_imported {
         "was imported before, and adds nothing".to_owned()
     } else {
@@ -98,5 +98,10 @@ fn line(imported: &ImportedFile) -> String {
     };
     let end = if *complete { "" } else { "; the file has no end" };
     let trust = key_id.as_ref().map_or("not signed; you vouch for it".to_owned(), |id| format!("signed by {id}"));
-    sanitize(&format!("{}: run {run}: {done}; {trust}{end}", file.display())) + "\n"
+    let mut text = sanitize(&format!("{}: run {run}: {done}; {trust}{end}", file.display())) + "\n";
+    for LateOutcome { receipt, status } in late {
+        text += &sanitize(&format!("{receipt} stays {status}: the end that the file has came too late"));
+        text.push('\n');
+    }
+    text
 }

@@ -7,7 +7,7 @@ use sluice_contract::chain::{Chain, close_line, line};
 use sluice_contract::record::{
     CallResult, Close, CostSource, End, Intent, NullReason, Open, Outcome, Peer, RunLimits, SCHEMA, Timing, Usage,
 };
-use sluice_contract::{AuditLog, Hash, RunKey, TrustAnchors, Usd};
+use sluice_contract::{AuditLog, Hash, PrivateKey, RunKey, TrustAnchors, Usd};
 use tempfile::TempDir;
 
 use super::*;
@@ -15,6 +15,7 @@ use crate::layout::Layout;
 use crate::store::Store;
 
 mod files;
+mod imports;
 mod money;
 mod repeats;
 mod tokens;
@@ -249,7 +250,11 @@ impl Log {
         }));
     }
 
-    fn close(mut self) -> Vec<u8> {
+    fn close(self) -> Vec<u8> {
+        self.close_with(None)
+    }
+
+    fn close_with(mut self, signer: Option<&PrivateKey>) -> Vec<u8> {
         let (log, _) = AuditLog::read(&self.bytes).expect("it was well made");
         let totals = log.totals();
         let close = Close {
@@ -271,7 +276,7 @@ impl Log {
             usage: totals.usage,
             v: SCHEMA,
         };
-        let line = close_line(close, None);
+        let line = close_line(close, signer);
         self.push(&line);
         self.bytes
     }

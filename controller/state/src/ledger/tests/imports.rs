@@ -1,0 +1,111 @@
+//! Imported files: receipts that were decided before, and the budgets that a rebuild counts them in.
+
+use std::path::PathBuf;
+
+use sluice_contract::Account;
+
+use super::*;
+use crate::budget::BudgetLog;
+use crate::keys::Keys;
+
+/// A state directory with keys.
+struct Host {
+    ledger: TestLedger,
+    keys: Keys,
+}
+
+impl Host {
+    fn new() -> Self {
+        let ledger = TestLedger::new();
+        let keys = Keys::open(ledger.layout.state()).expect("there is room");
+        Self { ledger, keys }
+    }
+
+    /// Writes a file of another host.
+    fn foreign(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.ledger.layout.state().join("records/foreign.jsonl");
+        std::fs::write(&path, bytes).expect("it is ours");
+        path
+    }
+
+    async fn import(&self, bytes: &[u8], given: &[sluice_contract::PublicKey]) -> ImportedFile {
+        let keys = [self.keys.public().expect("there is one"), given.to_vec()].concat();
+        let archive = AuditArchive { layout: &self.ledger.layout, store: &self.ledger.store, keys: &keys };
+        let unsigned = if given.is_empty() { UnsignedFiles::Vouched } else { UnsignedFiles::Refused };
+        archive.import(&self.foreign(bytes), &self.keys, given, unsigned).await.expect("it is a good file")
+    }
+
+    fn decisions(&self) -> usize {
+        std::fs::read_to_string(self.ledger.layout.decisions()).map_or(0, |text| text.lines().count())
+    }
+
+    async fn set_budget(&self, account: &Account) {
+        self.ledger.store.set_budget(account, 5_000_000_000).await.expect("it is writable");
+        let log = BudgetLog { layout: &self.ledger.layout, keys: &self.keys, store: &self.ledger.store };
+        assert!(log.synchronize().await.expect("both agree").is_none());
+    }
+
+    async fn spent(&self) -> i128 {
+        let budgets = self.ledger.store.budgets(None).await.expect("it is readable");
+        budgets.first().map_or(0, |(_, balance, _)| balance.spent)
+    }
+
+    /// Loses the database, and rebuilds it.
+    async fn rebuild(&mut self) {
+        for end in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(self.ledger.layout.state().join(format!("sluice.db{end}")));
+        }
+        self.ledger.store = Store::open(&self.ledger.layout.database()).expect("it is new");
+        let keys = self.keys.public().expect("there is one");
+        let archive = AuditArchive { layout: &self.ledger.layout, store: &self.ledger.store, keys: &keys };
+        let log = BudgetLog { layout: &self.ledger.layout, keys: &self.keys, store: &self.ledger.store };
+        log.restore(&archive).await.expect("the log is good");
+        assert_eq!(archive.fill().await.expect("all is readable").differences, []);
+    }
+}
+
+#[tokio::test]
+async fn a_later_copy_adds_its_calls_beside_a_voided_receipt() {
+    let host = Host::new();
+    let run = key("r1.0");
+    let mut log = written(Log::of(&run), &[open_call(), priced("1")]);
+    host.import(&log.bytes, &[]).await;
+    void(&host.ledger.layout, &host.keys, &host.ledger.store, "r1/0/call-1", "it is gone").await.expect("it is open");
+    log.outcome(1, &priced("2"));
+    log.intent(3, "m");
+    log.outcome(3, &priced("4"));
+    let bytes = log.close();
+
+    let imported = host.import(&bytes, &[]).await;
+
+    assert_eq!(imported.added, Posted { receipts: 1, entries: 1 });
+    assert_eq!(imported.late, [LateOutcome { receipt: "r1/0/call-1".into(), status: "voided" }]);
+    let found = host.ledger.all().await;
+    assert_eq!(
+        (statuses(&found), total(&found.receipts).nano_usd),
+        (vec!["voided", "posted", "posted"], Some(5_000_000_000))
+    );
+    assert_eq!(std::fs::read(host.ledger.path(&run)).expect("it was copied"), bytes);
+}
+
+#[tokio::test]
+async fn a_rebuild_leaves_an_import_in_the_budget_of_its_time() {
+    let account: Account = "acct-1".parse().expect("an account");
+    let run = key("r1.0");
+    let signer = PrivateKey::from_seed(&[7; 32]);
+    let log = || written(Log::of(&run), &[priced("1")]);
+    for (bytes, given) in [(log().close(), vec![]), (log().close_with(Some(&signer)), vec![signer.public()])] {
+        // The run ended before the budget was set, and its file arrived after that.
+        let mut host = Host::new();
+        host.set_budget(&account).await;
+        host.import(&bytes, &given).await;
+        assert_eq!(host.spent().await, 1_000_000_000);
+
+        host.rebuild().await;
+
+        assert_eq!(host.spent().await, 1_000_000_000, "signed: {}", !given.is_empty());
+        // An import that adds nothing is no decision.
+        assert!(host.import(&bytes, &given).await.already_imported);
+        assert_eq!(host.decisions(), 1);
+    }
+}
