@@ -23,8 +23,15 @@ pub(super) fn open_for_queries(state: &Path) -> Result<Store, CommandError> {
     Store::open_for_queries(&Layout::at(state).database()).map_err(|error| CommandError::failed(&error))
 }
 
-/// Opens the database of a state directory, and makes both if they do not exist.
+/// Opens the database of a state directory, and makes both if they never existed.
 pub(super) fn open_or_create(state: &Path) -> Result<Store, CommandError> {
+    let layout = Layout::open(state).map_err(|error| CommandError::failed(&error))?;
+    layout.check_database().map_err(|error| CommandError::failed(&error))?;
+    Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
+}
+
+/// Opens the database of a state directory, and makes a new one in place of one that was lost.
+pub(super) fn open_or_replace(state: &Path) -> Result<Store, CommandError> {
     let layout = Layout::open(state).map_err(|error| CommandError::failed(&error))?;
     Store::open(&layout.database()).map_err(|error| CommandError::failed(&error))
 }

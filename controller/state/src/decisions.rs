@@ -116,6 +116,13 @@ impl Decisions {
         self.imports.get(key).filter(|import| import.signed_by.is_none()).map(|import| import.last)
     }
 
+    /// Returns the last line of a file that was pruned: the same file may come back.
+    #[must_use]
+    pub fn pruned_head(&self, key: &RunKey) -> Option<Witness> {
+        let (pruned, _) = self.pruned.get(key)?;
+        Some(Witness { seq: pruned.lines.checked_sub(1)?, head: pruned.head.as_ref()?.parse().ok()? })
+    }
+
     /// Adds a decision.
     fn take(&mut self, line: line::DecisionLine, hash: Hash) -> Result<(), &'static str> {
         let (made_by, made_us) = (line.made_by, line.made_us);

@@ -12,7 +12,7 @@ use sluice_state::layout::Layout;
 use sluice_state::ledger::{AuditArchive, ImportError, ImportedFile, LateOutcome, UnsignedFiles};
 
 use super::super::audit::given_keys;
-use super::super::database::open_or_create;
+use super::super::database::{lock_files, open_or_create};
 use super::super::error::CommandError;
 use super::super::host_args::HostArgs;
 use super::super::object::CommandObject;
@@ -43,6 +43,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<ExitCode, CommandError> {
     let state = args.host.state_dir()?;
     // An import may be the first command on a host.
     let store = open_or_create(&state)?;
+    let _lock = lock_files(&state)?;
     let layout = Layout::at(&state);
     let keys = Keys::open(&state).map_err(|error| CommandError::failed(&error))?;
     // Before the first audit file: it would look as if budgets had been lost.

@@ -3,7 +3,7 @@
 //! A change is committed to the database, then appended to the log, then recorded in the database as logged. After a kill
 //! between two of these steps, the next command continues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -39,14 +39,20 @@ impl BudgetLog<'_> {
     pub async fn check_admission(&self, account: &str) -> Result<Option<LogError>, LogError> {
         let damage = if self.is_synchronized().await? { None } else { self.synchronize().await? };
         if let Some(opened_us) = self.store.budget_opened(account.to_owned()).await? {
-            let mut files = self.layout.audited().map_err(|error| self.failed(error))?;
+            let files = self.layout.audited().map_err(|error| self.failed(error))?;
             // Of a pruned file, only the database has the receipts.
             let pruned = if self.layout.decisions().exists() { self.decisions()?.pruned } else { BTreeMap::new() };
             let counts = |run: &PrunedRun| run.account == account && run.receipts > 0 && run.last_us >= opened_us;
-            files.extend(pruned.into_iter().filter(|(_, (run, _))| counts(run)).map(|(key, _)| key));
+            let is_here: BTreeSet<_> = files.iter().cloned().collect();
+            let pruned = pruned.into_iter().filter(|(key, (run, _))| counts(run) && !is_here.contains(key));
+            let account = account.to_owned();
             let unknown = self.store.unknown_runs(files).await?;
             if let Some(example) = unknown.first().cloned() {
-                return Err(LogError::Behind { account: account.to_owned(), runs: unknown.len(), example });
+                return Err(LogError::Behind { account, runs: unknown.len(), example });
+            }
+            let lost = self.store.unknown_runs(pruned.map(|(key, _)| key).collect()).await?;
+            if let Some(example) = lost.first().cloned() {
+                return Err(LogError::Pruned { account, runs: lost.len(), example });
             }
         }
         Ok(damage)

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_contract::{PublicKey, RunKey, TrustAnchors, Witness};
@@ -183,27 +182,42 @@ impl AuditArchive<'_> {
         batches: &mut std::slice::Chunks<'_, RunKey>,
     ) -> Result<Option<Reader>, LedgerError> {
         let Some(batch) = batches.next() else { return Ok(None) };
+        let decisions = Decisions::read(self.layout, self.keys)?;
         let mut files = Vec::with_capacity(batch.len());
         for key in batch {
-            files.push((key.clone(), self.layout.run(key).audit, self.store.witnesses(key).await?));
+            let mut seen = self.store.witnesses(key).await?;
+            seen.extend(decisions.pruned_head(key));
+            let is_own = !seen.is_empty() || self.is_own(key).await?;
+            files.push((key.clone(), is_own, seen));
         }
-        let keys = self.keys.to_vec();
-        let decisions = Decisions::read(self.layout, self.keys)?;
+        let (keys, layout) = (self.keys.to_vec(), self.layout.clone());
         Ok(Some(tokio::task::spawn_blocking(move || {
-            let read = |(key, path, seen): (RunKey, PathBuf, Vec<Witness>)| {
-                let source = match witness::open(&path) {
+            let read = |(key, is_own, seen): (RunKey, bool, Vec<Witness>)| {
+                let source = match witness::open(&layout.run(&key).audit) {
                     Ok(file) => Ok(AuditSource::File(Arc::new(file))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(AuditSource::Absent),
                     Err(error) => Err(error),
                 };
                 let reading = source.and_then(|source| match decisions.vouched(&key) {
                     Some(last) => read_imported(&key, source, last),
-                    None => read(&key, source, &TrustAnchors { keys: &keys, seen: &seen }, Writer::Gone),
+                    None => {
+                        let mut reading = read(&key, source, &TrustAnchors { keys: &keys, seen: &seen }, Writer::Gone)?;
+                        if !is_own && !keys.is_empty() {
+                            reading.doubt_without_end();
+                        }
+                        Ok(reading)
+                    }
                 });
                 reading.map_err(|error| LedgerError::UnreadableAudit(key, error))
             };
             files.into_iter().map(read).collect()
         })))
+    }
+
+    /// Returns whether a run is one of this host, also after the loss of the database. Of such a run, a file without its
+    /// end is trusted, although no signature covers it: its sidecar was killed.
+    async fn is_own(&self, key: &RunKey) -> Result<bool, LedgerError> {
+        Ok(self.layout.records().of(key).exists() || self.store.phase(key).await?.is_some())
     }
 
     pub(super) fn audited(&self) -> Result<BTreeSet<RunKey>, LedgerError> {

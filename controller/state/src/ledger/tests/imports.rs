@@ -6,6 +6,7 @@ use sluice_contract::Account;
 
 use super::*;
 use crate::budget::BudgetLog;
+use crate::decisions::{self, Decision, PrunedRun};
 use crate::keys::Keys;
 
 /// A state directory with keys.
@@ -108,4 +109,35 @@ async fn a_rebuild_leaves_an_import_in_the_budget_of_its_time() {
         assert!(host.import(&bytes, &given).await.already_imported);
         assert_eq!(host.decisions(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_file_without_its_end_is_billed_only_for_a_known_run() {
+    let host = Host::new();
+    let keys = host.keys.public().expect("there is one");
+    let archive = AuditArchive { layout: &host.ledger.layout, store: &host.ledger.store, keys: &keys };
+    let [foreign, recorded, pruned] = ["foreign.0", "recorded.0", "pruned.0"].map(key);
+    for run in [&foreign, &recorded, &pruned] {
+        let log = written(Log::of(run), &[priced("1")]);
+        host.ledger.put(run, &log.bytes);
+        if run == &pruned {
+            let last = log.bytes.split_inclusive(|byte| *byte == b'\n').next_back().expect("there are three");
+            let (run, account, head) = (run.to_string(), "acct-1".to_owned(), Some(Hash::of(last).to_string()));
+            let run = PrunedRun { run, account, lines: 3, head, bytes: 9, receipts: 1, last_us: 1 };
+            decisions::record(&host.ledger.layout, &host.keys, Decision::Prune { runs: vec![run] })
+                .expect("there is room");
+        }
+    }
+    host.ledger.layout.records().create(&recorded).expect("there is room");
+
+    let filled = archive.fill().await.expect("all is readable");
+
+    let found: Vec<_> = filled.differences.iter().map(|one| (one.run.as_str(), one.found)).collect();
+    assert_eq!(found, [("foreign.0", DifferenceKind::Unsigned)], "{:?}", filled.differences);
+    let billed: Vec<_> = host.ledger.all().await.receipts.into_iter().map(|bill| bill.run_id).collect();
+    assert_eq!(billed, ["pruned", "recorded"]);
+    // A pruned file that comes back has the same lines.
+    host.ledger.put(&pruned, &written(Log::of(&pruned), &[priced("2")]).bytes);
+    let found = archive.check().await.expect("all is readable").differences;
+    assert!(found.iter().any(|one| one.run == "pruned.0" && one.found == DifferenceKind::Tampered), "{found:?}");
 }
