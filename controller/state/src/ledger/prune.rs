@@ -188,7 +188,7 @@ fn judge(connection: &Connection, reading: &ParsedAudit, before_us: i64) -> Resu
         ReadState::NotTrusted { reason } => return Ok(Candidate::Kept(reason)),
     }
     let receipts = receipts_of_run(connection, &reading.key)?;
-    let open = receipts.iter().filter(|receipt| receipt.is_open()).count();
+    let open = receipts.iter().filter(|receipt| receipt.holds_budget()).count();
     if open > 0 {
         return Ok(Candidate::Kept(format!("the cost of {open} of its calls is not known")));
     }

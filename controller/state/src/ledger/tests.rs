@@ -214,6 +214,10 @@ impl Log {
     }
 
     fn outcome(&mut self, call: u64, made: &Made) {
+        self.outcome_with(call, made, 200);
+    }
+
+    fn outcome_with(&mut self, call: u64, made: &Made, status: u16) {
         let (key, chain) = (self.key.clone(), self.chain);
         let source = if made.cost.is_some() { CostSource::Header } else { CostSource::None };
         self.push(&line(&Outcome {
@@ -242,7 +246,7 @@ impl Log {
             result: made.result,
             run_id: key.run_id.as_str().into(),
             seq: chain.seq,
-            status: Some(200),
+            status: Some(status),
             timing_us: Timing::default(),
             ts: TS.into(),
             usage: made.usage,
