@@ -28,6 +28,9 @@ const LOOKS: &[(&[&str], i32, i32)] = &[
     (&["sweep", "--dry-run"], 0, 0),
     (&["ledger", "rebuild", "--check"], 2, 0),
     (&["receipts"], 2, 0),
+    (&["ps", "--all"], 2, 0),
+    (&["inspect", "looked-at"], 2, 0),
+    (&["logs", "looked-at"], 2, 0),
     (&["usage"], 2, 0),
     (&["budget", "show"], 2, 0),
     (&["budget", "history"], 2, 0),
@@ -113,6 +116,19 @@ async fn a_lost_database_is_reported_by_each_command() {
     {
         let ran = sluice.command(command).finish().await.expect(2);
         assert!(ran.stderr.contains("is missing") && ran.stderr.contains("sluice ledger rebuild"), "{}", ran.stderr);
+    }
+    for (command, code) in [
+        (&["run", "-q", "--account", "other", "--model", "m", "hello"][..], 125),
+        (&["sweep"], 1),
+        (&["sweep", "--dry-run"], 1),
+        (&["preflight"], 1),
+        (&["budget", "set", "acct-1", "9"], 1),
+        (&["ledger", "import", "/nope"], 1),
+    ] {
+        let ran = sluice.command(command).finish().await.expect(code);
+        let told = ran.stdout + &ran.stderr;
+        assert!(told.contains("is missing") && told.contains("sluice ledger rebuild"), "{command:?}: {told}");
+        assert!(!sluice.state().join("sluice.db").exists(), "{command:?}");
     }
     sluice.command(["ledger", "rebuild"]).finish().await.expect(0);
 
