@@ -104,6 +104,24 @@ async fn a_directory_of_others_is_refused_untouched() {
 }
 
 #[tokio::test]
+async fn a_directory_that_others_can_write_is_refused() {
+    let upstream = Upstream::provider("hello").start().await;
+    let sluice = Sluice::to(&upstream);
+    sluice.run(["-q", "--", "true"]).finish().await.expect(0);
+    fs::set_permissions(sluice.state(), Permissions::from_mode(0o777)).expect("it is ours");
+    for command in [
+        &["receipts"][..],
+        &["ledger", "void", "r1/0/a", "--reason", "it is gone"],
+        &["ledger", "rebuild"],
+        &["prune", "--before", "0s"],
+        &["reconcile"],
+    ] {
+        let ran = sluice.command(command).finish().await.expect(2);
+        assert!(ran.stderr.contains("chmod 700"), "{command:?}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_lost_database_is_reported_by_each_command() {
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);

