@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use sluice_testkit::controller::unique_run_id;
 use sluice_testkit::{Sluice, Upstream};
 
 /// Path, mode and content of everything below a directory.
@@ -23,39 +24,45 @@ fn snapshot(directory: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     found
 }
 
-/// Commands that only look, each with its exit code without and with a state directory.
+/// Commands that only look at a RUN, each with its exit code without and with a state directory.
 const LOOKS: &[(&[&str], i32, i32)] = &[
     (&["sweep", "--dry-run"], 0, 0),
     (&["ledger", "rebuild", "--check"], 2, 0),
     (&["receipts"], 2, 0),
     (&["ps", "--all"], 2, 0),
-    (&["inspect", "looked-at"], 2, 0),
-    (&["logs", "looked-at"], 2, 0),
+    (&["inspect", "RUN"], 2, 0),
+    (&["logs", "RUN"], 2, 0),
     (&["usage"], 2, 0),
     (&["budget", "show"], 2, 0),
     (&["budget", "history"], 2, 0),
     (&["audit", "keys"], 2, 0),
-    (&["audit", "verify", "looked-at"], 4, 0),
-    (&["audit", "show", "looked-at"], 4, 0),
+    (&["audit", "verify", "RUN"], 4, 0),
+    (&["audit", "show", "RUN"], 4, 0),
     (&["agents"], 0, 0),
     (&["config", "show"], 0, 0),
 ];
 
+/// The words of a command that looks at this run.
+fn looking<'a>(command: &[&'a str], run: &'a str) -> Vec<&'a str> {
+    command.iter().map(|word| if *word == "RUN" { run } else { *word }).collect()
+}
+
 #[tokio::test]
 async fn commands_that_look_write_nothing() {
+    let run = unique_run_id("looked-at");
     let upstream = Upstream::json(200, json!({"data": []})).start().await;
     let sluice = Sluice::to(&upstream);
     for (command, code, _) in LOOKS.iter().chain(&[(&["preflight"][..], 0, 0)]) {
-        sluice.command(*command).finish().await.expect(*code);
+        sluice.command(looking(command, &run)).finish().await.expect(*code);
         assert!(!sluice.state().exists(), "{command:?}");
     }
-    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
     // The run may have left a WAL: the first command that closes the database moves it into the file.
     sluice.command(["receipts"]).finish().await.expect(0);
     let before = snapshot(&sluice.state());
 
     for (command, _, code) in LOOKS.iter().chain(&[(&["preflight"][..], 0, 0)]) {
-        sluice.command(*command).finish().await.expect(*code);
+        sluice.command(looking(command, &run)).finish().await.expect(*code);
         let after = snapshot(&sluice.state());
         let names: Vec<_> =
             after.keys().chain(before.keys()).filter(|path| after.get(*path) != before.get(*path)).collect();
@@ -65,11 +72,13 @@ async fn commands_that_look_write_nothing() {
 
 #[tokio::test]
 async fn commands_that_look_need_no_key() {
+    let run = unique_run_id("looked-at");
     let upstream = Upstream::provider("hello").start().await;
     let sluice = Sluice::to(&upstream);
-    sluice.run(["-q", "--run-id", "looked-at", "--", "true"]).finish().await.expect(0);
+    sluice.run(["-q", "--run-id", &run, "--", "true"]).finish().await.expect(0);
     for (command, _, code) in LOOKS.iter().filter(|(command, ..)| !["agents", "config"].contains(&command[0])) {
-        let looks = sluice.command(*command).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
+        let looks =
+            sluice.command(looking(command, &run)).env("SLUICE_KEY_FILE", "/nonexist").env("SLUICE_MEMORY", "1k");
         looks.finish().await.expect(*code);
     }
 }
